@@ -10,15 +10,15 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from plane import PODS, PlaneRig, probed
+from control_plane import PODS, ControlPlaneHarness, probed
 
-from rig import CLUSTERS
+from harness import CLUSTERS
 
 IN_FLIGHT = 32
 """As many as the operator has for one key (D7)."""
 
 
-async def pod_template(ours: PlaneRig, kind: str) -> dict:
+async def pod_template(ours: ControlPlaneHarness, kind: str) -> dict:
     """A pod as the operator sends it, `head` or `worker`."""
     pods = (await ours.call("GET", f"{PODS}?labelSelector=ray.io/node-type%3D{kind}&limit=1"))["items"]
     kept = {key: pods[0]["metadata"][key] for key in ("labels", "annotations") if key in pods[0]["metadata"]}
@@ -33,7 +33,7 @@ async def pod_template(ours: PlaneRig, kind: str) -> dict:
 
 
 @asynccontextmanager
-async def operator_away(ours: PlaneRig) -> AsyncIterator[None]:
+async def operator_away(ours: ControlPlaneHarness) -> AsyncIterator[None]:
     """The bare client works alone: the operator's watch would be a second one."""
     await asyncio.to_thread(ours.operator.stop)
     try:
@@ -42,7 +42,7 @@ async def operator_away(ours: PlaneRig) -> AsyncIterator[None]:
         await ours.start_operator()
 
 
-async def foreign_cluster(ours: PlaneRig, name: str) -> str:
+async def foreign_cluster(ours: ControlPlaneHarness, name: str) -> str:
     """Make a RayCluster that is somebody else's, so that its pods are left alone; gives its uid."""
     container = {"name": "ray-head", "image": "rayproject/ray:2.60.0"}
     spec = {"managedBy": "kueue.x-k8s.io/multikueue", "rayVersion": "2.60.0"}
@@ -52,7 +52,7 @@ async def foreign_cluster(ours: PlaneRig, name: str) -> str:
     return uid
 
 
-async def bare_creates(ours: PlaneRig, template: dict, pods: int) -> float:
+async def bare_creates(ours: ControlPlaneHarness, template: dict, pods: int) -> float:
     """Pods per second of a client that does nothing else, but for one watch that it decodes.
 
     They have an owner as the operator's have: admission asks for each whether its maker may block the owner's deletion.
@@ -86,7 +86,7 @@ async def bare_creates(ours: PlaneRig, template: dict, pods: int) -> float:
     return pods / (ended - started)
 
 
-async def bare_cluster(ours: PlaneRig, template: dict, name: str) -> None:
+async def bare_cluster(ours: ControlPlaneHarness, template: dict, name: str) -> None:
     """What has to happen at the least until a new cluster's first pod: the cluster is made, read, and gets a pod."""
     await ours.call("POST", CLUSTERS, probed(name, 1))
     await ours.call("GET", f"{CLUSTERS}/{name}")

@@ -5,9 +5,9 @@ import sys
 import time
 
 from raytide.autoscaler.model import Demand, Request, amounts_of
-from sidecar_rig import Sidecar, sidecar
+from sidecar_harness import Sidecar, sidecar
 
-from rig import percentile, result
+from harness import percentile, result
 
 BURST, WORKERS, QUEUE, TURNS = 1000, 1337, 13_315, 30
 

@@ -12,9 +12,9 @@ import os
 import sys
 
 from bare import bare_cluster, bare_creates, operator_away, pod_template
-from plane import PlaneRig, plane_rig, probed
+from control_plane import ControlPlaneHarness, control_plane_harness, probed
 
-from rig import CLUSTERS, cluster, percentile, result
+from harness import CLUSTERS, cluster, percentile, result
 
 BIG = int(os.environ.get("BENCH_PODS", "1000"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "6"))
@@ -33,7 +33,7 @@ class FirstPods:
         """The moment, once it is known."""
         return self._seen.setdefault(name, asyncio.get_running_loop().create_future())
 
-    async def follow(self, ours: PlaneRig) -> None:
+    async def follow(self, ours: ControlPlaneHarness) -> None:
         """Watch until cancelled."""
         now = asyncio.get_running_loop().time
         async for event in ours.watch_pods(self.is_open, selector="probe=yes"):
@@ -42,7 +42,7 @@ class FirstPods:
                 first.set_result(now())
 
 
-async def waits(ours: PlaneRig, seen: FirstPods, number: int) -> list[float]:
+async def waits(ours: ControlPlaneHarness, seen: FirstPods, number: int) -> list[float]:
     """Seconds that the small clusters of one round waited, all of them while the big one was growing."""
     now = asyncio.get_running_loop().time
     await ours.call("POST", CLUSTERS, cluster(f"big{number}", BIG))
@@ -61,7 +61,7 @@ async def waits(ours: PlaneRig, seen: FirstPods, number: int) -> list[float]:
     return times
 
 
-async def bare_waits(ours: PlaneRig, seen: FirstPods, template: dict, number: int) -> list[float]:
+async def bare_waits(ours: ControlPlaneHarness, seen: FirstPods, template: dict, number: int) -> list[float]:
     """The same without an operator."""
     now = asyncio.get_running_loop().time
     times = []
@@ -81,7 +81,7 @@ async def bare_waits(ours: PlaneRig, seen: FirstPods, template: dict, number: in
     return times
 
 
-async def example(ours: PlaneRig) -> dict:
+async def example(ours: ControlPlaneHarness) -> dict:
     """A worker pod as the operator sends it."""
     await ours.call("POST", CLUSTERS, cluster("example", 1))
     await ours.wait_for_pods(2)
@@ -92,7 +92,7 @@ async def example(ours: PlaneRig) -> dict:
 
 async def main() -> int:
     """Measure and print."""
-    async with plane_rig() as ours:
+    async with control_plane_harness() as ours:
         await ours.start_operator()
         template = await example(ours)
         seen = FirstPods()

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from rig import result, rig, rss_mb
+from harness import harness, result, rss_mb
 
 BARS = {0: 95, 1000: 115, 4000: 150, 10000: 210}
 
@@ -11,7 +11,7 @@ BARS = {0: 95, 1000: 115, 4000: 150, 10000: 210}
 async def main() -> int:
     """Measure and print."""
     met = []
-    async with rig() as ours:
+    async with harness() as ours:
         pid = await ours.start_operator()
         stored = 0
         for pods, bar in BARS.items():

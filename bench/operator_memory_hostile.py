@@ -8,10 +8,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from support.hostile_environment import HostileEnv
 from support.hostile_objects import HOSTILE
-from support.hostile_stage import HostileStage
 
-from rig import result
+from harness import result
 
 BAR_MIB = 256
 
@@ -20,16 +20,16 @@ async def main() -> int:
     """Measure and print."""
     met = []
     with tempfile.TemporaryDirectory(prefix="rt") as folder:
-        stage = HostileStage(Path(folder))
+        env = HostileEnv(Path(folder))
         try:
-            await stage.start()
+            await env.start()
             for name, hostile in HOSTILE.items():
-                cost = await stage.meet(hostile)
-                await stage.clear()
+                cost = await env.meet(hostile)
+                await env.clear()
                 met.append(result("P7F", cost["peak_mib"], f"MiB peak: {name}", BAR_MIB))
                 print(f"  longest step {cost['cpu_s'] * 1000:.0f} ms of CPU", flush=True)
         finally:
-            await stage.stop()
+            await env.stop()
     return 0 if all(met) else 1
 
 

@@ -31,7 +31,7 @@ from raytide.autoscaler.model import (
 )
 from raytide.autoscaler.scheduling.schedule import schedule
 
-from rig import result
+from harness import result
 
 GIB = 1 << 30
 OBJECT_STORE = 4 * GIB

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bare import bare_creates, operator_away, pod_template
-from plane import PlaneRig, plane_rig
+from control_plane import ControlPlaneHarness, control_plane_harness
 
-from rig import cluster, result, spread
+from harness import cluster, result, spread
 
 PODS_WANTED = int(os.environ.get("BENCH_PODS", "1000"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "6"))
@@ -44,7 +44,7 @@ def machine_ticks() -> tuple[int, int]:
     return ticks[3], sum(ticks)
 
 
-async def operator_creates(ours: PlaneRig, clusters: list[dict], pods: int) -> tuple[float, float, float]:
+async def operator_creates(ours: ControlPlaneHarness, clusters: list[dict], pods: int) -> tuple[float, float, float]:
     """Pods per second from the first POST of a cluster to the last pod, CPU ms per pod, and percent of all CPU idle."""
     now = asyncio.get_running_loop().time
     cpu_s, started, before = ours.operator.cpu_s, now(), machine_ticks()
@@ -56,7 +56,7 @@ async def operator_creates(ours: PlaneRig, clusters: list[dict], pods: int) -> t
     return pods / (ended - started), (ours.operator.cpu_s - cpu_s) * 1000 / pods, 100 * idle / ticks
 
 
-async def measure(ours: PlaneRig) -> Figures:
+async def measure(ours: ControlPlaneHarness) -> Figures:
     """All rounds."""
     figures = Figures()
     template: dict = {}
@@ -87,7 +87,7 @@ async def measure(ours: PlaneRig) -> Figures:
 
 async def main(*, is_about_cpu: bool = False) -> int:
     """Measure and print; the lines of P3, or of P12 alone."""
-    async with plane_rig() as ours:
+    async with control_plane_harness() as ours:
         await ours.start_operator()
         figures = await measure(ours)
     print(f"one cluster {spread(figures.one)}/s, many {spread(figures.many)}/s, bare client {spread(figures.bare)}/s")

@@ -16,7 +16,7 @@ from random import Random
 from training_policies import Edl, Fixed, Raytide
 from training_world import Ask, Circumstances, Pod, Policy, SimNode, Submission, World
 
-from rig import result
+from harness import result
 
 PASSES = 10
 THEN = Circumstances(start_s=3.0, stop_s=31.0, longest_backoff_s=60.0)

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from rig import Rig, percentile, result, rig, spread
+from harness import Harness, harness, percentile, result, spread
 
 CRD = Path(__file__).parents[1] / "crds" / "paddlepaddle.org_trainingjobs.yaml"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -37,7 +37,7 @@ def trainingjob(name: str, resources: dict[str, str]) -> dict:
     }
 
 
-async def prepare(ours: Rig) -> None:
+async def prepare(ours: Harness) -> None:
     """The kind, and a node with room for everybody."""
     await ours.call("POST", DEFINITIONS, yaml.safe_load(CRD.read_text()))
     node = await ours.call("GET", "/api/v1/nodes/node-0")
@@ -48,7 +48,7 @@ async def prepare(ours: Rig) -> None:
     await ours.call("PUT", "/api/v1/nodes/node-0/status", node)
 
 
-async def resizes(ours: Rig, seen: dict[str, float], ready: asyncio.Event) -> None:
+async def resizes(ours: Harness, seen: dict[str, float], ready: asyncio.Event) -> None:
     """Note when each job's size was written first."""
     async with ours.session.get(f"{ours.base}{JOBS}?watch=true", timeout=None) as answer:
         ready.set()
@@ -60,7 +60,7 @@ async def resizes(ours: Rig, seen: dict[str, float], ready: asyncio.Event) -> No
                 seen.setdefault(found["metadata"]["name"], time.perf_counter())
 
 
-async def reactions(ours: Rig, seen: dict[str, float], prefix: str, resources: dict[str, str]) -> list[float]:
+async def reactions(ours: Harness, seen: dict[str, float], prefix: str, resources: dict[str, str]) -> list[float]:
     """Seconds from POST to the first resize, one job after the other."""
     times = []
     for number in range(ROUNDS):
@@ -79,7 +79,7 @@ async def reactions(ours: Rig, seen: dict[str, float], prefix: str, resources: d
 
 async def main() -> int:
     """Measure and print."""
-    async with rig() as ours:
+    async with harness() as ours:
         await prepare(ours)
         await ours.start_operator()
         seen: dict[str, float] = {}

@@ -9,10 +9,10 @@ import time
 
 import msgspec
 
-from rig import CLUSTERS, Rig, cluster, percentile, result, rig
+from harness import CLUSTERS, Harness, cluster, harness, percentile, result
 
 
-async def first_pods(ours: Rig, seen: dict[str, float], ready: asyncio.Event) -> None:
+async def first_pods(ours: Harness, seen: dict[str, float], ready: asyncio.Event) -> None:
     """Note when the first pod of each cluster comes by."""
     url = ours.base + "/api/v1/namespaces/bench/pods?watch=true"
     async with ours.session.get(url, timeout=None) as answer:
@@ -24,7 +24,7 @@ async def first_pods(ours: Rig, seen: dict[str, float], ready: asyncio.Event) ->
                 seen.setdefault(labels.get("ray.io/cluster", ""), time.perf_counter())
 
 
-async def reactions(ours: Rig, seen: dict[str, float], prefix: str, rounds: int) -> list[float]:
+async def reactions(ours: Harness, seen: dict[str, float], prefix: str, rounds: int) -> list[float]:
     """Milliseconds from POST to the first pod, one cluster after the other."""
     times = []
     for number in range(rounds):
@@ -41,7 +41,7 @@ async def reactions(ours: Rig, seen: dict[str, float], prefix: str, rounds: int)
 
 async def main() -> int:
     """Measure and print."""
-    async with rig() as ours:
+    async with harness() as ours:
         await ours.start_operator()
         seen: dict[str, float] = {}
         ready = asyncio.Event()

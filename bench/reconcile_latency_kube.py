@@ -16,10 +16,10 @@ import msgspec
 
 from api_process import ballast_pod
 from bare import bare_cluster, foreign_cluster, operator_away, pod_template
+from control_plane import PODS, ControlPlaneHarness, control_plane_harness, probed
 from first_pod_fairness import FirstPods
-from plane import PODS, PlaneRig, plane_rig, probed
 
-from rig import CLUSTERS, percentile, result
+from harness import CLUSTERS, percentile, result
 
 BALLAST = int(os.environ.get("BENCH_PODS", "10000"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "200"))
@@ -44,7 +44,7 @@ async def reactions(
     return times
 
 
-async def fill(ours: PlaneRig) -> None:
+async def fill(ours: ControlPlaneHarness) -> None:
     """Pods of a RayCluster that is somebody else's."""
     owner = await foreign_cluster(ours, "ballast")
     numbers = itertools.count()
@@ -61,7 +61,7 @@ async def fill(ours: PlaneRig) -> None:
 
 async def main() -> int:
     """Measure and print."""
-    async with plane_rig() as ours:
+    async with control_plane_harness() as ours:
         await ours.start_operator()
         seen = FirstPods()
         following = asyncio.create_task(seen.follow(ours))

@@ -3,12 +3,12 @@
 import asyncio
 import sys
 
-from rig import CLUSTERS, Rig, cluster, result, rig
+from harness import CLUSTERS, Harness, cluster, harness, result
 
 COUNT, WORKERS, IDLE_S = 50, 16, 60
 
 
-async def ready_clusters(ours: Rig) -> int:
+async def ready_clusters(ours: Harness) -> int:
     """How many RayClusters say ready."""
     items = (await ours.call("GET", CLUSTERS))["items"]
     return sum(item.get("status", {}).get("state") == "ready" for item in items)
@@ -16,7 +16,7 @@ async def ready_clusters(ours: Rig) -> int:
 
 async def main() -> int:
     """Measure and print."""
-    async with rig() as ours:
+    async with harness() as ours:
         await ours.start_operator()
         before = await ours.requests()
         await asyncio.gather(*(ours.call("POST", CLUSTERS, cluster(f"c{n}", WORKERS)) for n in range(COUNT)))
@@ -33,8 +33,8 @@ async def main() -> int:
     print(f"while {pods} pods came: {dict(sorted(during.items()))}\nidle for {IDLE_S} s: {after}")
     writes = sum(n for kind, n in after.items() if kind.split()[0] in ("POST", "PATCH", "PUT", "DELETE"))
     made = during.get("POST pods", 0) / pods
-    told = during.get("POST events", 0)
-    changed = sum(n for kind, n in during.items() if kind.split()[0] in ("POST", "PATCH", "PUT", "DELETE")) - told
+    events = during.get("POST events", 0)
+    changed = sum(n for kind, n in during.items() if kind.split()[0] in ("POST", "PATCH", "PUT", "DELETE")) - events
     met = [
         result("P8", made, "POST per pod", 1.0),
         result("P8", float(writes), "writes while idle for a minute", 0),

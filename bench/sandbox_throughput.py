@@ -12,7 +12,7 @@ import time
 
 import msgspec
 
-from rig import RAYTIDE, Rig, result, rig, spread
+from harness import RAYTIDE, Harness, harness, result, spread
 
 IN_FLIGHT, PODS, RUNS, STARTS = 16, 4000, 3, 3
 
@@ -24,7 +24,7 @@ def pod(name: str) -> dict:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
 
 
-async def round_trips(ours: Rig, run: int) -> float:
+async def round_trips(ours: Harness, run: int) -> float:
     """Round trips per second of one run."""
     waiting: dict[str, asyncio.Event] = {}
     is_open = asyncio.Event()
@@ -69,7 +69,7 @@ def start_times() -> list[float]:
 
 async def main() -> int:
     """Measure and print."""
-    async with rig(has_fleet=False) as ours:
+    async with harness(has_fleet=False) as ours:
         rates = [await round_trips(ours, run) for run in range(RUNS)]
     starts = start_times()
     print(f"create+watch per second: {spread(rates)}; up: {spread(starts)} s")

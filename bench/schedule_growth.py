@@ -16,7 +16,7 @@ from pathlib import Path
 from packing import cpu_seconds, demands, node_types, ray_cpu_seconds, running
 from raytide.autoscaler.model import SchedulingRequest
 
-from rig import result
+from harness import result
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 RAY_LIMIT_S = 10

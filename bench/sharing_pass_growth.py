@@ -17,7 +17,7 @@ from pathlib import Path
 from sharing_pass_time import changes, halves
 from training_pools import Crowd, crowd, passes
 
-from rig import result
+from harness import result
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 JOBS, NODES = (100, 300, 1000, 3000), (50, 500, 2000)

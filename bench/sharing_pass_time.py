@@ -23,7 +23,7 @@ from raytide.fairshare.snapshot import SnapshotBuilder
 from raytide.runtime.gc_tuning import tune_gc
 from training_pools import CONFIG, Crowd, a_job, crowd, passes
 
-from rig import result, spread
+from harness import result, spread
 
 RUNS = 5
 
@@ -42,7 +42,7 @@ def cpu_ms(work: Callable[[], object], runs: int = RUNS, before: Callable[[], ob
     return found
 
 
-def told(name: str, parts: dict[str, list[float]]) -> float:
+def print_result(name: str, parts: dict[str, list[float]]) -> float:
     """Print the parts; the mean of their sum."""
     total = [sum(each) for each in zip(*parts.values(), strict=True)]
     words = ", ".join(f"{part} {spread(values)}" for part, values in parts.items())
@@ -103,10 +103,12 @@ def main(figure: Figure = P10) -> int:
     tune_gc()  # as the operator, before there is anything to look at
     stages = list(passes(crowd(figure.jobs, figure.nodes)))
     runs = figure.runs
-    scratch = max(told(f"from scratch, {words(now)}", halves(now, runs=runs)) for now in stages[:-1])
+    scratch = max(print_result(f"from scratch, {words(now)}", halves(now, runs=runs)) for now in stages[:-1])
     calm = stages[-1]
     print(f"settled: {len(calm.pods)} pods of jobs run, {len(allocate(calm.pool()).waiting)} jobs would be larger")
-    worst = max(told(f"after one change ({name})", halves(now, calm, runs)) for name, now in changes(calm).items())
+    worst = max(
+        print_result(f"after one change ({name})", halves(now, calm, runs)) for name, now in changes(calm).items()
+    )
     size = f"{figure.jobs} jobs x {figure.nodes} nodes"
     met = [
         result(figure.name, scratch, f"ms CPU from scratch, {size}", figure.scratch_bar_ms),

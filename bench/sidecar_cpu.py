@@ -3,9 +3,9 @@
 import asyncio
 import sys
 
-from sidecar_rig import Sidecar, sidecar
+from sidecar_harness import Sidecar, sidecar
 
-from rig import result
+from harness import result
 
 NODES, TURNS = 1000, 60
 

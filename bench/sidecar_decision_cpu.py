@@ -16,7 +16,7 @@ from raytide.autoscaler.state.snapshot import ReconcilerState, Snapshot
 from raytide.runtime.gc_tuning import tune_gc
 from support.builders import group, head, pod, raycluster
 
-from rig import result
+from harness import result
 
 PODS, GROUPS, FEW_GROUPS, BAR_MS = 10_000, 50, 5, 200
 TURNS, WARM_UP = 7, 5

@@ -4,9 +4,9 @@ import asyncio
 import sys
 
 from raytide.autoscaler.model import Demand, Request, amounts_of
-from sidecar_rig import sidecar
+from sidecar_harness import sidecar
 
-from rig import result
+from harness import result
 
 NODES = 10
 

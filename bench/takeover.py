@@ -16,12 +16,12 @@ from tempfile import TemporaryDirectory
 
 import yaml
 
-from plane import HOME, PARTS
+from control_plane import HOME, PARTS
 from raytide_sandbox.controlplane.processes import ControlPlane, PlaneSettings, find_binary
 from support.operator_process import OperatorProcess
 from support.plane_admin import PlaneAdmin
 
-from rig import CLUSTERS, cluster, result, rig, spread
+from harness import CLUSTERS, cluster, harness, result, spread
 
 LEASE_S = 30
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/{home}/leases/ray-operator-leader"
@@ -29,7 +29,7 @@ ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 PODS = "/api/v1/namespaces/bench/pods?labelSelector=ray.io/cluster%3D{name}"
 
 
-class Stage:
+class Env:
     """An API, and replicas that compete on it."""
 
     def __init__(self, admin: object, kubeconfig: Path, folder: Path, home: str) -> None:
@@ -63,24 +63,24 @@ class Stage:
                 await asyncio.sleep(0.1)
 
 
-async def take_over(stage: Stage, end: Callable[[OperatorProcess], None], *, is_restarted: bool = False) -> float:
+async def take_over(env: Env, end: Callable[[OperatorProcess], None], *, is_restarted: bool = False) -> float:
     """Seconds until somebody acts again."""
     now = asyncio.get_running_loop().time
-    replicas = {uid: stage.replica(uid) for uid in ("one", "two")}
+    replicas = {uid: env.replica(uid) for uid in ("one", "two")}
     try:
         for replica in replicas.values():
             await asyncio.to_thread(replica.start)
-        await stage.acts()
-        uid = await stage.leader(replicas)
+        await env.acts()
+        uid = await env.leader(replicas)
         end(replicas[uid])
         began = now()
         if is_restarted:
             restarting = asyncio.create_task(asyncio.to_thread(replicas[uid].start))
-        await stage.acts()
+        await env.acts()
         took_s = now() - began
         if is_restarted:
             await restarting
-            assert await stage.leader(replicas) == uid, "the other took over"
+            assert await env.leader(replicas) == uid, "the other took over"
         return took_s
     finally:
         for replica in replicas.values():
@@ -94,21 +94,21 @@ def kill(replica: OperatorProcess) -> None:
 
 
 @asynccontextmanager
-async def embedded() -> AsyncIterator[Stage]:
+async def embedded() -> AsyncIterator[Env]:
     """The sandbox's API as a process."""
     with TemporaryDirectory(prefix="raytide-bench-") as folder:
-        async with rig() as ours:
+        async with harness() as ours:
             kubeconfig = Path(folder) / "kubeconfig"
             context = {"name": "bench", "context": {"cluster": "bench", "user": "bench"}}
             config = {"apiVersion": "v1", "kind": "Config", "current-context": "bench", "contexts": [context]}
             config |= {"clusters": [{"name": "bench", "cluster": {"server": ours.base}}]}
             config |= {"users": [{"name": "bench", "user": {}}]}
             kubeconfig.write_text(yaml.safe_dump(config))
-            yield Stage(ours, kubeconfig, Path(folder), "bench")
+            yield Env(ours, kubeconfig, Path(folder), "bench")
 
 
 @asynccontextmanager
-async def real() -> AsyncIterator[Stage]:
+async def real() -> AsyncIterator[Env]:
     """A real control plane; the replicas have the rights of the chart."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="raytide-bench-")))
@@ -116,17 +116,17 @@ async def real() -> AsyncIterator[Stage]:
         admin = await stack.enter_async_context(PlaneAdmin(plane.server, plane.authority, plane.admin_token))
         await admin.install_crd()
         await admin.make_namespaces("bench", HOME)
-        yield Stage(admin, await admin.operator_account(HOME, folder), folder, HOME)
+        yield Env(admin, await admin.operator_account(HOME, folder), folder, HOME)
 
 
 async def main() -> int:
     """Measure and print."""
     times: dict[str, list[float]] = {"SIGTERM": [], "SIGKILL": [], "restart": []}
-    async with (real if "--kube" in sys.argv else embedded)() as stage:
+    async with (real if "--kube" in sys.argv else embedded)() as env:
         for _ in range(ROUNDS):
-            times["SIGTERM"].append(await take_over(stage, OperatorProcess.stop))
-            times["restart"].append(await take_over(stage, kill, is_restarted=True))
-            times["SIGKILL"].append(await take_over(stage, kill))
+            times["SIGTERM"].append(await take_over(env, OperatorProcess.stop))
+            times["restart"].append(await take_over(env, kill, is_restarted=True))
+            times["SIGKILL"].append(await take_over(env, kill))
     for name, taken in times.items():
         print(f"{name}: {spread(taken)} s over {len(taken)} rounds")
     met = [

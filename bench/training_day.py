@@ -17,7 +17,7 @@ from random import Random
 from training_policies import Edl, Fixed, Raytide
 from training_world import Ask, Circumstances, Policy, SimNode, Submission, World
 
-from rig import percentile, result
+from harness import percentile, result
 
 NODES, JOBS, SEED = 200, 50, 6
 DAY_S, HOUR_S = 86_400.0, 3600.0

@@ -108,7 +108,7 @@ def crowd(jobs: int, nodes: int, seed: int = 1) -> Crowd:
     """So many new jobs, and so many nodes of which strangers hold a little."""
     all_nodes = [_node(number) for number in range(nodes)]
     random = Random(seed)
-    strangers = [_stranger(number, each, random) for number, each in enumerate(all_nodes)]
+    strangers = [_foreign_pod(number, each, random) for number, each in enumerate(all_nodes)]
     return Crowd([a_job(number, random) for number in range(jobs)], all_nodes, strangers=strangers)
 
 
@@ -122,7 +122,7 @@ def _node(number: int) -> CapacityNode:
     return CapacityNode(name=labels["kubernetes.io/hostname"], allocatable=amounts, labels=labels, taints=taints)
 
 
-def _stranger(number: int, node: CapacityNode, random: Random) -> CapacityPod:
+def _foreign_pod(number: int, node: CapacityNode, random: Random) -> CapacityPod:
     asked = {"cpu": node.allocatable["cpu"] * random.randint(2, 18) // 100, "memory": 2 * GIB, "pods": 1}
     return CapacityPod(
         namespace="web", name=f"web-{number}", uid=f"web-{number}", node=node.name, requests=asked, limits=asked,
@@ -207,7 +207,7 @@ def _placed(now: Crowd, jobs: Sequence[TrainingJob]) -> list[CapacityPod]:
     known: dict[tuple[str, str], dict[int, CapacityPod]] = {}
     for pod in now.pods:
         known.setdefault((pod.owner_uid, pod.role), {})[pod.index or 0] = pod
-    room = Room(now.nodes, [*now.pods, *now.strangers])
+    free_capacity = FreeCapacity(now.nodes, [*now.pods, *now.strangers])
     found: list[CapacityPod] = []
     for job in jobs:
         shapes, victims = role_shapes(job), victims_of(record_of(job), job.spec.trainer.replicas)
@@ -215,7 +215,7 @@ def _placed(now: Crowd, jobs: Sequence[TrainingJob]) -> list[CapacityPod]:
             own = known.get((job.metadata.uid, role), {})
             kept = [own[index] for index in sorted(own) if own[index].name not in victims][:count]
             free = (index for index in itertools.count() if index not in own)
-            new = (room.pod(job, role, next(free), shapes[role]) for _ in range(count - len(kept)))
+            new = (free_capacity.pod(job, role, next(free), shapes[role]) for _ in range(count - len(kept)))
             found += [*kept, *(pod for pod in new if pod is not None)]
     return found
 
@@ -228,7 +228,7 @@ def _wanted(job: TrainingJob) -> dict[str, int]:
     return {**({"pserver": pservers} if pservers else {}), "trainer": replicas}
 
 
-class Room:
+class FreeCapacity:
     """What is free on each node, for a scheduler that takes the first node that fits."""
 
     def __init__(self, nodes: Sequence[CapacityNode], pods: Sequence[CapacityPod]) -> None:

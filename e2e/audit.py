@@ -29,7 +29,7 @@ UNUSED_BECAUSE = {
 }
 """Granted, and not used in a run without trouble."""
 
-EVERYBODY = {"selfsubjectaccessreviews.authorization.k8s.io"}
+GRANTED_TO_ALL = {"selfsubjectaccessreviews.authorization.k8s.io"}
 """What everybody who is logged in may ask."""
 
 
@@ -99,4 +99,4 @@ def forbidden(asked: Iterable[Asked]) -> list[str]:
 
 def counted(asked: Iterable[Asked]) -> Counter[str]:
     """How often each right was used."""
-    return Counter(request.right for request in asked if request.right.partition(" ")[2] not in EVERYBODY)
+    return Counter(request.right for request in asked if request.right.partition(" ")[2] not in GRANTED_TO_ALL)

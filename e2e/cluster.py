@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 Json = dict[str, Any]
 Found = TypeVar("Found")
 
-LOOK_EVERY_S = 0.25
+POLL_INTERVAL_S = 0.25
 PATIENCE = float(os.environ.get("RAYTIDE_E2E_PATIENCE") or 1)
 """Every deadline is so many times longer: for a machine that has other things to do."""
 
@@ -23,26 +23,26 @@ class CommandError(AssertionError):
     """A program said no."""
 
 
-def run(*words: str, deadline_s: float = 30.0, stdin: str | None = None) -> str:
+def run(*args: str, deadline_s: float = 30.0, stdin: str | None = None) -> str:
     """One program; its standard output."""
     deadline_s *= PATIENCE
     try:
-        done = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=deadline_s, check=False)
+        done = subprocess.run(args, input=stdin, capture_output=True, text=True, timeout=deadline_s, check=False)
     except subprocess.TimeoutExpired as error:
-        raise CommandError(f"not within {deadline_s:g} s: {' '.join(words)}\n{error.stdout}\n{error.stderr}") from None
+        raise CommandError(f"not within {deadline_s:g} s: {' '.join(args)}\n{error.stdout}\n{error.stderr}") from None
     if done.returncode:
-        raise CommandError(f"{' '.join(words)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        raise CommandError(f"{' '.join(args)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
 
 
-def kubectl(*words: str, deadline_s: float = 30.0, stdin: str | None = None) -> str:
+def kubectl(*args: str, deadline_s: float = 30.0, stdin: str | None = None) -> str:
     """kubectl, on the cluster of $KUBECONFIG."""
-    return run("kubectl", *words, deadline_s=deadline_s, stdin=stdin)
+    return run("kubectl", *args, deadline_s=deadline_s, stdin=stdin)
 
 
-def helm(*words: str, deadline_s: float = 120.0) -> str:
+def helm(*args: str, deadline_s: float = 120.0) -> str:
     """Helm, on the same cluster; it keeps nothing outside of it."""
-    return run("helm", *words, deadline_s=deadline_s)
+    return run("helm", *args, deadline_s=deadline_s)
 
 
 def get(kind: str, name: str, namespace: str) -> Json:
@@ -76,17 +76,17 @@ def is_ready(pod: Json) -> bool:
     return not is_ending and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def eventually(look: Callable[[], tuple[Found, Any]], what: str, deadline_s: float) -> Found:
+def eventually(check: Callable[[], tuple[Found, Any]], what: str, deadline_s: float) -> Found:
     """The first true thing that `look` finds; its second word is what is told when the time is over."""
     deadline_s *= PATIENCE
     end = time.monotonic() + deadline_s
     while True:
-        found, seen = look()
+        found, seen = check()
         if found:
             return found
         if time.monotonic() >= end:
             raise CommandError(f"not within {deadline_s:g} s: {what}; last seen: {seen}")
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_INTERVAL_S)
 
 
 def within(seconds: float) -> str:

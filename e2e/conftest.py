@@ -63,25 +63,25 @@ def pytest_runtest_makereport(item):
     report = yield
     installation = item.funcargs.get("installation")
     if report.failed and installation:
-        report.sections.append(("the cluster", look_around(installation)))
+        report.sections.append(("the cluster", cluster_state(installation)))
     return report
 
 
-def look_around(installation: Installation) -> str:
+def cluster_state(installation: Installation) -> str:
     """Pods, events and the last words of the operator and of heads."""
     questions = [
-        [*words, "-n", namespace]
+        [*args, "-n", namespace]
         for namespace in (installation.namespace, installation.ray_namespace)
-        for words in (["get", "pods,rayclusters", "-o", "wide"], ["get", "events", "--sort-by=.lastTimestamp"])
+        for args in (["get", "pods,rayclusters", "-o", "wide"], ["get", "events", "--sort-by=.lastTimestamp"])
     ]
     questions.append(["logs", "-n", installation.namespace, "-l", installation.of_release, "--tail=80", "--prefix"])
     of_heads = ["-l", "ray.io/node-type=head", "--all-containers"]
     questions.append(["logs", "-n", installation.ray_namespace, *of_heads, "--tail=40", "--prefix"])
-    return "\n".join(_said(*words) for words in questions)
+    return "\n".join(_output(*args) for args in questions)
 
 
-def _said(*words: str) -> str:
+def _output(*args: str) -> str:
     try:
-        return f"$ kubectl {' '.join(words)}\n{kubectl(*words)}"
+        return f"$ kubectl {' '.join(args)}\n{kubectl(*args)}"
     except CommandError as error:
         return f"$ {error}"

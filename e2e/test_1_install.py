@@ -13,7 +13,7 @@ import pytest
 import audit
 from cluster import CommandError, eventually, get, helm, is_ready, kubectl, listed, names, uids, within
 from installation import Installation
-from story import everything, in_head, may, of_cluster, operator_pods, wait_for_workers, workers
+from scenario import everything, in_head, may, of_cluster, operator_pods, wait_for_workers, workers
 
 CLUSTER = "sample"
 
@@ -145,7 +145,7 @@ def test_the_operator_passes_on_what_autoscalers_need(installation):
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "permission",
     [
         role("get", resource="secrets"),
         role("patch", resource="pods"),
@@ -158,9 +158,9 @@ def test_the_operator_passes_on_what_autoscalers_need(installation):
     ],
     ids=["secrets", "patch pods", "exec", "delete clusters", "everything", "escalate", "bind to admin", "bind to edit"],
 )
-def test_the_operator_passes_on_nothing_that_it_has_not(installation, wish):
+def test_the_operator_passes_on_nothing_that_it_has_not(installation, permission):
     with pytest.raises(CommandError, match="attempting to grant RBAC permissions not currently held"):
-        make_as_operator(installation, wish)
+        make_as_operator(installation, permission)
 
 
 # --- a Ray cluster -------------------------------------------------------------------------------------------------------
@@ -184,9 +184,9 @@ def test_it_is_real_ray(installation):
 
 
 def test_events_tell_what_happened(installation):
-    told = kubectl("describe", "raycluster", CLUSTER, "-n", installation.ray_namespace)
+    output = kubectl("describe", "raycluster", CLUSTER, "-n", installation.ray_namespace)
     for reason in ("CreatedService", "CreatedHeadPod", "CreatedWorkerPod"):
-        assert reason in told
+        assert reason in output
 
 
 def test_two_workers_become_three(installation):
@@ -212,11 +212,11 @@ def test_a_changed_setting_rolls_the_operator_and_touches_no_ray_pod(installatio
         "--reuse-values", "--set", "logLevel=debug", "--wait", "--timeout", within(90),
     )  # fmt: skip
 
-    def look():
+    def check():
         pods = operator_pods(installation)
         return (pods if len(pods) == 1 else []), f"{len(pods)} operator pods"
 
-    (after,) = eventually(look, "the old operator is gone", 45)
+    (after,) = eventually(check, "the old operator is gone", 45)
     assert is_ready(after)
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
     assert "--log-level=debug" in after["spec"]["containers"][0]["args"]
@@ -240,8 +240,8 @@ def test_the_new_operator_acts(installation, figures):
 def test_a_deleted_ray_cluster_leaves_nothing(installation):
     kubectl("delete", "raycluster", CLUSTER, "-n", installation.ray_namespace, f"--timeout={within(60)}", deadline_s=70)
 
-    def look():
+    def check():
         left = list(everything(installation.ray_namespace, "rayclusters", "pods", "services"))
         return not left, left
 
-    eventually(look, "nothing is left of the RayCluster", 60)
+    eventually(check, "nothing is left of the RayCluster", 60)

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from cluster import PATIENCE, CommandError, eventually, get, kubectl, names, within
-from story import everything, exec_words, head_of, in_head, wait_for_workers, workers
+from scenario import everything, exec_args, head_of, in_head, wait_for_workers, workers
 
 CLUSTER = "autoscaled"
 IDLE_S = 8
@@ -107,8 +107,8 @@ print("killed:", len(killed))
 def manifest(installation):
     """The sample, as a person in a hurry would change it."""
     sample = installation.sample.with_name("raycluster-autoscaler.yaml")
-    words = ("--dry-run=client", "-o", "json", "-n", installation.ray_namespace)
-    made = json.loads(kubectl("create", *words, "-f", str(sample)))
+    args = ("--dry-run=client", "-o", "json", "-n", installation.ray_namespace)
+    made = json.loads(kubectl("create", *args, "-f", str(sample)))
     made["spec"]["autoscalerOptions"]["idleTimeoutSeconds"] = IDLE_S
     (group,) = made["spec"]["workerGroupSpecs"]
     reserve = {**group, "groupName": SECOND, "priority": 1}
@@ -126,17 +126,17 @@ def replicas(installation):
     return {group["groupName"]: group["replicas"] for group in cluster["spec"]["workerGroupSpecs"]}
 
 
-def ray_status(installation, *words, deadline_s=30):
+def ray_status(installation, *args, deadline_s=30):
     """Wait until `ray status` on the head says all of these words."""
 
-    def look():
+    def check():
         try:
-            told = in_head(installation, CLUSTER, "ray", "status")
+            output = in_head(installation, CLUSTER, "ray", "status")
         except CommandError as error:
             return False, error
-        return all(word in told for word in words), told
+        return all(word in output for word in args), output
 
-    eventually(look, f"`ray status` says {words}", deadline_s)
+    eventually(check, f"`ray status` says {args}", deadline_s)
 
 
 def driver(installation, program, deadline_s=120):
@@ -171,32 +171,32 @@ def test_its_token_is_where_it_is_and_nowhere_else(installation):
         each["name"] for each in spec["containers"] for m in each["volumeMounts"] if TOKEN.startswith(m["mountPath"])
     }
     assert mounts == {"autoscaler"}
-    look = ("python", "-c", f"import os; print(os.path.exists({TOKEN!r}))")
-    assert in_head(installation, CLUSTER, *look, container="autoscaler").strip() == "True"
-    assert in_head(installation, CLUSTER, *look).strip() == "False"
+    check = ("python", "-c", f"import os; print(os.path.exists({TOKEN!r}))")
+    assert in_head(installation, CLUSTER, *check, container="autoscaler").strip() == "True"
+    assert in_head(installation, CLUSTER, *check).strip() == "False"
 
 
 # --- demand --------------------------------------------------------------------------------------------------------------
 
 
 def test_tasks_and_an_actor_bring_workers_though_the_autoscaler_is_killed_again_and_again(installation):
-    words = exec_words(installation, CLUSTER, "ray-head")
+    args = exec_args(installation, CLUSTER, "ray-head")
     with subprocess.Popen(
-        ["kubectl", *words, "python", "-c", BURST], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ["kubectl", *args, "python", "-c", BURST], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as burst:
         try:
             assert burst.stdout.readline() == "asked\n"
             kill = ("python", "-c", KILL_LOOP, str(KILLS), installation.ray_namespace)
-            told = in_head(installation, CLUSTER, *kill, container="autoscaler", deadline_s=120)
-            assert f"killed: {KILLS}" in told
+            output = in_head(installation, CLUSTER, *kill, container="autoscaler", deadline_s=120)
+            assert f"killed: {KILLS}" in output
             pods = wait_for_workers(installation, CLUSTER, 3, deadline_s=90)
             assert group_sizes(pods) == {FIRST: 3}, "the group of the higher priority"
             ray_status(installation, f"3 {FIRST}", "(no pending nodes)")
             driver(installation, FINISH)
-            said, _ = burst.communicate(timeout=60 * PATIENCE)
+            output, _ = burst.communicate(timeout=60 * PATIENCE)
         finally:
             burst.kill()
-    assert "nodes: 3" in said
+    assert "nodes: 3" in output
     head = head_of(installation, CLUSTER)
     assert {each["name"]: each["restartCount"] for each in head["status"]["containerStatuses"]} == {
         "ray-head": 0,
@@ -222,12 +222,12 @@ def test_what_is_requested_stays_until_it_is_taken_back(installation):
 def test_idle_workers_are_drained_and_gone(installation):
     driver(installation, REQUEST % 0)
 
-    def look():
+    def check():
         left = names(workers(installation, CLUSTER))
         wanted = replicas(installation)
         return not left and not any(wanted.values()), (wanted, sorted(left))
 
-    eventually(look, "no worker is left, and none is wanted", IDLE_S + 60)
+    eventually(check, "no worker is left, and none is wanted", IDLE_S + 60)
     alive, reasons = json.loads(driver(installation, DEAD_AND_ALIVE).splitlines()[-1])
     assert alive == 1
     assert set(reasons) == {DRAINED_IDLE}, "each was asked to leave before its pod went"
@@ -239,8 +239,8 @@ def test_nothing_is_left_of_a_deleted_cluster(installation):
     kubectl("delete", "raycluster", CLUSTER, "-n", installation.ray_namespace, f"--timeout={within(60)}", deadline_s=70)
     kinds = ("rayclusters", "pods", "services", "serviceaccounts", "roles", "rolebindings")
 
-    def look():
+    def check():
         left = list(everything(installation.ray_namespace, *kinds))
         return not left, left
 
-    eventually(look, "nothing is left of the RayCluster", 60)
+    eventually(check, "nothing is left of the RayCluster", 60)

@@ -10,7 +10,7 @@ import json
 import yaml
 
 from cluster import eventually, get, is_ready, kubectl, listed, names, within
-from story import everything
+from scenario import everything
 
 JOB = "elastic"
 LEAST, MOST = 1, 4
@@ -85,20 +85,20 @@ def wait_for_trainers(installation, count, deadline_s):
     """Exactly so many, all ready, those with the lowest numbers; and the job knows it."""
     wanted = {f"{JOB}-trainer-{index}" for index in range(count)}
 
-    def look():
+    def check():
         pods = listed("pods", installation.ray_namespace, f"paddle-job={JOB}")
         status = job(installation).get("status", {})
         is_so = names(pods) == wanted and all(map(is_ready, pods)) and status.get("trainer", {}).get("ready") == count
         return is_so, (sorted(names(pods)), status.get("phase"), status.get("trainer"))
 
-    eventually(look, f"{count} ready trainers", deadline_s)
+    eventually(check, f"{count} ready trainers", deadline_s)
 
 
 def test_helm_has_installed_the_kind():
     assert "trainingjobs.paddlepaddle.org" in names(listed("crds"))
 
 
-def test_a_job_starts_whole_and_grows_into_free_room(installation):
+def test_a_job_starts_whole_and_grows_into_free_capacity(installation):
     manifest = json.dumps(training_job(installation))
     kubectl("apply", "-n", installation.ray_namespace, "-f", "-", stdin=manifest)
     wait_for_trainers(installation, MOST, deadline_s=90)
@@ -114,8 +114,8 @@ def test_a_job_starts_whole_and_grows_into_free_room(installation):
 def test_people_see_its_size_and_why(installation):
     table = kubectl("get", "tj", JOB, "-n", installation.ray_namespace)
     assert {"MIN", "MAX", "CURRENT", "SCORE", "PHASE"} <= set(table.split())
-    told = kubectl("describe", "tj", JOB, "-n", installation.ray_namespace)
-    assert "ScaledUp" in told
+    output = kubectl("describe", "tj", JOB, "-n", installation.ray_namespace)
+    assert "ScaledUp" in output
 
 
 def test_kubectl_scale_is_obeyed(installation):
@@ -126,8 +126,8 @@ def test_kubectl_scale_is_obeyed(installation):
 
 
 def test_it_succeeds_when_its_trainers_are_done(installation):
-    said = kubectl("exec", "-n", installation.ray_namespace, f"{JOB}-master", "--", "python", "-c", ENOUGH)
-    assert "enough" in said
+    output = kubectl("exec", "-n", installation.ray_namespace, f"{JOB}-master", "--", "python", "-c", ENOUGH)
+    assert "enough" in output
     kubectl(
         "wait", "-n", installation.ray_namespace, "--for=condition=Succeeded", f"tj/{JOB}",
         f"--timeout={within(60)}", deadline_s=65,
@@ -139,11 +139,11 @@ def test_the_designs_example_waits_for_gpus(installation):
     sample = installation.sample.with_name("trainingjob-seed.yaml")
     kubectl("apply", "-n", installation.ray_namespace, "-f", str(sample))
 
-    def look():
+    def check():
         found = condition(installation, SEED, "Waiting")
         return "nvidia.com/gpu" in found.get("message", ""), found
 
-    eventually(look, "it says that it needs GPUs", 30)
+    eventually(check, "it says that it needs GPUs", 30)
     assert not listed("pods", installation.ray_namespace, f"raytide.io/training-job={SEED}")
 
 
@@ -152,8 +152,8 @@ def test_deleted_jobs_leave_nothing(installation):
         "delete", "tj", JOB, SEED, "-n", installation.ray_namespace, f"--timeout={within(60)}", deadline_s=70,
     )  # fmt: skip
 
-    def look():
+    def check():
         left = list(everything(installation.ray_namespace, "trainingjobs", "pods", "services", "configmaps"))
         return not left, left
 
-    eventually(look, "nothing is left of the TrainingJobs", 60)
+    eventually(check, "nothing is left of the TrainingJobs", 60)

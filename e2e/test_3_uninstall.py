@@ -5,7 +5,7 @@ The end of the story: the audit log of everything before is read, and helm takes
 
 import audit
 from cluster import eventually, helm, listed, names, within
-from story import everything
+from scenario import everything
 
 AUTOSCALED = "autoscaled"
 """The cluster of the part before; its autoscaler acts under this name."""
@@ -52,7 +52,7 @@ def test_uninstall_leaves_nothing_but_the_crds(installation):
     helm("uninstall", installation.release, "-n", installation.namespace, "--wait", "--timeout", within(60))
     kinds = ("deployments", "replicasets", "pods", "services", "leases", "roles", "rolebindings", "secrets")
 
-    def look():
+    def check():
         left = list(everything(installation.namespace, *kinds, "serviceaccounts"))
         left += [
             f"{kind}/{name}"
@@ -61,5 +61,5 @@ def test_uninstall_leaves_nothing_but_the_crds(installation):
         ]
         return not left, left
 
-    eventually(look, "nothing is left of the release", 60)
+    eventually(check, "nothing is left of the release", 60)
     assert {"rayclusters.ray.io", "trainingjobs.paddlepaddle.org"} <= names(listed("crds"))

@@ -2,7 +2,7 @@
 
 Reads an audit log (one JSON event a line, levels as `POLICY` asks for them) into plain steps: pods born and doomed,
 orders given to RayClusters, leases taken, writes made. The order is that of etcd: the resourceVersion in each response,
-which is one count for the whole cluster, so that two steps are never "at about the same time". Read by judges.py.
+which is one count for the whole cluster, so that two steps are never "at about the same time". Read by checks.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -139,7 +139,7 @@ class Sized(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Born(Step):
+class Created(Step):
     """A pod was created."""
 
     cluster: str
@@ -172,7 +172,7 @@ class Wrote(Step):
 class Seen(NamedTuple):
     """What a watch saw of pods (namespace/name): the version at which each was born, and began to terminate."""
 
-    born: Mapping[str, int] = {}
+    created: Mapping[str, int] = {}
     doomed: Mapping[str, int] = {}
 
 
@@ -215,7 +215,7 @@ def _steps(event: _Event) -> Iterator[Step]:
     match ref.resource, ref.subresource, event.verb:
         case "pods", "", "create":
             labels = meta.labels
-            yield Born(
+            yield Created(
                 *base, f"{meta.namespace}/{labels.get('ray.io/cluster', '')}", labels.get("ray.io/group", ""), key
             )
         case "pods", "", "delete":
@@ -239,10 +239,10 @@ def _doubtful(event: _Event, seen: Seen) -> Iterator[Step]:
         return
     times = seconds(event.request_received_timestamp), seconds(event.stage_timestamp)
     rest = *times, event.user.username, ref.namespace
-    if event.verb == "create" and key in seen.born:
+    if event.verb == "create" and key in seen.created:
         labels = msgspec.json.decode(event.request_object, type=_Object).metadata.labels
         cluster = f"{ref.namespace}/{labels.get('ray.io/cluster', '')}"
-        yield Born(seen.born[key], *rest, cluster, labels.get("ray.io/group", ""), key)
+        yield Created(seen.created[key], *rest, cluster, labels.get("ray.io/group", ""), key)
     elif event.verb == "delete" and key in seen.doomed:
         yield Doomed(seen.doomed[key], *rest, key)
 

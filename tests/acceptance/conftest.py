@@ -9,8 +9,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from acceptance.audit import POLICY
-from acceptance.job_stage import JobStage
-from acceptance.stage import Stage
+from acceptance.environment import Env
+from acceptance.job_environment import JobEnv
 from kube_tools import find_tool
 from raytide_sandbox.controlplane.processes import ControlPlane, PlaneSettings, find_binary
 from support.kwok_process import Kwok
@@ -60,20 +60,20 @@ def is_namespaced() -> bool:
 
 
 @pytest.fixture
-async def stage(
+async def env(
     plane: ControlPlane,
     tmp_path: Path,
     record_property: Callable[[str, object], None],
     is_namespaced: bool,  # noqa: FBT001 - a fixture
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[Env]:
     """A namespace with a fleet and its kubelet."""
     async with PlaneAdmin(plane.server, plane.authority, plane.admin_token) as admin:
-        stage = Stage(plane, admin, tmp_path, record_property, is_namespaced=is_namespaced)
-        await stage.begin()
+        env = Env(plane, admin, tmp_path, record_property, is_namespaced=is_namespaced)
+        await env.begin()
         try:
-            yield stage
+            yield env
         finally:
-            await stage.end()
+            await env.end()
 
 
 @pytest.fixture(scope="session")
@@ -98,12 +98,12 @@ async def jobs(
     tmp_path: Path,
     record_property: Callable[[str, object], None],
     is_namespaced: bool,  # noqa: FBT001 - a fixture
-) -> AsyncIterator[JobStage]:
+) -> AsyncIterator[JobEnv]:
     """A namespace for TrainingJobs, without nodes yet."""
     async with PlaneAdmin(job_plane.server, job_plane.authority, job_plane.admin_token) as admin:
-        stage = JobStage(job_plane, admin, tmp_path, record_property, is_namespaced=is_namespaced)
-        await stage.begin()
+        env = JobEnv(job_plane, admin, tmp_path, record_property, is_namespaced=is_namespaced)
+        await env.begin()
         try:
-            yield stage
+            yield env
         finally:
-            await stage.end()
+            await env.end()

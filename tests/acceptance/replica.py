@@ -7,8 +7,8 @@ from pathlib import Path
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
-from acceptance.stage import SYSTEM, Stage
-from integration.rig import Operator
+from acceptance.environment import SYSTEM, Env
+from integration.embedded_cluster import Operator
 from support.ports import free_port
 
 LEASE_S, RENEW_S, RETRY_S = 6, 4, 1
@@ -19,9 +19,9 @@ class Replica:
 
     operator: Operator
 
-    def __init__(self, stage: Stage, name: str, kubeconfig: Path) -> None:
+    def __init__(self, env: Env, name: str, kubeconfig: Path) -> None:
         self.name = name
-        self._stage = stage
+        self._env = env
         self._kubeconfig = kubeconfig
         self._port = free_port()
 
@@ -36,14 +36,14 @@ class Replica:
         }
         words = [word for flag, value in flags.items() for word in (f"--{flag}", value)]
         environ |= {"POD_UID": f"uid-{self.name}", "POD_NAME": f"raytide-{self.name}"}
-        self.operator = await self._stage.operator(self._kubeconfig, "--enable-leader-election", *words, **environ)
+        self.operator = await self._env.operator(self._kubeconfig, "--enable-leader-election", *words, **environ)
 
     @property
     def is_running(self) -> bool:
         """Whether there is a process."""
         return self.operator.process is not None and self.operator.process.returncode is None
 
-    def tell(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
         assert self.operator.process
         with suppress(ProcessLookupError):
@@ -52,11 +52,11 @@ class Replica:
     @asynccontextmanager
     async def frozen(self) -> AsyncIterator[None]:
         """As long as this lasts."""
-        self.tell(signal.SIGSTOP)
+        self.send_signal(signal.SIGSTOP)
         try:
             yield
         finally:
-            self.tell(signal.SIGCONT)
+            self.send_signal(signal.SIGCONT)
 
     async def is_alive(self) -> bool:
         """What a kubelet's liveness probe would say."""

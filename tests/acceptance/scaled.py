@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from acceptance.stage import Stage
-from acceptance.world import GONE, MERGE, allowing, eventually
+from acceptance.environment import Env
+from acceptance.fleet import GONE, MERGE, allowing, eventually
 from raytide.autoscaler.model import HEAD_TYPE, Demand, NodeStatus, RayNode, Request, amounts_of
 from raytide_sandbox.certificates import Identity, make_certificates
 from raytide_sandbox.faults.proxy import FaultProxy
@@ -29,7 +29,7 @@ Json = dict[str, Any]
 
 NAME = "scaled"
 IDLE_S = 5
-LOOK_S = 0.2
+POLL_S = 0.2
 ENDED_WELL = {"terminated": {"exitCode": 0, "reason": "Completed"}}
 
 
@@ -49,16 +49,16 @@ def scaled_cluster(namespace: str, *groups: Json) -> Json:
 class Ray:
     """One-CPU tasks on one-CPU nodes, which are the Ready workers of a cluster."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.world = GcsWorld(temp_dir=str(stage.folder), on_death=self._raylet_ended)
+    def __init__(self, env: Env) -> None:
+        self.world = GcsWorld(temp_dir=str(env.folder), on_death=self._raylet_ended)
         self.world.kv["session", "session_name"] = b"session_1"
         self.world.kv["__autoscaler", "__autoscaler_v2_enabled"] = b"1"
-        (stage.folder / "session_1" / "logs").mkdir(parents=True)
-        (stage.folder / "session_latest").symlink_to("session_1")
+        (env.folder / "session_1" / "logs").mkdir(parents=True)
+        (env.folder / "session_latest").symlink_to("session_1")
         self.server = GcsServer(self.world)
         self.demand = 0
         """So many tasks run or want to."""
-        self._stage = stage
+        self._env = env
         self._busy: set[str] = set()
         self._idle_since: dict[str, float] = {}
 
@@ -73,7 +73,7 @@ class Ray:
             while True:
                 self._follow_pods()
                 self._place_tasks()
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
         finally:
             await self.server.stop()
 
@@ -82,7 +82,7 @@ class Ray:
 
     def _follow_pods(self) -> None:
         known = {node.instance_id for node in self.world.nodes.values()}
-        ready = {name: pod for name, pod in self._stage.pods.by_name.items() if _is_ready(pod)}
+        ready = {name: pod for name, pod in self._env.pods.by_name.items() if _is_ready(pod)}
         for name in ready.keys() - known:
             group = ready[name]["metadata"]["labels"]["ray.io/group"]
             resources = {} if group == HEAD_TYPE else {"CPU": 1.0}
@@ -114,21 +114,21 @@ class Ray:
 
     def _raylet_ended(self, node: RayNode) -> None:
         """It was drained: the container ends with 0, and as its pod never starts one again, so does the pod."""
-        if node.instance_id in self._stage.pods.by_name:
-            self._stage.run(self._end_pod(node.instance_id))
+        if node.instance_id in self._env.pods.by_name:
+            self._env.run(self._end_pod(node.instance_id))
 
     async def _end_pod(self, name: str) -> None:
-        pod = self._stage.pods.by_name[name]
+        pod = self._env.pods.by_name[name]
         ended = {**ENDED_WELL["terminated"], "finishedAt": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
         container = pod["spec"]["containers"][0]
-        told = {"name": container["name"], "image": container["image"], "imageID": "", "ready": False}
+        container_status = {"name": container["name"], "image": container["image"], "imageID": "", "ready": False}
         status = {
             "phase": "Succeeded",
             "conditions": [{"type": "Ready", "status": "False", "reason": "PodCompleted"}],
-            "containerStatuses": [{**told, "restartCount": 0, "state": {"terminated": ended}}],
+            "containerStatuses": [{**container_status, "restartCount": 0, "state": {"terminated": ended}}],
         }
-        path = f"{self._stage.pods.path}/{name}/status"
-        await allowing(GONE, self._stage.admin.call("PATCH", path, {"status": status}, content=MERGE))
+        path = f"{self._env.pods.path}/{name}/status"
+        await allowing(GONE, self._env.admin.call("PATCH", path, {"status": status}, content=MERGE))
 
 
 def _is_ready(pod: Json) -> bool:
@@ -140,13 +140,13 @@ def _is_ready(pod: Json) -> bool:
 class Sidecar:
     """`raytide autoscaler` beside the head, as a container that is started again when it ends."""
 
-    def __init__(self, stage: Stage, folder: Path, gcs_address: str) -> None:
+    def __init__(self, env: Env, folder: Path, gcs_address: str) -> None:
         self.script = Script(asyncio.get_running_loop().time)
         """What happens to its calls."""
-        self.user = f"system:serviceaccount:{stage.namespace}:{NAME}"
+        self.user = f"system:serviceaccount:{env.namespace}:{NAME}"
         self.kills = 0
-        self.log = stage.folder / "autoscaler.log"
-        self._stage = stage
+        self.log = env.folder / "autoscaler.log"
+        self._env = env
         self._folder = folder
         self._gcs_address = gcs_address
         self._process: asyncio.subprocess.Process | None = None
@@ -159,10 +159,10 @@ class Sidecar:
         made = make_certificates(datetime.now(UTC), ["127.0.0.1"])
         (self._folder / "ca.crt").write_bytes(made.authority)
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        accounts = f"/api/v1/namespaces/{self._stage.namespace}/serviceaccounts"
-        answer = await self._stage.admin.call("POST", f"{accounts}/{NAME}/token", request)
+        accounts = f"/api/v1/namespaces/{self._env.namespace}/serviceaccounts"
+        answer = await self._env.admin.call("POST", f"{accounts}/{NAME}/token", request)
         (self._folder / "token").write_text(answer["status"]["token"])
-        upstream = Upstream(self._stage.plane.server, self._stage.plane.authority, self._stage.plane.admin_token)
+        upstream = Upstream(self._env.plane.server, self._env.plane.authority, self._env.plane.admin_token)
         serving = Identity(made.server, made.server_key)
         proxy = FaultProxy(upstream, self.script, on_kill=lambda _agent: self.kill(), serving=serving)
         await self._closing.enter_async_context(proxy)
@@ -179,14 +179,14 @@ class Sidecar:
         }
 
     async def _head(self) -> str:
-        account = f"/api/v1/namespaces/{self._stage.namespace}/serviceaccounts/{NAME}"
-        if await allowing([404], self._stage.admin.call("GET", account)) is None:
+        account = f"/api/v1/namespaces/{self._env.namespace}/serviceaccounts/{NAME}"
+        if await allowing([404], self._env.admin.call("GET", account)) is None:
             return ""
-        return next(iter(self._stage.pods.alive(NAME, HEAD_TYPE)), "")
+        return next(iter(self._env.pods.alive(NAME, HEAD_TYPE)), "")
 
     async def run(self) -> None:
         """As a kubelet does that starts a container again at once."""
-        flags = ("--cluster-name", NAME, "--cluster-namespace", self._stage.namespace, "--gcs-address")
+        flags = ("--cluster-name", NAME, "--cluster-namespace", self._env.namespace, "--gcs-address")
         command = (sys.executable, "-m", "raytide", "autoscaler", *flags, self._gcs_address)
         try:
             while True:
@@ -222,15 +222,15 @@ class Sidecar:
 class Scaled:
     """The whole scene."""
 
-    def __init__(self, stage: Stage, ray: Ray, sidecar: Sidecar) -> None:
-        self.stage = stage
+    def __init__(self, env: Env, ray: Ray, sidecar: Sidecar) -> None:
+        self.env = env
         self.ray = ray
         self.sidecar = sidecar
-        self.path = f"{stage.fleet.path}/{NAME}"
+        self.path = f"{env.fleet.path}/{NAME}"
 
     def workers(self, group: str = "cpu") -> list[str]:
         """Pods of a group that do not terminate and have not ended."""
-        pods = self.stage.pods
+        pods = self.env.pods
         return [
             name for name in pods.alive(NAME, group) if pods.by_name[name].get("status", {}).get("phase") != "Succeeded"
         ]
@@ -252,24 +252,24 @@ class Scaled:
 
     async def condition(self, kind: str) -> Json:
         """One condition; empty when it is not there."""
-        cluster = await self.stage.admin.call("GET", self.path)
+        cluster = await self.env.admin.call("GET", self.path)
         conditions = cluster.get("status", {}).get("conditions") or ()
         return next((each for each in conditions if each["type"] == kind), {})
 
 
-async def scene(stage: Stage, *groups: Json, change: Callable[[Json], Json] = lambda manifest: manifest) -> Scaled:
+async def scene(env: Env, *groups: Json, change: Callable[[Json], Json] = lambda manifest: manifest) -> Scaled:
     """From nothing to a head whose autoscaler works and tells Ray so."""
-    ray = Ray(stage)
-    await stage.operator(stage.direct_kubeconfig(await stage.account("op")))
-    await stage.admin.call("POST", stage.fleet.path, change(scaled_cluster(stage.namespace, *groups)))
+    ray = Ray(env)
+    await env.operator(env.direct_kubeconfig(await env.account("op")))
+    await env.admin.call("POST", env.fleet.path, change(scaled_cluster(env.namespace, *groups)))
     await ray.server.start()
-    stage.run(ray.run())
-    sidecar = Sidecar(stage, stage.folder / "account", ray.server.address)
+    env.run(ray.run())
+    sidecar = Sidecar(env, env.folder / "account", ray.server.address)
     await sidecar.begin()
-    stage.run(sidecar.run())
+    env.run(sidecar.run())
 
-    async def is_told() -> bool:
+    async def is_reported() -> bool:
         return bool(ray.world.reports)
 
-    await eventually("the autoscaler reports to Ray", is_told, within_s=60)
-    return Scaled(stage, ray, sidecar)
+    await eventually("the autoscaler reports to Ray", is_reported, within_s=60)
+    return Scaled(env, ray, sidecar)

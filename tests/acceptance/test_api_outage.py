@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from acceptance.audit import Doomed
+from acceptance.environment import SYSTEM, Env
+from acceptance.fleet import PATIENCE, eventually, side_by_side
 from acceptance.replica import Replica
-from acceptance.stage import SYSTEM, Stage
-from acceptance.world import PATIENCE, eventually, side_by_side
 from raytide.api.constants import LEADER_LEASE
 from raytide_sandbox.faults.proxy import FaultProxy
 from raytide_sandbox.faults.script import Call, Rule
@@ -29,29 +29,29 @@ BACK_S = 15.0
 class Outage:
     """The fleet, two operators behind one proxy, and people who go on editing."""
 
-    def __init__(self, stage: Stage, proxy: FaultProxy) -> None:
-        self._stage = stage
-        self._names: Iterator[str] = iter(random.Random(18).sample(sorted(stage.fleet.targets), CLUSTERS))
+    def __init__(self, env: Env, proxy: FaultProxy) -> None:
+        self._env = env
+        self._names: Iterator[str] = iter(random.Random(18).sample(sorted(env.fleet.targets), CLUSTERS))
         self.script = proxy.script
         self.hole = proxy.hole
 
     async def edit(self) -> None:
         """Some clusters want one worker more."""
-        fleet = self._stage.fleet
+        fleet = self._env.fleet
         names = [next(self._names) for _ in range(EDITS)]
         await side_by_side(fleet.order(name, fleet.targets[name] + 1) for name in names)
 
     async def is_back(self, what: str) -> float:
         """All edits are handled; returns how soon."""
-        pods_s, _ = await self._stage.fleet.steady(BACK_S)
-        self._stage.tell(f"S18: at work again {pods_s:.1f} s after {what}")
+        pods_s, _ = await self._env.fleet.steady(BACK_S)
+        self._env.record(f"S18: at work again {pods_s:.1f} s after {what}")
         return pods_s
 
 
-async def leadership(stage: Stage) -> tuple[str, int]:
+async def leadership(env: Env) -> tuple[str, int]:
     """Who holds the lease, and how often it has changed hands."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{LEADER_LEASE}"
-    spec = (await stage.admin.call("GET", path))["spec"]
+    spec = (await env.admin.call("GET", path))["spec"]
     return spec["holderIdentity"], spec["leaseTransitions"]
 
 
@@ -68,16 +68,16 @@ async def until_red(replica: Replica) -> float:
 @pytest.mark.kube
 @pytest.mark.timeout(600)
 @pytest.mark.rule("SC:S18", "D9")
-async def test_an_outage_of_the_api_costs_nothing_but_time(stage: Stage):
-    proxy = await stage.proxy()
-    accounts = {name: await stage.account(f"op-{name}") for name in ("a", "b")}
-    files = {name: proxy.write_kubeconfig(stage.folder / name, account.token) for name, account in accounts.items()}
-    replicas = [Replica(stage, name, file) for name, file in files.items()]
-    await stage.fleet.put(CLUSTERS, 1)
+async def test_an_outage_of_the_api_costs_nothing_but_time(env: Env):
+    proxy = await env.proxy()
+    accounts = {name: await env.account(f"op-{name}") for name in ("a", "b")}
+    files = {name: proxy.write_kubeconfig(env.folder / name, account.token) for name, account in accounts.items()}
+    replicas = [Replica(env, name, file) for name, file in files.items()]
+    await env.fleet.put(CLUSTERS, 1)
     for replica in replicas:
         await replica.start(RAYTIDE_STREAM_SILENCE=str(60 / COMPRESSED))
-    await stage.fleet.steady(120)
-    led, outage = await leadership(stage), Outage(stage, proxy)
+    await env.fleet.steady(120)
+    led, outage = await leadership(env), Outage(env, proxy)
 
     outage.script.of_calls.append(Rule(Answer(503), times=None))
     await outage.edit()
@@ -90,7 +90,7 @@ async def test_an_outage_of_the_api_costs_nothing_but_time(stage: Stage):
     await outage.edit()
     async with asyncio.timeout(HOLE_S * PATIENCE):
         red_s = await asyncio.gather(*map(until_red, replicas))
-    stage.tell(f"S18: /healthz red {max(red_s):.1f} s after the streams were dead")
+    env.record(f"S18: /healthz red {max(red_s):.1f} s after the streams were dead")
     await asyncio.sleep(max(0.0, HOLE_S - max(red_s)))
     outage.hole.close()
     await outage.is_back("the black hole")
@@ -105,14 +105,14 @@ async def test_an_outage_of_the_api_costs_nothing_but_time(stage: Stage):
         Rule(UNAUTHORIZED, shows_an_old_token, times=None),
     ]
     for name, file in files.items():
-        proxy.write_kubeconfig(file, (await stage.account(f"op-{name}")).token)
+        proxy.write_kubeconfig(file, (await env.account(f"op-{name}")).token)
     await outage.edit()
     await asyncio.sleep(BUSY_S)
     await outage.is_back("the 429s, with a new token")
 
     assert all(replica.is_running for replica in replicas), "nobody ended"
-    assert await leadership(stage) == led, "the leader changed without need"
+    assert await leadership(env) == led, "the leader changed without need"
     for replica in replicas:
         await eventually(f"/healthz of {replica.name} is green", replica.is_alive)
         assert await replica.operator.stop() == 0
-    assert not [step for step in await stage.history() if isinstance(step, Doomed)]
+    assert not [step for step in await env.history() if isinstance(step, Doomed)]

@@ -7,10 +7,10 @@ from itertools import count
 
 import pytest
 
-from acceptance.judges import alive_at_the_end, too_many_or_too_few
-from acceptance.stage import Stage
-from acceptance.world import PATIENCE
-from integration.rig import Operator, until
+from acceptance.checks import alive_at_the_end, too_many_or_too_few
+from acceptance.environment import Env
+from acceptance.fleet import PATIENCE
+from integration.embedded_cluster import Operator, until
 from raytide_sandbox.faults.proxy import FaultProxy
 from raytide_sandbox.faults.script import Call, Rule
 from raytide_sandbox.faults.types import Kill
@@ -31,17 +31,17 @@ def writes_pods(call: Call) -> bool:
 class Killer:
     """Kills operators at random writes of pods: right before one, or after it and before its answer."""
 
-    def __init__(self, stage: Stage, random_: random.Random) -> None:
-        self._stage = stage
+    def __init__(self, env: Env, random_: random.Random) -> None:
+        self._env = env
         self._random = random_
         self._victim: Operator | None = None
         self.proxy: FaultProxy
         self.kills = 0
 
     async def begin(self) -> None:
-        self.proxy = await self._stage.proxy(lag_s=lambda: self._stage.lag_s, on_kill=self._kill)
-        account = await self._stage.account("op")
-        self.kubeconfig = self.proxy.write_kubeconfig(self._stage.folder / "op.kubeconfig", account.token)
+        self.proxy = await self._env.proxy(lag_s=lambda: self._env.lag_s, on_kill=self._kill)
+        account = await self._env.account("op")
+        self.kubeconfig = self.proxy.write_kubeconfig(self._env.folder / "op.kubeconfig", account.token)
 
     def _kill(self, _agent: str) -> None:
         if self._victim is not None and self._victim.process is not None:
@@ -51,7 +51,7 @@ class Killer:
         """Until the n-th write of a pod."""
         rule = Rule(Kill(is_after=self._random.random() < 0.5), writes_pods, skip=self._random.randint(0, 3 * CLUSTERS))
         self.proxy.script.of_calls[:] = [rule]
-        victim = self._victim = await self._stage.operator(self.kubeconfig)
+        victim = self._victim = await self._env.operator(self.kubeconfig)
         process = victim.process
         assert process is not None
         await until(
@@ -70,15 +70,15 @@ class Killer:
 
 @pytest.mark.kube
 @pytest.mark.timeout(600)
-async def test_exactly_n(stage: Stage):
+async def test_exactly_n(env: Env):
     random_ = random.Random(11)
-    killer = Killer(stage, random_)
+    killer = Killer(env, random_)
     await killer.begin()
-    await stage.fleet.put(CLUSTERS, WORKERS)
+    await env.fleet.put(CLUSTERS, WORKERS)
 
     async def lag() -> None:
         while True:
-            stage.lag_s = random_.uniform(0, LONGEST_LAG_S)
+            env.lag_s = random_.uniform(0, LONGEST_LAG_S)
             await asyncio.sleep(0.5)
 
     async def give_orders() -> None:
@@ -87,22 +87,22 @@ async def test_exactly_n(stage: Stage):
                 return  # between two orders: one cut short might never have been heard
             await asyncio.sleep(random_.uniform(0.1, 0.6))
             if number > CLUSTERS // 2:  # let it grow a little first
-                await stage.fleet.order_at_random(random_, WORKERS)
+                await env.fleet.order_at_random(random_, WORKERS)
 
-    stage.run(lag())
-    orders = stage.run(give_orders())
+    env.run(lag())
+    orders = env.run(give_orders())
     while killer.kills < KILLS:
         await killer.let_live_a_while()
     await orders
-    operator = await stage.operator(killer.kubeconfig)
-    pods_s, told_s = await stage.fleet.steady(STEADY_S)
+    operator = await env.operator(killer.kubeconfig)
+    pods_s, reported_s = await env.fleet.steady(STEADY_S)
     assert await operator.stop() == 0
 
-    history = await stage.history()
-    stage.tell(
-        f"S11: {len(history)} writes judged, {KILLS} kills, {len(stage.pods.by_name)} pods at the end, "
-        f"as ordered {pods_s:.1f} s and told {told_s:.1f} s after the last start"
+    history = await env.history()
+    env.record(
+        f"S11: {len(history)} writes judged, {KILLS} kills, {len(env.pods.by_name)} pods at the end, "
+        f"as ordered {pods_s:.1f} s and told {reported_s:.1f} s after the last start"
     )
     left = {key[0].partition("/")[2]: count for key, count in alive_at_the_end(history).items() if key[1] == "cpu"}
-    assert left == {name: count for name, count in stage.fleet.targets.items() if count}, "the log is complete"
+    assert left == {name: count for name, count in env.fleet.targets.items() if count}, "the log is complete"
     assert too_many_or_too_few(history) == []

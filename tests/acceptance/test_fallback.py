@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from acceptance.judges import most_at_once
+from acceptance.checks import most_at_once
+from acceptance.environment import Env
+from acceptance.fleet import MERGE, eventually
 from acceptance.scaled import scene
-from acceptance.stage import Stage
-from acceptance.world import MERGE, eventually
 from support.builders import group, template
 
 DEMAND, MOST = 16, 20
@@ -29,35 +29,35 @@ def groups(block: str) -> list[dict]:
     ]
 
 
-async def reject_by_quota(stage: Stage) -> None:
+async def reject_by_quota(env: Env) -> None:
     """No pod of the spot group is let in."""
-    quotas = f"/api/v1/namespaces/{stage.namespace}/resourcequotas"
+    quotas = f"/api/v1/namespaces/{env.namespace}/resourcequotas"
     hard = {f"requests.{CHEAP}": "0"}
-    await stage.admin.call("POST", quotas, {"metadata": {"name": "team"}, "spec": {"hard": hard}})
+    await env.admin.call("POST", quotas, {"metadata": {"name": "team"}, "spec": {"hard": hard}})
 
     async def is_counted() -> bool:
-        return bool((await stage.admin.call("GET", f"{quotas}/team")).get("status", {}).get("hard"))
+        return bool((await env.admin.call("GET", f"{quotas}/team")).get("status", {}).get("hard"))
 
     await eventually("the quota is in force", is_counted)
 
 
-async def free(stage: Stage, block: str) -> None:
+async def free(env: Env, block: str) -> None:
     """From now on spot nodes are to be had."""
-    stage.kubelet.has_room = lambda _pod: True
+    env.kubelet.has_capacity = lambda _pod: True
     if block == "refused":
-        path = f"/api/v1/namespaces/{stage.namespace}/resourcequotas/team"
-        await stage.admin.call("PATCH", path, {"spec": {"hard": {f"requests.{CHEAP}": "99"}}}, content=MERGE)
+        path = f"/api/v1/namespaces/{env.namespace}/resourcequotas/team"
+        await env.admin.call("PATCH", path, {"spec": {"hard": {f"requests.{CHEAP}": "99"}}}, content=MERGE)
 
 
 @pytest.mark.rule("SC:S2")
 @pytest.mark.kube
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("block", ["unschedulable", "gated", "refused"])
-async def test_the_next_group_does_the_work(stage: Stage, block: str):
-    stage.kubelet.has_room = lambda pod: pod["metadata"]["labels"]["ray.io/group"] != SPOT
+async def test_the_next_group_does_the_work(env: Env, block: str):
+    env.kubelet.has_capacity = lambda pod: pod["metadata"]["labels"]["ray.io/group"] != SPOT
     if block == "refused":
-        await reject_by_quota(stage)
-    scaled = await scene(stage, *groups(block))
+        await reject_by_quota(env)
+    scaled = await scene(env, *groups(block))
     took_s = await scaled.ask_for(DEMAND, DEMAND, within_s=WITHIN_S, group=ON_DEMAND)
 
     async def is_withdrawn() -> bool:
@@ -65,14 +65,14 @@ async def test_the_next_group_does_the_work(stage: Stage, block: str):
 
     await eventually("all tasks run, and no spot pod is left", is_withdrawn, within_s=WITHIN_S)
     busy = set(scaled.workers(ON_DEMAND))
-    await free(stage, block)
+    await free(env, block)
     await asyncio.sleep(SWAP_S)
     assert set(scaled.workers(ON_DEMAND)) == busy, "nobody who works is swapped for a cheaper one"
     assert scaled.workers(SPOT) == []
 
-    history = await stage.history()
+    history = await env.history()
     most = {name: most_at_once(history, name) for name in (SPOT, ON_DEMAND)}
-    stage.tell(f"S2 ({block}): {DEMAND} workers of the next group after {took_s:.1f} s; at most {most}")
+    env.record(f"S2 ({block}): {DEMAND} workers of the next group after {took_s:.1f} s; at most {most}")
     assert most[ON_DEMAND] == DEMAND
     assert most[SPOT] <= DEMAND
     assert (block == "refused") == (most[SPOT] == 0), "it was tried"

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from acceptance.audit import Doomed, Order
-from acceptance.judges import shortest_between_s
+from acceptance.checks import shortest_between_s
+from acceptance.environment import Env
+from acceptance.fleet import eventually
 from acceptance.scaled import Scaled, scaled_cluster, scene
-from acceptance.stage import Stage
-from acceptance.world import eventually
 from support.builders import group
 from support.plane_admin import APPLY
 
@@ -24,32 +24,32 @@ CONTENDED = "ReplicasContended"
 
 async def sync(scaled: Scaled) -> None:
     """As Argo CD with self-healing, which owns every field that Git names."""
-    stage = scaled.stage
-    manifest = scaled_cluster(stage.namespace, group(replicas=1, high=50))
+    env = scaled.env
+    manifest = scaled_cluster(env.namespace, group(replicas=1, high=50))
     while True:
-        await stage.admin.call("PATCH", f"{scaled.path}?fieldManager={GIT}&force=true", manifest, content=APPLY)
+        await env.admin.call("PATCH", f"{scaled.path}?fieldManager={GIT}&force=true", manifest, content=APPLY)
         await asyncio.sleep(GIT_EVERY_S)
 
 
 @pytest.mark.rule("SC:S6", "D19")
 @pytest.mark.kube
 @pytest.mark.timeout(600)
-async def test_git_and_the_demand_disagree(stage: Stage):
-    scaled = await scene(stage, group(replicas=1, high=50))
+async def test_git_and_the_demand_disagree(env: Env):
+    scaled = await scene(env, group(replicas=1, high=50))
     loop = asyncio.get_running_loop()
-    war = stage.run(sync(scaled))
+    war = env.run(sync(scaled))
     began = loop.time()
     up_s = await scaled.ask_for(DEMAND, DEMAND, within_s=UP_WITHIN_S)
 
-    async def is_told() -> bool:
+    async def is_reported() -> bool:
         condition = await scaled.condition(CONTENDED)
         return condition.get("status") == "True" and GIT in condition["message"]
 
-    await eventually(f"{CONTENDED} names {GIT}", is_told, within_s=WAR_S)
-    told_s = loop.time() - began
+    await eventually(f"{CONTENDED} names {GIT}", is_reported, within_s=WAR_S)
+    reported_s = loop.time() - began
     await asyncio.sleep(max(0.0, began + WAR_S - loop.time()))
     assert len(scaled.workers()) == DEMAND
-    assert await is_told(), "as long as it lasts"
+    assert await is_reported(), "as long as it lasts"
 
     war.cancel()
     ended = loop.time()
@@ -60,13 +60,13 @@ async def test_git_and_the_demand_disagree(stage: Stage):
     await eventually(f"{CONTENDED} is cleared", is_over, within_s=PEACE_WITHIN_S)
     peace_s = loop.time() - ended
 
-    history = await stage.history()
+    history = await env.history()
     deleted = [step for step in history if isinstance(step, Doomed)]
     ours = [step for step in history if isinstance(step, Order) and step.user == scaled.sidecar.user]
     shortest_s = shortest_between_s(history, scaled.sidecar.user)
-    stage.tell(
+    env.record(
         f"S6: {DEMAND} pods after {up_s:.1f} s, {len(deleted)} deleted, {len(ours)} writes of ours in {WAR_S:.0f} s and "
-        f"never two within {shortest_s:.1f} s, told after {told_s:.1f} s, cleared {peace_s:.1f} s after the last rewrite"
+        f"never two within {shortest_s:.1f} s, told after {reported_s:.1f} s, cleared {peace_s:.1f} s after the last rewrite"
     )
     assert deleted == []
     assert len(ours) <= 1 + (WAR_S + peace_s) / REASSERTED_EVERY_S

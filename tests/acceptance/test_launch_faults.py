@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from acceptance.judges import most_at_once
+from acceptance.checks import most_at_once
+from acceptance.environment import Env
+from acceptance.fleet import eventually
 from acceptance.scaled import Scaled, scene
-from acceptance.stage import Stage
-from acceptance.world import eventually
 from raytide_sandbox.faults.script import Call, Rule
 from raytide_sandbox.faults.types import Answer, CallFault, Kill, LoseAnswer
 from support.builders import group
@@ -65,21 +65,21 @@ async def all_work_and_nothing_is_launching(scaled: Scaled, tasks: int, within_s
 @pytest.mark.kube
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_launches_under_faults(stage: Stage, seed: int):
-    scaled = await scene(stage, group(replicas=0, high=MOST))
+async def test_launches_under_faults(env: Env, seed: int):
+    scaled = await scene(env, group(replicas=0, high=MOST))
     scaled.sidecar.script.of_calls += EveryOther(random.Random(seed)).rules()
     took = []
     for demand in DEMANDS:
         began = asyncio.get_running_loop().time()
         took.append(await scaled.ask_for(demand, min(demand, MOST), within_s=WITHIN_S))
         await all_work_and_nothing_is_launching(scaled, min(demand, MOST), WITHIN_S)
-        scaled.stage.tell(
+        scaled.env.record(
             f"S7: seed {seed}: settled for {demand} after {asyncio.get_running_loop().time() - began:.1f} s"
         )
-    history = await stage.history()
+    history = await env.history()
     met = [words.partition(" at ")[0] for words in scaled.sidecar.script.met]
     most = most_at_once(history, "cpu")
-    stage.tell(
+    env.record(
         f"S7: seed {seed}: {', '.join(f'{s:.1f}' for s in took)} s, at most {most} pods, {len(met)} faults, {scaled.sidecar.kills} kills"
     )
     assert most == MOST

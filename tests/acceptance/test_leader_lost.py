@@ -8,10 +8,10 @@ import asyncio
 
 import pytest
 
-from acceptance.judges import terms, too_many_or_too_few, writes_without_the_lease
+from acceptance.checks import terms, too_many_or_too_few, writes_without_the_lease
+from acceptance.environment import SYSTEM, Env
+from acceptance.fleet import eventually, side_by_side
 from acceptance.replica import LEASE_S, Replica
-from acceptance.stage import SYSTEM, Stage
-from acceptance.world import eventually, side_by_side
 from raytide.api.constants import LEADER_LEASE
 from raytide_sandbox.faults.proxy import FaultProxy
 from raytide_sandbox.faults.script import Call, Rule
@@ -22,26 +22,26 @@ STEADY_S = 60.0
 LOST_AFTER_S = 3 * LEASE_S
 
 
-async def holder(stage: Stage) -> str:
+async def holder(env: Env) -> str:
     """The name of the replica that holds the Lease."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{LEADER_LEASE}"
-    spec = (await stage.admin.call("GET", path))["spec"]
+    spec = (await env.admin.call("GET", path))["spec"]
     return str(spec.get("holderIdentity") or "").removeprefix("uid-")
 
 
-async def scale(stage: Stage, workers: int) -> None:
+async def scale(env: Env, workers: int) -> None:
     """All clusters at once."""
-    await side_by_side(stage.fleet.order(name, workers) for name in stage.fleet.targets)
+    await side_by_side(env.fleet.order(name, workers) for name in env.fleet.targets)
 
 
-async def lose_the_lease(stage: Stage, proxies: dict[str, FaultProxy], rule: Rule[Call, CallFault]) -> float:
+async def lose_the_lease(env: Env, proxies: dict[str, FaultProxy], rule: Rule[Call, CallFault]) -> float:
     """The leader meets this fault until the other replica leads; returns the seconds until then."""
-    leader, loop = await holder(stage), asyncio.get_running_loop()
+    leader, loop = await holder(env), asyncio.get_running_loop()
     begun_s = loop.time()
     proxies[leader].script.of_calls.append(rule)
 
     async def has_changed() -> bool:
-        return await holder(stage) not in ("", leader)
+        return await holder(env) not in ("", leader)
 
     await eventually(f"{leader} does not lead any more", has_changed, within_s=LOST_AFTER_S)
     took_s = loop.time() - begun_s
@@ -52,32 +52,32 @@ async def lose_the_lease(stage: Stage, proxies: dict[str, FaultProxy], rule: Rul
 @pytest.mark.kube
 @pytest.mark.timeout(300)
 @pytest.mark.rule("RM:F8", "RM:I1", "RM:I10")
-async def test_a_leader_that_loses_its_lease_in_the_middle_of_a_pass_writes_nothing_more(stage: Stage):
-    accounts = {name: await stage.account(f"op-{name}") for name in ("a", "b")}
-    proxies = {name: await stage.proxy() for name in accounts}
+async def test_a_leader_that_loses_its_lease_in_the_middle_of_a_pass_writes_nothing_more(env: Env):
+    accounts = {name: await env.account(f"op-{name}") for name in ("a", "b")}
+    proxies = {name: await env.proxy() for name in accounts}
     replicas = [
-        Replica(stage, name, proxies[name].write_kubeconfig(stage.folder / name, account.token))
+        Replica(env, name, proxies[name].write_kubeconfig(env.folder / name, account.token))
         for name, account in accounts.items()
     ]
-    await stage.fleet.put(CLUSTERS, FEW)
+    await env.fleet.put(CLUSTERS, FEW)
     for replica in replicas:
         await replica.start()
-    await stage.fleet.steady(STEADY_S)
+    await env.fleet.steady(STEADY_S)
 
-    await scale(stage, MANY)
-    lease_s = await lose_the_lease(stage, proxies, Rule(Answer(503), lambda call: call.plural == "leases", times=None))
-    await stage.fleet.steady(STEADY_S)
-    await scale(stage, FEW)
-    cut_off_s = await lose_the_lease(stage, proxies, Rule(LoseRequest(), times=None))
-    pods_s, _ = await stage.fleet.steady(STEADY_S)
+    await scale(env, MANY)
+    lease_s = await lose_the_lease(env, proxies, Rule(Answer(503), lambda call: call.plural == "leases", times=None))
+    await env.fleet.steady(STEADY_S)
+    await scale(env, FEW)
+    cut_off_s = await lose_the_lease(env, proxies, Rule(LoseRequest(), times=None))
+    pods_s, _ = await env.fleet.steady(STEADY_S)
 
     for replica in replicas:
         await eventually(f"{replica.name} is up", replica.is_alive, within_s=STEADY_S)
         assert await replica.operator.stop() == 0
-    history = await stage.history()
+    history = await env.history()
     lease = f"{SYSTEM}/{LEADER_LEASE}"
     users = {account.user: f"uid-{name}" for name, account in accounts.items()}
-    stage.tell(
+    env.record(
         f"F8: the other replica led {lease_s:.1f} s after the leader's Lease was lost and {cut_off_s:.1f} s after it was "
         f"cut off; pods as ordered {pods_s:.1f} s later"
     )

@@ -6,17 +6,17 @@ tests/acceptance` runs all of this folder so; here are those that are short.
 
 import pytest
 
-from acceptance.job_stage import JobStage
+from acceptance.environment import Env
+from acceptance.fleet import MERGE, eventually
+from acceptance.job_environment import JobEnv
 from acceptance.scaled import scene
-from acceptance.stage import Stage
 from acceptance.test_delete_while_off import test_a_cluster_and_then_its_namespace_go_while_we_are_off  # noqa: F401
-from acceptance.world import MERGE, eventually
 from support.builders import group
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600), pytest.mark.rule("FD:SEC-F5")]
 
 SLOTS = 8
-ROOM, MORE_ROOM = 3, 5
+CAPACITY, MORE_CAPACITY = 3, 5
 DEMAND = 5
 SETTLE = {"RAYTIDE_SHARING_SETTLE": "0.3"}
 
@@ -33,15 +33,17 @@ def rejected(log: str) -> list[str]:
     return [line for line in log.splitlines() if any(words in line for words in missing)]
 
 
-async def test_a_cluster_grows_and_shrinks_with_the_demand(stage: Stage):
-    scaled = await scene(stage, group(replicas=0, high=10))
+async def test_a_cluster_grows_and_shrinks_with_the_demand(env: Env):
+    scaled = await scene(env, group(replicas=0, high=10))
     await scaled.ask_for(DEMAND, DEMAND, within_s=60)
-    assert [line for operator in stage.operators for line in rejected(operator.log)] == []
+    assert [line for operator in env.operators for line in rejected(operator.log)] == []
 
 
-async def test_jobs_stay_within_the_quota_of_their_namespace_and_grow_when_it_does(jobs: JobStage):
+async def test_jobs_stay_within_the_quota_of_their_namespace_and_grow_when_it_does(jobs: JobEnv):
     quotas = f"/api/v1/namespaces/{jobs.namespace}/resourcequotas"
-    await jobs.admin.call("POST", quotas, {"metadata": {"name": "team"}, "spec": {"hard": {"requests.cpu": str(ROOM)}}})
+    await jobs.admin.call(
+        "POST", quotas, {"metadata": {"name": "team"}, "spec": {"hard": {"requests.cpu": str(CAPACITY)}}}
+    )
 
     async def is_counted() -> bool:
         return bool((await jobs.admin.call("GET", f"{quotas}/team")).get("status", {}).get("hard"))
@@ -54,10 +56,10 @@ async def test_jobs_stay_within_the_quota_of_their_namespace_and_grow_when_it_do
     async def is_full(size: int) -> bool:
         return jobs.running()["a"] == size
 
-    await eventually("it has what the quota allows", lambda: is_full(ROOM), within_s=60)
-    await sharing.has_looked()
-    assert (await jobs.job("a"))["spec"]["trainer"]["replicas"] == ROOM, "no more is ordered than the quota allows"
-    more = {"spec": {"hard": {"requests.cpu": str(MORE_ROOM)}}}
+    await eventually("it has what the quota allows", lambda: is_full(CAPACITY), within_s=60)
+    await sharing.has_reconciled()
+    assert (await jobs.job("a"))["spec"]["trainer"]["replicas"] == CAPACITY, "no more is ordered than the quota allows"
+    more = {"spec": {"hard": {"requests.cpu": str(MORE_CAPACITY)}}}
     await jobs.admin.call("PATCH", f"{quotas}/team", more, content=MERGE)
-    await eventually("it grows with the quota", lambda: is_full(MORE_ROOM), within_s=60)
+    await eventually("it grows with the quota", lambda: is_full(MORE_CAPACITY), within_s=60)
     assert rejected(sharing.operator.log) == []

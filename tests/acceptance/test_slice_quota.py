@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from acceptance.stage import Stage
-from acceptance.world import MERGE, PATIENCE, eventually
+from acceptance.environment import Env
+from acceptance.fleet import MERGE, PATIENCE, eventually
 from support.builders import group, raycluster, template
 
 HOSTS, REPLICAS = 4, 3
-ROOM, MORE_ROOM = 10, 12
+CAPACITY, MORE_CAPACITY = 10, 12
 NAME, QUOTA = "slices", "team"
 TPU = "google.com/tpu"
 PARTIAL_FOR_S = 30.0
@@ -29,26 +29,26 @@ def slices(namespace: str) -> dict:
     return manifest
 
 
-def replicas(stage: Stage) -> dict[str, set[str]]:
+def replicas(env: Env) -> dict[str, set[str]]:
     """Replica -> the pods of its live hosts."""
     found: dict[str, set[str]] = {}
-    for name in stage.pods.alive(NAME):
-        labels = stage.pods.by_name[name]["metadata"]["labels"]
+    for name in env.pods.alive(NAME):
+        labels = env.pods.by_name[name]["metadata"]["labels"]
         found.setdefault(labels["ray.io/worker-group-replica-name"], set()).add(name)
     return found
 
 
-def whole(stage: Stage) -> set[str]:
+def whole(env: Env) -> set[str]:
     """The pods of all whole replicas."""
-    return {name for hosts in replicas(stage).values() if len(hosts) == HOSTS for name in hosts}
+    return {name for hosts in replicas(env).values() if len(hosts) == HOSTS for name in hosts}
 
 
-async def longest_partial_s(stage: Stage, for_s: float) -> float:
+async def longest_partial_s(env: Env, for_s: float) -> float:
     """For how long at a stretch there was an incomplete replica, at most."""
     loop = asyncio.get_running_loop()
     ends_at, since, longest = loop.time() + for_s, None, 0.0
     while loop.time() < ends_at:
-        is_partial = any(len(hosts) != HOSTS for hosts in replicas(stage).values())
+        is_partial = any(len(hosts) != HOSTS for hosts in replicas(env).values())
         since = (since or loop.time()) if is_partial else None
         longest = max(longest, loop.time() - since) if since else longest
         await asyncio.sleep(0.2)
@@ -58,40 +58,40 @@ async def longest_partial_s(stage: Stage, for_s: float) -> float:
 @pytest.mark.rule("SC:S4", "RM:I6")
 @pytest.mark.kube
 @pytest.mark.timeout(600)
-async def test_slices_under_a_quota(stage: Stage):
-    quotas = f"/api/v1/namespaces/{stage.namespace}/resourcequotas"
-    hard = {f"requests.{TPU}": str(ROOM)}
-    await stage.admin.call("POST", quotas, {"metadata": {"name": QUOTA}, "spec": {"hard": hard}})
+async def test_slices_under_a_quota(env: Env):
+    quotas = f"/api/v1/namespaces/{env.namespace}/resourcequotas"
+    hard = {f"requests.{TPU}": str(CAPACITY)}
+    await env.admin.call("POST", quotas, {"metadata": {"name": QUOTA}, "spec": {"hard": hard}})
 
     async def is_counted() -> bool:
-        return bool((await stage.admin.call("GET", f"{quotas}/{QUOTA}")).get("status", {}).get("hard"))
+        return bool((await env.admin.call("GET", f"{quotas}/{QUOTA}")).get("status", {}).get("hard"))
 
     await eventually("the quota is in force", is_counted)
-    await stage.operator(stage.direct_kubeconfig(await stage.account("op")))
-    await stage.admin.call("POST", stage.fleet.path, slices(stage.namespace))
+    await env.operator(env.direct_kubeconfig(await env.account("op")))
+    await env.admin.call("POST", env.fleet.path, slices(env.namespace))
 
-    partial_s = await longest_partial_s(stage, WATCHED_S)
-    up = whole(stage)
-    assert len(up) == 2 * HOSTS == len(stage.pods.alive(NAME)), "exactly two slices"
+    partial_s = await longest_partial_s(env, WATCHED_S)
+    up = whole(env)
+    assert len(up) == 2 * HOSTS == len(env.pods.alive(NAME)), "exactly two slices"
     assert partial_s <= PARTIAL_FOR_S * PATIENCE
-    deleted = len(stage.pods.doomed)
+    deleted = len(env.pods.doomed)
     assert deleted <= MOST_DELETES
-    conditions = (await stage.fleet.statuses())[NAME]["conditions"]
+    conditions = (await env.fleet.statuses())[NAME]["conditions"]
     failure = next(each for each in conditions if each["type"] == "ReplicaFailure")
     assert f"exceeded quota: {QUOTA}" in failure["message"]
 
     loop = asyncio.get_running_loop()
     raised = loop.time()
-    await stage.admin.call(
-        "PATCH", f"{quotas}/{QUOTA}", {"spec": {"hard": {f"requests.{TPU}": str(MORE_ROOM)}}}, content=MERGE
+    await env.admin.call(
+        "PATCH", f"{quotas}/{QUOTA}", {"spec": {"hard": {f"requests.{TPU}": str(MORE_CAPACITY)}}}, content=MERGE
     )
 
     async def is_third_there() -> bool:
-        return len(whole(stage)) == REPLICAS * HOSTS
+        return len(whole(env)) == REPLICAS * HOSTS
 
     await eventually("the third slice is up", is_third_there, within_s=THIRD_WITHIN_S)
-    assert up < whole(stage), "the first two were not touched"
-    stage.tell(
+    assert up < whole(env), "the first two were not touched"
+    env.record(
         f"S4: two slices up, none partial for more than {partial_s:.1f} s, {deleted} deletes in {WATCHED_S:.0f} s, "
         f"third {loop.time() - raised:.1f} s after the quota was raised"
     )

@@ -6,8 +6,8 @@ may not look at nodes says so and runs jobs at their minimum.
 
 import pytest
 
-from acceptance.job_stage import JobStage, sizes_by_job
-from acceptance.world import eventually
+from acceptance.fleet import eventually
+from acceptance.job_environment import JobEnv, sizes_by_job
 from raytide.api import trainingjob_constants as constants
 from support.plane_admin import RBAC, ApiStatusError
 
@@ -18,7 +18,7 @@ SETTLE = {"RAYTIDE_SHARING_SETTLE": "0.3"}
 HUGE = {"resources": {"requests": {"cpu": "1000"}}}
 
 
-async def test_what_is_wrong_beside_a_job_does_not_touch_it(jobs: JobStage):
+async def test_what_is_wrong_beside_a_job_does_not_touch_it(jobs: JobEnv):
     await jobs.nodes_ready(await jobs.node("cpus", cpu=str(SLOTS)))
     sharing = await jobs.shared(**SETTLE)
     with pytest.raises(ApiStatusError, match="min-instance") as rejected:
@@ -30,7 +30,7 @@ async def test_what_is_wrong_beside_a_job_does_not_touch_it(jobs: JobStage):
         return jobs.running()["sound"] == 6
 
     await eventually("it has all it can use", is_large, within_s=60)
-    await jobs.strangers("monster", 1, cpu="1k")
+    await jobs.foreign_pods("monster", 1, cpu="1k")
     await jobs.submit("impossible", 2, 4, trainer=HUGE)
     await jobs.submit("impossible-gang", 2, 4, trainer=HUGE, startPolicy="Gang")
     for name in ("impossible", "impossible-gang"):
@@ -48,14 +48,14 @@ async def test_what_is_wrong_beside_a_job_does_not_touch_it(jobs: JobStage):
         return trainer.get("ready") == 2
 
     await eventually("its namesake in another namespace has the rest", runs_too, within_s=60)
-    await sharing.has_looked()
+    await sharing.has_reconciled()
     sizes = [size for _, size in sizes_by_job(await jobs.history())[f"{jobs.namespace}/sound"]]
     assert (sizes, jobs.running()["sound"]) == (sorted(sizes), 6), "it never gave anything for nothing"
     assert not jobs.trainers("impossible-gang")
     assert "this is a bug" not in sharing.operator.log
 
 
-async def test_without_a_look_at_nodes_jobs_run_at_their_minimum_and_say_why(jobs: JobStage):
+async def test_without_a_look_at_nodes_jobs_run_at_their_minimum_and_say_why(jobs: JobEnv):
     await jobs.nodes_ready(await jobs.node("cpus", cpu=str(SLOTS)))
     account = f"blind-{jobs.namespace[-8:]}"
     blind = await jobs.account(account)

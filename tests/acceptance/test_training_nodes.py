@@ -7,8 +7,8 @@ server's audit log has, after passes that had every reason to change their mind.
 
 import pytest
 
-from acceptance.job_stage import JobStage, sizes_by_job
-from acceptance.world import eventually
+from acceptance.fleet import eventually
+from acceptance.job_environment import JobEnv, sizes_by_job
 from raytide.api import trainingjob_constants as constants
 
 pytestmark = [pytest.mark.rule("SC:S25"), pytest.mark.kube, pytest.mark.timeout(600)]
@@ -21,7 +21,7 @@ def gpus(count: int) -> dict:
     return {"resources": {"requests": {"cpu": "1"}, "limits": {constants.GPU: count}}}
 
 
-async def test_a_load_below_all_is_reached_and_kept(jobs: JobStage):
+async def test_a_load_below_all_is_reached_and_kept(jobs: JobEnv):
     node = await jobs.node("gpus", cpu="32", **{constants.GPU: "8"})
     await jobs.nodes_ready(node)
     sharing = await jobs.shared("--max-load", f"cpu=97,memory=97,{constants.GPU}=97", **SETTLE)
@@ -31,14 +31,14 @@ async def test_a_load_below_all_is_reached_and_kept(jobs: JobStage):
         return jobs.running()["one"] == 7
 
     await eventually("seven of eight GPUs are used: eight would be more than 97 %", has_seven, within_s=60)
-    await sharing.has_looked(5)
+    await sharing.has_reconciled(5)
     sizes = [size for _, size in sizes_by_job(await jobs.history())[f"{jobs.namespace}/one"]]
-    jobs.tell(f"S25, 8 GPUs of which 97 % may be used: sizes {sizes}, and none in 5 more passes")
+    jobs.record(f"S25, 8 GPUs of which 97 % may be used: sizes {sizes}, and none in 5 more passes")
     assert sizes == sorted(sizes)
     assert (sizes[-1], jobs.running()["one"]) == (7, 7)
 
 
-async def test_room_that_cannot_be_used_starts_nothing(jobs: JobStage):
+async def test_room_that_cannot_be_used_starts_nothing(jobs: JobEnv):
     cordoned = await jobs.node("cordoned", is_cordoned=True, cpu="32", **{constants.GPU: "4"})
     await jobs.node("not-ready", is_played=False, cpu="32", **{constants.GPU: "4"})
     small = [await jobs.node(f"small-{number}", cpu="32", **{constants.GPU: "1"}) for number in range(4)]
@@ -50,7 +50,7 @@ async def test_room_that_cannot_be_used_starts_nothing(jobs: JobStage):
         return (await jobs.condition("pairs", constants.WAITING)).get("status") == "True"
 
     await eventually("it waits for two GPUs on one node", waits)
-    await sharing.has_looked()
+    await sharing.has_reconciled()
     condition = await jobs.condition("pairs", constants.WAITING)
     assert condition["reason"] == "Fragmented", condition
     assert not jobs.trainers("pairs"), "a gang without room has no pods"
@@ -61,16 +61,18 @@ async def test_room_that_cannot_be_used_starts_nothing(jobs: JobStage):
         return jobs.running()["pairs"] == 2
 
     await eventually("it uses the node that may be used now, all of it", runs, within_s=60)
-    await sharing.has_looked()
+    await sharing.has_reconciled()
     nodes = {pod["spec"].get("nodeName") for pod in jobs.trainers("pairs")}
     sizes = [size for _, size in sizes_by_job(await jobs.history())[f"{jobs.namespace}/pairs"]]
-    jobs.tell(f"S25, 2 GPUs each beside cordoned, NotReady and 1-GPU nodes: {condition['message']}; then sizes {sizes}")
+    jobs.record(
+        f"S25, 2 GPUs each beside cordoned, NotReady and 1-GPU nodes: {condition['message']}; then sizes {sizes}"
+    )
     assert nodes == {cordoned}
     assert (sizes, len(jobs.trainers("pairs"))) == (sorted(sizes), 2)
 
 
 @pytest.mark.rule("FD:SH-B3")
-async def test_a_trainer_of_eight_gpus_costs_the_eight_trainers_of_one_node(jobs: JobStage):
+async def test_a_trainer_of_eight_gpus_costs_the_eight_trainers_of_one_node(jobs: JobEnv):
     """It cost 36 of them, when victims were the trainers of the highest index."""
     nodes = [await jobs.node(f"gpus-{number}", cpu="64", **{constants.GPU: "8"}) for number in range(5)]
     await jobs.nodes_ready(*nodes)
@@ -88,9 +90,9 @@ async def test_a_trainer_of_eight_gpus_costs_the_eight_trainers_of_one_node(jobs
         return jobs.running()["large"] == 1
 
     await eventually("it has a node", runs, within_s=60)
-    await sharing.has_looked()
+    await sharing.has_reconciled()
     (large,) = jobs.trainers("large")
     gone = before.keys() - {pod["metadata"]["name"] for pod in jobs.trainers("small")}
-    jobs.tell(f"FD:SH-B3: {len(gone)} of 40 trainers went, from {sorted({before[name] for name in gone})}")
+    jobs.record(f"FD:SH-B3: {len(gone)} of 40 trainers went, from {sorted({before[name] for name in gone})}")
     assert {before[name] for name in gone} == {large["spec"]["nodeName"]}
     assert (len(gone), jobs.running()["small"]) == (8, 32)

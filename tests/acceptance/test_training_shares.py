@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import pytest
 
-from acceptance.job_stage import JobStage, sizes_by_job
-from acceptance.world import PATIENCE, eventually
+from acceptance.fleet import PATIENCE, eventually
+from acceptance.job_environment import JobEnv, sizes_by_job
 
 pytestmark = [pytest.mark.rule("SC:S25"), pytest.mark.kube]
 
@@ -26,7 +26,7 @@ PENDING_S = 30.0
 PREEMPTING_S = 20.0
 """Longer while strangers are ahead: kube-scheduler looks at no trainer, not at a minimum's either, before it has made room for
 300 pods of a higher priority, one preemption after the other: 20 s on two cores in which nobody could place a trainer."""
-STRANGERS, ROUNDS = 300, 2
+FOREIGN_PODS, ROUNDS = 300, 2
 LEAST_LOAD = 0.9
 
 
@@ -41,33 +41,33 @@ def swings(sizes: dict[str, list[tuple[float, int]]], since_s: float) -> dict[st
     return found
 
 
-async def is_even(stage: JobStage) -> bool:
+async def is_even(env: JobEnv) -> bool:
     """Whether everybody has its share, on nodes."""
-    running = stage.running()
+    running = env.running()
     return len(running) == JOBS and all(abs(count - SHARE) <= 1 for count in running.values())
 
 
-async def settled(stage: JobStage, step: str, strangers: frozenset[str] = frozenset()) -> float:
+async def settled(env: JobEnv, step: str, foreign_pods: frozenset[str] = frozenset()) -> float:
     """Wait until they have nodes, every job has its minimum, and the cluster is nearly full; how full it is."""
 
     async def is_settled() -> bool:
-        running = stage.running()
-        if not all(stage.has_place(name) for name in strangers):
+        running = env.running()
+        if not all(env.has_place(name) for name in foreign_pods):
             return False
         is_whole = len(running) == JOBS and min(running.values()) >= LOW
-        return is_whole and stage.placed() >= LEAST_LOAD * SLOTS
+        return is_whole and env.placed() >= LEAST_LOAD * SLOTS
 
     try:
         await eventually(
             f"{step}: load of {LEAST_LOAD:.0%}, every job with its minimum", is_settled, within_s=SETTLED_S
         )
     except AssertionError as error:
-        raise AssertionError(f"{error}; {stage.placed()} of {SLOTS} slots, trainers {dict(stage.running())}") from None
-    return stage.placed() / SLOTS
+        raise AssertionError(f"{error}; {env.placed()} of {SLOTS} slots, trainers {dict(env.running())}") from None
+    return env.placed() / SLOTS
 
 
 @pytest.mark.timeout(900)
-async def test_twenty_jobs_meet_and_strangers_come_and_go(jobs: JobStage):
+async def test_twenty_jobs_meet_and_foreign_pods_come_and_go(jobs: JobEnv):
     nodes = [await jobs.node(f"slots-{number}", cpu=str(SLOTS // NODES)) for number in range(NODES)]
     await jobs.nodes_ready(*nodes)
     sharing = await jobs.shared(RAYTIDE_SHARING_SETTLE="0.3")
@@ -81,11 +81,11 @@ async def test_twenty_jobs_meet_and_strangers_come_and_go(jobs: JobStage):
     finally:
         even_s, waited_s = loop.time() - arrived, jobs.waits.longest_so_far_s()
         shares = sorted(jobs.running().values())
-        jobs.tell(
+        jobs.record(
             f"S25: {even_s:.1f} s after the last of {JOBS} jobs they have {shares}; pods waited {waited_s:.1f} s at most"
         )
     even_at = max(at for sizes in sizes_by_job(await jobs.history()).values() for at, _ in sizes)
-    await sharing.has_looked()
+    await sharing.has_reconciled()
     assert await is_even(jobs), "and it stays so"
     assert swings(sizes_by_job(await jobs.history()), even_at) == {}
     assert waited_s <= PENDING_S * PATIENCE
@@ -93,13 +93,13 @@ async def test_twenty_jobs_meet_and_strangers_come_and_go(jobs: JobStage):
     loads = [await settled(jobs, "twenty jobs")]
     await jobs.priority("web-first", 1000)
     for round_ in range(ROUNDS):
-        web = await jobs.strangers(f"web-{round_}", STRANGERS, priorityClassName="web-first")
+        web = await jobs.foreign_pods(f"web-{round_}", FOREIGN_PODS, priorityClassName="web-first")
         loads.append(await settled(jobs, f"strangers came, round {round_}", frozenset(web)))
         await jobs.dismiss(web)
         loads.append(await settled(jobs, f"strangers went, round {round_}"))
-    told = ", ".join(f"{load:.0%}" for load in loads)
-    jobs.tell(
-        f"S25: load {told}, before, with and without {STRANGERS} strangers' pods of a higher priority; "
+    loads_text = ", ".join(f"{load:.0%}" for load in loads)
+    jobs.record(
+        f"S25: load {loads_text}, before, with and without {FOREIGN_PODS} strangers' pods of a higher priority; "
         f"trainers waited {jobs.waits.longest_so_far_s():.1f} s at most, "
         f"{jobs.waits.longest_alone_so_far_s():.1f} s with no stranger ahead of them"
     )

@@ -5,8 +5,8 @@ The pods of the web server do not preempt, so that nothing but the operator can 
 
 import pytest
 
-from acceptance.job_stage import JobStage
-from acceptance.world import eventually
+from acceptance.fleet import eventually
+from acceptance.job_environment import JobEnv
 
 pytestmark = [pytest.mark.rule("TJ:3.6"), pytest.mark.kube]
 
@@ -14,7 +14,7 @@ SLOTS, LOW, WEB = 10, 2, 3
 AT_ONCE = {"growCooldownSeconds": 0, "shrinkCooldownSeconds": 0}
 
 
-async def test_a_job_gives_to_a_web_server_and_takes_it_back(jobs: JobStage):
+async def test_a_job_gives_to_a_web_server_and_takes_it_back(jobs: JobEnv):
     await jobs.nodes_ready(await jobs.node("shared", cpu=str(SLOTS)))
     await jobs.priority("web-waits", 1000, preemptionPolicy="Never")
     await jobs.shared(RAYTIDE_SHARING_SETTLE="0.3")
@@ -24,23 +24,23 @@ async def test_a_job_gives_to_a_web_server_and_takes_it_back(jobs: JobStage):
         return jobs.running()["giver"] == count == len(jobs.trainers("giver"))
 
     await eventually("it fills the node", lambda: giver_has(SLOTS))
-    web = await jobs.strangers("web", WEB, priorityClassName="web-waits")
+    web = await jobs.foreign_pods("web", WEB, priorityClassName="web-waits")
 
     async def is_served() -> bool:
         return all(map(jobs.has_place, web)) and await giver_has(SLOTS - WEB)
 
     await eventually("the web server runs, and the job is smaller by as much", is_served)
 
-    async def is_told() -> bool:
+    async def is_reported() -> bool:
         resizes = (await jobs.job("giver"))["status"].get("scaling", {}).get("history", [])
         return sum(each["from"] - each["to"] for each in resizes if each["reason"] == "YieldedToPods") == WEB
 
-    await eventually("its history says that it gave, once", is_told)
+    await eventually("its history says that it gave, once", is_reported)
     await jobs.dismiss(web)
     await eventually("it grows back", lambda: giver_has(SLOTS))
 
 
-async def test_who_has_not_offered_it_keeps_what_it_has(jobs: JobStage):
+async def test_who_has_not_offered_it_keeps_what_it_has(jobs: JobEnv):
     await jobs.nodes_ready(await jobs.node("shared", cpu=str(SLOTS)))
     await jobs.priority("web-waits", 1000, preemptionPolicy="Never")
     sharing = await jobs.shared(RAYTIDE_SHARING_SETTLE="0.3")
@@ -50,7 +50,7 @@ async def test_who_has_not_offered_it_keeps_what_it_has(jobs: JobStage):
         return jobs.running()["keeper"] == SLOTS
 
     await eventually("it fills the node", is_full)
-    web = await jobs.strangers("web", WEB, priorityClassName="web-waits")
-    await sharing.has_looked()
+    web = await jobs.foreign_pods("web", WEB, priorityClassName="web-waits")
+    await sharing.has_reconciled()
     assert await is_full()
     assert not any(map(jobs.has_place, web))

@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from acceptance.audit import Wrote
-from acceptance.judges import longest_without_a_leader_s, terms, too_many_or_too_few, writes_without_the_lease
+from acceptance.checks import longest_without_a_leader_s, terms, too_many_or_too_few, writes_without_the_lease
+from acceptance.environment import SYSTEM, Env
+from acceptance.fleet import eventually
 from acceptance.replica import LEASE_S, Replica
-from acceptance.stage import SYSTEM, Stage
-from acceptance.world import eventually
 from raytide.api.constants import LEADER_LEASE
 
 CLUSTERS, WORKERS = 10, 10
@@ -36,56 +36,56 @@ async def torment(replica: Replica, random_: random.Random, done: Counter[str], 
             done["freezes"] += 1
 
 
-async def step_down(stage: Stage, replica: Replica) -> None:
+async def step_down(env: Env, replica: Replica) -> None:
     """Freeze it until somebody else holds the lease: chance alone may leave one replica the leader all the time."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{LEADER_LEASE}"
 
-    async def somebody_else_leads() -> bool:
-        spec = (await stage.admin.call("GET", path))["spec"]
+    async def other_replica_leads() -> bool:
+        spec = (await env.admin.call("GET", path))["spec"]
         return spec.get("holderIdentity") not in {"", None, f"uid-{replica.name}"}
 
     async with replica.frozen():
-        await eventually(f"somebody else than {replica.name} leads", somebody_else_leads)
+        await eventually(f"somebody else than {replica.name} leads", other_replica_leads)
 
 
 @pytest.mark.kube
 @pytest.mark.timeout(600)
 @pytest.mark.rule("RM:I10", "RM:I1")
-async def test_one_writer_at_a_time_whatever_happens_to_two(stage: Stage):
+async def test_one_writer_at_a_time_whatever_happens_to_two(env: Env):
     random_, done = random.Random(3), Counter[str]()
-    accounts = {name: await stage.account(f"op-{name}") for name in ("a", "b")}
-    replicas = [Replica(stage, name, stage.direct_kubeconfig(account)) for name, account in accounts.items()]
-    await stage.fleet.put(CLUSTERS, WORKERS)
+    accounts = {name: await env.account(f"op-{name}") for name in ("a", "b")}
+    replicas = [Replica(env, name, env.direct_kubeconfig(account)) for name, account in accounts.items()]
+    await env.fleet.put(CLUSTERS, WORKERS)
     for replica in replicas:
         await replica.start()
-    await stage.fleet.steady(STEADY_S)
+    await env.fleet.steady(STEADY_S)
 
     until_s = asyncio.get_running_loop().time() + CHAOS_S
 
     async def give_orders() -> None:
         while asyncio.get_running_loop().time() < until_s:
             await asyncio.sleep(random_.uniform(0.1, 0.5))
-            await stage.fleet.order_at_random(random_, WORKERS)
+            await env.fleet.order_at_random(random_, WORKERS)
 
     await asyncio.gather(give_orders(), *(torment(replica, random_, done, until_s) for replica in replicas))
     for replica in replicas:
-        await step_down(stage, replica)
-    pods_s, _ = await stage.fleet.steady(STEADY_S)
+        await step_down(env, replica)
+    pods_s, _ = await env.fleet.steady(STEADY_S)
     for replica in replicas:
         await eventually(f"{replica.name} is up", replica.is_alive)
         assert await replica.operator.stop() == 0
 
-    history = await stage.history()
+    history = await env.history()
     lease = f"{SYSTEM}/{LEADER_LEASE}"
     users = {account.user: f"uid-{name}" for name, account in accounts.items()}
-    began_s = min(step.answered_s for step in history if step.namespace == stage.namespace)
-    judged = [step for step in history if step.user in users and step.answered_s >= began_s]
-    stage.tell(
-        f"two replicas: {len(judged)} writes judged ({sum(isinstance(step, Wrote) for step in judged)} of them statuses "
-        f"and services), {done['kills']} kills, {done['freezes']} freezes, {len(terms(judged, lease))} terms, longest "
-        f"without a leader {longest_without_a_leader_s(judged, lease):.1f} s, steady {pods_s:.1f} s after the last"
+    began_s = min(step.answered_s for step in history if step.namespace == env.namespace)
+    checked = [step for step in history if step.user in users and step.answered_s >= began_s]
+    env.record(
+        f"two replicas: {len(checked)} writes judged ({sum(isinstance(step, Wrote) for step in checked)} of them statuses "
+        f"and services), {done['kills']} kills, {done['freezes']} freezes, {len(terms(checked, lease))} terms, longest "
+        f"without a leader {longest_without_a_leader_s(checked, lease):.1f} s, steady {pods_s:.1f} s after the last"
     )
-    assert {step.user for step in judged} == set(users), "both have led"
-    assert len(terms(judged, lease)) > 2, "the lease has changed hands"
+    assert {step.user for step in checked} == set(users), "both have led"
+    assert len(terms(checked, lease)) > 2, "the lease has changed hands"
     assert writes_without_the_lease(history, lease=lease, users=users) == []
     assert too_many_or_too_few(history) == []

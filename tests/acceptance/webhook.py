@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from aiohttp import web
 
-from acceptance.stage import Stage
+from acceptance.environment import Env
 from raytide_sandbox.certificates import Identity, make_certificates
 
 HOST = "127.0.0.1"
@@ -42,7 +42,7 @@ class LabelRemover:
 
 
 @asynccontextmanager
-async def removing_label(stage: Stage, label: str) -> AsyncIterator[LabelRemover]:
+async def removing_label(env: Env, label: str) -> AsyncIterator[LabelRemover]:
     """As long as this lasts, pods that are created in the scenario's namespace lose that label."""
     certificates = make_certificates(datetime.now(UTC), [HOST])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -59,15 +59,15 @@ async def removing_label(stage: Stage, label: str) -> AsyncIterator[LabelRemover
         "name": NAME,
         "clientConfig": {"url": f"https://{HOST}:{port}/", "caBundle": b64encode(certificates.authority).decode()},
         "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}],
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": env.namespace}},
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
         "failurePolicy": "Ignore",
     }
-    configuration = {"metadata": {"name": stage.namespace}, "webhooks": [webhook]}
-    await stage.admin.call("POST", WEBHOOKS, configuration)
+    configuration = {"metadata": {"name": env.namespace}, "webhooks": [webhook]}
+    await env.admin.call("POST", WEBHOOKS, configuration)
     try:
         yield remover
     finally:
-        await stage.admin.call("DELETE", f"{WEBHOOKS}/{stage.namespace}")
+        await env.admin.call("DELETE", f"{WEBHOOKS}/{env.namespace}")
         await runner.cleanup()

@@ -1,7 +1,7 @@
 """On which APIs are integration tests shown?
 
 `APIS` are the parameters of a fixture: the embedded API always, a real control plane under the marker `kube`;
-`new_cluster` makes the one that a parameter names. Both are a `Surface`, so that a test does not know which it meets.
+`new_cluster` makes the one that a parameter names. Both are a `ClusterUnderTest`, so that a test does not know which it meets.
 """
 
 import secrets
@@ -9,16 +9,16 @@ from typing import Final
 
 import pytest
 
+from integration.cluster_under_test import ClusterUnderTest
+from integration.embedded_cluster import Cluster
 from integration.kube_cluster import KubeCluster
-from integration.rig import Cluster
-from integration.surface import Surface
 
 APIS: Final = ["embedded", pytest.param("kube", marks=pytest.mark.kube)]
 COLLECTED_S: Final = 60.0
 """A garbage collector that has just met a new kind takes up to half a minute to look after it."""
 
 
-def new_cluster(request: pytest.FixtureRequest) -> Surface:
+def new_cluster(request: pytest.FixtureRequest) -> ClusterUnderTest:
     """The API that the fixture's parameter names; not started yet."""
     if request.param == "embedded":
         return Cluster()

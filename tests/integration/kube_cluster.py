@@ -21,15 +21,15 @@ import aiohttp
 import msgspec
 import pytest
 
-from integration.surface import (
+from integration.cluster_under_test import (
     CRD,
     DEFINITION,
     DEFINITIONS,
     MERGE,
     RAYCLUSTERS,
     TRAININGJOBS,
+    ClusterUnderTest,
     Json,
-    Surface,
     crd_body,
     path_of,
 )
@@ -76,7 +76,7 @@ def _written(method: str, path: str, namespaces: set[str]) -> str | None:
     return None if {last, words[-1]} & set(NOT_COUNTED) else f"{method} {last}"
 
 
-class KubeCluster(Surface):
+class KubeCluster(ClusterUnderTest):
     """Part of a real cluster: a few namespaces, a node, an operator's way in."""
 
     def __init__(self, plane: KubePlane, run: str) -> None:
@@ -150,9 +150,9 @@ class KubeCluster(Surface):
     def add_node(self, name: str, **allocatable: str) -> str:
         """With heartbeats, so that nobody calls it dead; its pods are run by nobody but the test."""
         name = f"{name}-{self._run}"
-        room = {"pods": "110", **allocatable}
+        capacity = {"pods": "110", **allocatable}
         self.create("nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
-        body = {"status": {"capacity": room, "allocatable": room}}
+        body = {"status": {"capacity": capacity, "allocatable": capacity}}
         self.done("PATCH", path_of("nodes", "", name, "status"), body, content_type=MERGE)
         self._nodes.append(name)
         self._beat()
@@ -212,8 +212,8 @@ class KubeCluster(Surface):
     def without_quota(self, namespace: str) -> str:
         """A real quota, which holds once its controller has counted."""
         self.ensure_namespace(namespace)
-        poor = self.add_priority_class(namespace)
-        scope = {"scopeName": "PriorityClass", "operator": "In", "values": [poor]}
+        low_priority = self.add_priority_class(namespace)
+        scope = {"scopeName": "PriorityClass", "operator": "In", "values": [low_priority]}
         spec = {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [scope]}}
         self.create("resourcequotas", {"metadata": {"name": "none", "namespace": namespace}, "spec": spec})
         eventually(
@@ -221,7 +221,7 @@ class KubeCluster(Surface):
             "the quota is counted",
             PATIENCE_S,
         )
-        return poor
+        return low_priority
 
     def give_quota(self, namespace: str) -> None:
         """Without a quota there is no limit."""
@@ -248,10 +248,10 @@ class KubeCluster(Surface):
         wrong = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "wrong"}, "spec": "wrong"}
         wanted = 422 if has_schema else 201
 
-        def judges() -> bool:
+        def is_validated() -> bool:
             return self.request("POST", path_of("rayclusters.ray.io", "default"), wrong, dryRun="All")[0] == wanted
 
-        eventually(judges, "the changed CRD judges", PATIENCE_S)
+        eventually(is_validated, "the changed CRD judges", PATIENCE_S)
 
     # --- inside ------------------------------------------------------------------------------------------------------------
     def _beat(self) -> None:

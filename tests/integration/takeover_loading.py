@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from integration.surface import MERGE, RAYCLUSTERS, Surface, path_of
+from integration.cluster_under_test import MERGE, RAYCLUSTERS, ClusterUnderTest, path_of
 from support.takeover_records import as_created, cluster_status, pod_status, read_start, with_uid
 
 Json = dict[str, Any]
@@ -33,7 +33,7 @@ MADE_BY_THE_CONTROL_PLANE: Final = frozenset({("ServiceAccount", "default")})
 class Loaded:
     """One RayCluster and its children, as they were when the operator started."""
 
-    api: Surface
+    api: ClusterUnderTest
     start: str
     namespace: str
     name: str
@@ -69,7 +69,7 @@ class Loaded:
         return {p["metadata"]["name"]: p["metadata"]["uid"] for p in pods if "deletionTimestamp" not in p["metadata"]}
 
 
-def load(api: Surface, start: str, run: str, node: str) -> Loaded:
+def load(api: ClusterUnderTest, start: str, run: str, node: str) -> Loaded:
     """Create everything of that start; its pods run on `node`."""
     namespace = f"{re.sub(r'[^a-z0-9]+', '-', start.lower())[:50]}-{run}"
     api.ensure_namespace(namespace)
@@ -84,7 +84,7 @@ def load(api: Surface, start: str, run: str, node: str) -> Loaded:
     return Loaded(api, start, namespace, cluster["metadata"]["name"], cluster)
 
 
-def _create(api: Surface, obj: Json, node: str) -> str:
+def _create(api: ClusterUnderTest, obj: Json, node: str) -> str:
     """Its uid."""
     plural, metadata = PLURALS[obj["kind"]], obj["metadata"]
     stored = api.create(plural, as_created(obj, node))["metadata"]

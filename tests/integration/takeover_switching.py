@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import aiohttp
 
-from integration.surface import DEFINITIONS, Surface
+from integration.cluster_under_test import DEFINITIONS, ClusterUnderTest
 from support.ports import free_port
 
 QUIET_S: Final = 2.0
 """For so long nothing is written: more than any interval at which a status is."""
-LOOK_EVERY_S: Final = 0.2
+POLL_INTERVAL_S: Final = 0.2
 LOOKS: Final = 300
 OUR_PASSES: Final = 'raytide_passes{controller="raycluster"}'
 THEIR_PASSES: Final = 'controller_runtime_reconcile_total{controller="raycluster'
@@ -25,7 +25,7 @@ OTHER_KINDS: Final = {"rayjobs": "RayJob", "rayservices": "RayService", "raycron
 """KubeRay's manager does not start without them."""
 
 
-async def settled(port: int, metric: str, passes: int, cluster: Surface) -> None:
+async def settled(port: int, metric: str, passes: int, cluster: ClusterUnderTest) -> None:
     """The operator whose metrics are served there has made so many passes, and is at rest."""
     await _passed(port, metric, passes)
     written = -1
@@ -38,8 +38,8 @@ async def _passed(port: int, metric: str, passes: int) -> None:
     for _ in range(LOOKS):
         if await _scraped(port, metric) >= passes:
             return
-        await asyncio.sleep(LOOK_EVERY_S)
-    raise AssertionError(f"not within {LOOKS * LOOK_EVERY_S} s: {passes} passes in {metric}")
+        await asyncio.sleep(POLL_INTERVAL_S)
+    raise AssertionError(f"not within {LOOKS * POLL_INTERVAL_S} s: {passes} passes in {metric}")
 
 
 async def _scraped(port: int, metric: str) -> float:
@@ -59,7 +59,7 @@ class Peer:
         self._kubeconfig = kubeconfig
         self._log = folder / "kuberay.log"
 
-    async def take_over(self, cluster: Surface, clusters: int) -> None:
+    async def take_over(self, cluster: ClusterUnderTest, clusters: int) -> None:
         """Run it until it has been through all clusters and is at rest."""
         install_other_kinds(cluster)
         cluster.writes.clear()
@@ -77,7 +77,7 @@ class Peer:
                 await process.wait()
 
 
-def install_other_kinds(cluster: Surface) -> None:
+def install_other_kinds(cluster: ClusterUnderTest) -> None:
     """CRDs without a schema for the kinds that are KubeRay's alone."""
     anything = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     version = {"name": "v1", "served": True, "storage": True, "schema": anything, "subresources": {"status": {}}}

@@ -15,9 +15,9 @@ import aiohttp
 import msgspec
 import pytest
 
+from integration.cluster_under_test import RAYCLUSTERS
 from integration.clusters import APIS, new_cluster
-from integration.rig import PATIENCE_S, until
-from integration.surface import RAYCLUSTERS
+from integration.embedded_cluster import PATIENCE_S, until
 from raytide.api.errors import ApiUnavailableError
 from raytide.autoscaler.model import HEAD_TYPE, Demand, Request, amounts_of
 from raytide_sandbox.certificates import make_certificates
@@ -163,12 +163,12 @@ async def start(cluster, gcs, namespace, tmp_path):
     plane = getattr(cluster, "plane", None)
     (folder / "token").write_text(plane.admin_token if plane else "a token")
     add_head(cluster, namespace)
-    async with TlsDoor(folder, cluster.port) as door:
+    async with TlsDoor(folder, cluster.port) as tls_proxy:
 
         async def start_one(**environ) -> Sidecar:
             given = {
                 "KUBERNETES_SERVICE_HOST": "127.0.0.1",
-                "KUBERNETES_SERVICE_PORT_HTTPS": str(door.port),
+                "KUBERNETES_SERVICE_PORT_HTTPS": str(tls_proxy.port),
                 "RAYTIDE_SERVICE_ACCOUNT_DIR": str(folder),
                 "RAYTIDE_OPERATOR_VERSION": "test",
                 "RAY_HEAD_POD_NAME": "demo-head",
@@ -298,7 +298,7 @@ async def test_what_ray_did_not_tell_at_first_is_asked_again(world, start, tmp_p
     await until("it writes there", monitor_log.exists)
 
 
-async def test_a_gcs_that_began_anew_is_told_again_where_the_metrics_are(world, start):
+async def test_the_metrics_address_is_written_again_to_a_new_gcs(world, start):
     await start()
     await until("the metrics' address", lambda: ("", "AutoscalerMetricsAddress") in world.kv)
     world.restart("session_2")

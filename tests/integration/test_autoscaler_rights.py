@@ -35,7 +35,7 @@ CHART = Path(__file__).parents[2] / "helm" / "raytide"
 ADMISSION, POLICY = "admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"
 MANY = MOST_GROUPS
 """Groups of a very large RayCluster."""
-BYSTANDER = {"metadata": {"name": "bystander"}, "spec": {"containers": [{"name": "c", "image": "busybox"}]}}
+UNRELATED_POD = {"metadata": {"name": "bystander"}, "spec": {"containers": [{"name": "c", "image": "busybox"}]}}
 
 
 def restricted(container):
@@ -56,8 +56,8 @@ def policy(namespace):
     values = json.dumps({"watchNamespaces": [namespace]})
     of_server = ["--kube-version", "1.35.0", "--api-versions", f"{ADMISSION}/{POLICY}"]
     command = [find_tool("helm"), "template", namespace, str(CHART), *of_server, "--values", "-"]
-    told = subprocess.run(command, input=values, capture_output=True, text=True, check=True)
-    made = [each for each in yaml.safe_load_all(told.stdout) if each and each["apiVersion"] == ADMISSION]
+    events_of = subprocess.run(command, input=values, capture_output=True, text=True, check=True)
+    made = [each for each in yaml.safe_load_all(events_of.stdout) if each and each["apiVersion"] == ADMISSION]
     assert [each["kind"] for each in made] == [POLICY, f"{POLICY}Binding"]
     return made
 
@@ -123,7 +123,7 @@ def scene(kube_plane, tmp_path_factory):
     core = f"/api/v1/namespaces/{namespace}"
     for made, plural in zip(policy(namespace), ("policies", "policybindings"), strict=True):
         kube_plane.create(f"/apis/{ADMISSION}/validatingadmission{plural}", made)
-    kube_plane.create(f"{core}/pods", BYSTANDER)
+    kube_plane.create(f"{core}/pods", UNRELATED_POD)
     assert kube_plane.request_json("PATCH", core, {"metadata": {"labels": ENFORCED}})[0] == 200
     with OperatorProcess(account, folder / "operator.log", "--watch-namespace", namespace):
         for name in ("a", "b"):
@@ -270,7 +270,7 @@ def test_an_account_that_has_a_clusters_name_by_chance_stays_free(scene):
 
 
 @pytest.mark.rule("FD:SEC-F8")
-def test_the_policy_judges_a_large_raycluster_within_its_budget(scene):
+def test_the_policy_validates_a_large_raycluster_within_its_budget(scene):
     large = cluster("a-large", scene.namespace)
     (worker,) = large["spec"]["workerGroupSpecs"]
     groups = [{**worker, "groupName": f"group-{number}", "replicas": 0, "minReplicas": 0} for number in range(MANY)]
@@ -288,10 +288,10 @@ def test_the_policy_judges_a_large_raycluster_within_its_budget(scene):
     path, content = f"{scene.clusters}/a-large?dryRun=All", "application/json-patch+json"
     last = [{"op": "replace", "path": f"/spec/workerGroupSpecs/{MANY - 1}/replicas", "value": 1}]
 
-    def told():
+    def events_of():
         return scene.plane.request_json("PATCH", path, last, content_type=content, token=token)
 
-    eventually(lambda: told()[0] == 200, f"replicas may be changed: {told()[1]}")
+    eventually(lambda: events_of()[0] == 200, f"replicas may be changed: {events_of()[1]}")
     more = patched(f"/spec/workerGroupSpecs/{MANY - 1}/maxReplicas", 7)
     code, answer = scene.plane.request_json("PATCH", path, more, content_type=content, token=token)
     assert code == 403
@@ -325,7 +325,7 @@ FORBIDDEN = {
     "patch a pod": ("PATCH", "{core}/pods/{a_worker}", LABEL),
     "delete its own worker": ("DELETE", "{core}/pods/{a_worker}", None),
     "delete a bystander": ("DELETE", "{core}/pods/bystander", None),
-    "make a pod": ("POST", "{core}/pods", BYSTANDER),
+    "make a pod": ("POST", "{core}/pods", UNRELATED_POD),
     "run something in a pod": ("GET", "{core}/pods/{b_head}/exec?command=id", None),
     "read logs": ("GET", "{core}/pods/{b_head}/log", None),
     "read Secrets": ("GET", "{core}/secrets", None),
@@ -375,7 +375,7 @@ def test_kubernetes_mounts_no_token_beside_the_sidecars(scene):
 
 
 @pytest.mark.rule("SC:S10")
-def test_names_of_foreign_pods_in_its_order_hurt_nobody_and_are_told(scene):
+def test_names_of_foreign_pods_in_its_record_delete_no_pod_and_are_reported(scene):
     names = ["bystander", scene.pod_of("b", "worker")]
     order = [{"op": "add", "path": "/spec/workerGroupSpecs/0/scaleStrategy", "value": {"workersToDelete": names}}]
     answer = scene.plane.request_json(
@@ -383,7 +383,7 @@ def test_names_of_foreign_pods_in_its_order_hurt_nobody_and_are_told(scene):
     )
     assert answer[0] == 200, answer
 
-    def told():
+    def events_of():
         events = scene.plane.request_json("GET", f"/apis/events.k8s.io/v1/namespaces/{scene.namespace}/events")[1][
             "items"
         ]
@@ -391,6 +391,6 @@ def test_names_of_foreign_pods_in_its_order_hurt_nobody_and_are_told(scene):
         named = [note for note in notes if "scaleStrategy.workersToDelete of group" in note]
         return all(any(name in note for note in named) for name in names)
 
-    eventually(told, "both names are told on a")
+    eventually(events_of, "both names are told on a")
     for name in names:
         assert "deletionTimestamp" not in scene.plane.request_json("GET", f"{scene.core}/pods/{name}")[1]["metadata"]

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
+from integration.cluster_under_test import path_of
 from integration.clusters import APIS
+from integration.embedded_cluster import Operator, until
 from integration.kube_cluster import KubeCluster
 from integration.probe.client import Client
 from integration.probe.servers import from_kubeconfig
-from integration.rig import Operator, until
-from integration.surface import path_of
 from raytide.api import constants
 from raytide_sandbox.apiserver.routes import Request
 from support import virtual_time
@@ -55,8 +55,8 @@ def written(name, spec):
     return obj
 
 
-def send(world, method, path, body=None, **query):
-    answer = world.api.handle(Request(method, path, query, {}, msgspec.json.encode(body) if body else b""))
+def send(env, method, path, body=None, **query):
+    answer = env.api.handle(Request(method, path, query, {}, msgspec.json.encode(body) if body else b""))
     return answer.status, msgspec.json.decode(answer.body), answer.headers
 
 
@@ -84,7 +84,7 @@ REJECTED = {
 }
 
 
-async def build_world():
+async def build_env():
     return World(random.Random(0))
 
 
@@ -92,8 +92,8 @@ async def build_world():
 def ask(request):
     """(method, path, body, **query) -> status, answer, headers; nothing is stored."""
     if request.param == "embedded":
-        world = asyncio.run(build_world())
-        yield lambda *call, **query: send(world, *call, **query, dryRun="All")
+        env = asyncio.run(build_env())
+        yield lambda *call, **query: send(env, *call, **query, dryRun="All")
         return
     plane = request.getfixturevalue("kube_plane")
     cluster = KubeCluster(plane, run="")
@@ -200,10 +200,10 @@ BROKEN_STATUS = {
 }
 
 
-def redefine(world, change):
-    _, crd, _ = send(world, "GET", DEFINITION)
+def redefine(env, change):
+    _, crd, _ = send(env, "GET", DEFINITION)
     change(crd)
-    assert send(world, "PUT", DEFINITION, crd)[0] == 200
+    assert send(env, "PUT", DEFINITION, crd)[0] == 200
 
 
 def without_schema(crd):
@@ -211,11 +211,11 @@ def without_schema(crd):
         version["schema"] = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
 
 
-def store(world, name, spec, status=None):
-    assert send(world, "POST", CLUSTERS, written(name, spec))[0] == 201
+def store(env, name, spec, status=None):
+    assert send(env, "POST", CLUSTERS, written(name, spec))[0] == 201
     if status is not None:
-        obj = {**world.cluster(name), "status": status}
-        assert send(world, "PUT", f"{CLUSTERS}/{name}/status", obj)[0] == 200
+        obj = {**env.cluster(name), "status": status}
+        assert send(env, "PUT", f"{CLUSTERS}/{name}/status", obj)[0] == 200
 
 
 EVERYTHING = {
@@ -251,22 +251,22 @@ def by_name(objects):
 
 async def switch_crds_and_run():
     """Everything bad is stored under a CRD without a schema, ours replaces it, the operator starts."""
-    world = World(random.Random(0))
-    redefine(world, without_schema)
+    env = World(random.Random(0))
+    redefine(env, without_schema)
     for name, spec in EVERYTHING.items():
-        store(world, name, spec)
+        store(env, name, spec)
     for name, status in BROKEN_STATUS.items():
-        store(world, name, {}, status)
-    redefine(world, lambda crd: crd.update(spec=msgspec.json.decode(yaml_to_json(CRD))["spec"]))
+        store(env, name, {}, status)
+    redefine(env, lambda crd: crd.update(spec=msgspec.json.decode(yaml_to_json(CRD))["spec"]))
     crashes = []
-    operator = OperatorUnderTest(InProcess(world.api), WorldClock(world.now), random.Random(0), crashes.append)
-    controllers = asyncio.create_task(world.run_controllers())
+    operator = OperatorUnderTest(InProcess(env.api), WorldClock(env.now), random.Random(0), crashes.append)
+    controllers = asyncio.create_task(env.run_controllers())
     operator.start()
     await asyncio.sleep(30)
     await operator.stop()
     controllers.cancel()
     events, clusters, pods = (
-        send(world, "GET", path)[1]["items"]
+        send(env, "GET", path)[1]["items"]
         for path in (
             f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events",
             CLUSTERS,
@@ -305,9 +305,9 @@ def store_all(cluster, namespace):
 def is_settled(cluster, namespace):
     cluster.make_ready(namespace)
     clusters = by_name(cluster.all("rayclusters.ray.io", namespace))
-    told = {event["regarding"]["name"] for event in cluster.all("events.events.k8s.io", namespace)}
+    reported = {event["regarding"]["name"] for event in cluster.all("events.events.k8s.io", namespace)}
     ready = {name for name, obj in clusters.items() if obj.get("status", {}).get("state") == "ready"}
-    return told >= {*STORED, *DENIED_BY_POD_SECURITY} and ready >= {"healthy", *BROKEN_STATUS, *CLAMPED}
+    return reported >= {*STORED, *DENIED_BY_POD_SECURITY} and ready >= {"healthy", *BROKEN_STATUS, *CLAMPED}
 
 
 @pytest.fixture(scope="module", params=APIS)
@@ -339,20 +339,20 @@ def test_others_become_ready(switched, name):
 
 
 @pytest.mark.parametrize(("name", "field"), [(name, field) for name, (_, field) in STORED.items()], ids=STORED)
-def test_what_is_stored_and_cannot_be_is_told_with_its_field(switched, name, field):
+def test_what_is_stored_and_cannot_be_is_reported_with_its_field(switched, name, field):
     notes = [
         event["note"] for event in switched.events if event["regarding"]["name"] == name and event["type"] == "Warning"
     ]
     assert any(f"{field} " in note for note in notes), notes
-    told = switched.condition(name, constants.INVALID)
-    assert (f"{field} " in told.get("message", "")) == (name not in switched.untold)
+    reported = switched.condition(name, constants.INVALID)
+    assert (f"{field} " in reported.get("message", "")) == (name not in switched.untold)
     assert switched.pods_of(name) == []
 
 
 @pytest.mark.parametrize(
     ("name", "field"), [(name, field) for name, (_, field) in DENIED_BY_POD_SECURITY.items()], ids=lambda text: text
 )
-def test_a_pod_the_api_server_does_not_want_is_told_in_its_words(switched, name, field):
+def test_a_pod_the_api_server_does_not_want_is_reported_in_its_words(switched, name, field):
     failure = switched.condition(name, constants.REPLICA_FAILURE)
     assert failure["status"] == "True"
     assert field in failure["message"]

@@ -130,7 +130,7 @@ def test_a_killed_component_is_missed_and_comes_back(build, component):
         eventually(lambda: kube.request_json("GET", f"{MAPS}/kept")[0] == 200, "the object is there again")
 
 
-def test_an_announced_kill_is_no_trouble(build):
+def test_an_announced_kill_is_no_error(build):
     with build(parts=PARTS[:2]) as plane:
         plane.kill("kube-apiserver")
         plane.check()
@@ -260,7 +260,7 @@ def test_dependents_go_with_their_owner(kube_plane):
     eventually(lambda: kube_plane.request_json("GET", f"{maps}/dependent")[0] == 404, "the dependent is gone")
 
 
-def test_whoever_may_not_touch_an_owners_finalizers_may_not_block_it(kube_plane):
+def test_without_the_right_to_an_owners_finalizers_its_deletion_cannot_be_blocked(kube_plane):
     """OwnerReferencesPermissionEnforcement, as on many clusters."""
     namespace = kube_plane.new_namespace()
     token = kube_plane.create(
@@ -360,13 +360,13 @@ def test_the_audit_log_keeps_writes_of_pods_and_leases_whole_and_the_rest_in_bri
     ours.request_json("DELETE", f"{core}/pods/seen?gracePeriodSeconds=0")
     ours.request_json("GET", f"{core}/pods/seen")
 
-    def told():
+    def reported():
         events = [e for e in ours.audit_events() if e.get("objectRef", {}).get("namespace") == namespace]
         mine = [e for e in events if e["user"]["username"] == "raytide-admin" and "name" in e["objectRef"]]
         last = mine and mine[-1]["verb"] == "get" and mine[-1]["objectRef"]["resource"] == "pods"
         return last and {(e["verb"], e["objectRef"]["resource"], e["responseStatus"]["code"]): e for e in mine}
 
-    found = eventually(told, "the last request is in the log")
+    found = eventually(reported, "the last request is in the log")
     assert found["create", "pods", 201]["responseObject"]["spec"]["serviceAccountName"] == "default"
     assert found["patch", "pods", 200]["requestObject"] == {"metadata": {"labels": {"x": "y"}}}
     assert found["delete", "pods", 200]["level"] == "RequestResponse"

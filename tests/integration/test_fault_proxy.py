@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from aiohttp import ClientSession, web
 
-from integration.rig import Cluster, until
+from integration.embedded_cluster import Cluster, until
 from raytide.api.errors import ApiUnavailableError
 from raytide.kube.http import HttpTransport
 from raytide.kube.kubeconfig import find_access
@@ -119,7 +119,7 @@ async def take(lines: AsyncIterator[bytes], count: int) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in text.splitlines()]
 
 
-def told(events: list[dict[str, Any]]) -> list[str]:
+def names_of(events: list[dict[str, Any]]) -> list[str]:
     return [f"{e['type']} {e['object']['metadata']['name']}" for e in events]
 
 
@@ -176,22 +176,22 @@ async def test_a_request_on_its_way_arrives_though_its_sender_gave_up(wire):
 
 async def test_a_lost_request_is_silence_and_nothing_happened(wire):
     wire.script.of_calls.append(Rule(LoseRequest()))
-    with pytest.raises(ApiUnavailableError) as trouble:
+    with pytest.raises(ApiUnavailableError) as caught:
         await wire.create("a", BRIEFLY_S)
-    assert trouble.value.is_outcome_unknown
+    assert caught.value.is_outcome_unknown
     assert wire.names() == set()
     await until("it was noted", lambda: [seen.status for seen in wire.proxy.seen] == [0])
 
 
 async def test_a_lost_answer_is_silence_and_it_happened(wire):
     wire.script.of_calls.append(Rule(LoseAnswer()))
-    with pytest.raises(ApiUnavailableError) as trouble:
+    with pytest.raises(ApiUnavailableError) as caught:
         await wire.create("a", BRIEFLY_S)
-    assert trouble.value.is_outcome_unknown
+    assert caught.value.is_outcome_unknown
     assert wire.names() == {"a"}
 
 
-async def test_a_late_commit_comes_after_everybody_gave_up(wire):
+async def test_a_late_commit_comes_after_all_gave_up(wire):
     wire.script.of_calls.append(Rule(CommitLate(0.1)))
     with pytest.raises(ApiUnavailableError):
         await wire.create("a", BRIEFLY_S)
@@ -323,8 +323,8 @@ async def test_a_watch_passes_as_it_comes(wire):
     lines = wire.watch()
     first = await anext(lines)
     wire.put("b")
-    assert told([msgspec.json.decode(first)]) == ["ADDED a"]
-    assert told(await take(lines, 1)) == ["ADDED b"]
+    assert names_of([msgspec.json.decode(first)]) == ["ADDED a"]
+    assert names_of(await take(lines, 1)) == ["ADDED b"]
     assert [seen.is_watch for seen in wire.proxy.seen] == [True]
 
 
@@ -346,7 +346,7 @@ async def test_a_watch_line_meets_its_fault(wire, fault, expected):
     wire.put("a", "b", "c")
     wire.script.of_lines.append(Rule(fault))
     events = await take(wire.watch(), len(expected))
-    assert ["ERROR" if e["type"] == "ERROR" else told([e])[0] for e in events][: len(expected)] == expected
+    assert ["ERROR" if e["type"] == "ERROR" else names_of([e])[0] for e in events][: len(expected)] == expected
 
 
 async def test_garbage_comes_before_a_line(wire):
@@ -368,7 +368,7 @@ async def test_a_stream_falls_silent_and_stays_open(wire):
     wire.put("a", "b")
     wire.script.of_lines.append(Rule(Hang(), skip=1))
     lines = wire.watch(silence_s=0.2)
-    assert told([msgspec.json.decode(await anext(lines))]) == ["ADDED a"]
+    assert names_of([msgspec.json.decode(await anext(lines))]) == ["ADDED a"]
     with pytest.raises(ApiUnavailableError, match=r"SocketTimeout"):
         await anext(lines)
 
@@ -376,7 +376,7 @@ async def test_a_stream_falls_silent_and_stays_open(wire):
 async def test_a_rule_may_name_whose_watch_of_what(wire):
     wire.put("a", "b")
     wire.script.of_lines.append(Rule(Duplicate(), lambda line: line.agent == "follower/1" and line.name == "b"))
-    assert told(await take(wire.watch(), 3)) == ["ADDED a", "ADDED b", "ADDED b"]
+    assert names_of(await take(wire.watch(), 3)) == ["ADDED a", "ADDED b", "ADDED b"]
 
 
 async def test_a_watch_may_be_rejected_or_never_answered(wire):
@@ -401,7 +401,7 @@ async def test_lines_lag_in_order_by_what_the_lag_was_when_they_came(wire):
     await asyncio.sleep(0.05)
     wire.lag_s = 0.0
     wire.put("b")
-    assert told(await following) == ["ADDED a", "ADDED b"]
+    assert names_of(await following) == ["ADDED a", "ADDED b"]
     assert loop.time() - began >= 0.2
 
 
@@ -410,7 +410,7 @@ async def test_a_black_hole_swallows_watches_and_nothing_else(wire):
     first = asyncio.ensure_future(anext(lines))
     await until("the watch is open", lambda: wire.proxy.seen)
     wire.put("a")
-    assert told([msgspec.json.decode(await first)]) == ["ADDED a"]
+    assert names_of([msgspec.json.decode(await first)]) == ["ADDED a"]
     wire.proxy.hole.open()
     wire.put("b")
     assert (await wire.get()).status == 200
@@ -419,4 +419,4 @@ async def test_a_black_hole_swallows_watches_and_nothing_else(wire):
     wire.proxy.hole.close()
     with pytest.raises(ApiUnavailableError, match=r"SocketTimeout"):
         await anext(lines)
-    assert told(await take(wire.watch(), 2)) == ["ADDED a", "ADDED b"]
+    assert names_of(await take(wire.watch(), 2)) == ["ADDED a", "ADDED b"]

@@ -77,7 +77,7 @@ async def test_it_keeps_the_report_with_the_highest_version(client: Gcs) -> None
 
 
 @pytest.mark.rule("AS:G-12")
-async def test_a_node_that_nobody_knows_may_go_and_a_deadline_in_the_past_is_rejected(client: Gcs) -> None:
+async def test_an_unknown_node_may_be_drained_and_a_deadline_in_the_past_is_rejected(client: Gcs) -> None:
     drained = await client.drain(NOBODY, reason=DrainReason.IDLE_TERMINATION, message="idle")
     assert drained == Drained(is_accepted=True)
     with pytest.raises(ApiStatusError) as caught:
@@ -162,7 +162,7 @@ async def test_a_token_opens_every_call() -> None:
     ],
     ids=["a wrong token", "no token"],
 )
-async def test_what_is_wrong_with_the_token_is_said(environ: Mapping[str, str], words: str) -> None:
+async def test_what_is_wrong_with_the_token_is_reported(environ: Mapping[str, str], words: str) -> None:
     async with BareGcs(RAY, TOKEN) as gcs:
         client = connect_gcs(gcs.address, gcs_access(environ))
         with pytest.raises(ApiStatusError, match=words) as caught:

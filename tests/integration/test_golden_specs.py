@@ -14,7 +14,7 @@ import pytest
 from raytide.api import constants
 from support.golden_differences import REJECTED, compare, lacking
 from support.golden_records import read_record, spec_files
-from support.golden_world import seen_of, seen_of_all
+from support.golden_run import seen_of, seen_of_all
 
 pytestmark = pytest.mark.looptime
 

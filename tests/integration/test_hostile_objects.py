@@ -9,8 +9,8 @@ import time
 import pytest
 import pytest_asyncio
 
+from support.hostile_environment import HostileEnv
 from support.hostile_objects import HOSTILE
-from support.hostile_stage import HostileStage
 
 LONGEST_STEP_S = 0.1
 """Of CPU time, which counts no waiting for others, where the reference work takes `REFERENCE_S`."""
@@ -35,23 +35,23 @@ def folder(tmp_path_factory):
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stage(folder):
-    stage = HostileStage(folder)
+async def env(folder):
+    env = HostileEnv(folder)
     try:
-        await stage.start()
-        yield stage
+        await env.start()
+        yield env
     finally:
-        await stage.stop()
+        await env.stop()
 
 
 @pytest.mark.rule("FD:SEC-F1", "FD:SEC-F6", "FD:SEC-F12", "PF:P7F")
 @pytest.mark.parametrize("hostile", HOSTILE.values(), ids=HOSTILE)
-async def test_nobody_else_notices(stage, hostile):
+async def test_nobody_else_notices(env, hostile):
     slowness = reference_s() / REFERENCE_S
     try:
-        cost = await stage.meet(hostile)
+        cost = await env.meet(hostile)
     finally:
-        await stage.clear()
+        await env.clear()
     slowness = max(1.0, slowness, reference_s() / REFERENCE_S)
     assert cost["peak_mib"] < MOST_MIB
     assert cost["cpu_s"] < LONGEST_STEP_S * slowness, cost["step"]

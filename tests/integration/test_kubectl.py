@@ -98,15 +98,15 @@ def test_a_bad_raycluster_is_rejected_and_the_field_named(kubectl):
     bad = json.loads(json.dumps(RAYCLUSTER))
     bad["metadata"]["name"] = "bad"
     bad["spec"]["workerGroupSpecs"][0]["replicas"] = "two"
-    said = kubectl("apply", "-f", "-", given=bad, exit_code=1)
-    assert "spec.workerGroupSpecs[0].replicas" in said
+    output = kubectl("apply", "-f", "-", given=bad, exit_code=1)
+    assert "spec.workerGroupSpecs[0].replicas" in output
     bad["spec"]["workerGroupSpecs"][0] |= {"replicas": 1, "maxReplica": 3}
     assert 'unknown field "spec.workerGroupSpecs[0].maxReplica"' in kubectl("apply", "-f", "-", given=bad, exit_code=1)
 
 
 def test_explain_knows_the_fields_of_a_raycluster(kubectl):
-    said = kubectl("explain", "raycluster.spec.workerGroupSpecs.replicas")
-    assert "replicas <integer>" in said
+    output = kubectl("explain", "raycluster.spec.workerGroupSpecs.replicas")
+    assert "replicas <integer>" in output
     assert "containers\t<[]" in kubectl("explain", "raycluster.spec.headGroupSpec.template.spec")
 
 
@@ -124,13 +124,13 @@ def test_get_shows_pods_nodes_and_everything(kubectl, web):
 
 
 def test_describe_tells_a_pods_story(kubectl, web):
-    said = kubectl("describe", "pod", "web")
+    output = kubectl("describe", "pod", "web")
     for expected in (
         "Successfully assigned default/web to sandbox-",
         "Started container main",
         "Ready             True",
     ):
-        assert expected in said, said
+        assert expected in output, output
     assert "Allocated resources:" in kubectl("describe", "node", "sandbox-1")
 
 

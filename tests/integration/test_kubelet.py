@@ -80,7 +80,7 @@ async def _websocket(sandbox, path, query, protocol) -> AsyncIterator[aiohttp.Cl
 
 
 # --- one life ----------------------------------------------------------------------------------------------------------
-def test_a_pod_runs_says_what_it_is_told_and_is_gone_when_it_is_deleted(sandbox):
+def test_a_pod_runs_prints_its_output_and_is_gone_when_it_is_deleted(sandbox):
     sandbox.run_pod(
         "life",
         "sh",

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 import pytest
 import yaml
 
-from acceptance.job_stage import JobStage
+from acceptance.fleet import MERGE, eventually
+from acceptance.job_environment import JobEnv
 from acceptance.scaled import scene
-from acceptance.world import MERGE, eventually
 from kube_tools import find_tool
 from support.builders import group, template
 from support.kwok_process import STAGES, Kwok
@@ -45,7 +45,7 @@ def kwok(kube_plane, tmp_path_factory):
     """Machines, on which images take as long as an annotation of the pod says."""
     folder = tmp_path_factory.mktemp("kwok")
     stages = list(yaml.safe_load_all(STAGES.read_text()))
-    (runs,) = [stage for stage in stages if stage["metadata"]["name"] == "pod-runs"]
+    (runs,) = [env for env in stages if env["metadata"]["name"] == "pod-runs"]
     wait = {"expressionFrom": f'.metadata.annotations["{PULL}"]'}
     runs["spec"]["delay"] = {"durationMilliseconds": 0, "durationFrom": wait}
     slow = folder / "stages.yaml"
@@ -55,41 +55,41 @@ def kwok(kube_plane, tmp_path_factory):
 
 
 @pytest.fixture
-async def stage(kube_plane, kwok, tmp_path, record_property):
+async def env(kube_plane, kwok, tmp_path, record_property):
     """A namespace with a scheduler, and a machine for heads."""
     async with PlaneAdmin(kube_plane.server, kube_plane.authority, kube_plane.admin_token) as admin:
-        stage = JobStage(kube_plane, admin, tmp_path, record_property)
-        await stage.begin()
+        env = JobEnv(kube_plane, admin, tmp_path, record_property)
+        await env.begin()
         try:
-            await add_machine(stage, "head", cpu="8")
-            yield stage
+            await add_machine(env, "head", cpu="8")
+            yield env
         finally:
-            await stage.end()
+            await env.end()
 
 
-async def add_machine(stage, pool, *, cpu="1"):
+async def add_machine(env, pool, *, cpu="1"):
     """One more in that pool: a worker has it for itself."""
-    name = await stage.node(f"{pool}-{secrets.token_hex(3)}", cpu=cpu)
-    await stage.admin.call("PATCH", f"/api/v1/nodes/{name}", {"metadata": {"labels": {POOL: pool}}}, content=MERGE)
+    name = await env.node(f"{pool}-{secrets.token_hex(3)}", cpu=cpu)
+    await env.admin.call("PATCH", f"/api/v1/nodes/{name}", {"metadata": {"labels": {POOL: pool}}}, content=MERGE)
 
 
 class NodeAutoscaler:
     """As Cluster Autoscaler: a word about each pod that no node can take, and a machine for it later."""
 
-    def __init__(self, stage, **machine_s):
+    def __init__(self, env, **machine_s):
         """`machine_s`: by pool, how long a machine takes; a pool that is not there gets neither word nor machine."""
-        self._stage = stage
+        self._env = env
         self._machine_s = machine_s
         self._seen = set()
 
     async def run(self):
         """Until cancelled."""
         while True:
-            for pod in list(self._stage.pods.by_name.values()):
+            for pod in list(self._env.pods.by_name.values()):
                 uid, pool = pod["metadata"]["uid"], pod["spec"].get("nodeSelector", {}).get(POOL)
                 if pool in self._machine_s and uid not in self._seen and is_unschedulable(pod):
                     self._seen.add(uid)
-                    self._stage.run(self._serve(pod, pool))
+                    self._env.run(self._serve(pod, pool))
             await asyncio.sleep(0.2)
 
     async def _serve(self, pod, pool):
@@ -99,7 +99,7 @@ class NodeAutoscaler:
             "metadata": {"generateName": f"{name}."},
             "involvedObject": {
                 "kind": "Pod",
-                "namespace": self._stage.namespace,
+                "namespace": self._env.namespace,
                 "name": name,
                 "uid": pod["metadata"]["uid"],
             },
@@ -111,9 +111,9 @@ class NodeAutoscaler:
             "lastTimestamp": now,
             "count": 1,
         }
-        await self._stage.admin.call("POST", f"/api/v1/namespaces/{self._stage.namespace}/events", event)
+        await self._env.admin.call("POST", f"/api/v1/namespaces/{self._env.namespace}/events", event)
         await asyncio.sleep(self._machine_s[pool])
-        await add_machine(self._stage, pool)
+        await add_machine(self._env, pool)
 
 
 def is_unschedulable(pod):
@@ -155,45 +155,45 @@ async def all_run(scaled, *, within_s):
 
 def made(scaled):
     """How many workers of each group were ever made."""
-    return {name: sum(f"-{name}-worker-" in pod for pod in scaled.stage.pods.born) for name in (SPOT, ON_DEMAND)}
+    return {name: sum(f"-{name}-worker-" in pod for pod in scaled.env.pods.created) for name in (SPOT, ON_DEMAND)}
 
 
 def ended(scaled):
     """Who was told to end."""
-    return [pod for pod in scaled.stage.pods.doomed if "-worker-" in pod]
+    return [pod for pod in scaled.env.pods.doomed if "-worker-" in pod]
 
 
 @pytest.mark.rule("FD:AS-A2")
-async def test_machines_that_come_late_are_waited_for_and_no_pod_is_made_twice(stage):
-    await add_machine(stage, ON_DEMAND, cpu=str(MOST))  # to be had at once: nothing but patience keeps work from it
-    scaled = await scene(stage, pool_group(SPOT, 10), pool_group(ON_DEMAND, 5), change=on_head_machine)
-    stage.run(NodeAutoscaler(stage, **{SPOT: MACHINE_S}).run())
+async def test_machines_that_come_late_are_waited_for_and_no_pod_is_made_twice(env):
+    await add_machine(env, ON_DEMAND, cpu=str(MOST))  # to be had at once: nothing but patience keeps work from it
+    scaled = await scene(env, pool_group(SPOT, 10), pool_group(ON_DEMAND, 5), change=on_head_machine)
+    env.run(NodeAutoscaler(env, **{SPOT: MACHINE_S}).run())
     scaled.ray.demand = DEMAND
     took_s = await all_run(scaled, within_s=ANSWER_S + MACHINE_S + MARGIN_S)
-    stage.tell(f"machines after {MACHINE_S:.0f} s: {DEMAND} tasks run after {took_s:.1f} s, made {made(scaled)}")
+    env.record(f"machines after {MACHINE_S:.0f} s: {DEMAND} tasks run after {took_s:.1f} s, made {made(scaled)}")
     assert took_s >= MACHINE_S, "the machines came late"
     assert (made(scaled), ended(scaled)) == ({SPOT: DEMAND, ON_DEMAND: 0}, [])
 
 
 @pytest.mark.rule("FD:AS-A1")
-async def test_images_that_take_long_are_waited_for_and_nobody_is_given_up(stage, monkeypatch):
+async def test_images_that_take_long_are_waited_for_and_nobody_is_given_up(env, monkeypatch):
     for limit in ("UNSCHEDULABLE", "NODE_ANSWER", "NODE", "SCHEDULE", "BROKEN", "REGISTER"):
         monkeypatch.setenv(f"RAYTIDE_AUTOSCALER_{limit}_TIMEOUT_S", SHORT_S)
     for pool in (SPOT, ON_DEMAND):
-        await add_machine(stage, pool, cpu=str(MOST))
+        await add_machine(env, pool, cpu=str(MOST))
     slow = pool_group(SPOT, 10, **{PULL: f"{PULL_S}s"})
-    scaled = await scene(stage, slow, pool_group(ON_DEMAND, 5), change=on_head_machine)
+    scaled = await scene(env, slow, pool_group(ON_DEMAND, 5), change=on_head_machine)
     scaled.ray.demand = DEMAND
     took_s = await all_run(scaled, within_s=PULL_S + MARGIN_S)
-    stage.tell(f"images of {PULL_S} s: {DEMAND} tasks run after {took_s:.1f} s, made {made(scaled)}")
+    env.record(f"images of {PULL_S} s: {DEMAND} tasks run after {took_s:.1f} s, made {made(scaled)}")
     assert took_s >= PULL_S, "the images took long"
     assert (made(scaled), ended(scaled)) == ({SPOT: DEMAND, ON_DEMAND: 0}, [])
 
 
 @pytest.mark.rule("SC:S2", "FD:AS-A2")
-async def test_a_group_whose_machines_never_come_gives_its_work_to_the_next_in_time(stage):
-    scaled = await scene(stage, pool_group(SPOT, 10), pool_group(ON_DEMAND, 5), change=on_head_machine)
-    stage.run(NodeAutoscaler(stage, **{ON_DEMAND: 5.0}).run())
+async def test_a_group_whose_machines_never_come_gives_its_work_to_the_next_in_time(env):
+    scaled = await scene(env, pool_group(SPOT, 10), pool_group(ON_DEMAND, 5), change=on_head_machine)
+    env.run(NodeAutoscaler(env, **{ON_DEMAND: 5.0}).run())
     given_s = await scaled.ask_for(DEMAND, DEMAND, within_s=NEXT_GROUP_S, group=ON_DEMAND)
     took_s = await all_run(scaled, within_s=ANSWER_S + 5.0 + MARGIN_S)
 
@@ -201,7 +201,7 @@ async def test_a_group_whose_machines_never_come_gives_its_work_to_the_next_in_t
         return not scaled.workers(SPOT)
 
     await eventually("the pods of the first group are withdrawn", are_withdrawn)
-    stage.tell(
+    env.record(
         f"no machines: the next group has {DEMAND} workers after {given_s:.1f} s, tasks run {took_s:.1f} s later"
     )
     assert made(scaled)[ON_DEMAND] == DEMAND

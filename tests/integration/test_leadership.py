@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from integration.rig import PATIENCE_S, Cluster, Front, Operator, holds_for, until
+from integration.embedded_cluster import PATIENCE_S, Cluster, Front, Operator, holds_for, until
 from raytide_sandbox.apiserver.http import application
 from raytide_sandbox.apiserver.request_response import Response
 from support.builders import raycluster
@@ -29,7 +29,7 @@ FLAGS = (
 )
 
 
-class Door(Front):
+class ReplicaProxy(Front):
     """One operator's own way to the API: its writes are counted, and it can be told no."""
 
     def __init__(self, cluster, name):
@@ -47,12 +47,12 @@ class Door(Front):
             review = msgspec.json.decode(request.body)
             asked = review["spec"]["resourceAttributes"]
             review["status"] = {"allowed": (asked["verb"], asked["resource"]) not in self.forbidden}
-            return said(201, review)
+            return response_of(201, review)
         plural = next((word for word in reversed(words) if word in ("pods", "nodes", "rayclusters", "leases")), "")
         verb = {"POST": "create", "DELETE": "delete", "PUT": "update"}.get(request.method, "list")
         if (verb, plural) in self.forbidden:
             message = f'{plural} is forbidden: User "operator" cannot {verb} resource "{plural}"'
-            return said(403, {"kind": "Status", "reason": "Forbidden", "message": message, "code": 403})
+            return response_of(403, {"kind": "Status", "reason": "Forbidden", "message": message, "code": 403})
         if request.method != "GET" and "leases" not in words:
             self.writes[f"{request.method} {plural}"] += 1
             if holder(self._cluster) != self.name:
@@ -60,7 +60,7 @@ class Door(Front):
         return super().handle(request)
 
 
-def said(status, body):
+def response_of(status, body):
     return Response(status, msgspec.json.encode(body), {"Content-Type": "application/json"})
 
 
@@ -69,11 +69,11 @@ class Replica:
 
     def __init__(self, cluster, folder, name):
         self.name = name
-        self.door = Door(cluster, name)
+        self.proxy = ReplicaProxy(cluster, name)
         self.health = free_port()
         self._cluster = cluster
         self._kubeconfig = folder / f"kubeconfig-{name}"
-        self._runner = web.AppRunner(application(self.door), access_log=None, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(application(self.proxy), access_log=None, shutdown_timeout=0.1)
         self.operator = None
 
     async def start(self, *flags, identity=None):
@@ -143,7 +143,7 @@ async def replicas(cluster, tmp_path):
     yield make
     for replica in made:
         await replica.close()
-    assert not any(replica.door.usurped for replica in made), [replica.door.usurped for replica in made]
+    assert not any(replica.proxy.usurped for replica in made), [replica.proxy.usurped for replica in made]
 
 
 def holder(cluster):
@@ -155,7 +155,7 @@ async def makes_pods(cluster, replica):
     """A RayCluster of its own is worked on by that replica."""
     namespace = f"for-{replica.name}-{next(NUMBERS)}"
     cluster.apply(raycluster(namespace=namespace))
-    await until(f"{replica.name} makes the pods", lambda: len(cluster.names(namespace)) == 3 and replica.door.writes)
+    await until(f"{replica.name} makes the pods", lambda: len(cluster.names(namespace)) == 3 and replica.proxy.writes)
 
 
 LONG = ("--leader-election-lease-duration", "100s")
@@ -174,10 +174,10 @@ async def leader_and_standby(replicas, *flags):
 async def test_only_the_leader_writes_and_the_standby_is_ready(cluster, replicas):
     a, b = await leader_and_standby(replicas)
     await makes_pods(cluster, a)
-    await holds_for("the standby writes nothing", lambda: not b.door.writes, seconds=2 * LEASE_S)
+    await holds_for("the standby writes nothing", lambda: not b.proxy.writes, seconds=2 * LEASE_S)
     assert "[+]lease standby, held by a" in (await b.page("/readyz"))[1]
     assert "[+]lease held, renewed 0." in (await a.page("/healthz"))[1]
-    assert a.door.writes
+    assert a.proxy.writes
 
 
 @pytest.mark.rule("D10", "D11")
@@ -206,7 +206,7 @@ async def test_a_restarted_container_of_the_same_pod_goes_on_at_once(cluster, re
     await until("a leads again", lambda: "became leader" in a.log)
     assert holder(cluster) == "a"
     await makes_pods(cluster, a)
-    assert not b.door.writes
+    assert not b.proxy.writes
 
 
 @pytest.mark.rule("RM:F8", "RM:I10")
@@ -219,18 +219,18 @@ async def test_a_leader_that_was_stopped_finds_its_term_over_and_writes_nothing(
     a.signal(signal.SIGCONT)
     await until("b makes the pods", lambda: len(cluster.names("meanwhile")) == 3)
     await until("a's term is over", lambda: "no longer leader" in a.log)
-    await holds_for("a writes nothing", lambda: not a.door.usurped, seconds=1)
+    await holds_for("a writes nothing", lambda: not a.proxy.usurped, seconds=1)
     assert a.operator.process.returncode is None
     assert await b.operator.stop() == 0
     await makes_pods(cluster, a)
 
 
-async def test_a_ring_while_standby_is_not_lost(cluster, replicas):
+async def test_an_event_while_standby_is_not_lost(cluster, replicas):
     a, b = await leader_and_standby(replicas)
     a.signal(signal.SIGSTOP)
     cluster.apply(raycluster())
     await until("b makes the pods", lambda: len(cluster.names(NAMESPACE)) == 3)
-    assert b.door.writes
+    assert b.proxy.writes
 
 
 async def test_a_second_signal_ends_it_at_once(cluster, replicas):
@@ -246,7 +246,7 @@ async def test_a_second_signal_ends_it_at_once(cluster, replicas):
 @pytest.mark.rule("D9")
 async def test_a_missing_right_is_named_and_waited_for(cluster, replicas):
     a = replicas("a")
-    a.door.forbidden = {("create", "pods"), ("list", "nodes")}
+    a.proxy.forbidden = {("create", "pods"), ("list", "nodes")}
     await a.start()
     await until("it says so", lambda: "missing permission: create pods, needed to create and delete" in a.log)
     assert "missing optional permission: list nodes, needed to replace terminating pods" in a.log
@@ -261,25 +261,25 @@ async def test_a_missing_right_is_named_and_waited_for(cluster, replicas):
 async def test_a_right_that_is_withdrawn_makes_it_not_ready_until_it_is_given_back(cluster, replicas):
     a = await replicas("a").start()
     await a.ready()
-    a.door.forbidden = {("list", "pods")}
+    a.proxy.forbidden = {("list", "pods")}
     await a._runner.cleanup()  # its streams end
-    await restart_door(a)
+    await restart_proxy(a)
     _, text = await a.until_page("/readyz", lambda _, text: "cannot list resource" in text)
     assert "[-]stream-pods cannot" in text
     assert (await a.page("/healthz"))[0] == 200
-    a.door.forbidden = set()
+    a.proxy.forbidden = set()
     await a.ready()
 
 
-async def restart_door(replica):
+async def restart_proxy(replica):
     """Its connections were cut; it listens again where it did."""
     port = int(replica._kubeconfig.read_text().split("127.0.0.1:")[1].split()[0].strip("'\""))
-    replica._runner = web.AppRunner(application(replica.door), access_log=None, shutdown_timeout=0.1)
+    replica._runner = web.AppRunner(application(replica.proxy), access_log=None, shutdown_timeout=0.1)
     await replica._runner.setup()
     await web.TCPSite(replica._runner, "127.0.0.1", port, reuse_address=True).start()
 
 
-async def test_a_crd_that_is_not_there_is_waited_for_and_said(replicas, tmp_path):
+async def test_a_crd_that_is_not_there_is_waited_for_and_reported(replicas, tmp_path):
     cluster = Cluster()
     await cluster.start(has_crd=False)
     a = Replica(cluster, tmp_path, "a")

@@ -462,7 +462,7 @@ def first_process(node: Node, container: Container) -> int:
     return inits[0]
 
 
-async def test_the_loss_of_the_node_s_first_process_is_told(node: Node) -> None:
+async def test_the_loss_of_the_node_s_first_process_is_reported(node: Node) -> None:
     pod = await node.pod()
     container = await node.start(pod, "exec sleep 1000")
     for pid in [pid for pid in marked(node_mark(node.directory / "s")) if name_of(pid) == "raytide-node"]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.rig import until
+from integration.embedded_cluster import until
 from raytide_sandbox.container_runtime.detect import choose_runtime
 from raytide_sandbox.container_runtime.process_tags import MARK_VARIABLE, marked, node_mark
 from support.node_modes import BOTH_MODES, needs_namespaces, now
@@ -200,7 +200,7 @@ asyncio.run(main(Path(sys.argv[1])))
 
 
 @pytest.mark.parametrize("mode", [pytest.param("ns", marks=needs_namespaces())])
-def test_where_namespaces_are_forbidden_pods_run_plain_and_the_reason_is_told(mode: str, tmp_path: Path) -> None:
+def test_where_namespaces_are_forbidden_pods_run_plain_and_the_reason_is_reported(mode: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FORBIDDEN, str(tmp_path)],
         capture_output=True,

@@ -10,9 +10,9 @@ import sys
 import pytest
 import pytest_asyncio
 
+from integration.cluster_under_test import RAYCLUSTERS, path_of
 from integration.clusters import APIS, COLLECTED_S, new_cluster
-from integration.rig import BUSY, Operator, has_looked, holds_while, until
-from integration.surface import RAYCLUSTERS, path_of
+from integration.embedded_cluster import BUSY, Operator, has_reconciled, holds_while, until
 from raytide.api import constants
 from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why, encode_record
 from support.builders import group, raycluster, template
@@ -96,7 +96,7 @@ async def test_it_writes_what_is_needed_and_then_nothing(cluster, namespace):
     assert stored["generation"] == 1
     assert "finalizers" not in stored
     assert "annotations" not in stored
-    await holds_while("nothing is written", lambda: nothing(cluster.writes), has_looked(cluster, namespace))
+    await holds_while("nothing is written", lambda: nothing(cluster.writes), has_reconciled(cluster, namespace))
 
 
 async def test_scale_up_and_down(cluster, namespace):
@@ -109,7 +109,7 @@ async def test_scale_up_and_down(cluster, namespace):
     await until("two workers", lambda: len(workers(cluster, namespace)) == 2)
     assert workers(cluster, namespace) == first, "the pending ones go, the running ones stay"
     await holds_while(
-        "and nobody comes back", lambda: workers(cluster, namespace) == first, has_looked(cluster, namespace)
+        "and nobody comes back", lambda: workers(cluster, namespace) == first, has_reconciled(cluster, namespace)
     )
 
 
@@ -119,16 +119,18 @@ async def test_workers_to_delete_takes_the_named_and_nobody_else(cluster, namesp
     await running(cluster, namespace, name="other")
     foreign = next(n for n in workers(cluster, namespace) if n.startswith("other-"))
     victim, *rest = sorted(n for n in workers(cluster, namespace) if n.startswith("demo-"))
-    bystander = {
+    unrelated = {
         "metadata": {"name": "deployment-pod", "namespace": namespace},
         "spec": {"containers": [{"name": "c", "image": "img"}]},
     }
-    cluster.create("pods", bystander)
+    cluster.create("pods", unrelated)
     cluster.scale(namespace, "demo", 2, victims=(victim, foreign, "deployment-pod"))
     await until("the victim is gone", lambda: victim not in cluster.names(namespace))
     await until("a warning is told", lambda: constants.INVALID_SPEC in cluster.events(namespace))
-    everybody = {*rest, foreign, "deployment-pod"}
-    await holds_while("the others stay", lambda: everybody <= cluster.names(namespace), has_looked(cluster, namespace))
+    all_pods = {*rest, foreign, "deployment-pod"}
+    await holds_while(
+        "the others stay", lambda: all_pods <= cluster.names(namespace), has_reconciled(cluster, namespace)
+    )
 
 
 @pytest.mark.rule("RC:SD-1")
@@ -181,7 +183,7 @@ async def test_a_dying_worker_counts_until_it_is_gone(cluster, namespace):
     cluster.scale(namespace, "demo", 2, victims=(victim,))
     await until("it is told to go", lambda: victim not in workers(cluster, namespace))
     await holds_while(
-        "no third pod is made", lambda: len(cluster.pods(namespace, "cpu")) == 2, has_looked(cluster, namespace)
+        "no third pod is made", lambda: len(cluster.pods(namespace, "cpu")) == 2, has_reconciled(cluster, namespace)
     )
     cluster.end(namespace, victim)
     await until("its successor comes", lambda: len(workers(cluster, namespace)) == 2)
@@ -202,7 +204,7 @@ async def test_a_dying_worker_on_a_dead_node_is_not_waited_for(cluster, namespac
     await holds_while(
         "it counts while its node is well",
         lambda: len(cluster.pods(namespace, "cpu")) == 3,
-        has_looked(cluster, namespace),
+        has_reconciled(cluster, namespace),
     )
     cluster.set_node_ready(node, "Unknown")
     await until("its successor comes", lambda: len(workers(cluster, namespace)) == 3, within_s=REPLACED_S * BUSY)
@@ -262,8 +264,10 @@ async def test_two_clusters_do_not_touch_each_other(cluster, namespace):
 
 @pytest.mark.rule("SC:S3", "RM:I18")
 async def test_one_groups_quota_does_not_starve_the_next(cluster, namespace):
-    poor = template(priorityClassName=cluster.without_quota(namespace))
-    cluster.apply(raycluster(group("a", 10, template=poor), group("b", 10), group("c", 10), namespace=namespace))
+    low_priority = template(priorityClassName=cluster.without_quota(namespace))
+    cluster.apply(
+        raycluster(group("a", 10, template=low_priority), group("b", 10), group("c", 10), namespace=namespace)
+    )
     await until("b and c are complete", lambda: len(cluster.names(namespace)) == 21, within_s=COMPLETE_S * BUSY)
     condition = await until("a says why", lambda: cluster.condition(namespace, "demo", constants.REPLICA_FAILURE))
     assert condition["message"].startswith("group a: ")
@@ -274,7 +278,7 @@ async def test_one_groups_quota_does_not_starve_the_next(cluster, namespace):
     await holds_while(
         "it is not asked at every look",
         lambda: cluster.writes["POST pods"] <= asked + 1,
-        has_looked(cluster, namespace),
+        has_reconciled(cluster, namespace),
     )
     cluster.give_quota(namespace)
     await until("events are told", lambda: constants.FAILED_TO_CREATE_WORKER_POD in cluster.events(namespace))
@@ -283,7 +287,7 @@ async def test_one_groups_quota_does_not_starve_the_next(cluster, namespace):
 
 
 @pytest.mark.rule("RC:V-11")
-async def test_an_invalid_spec_is_told_and_others_go_on(cluster, namespace):
+async def test_an_invalid_spec_is_reported_and_others_go_on(cluster, namespace):
     cluster.apply(raycluster(namespace=namespace, name="good"))
     await until("the good one has its pods", lambda: len(cluster.names(namespace)) == 3)
     cluster.store_past_admission(raycluster(group(low=5, high=2), namespace=namespace, name="bad"))
@@ -295,7 +299,7 @@ async def test_an_invalid_spec_is_told_and_others_go_on(cluster, namespace):
     assert not [n for n in cluster.names(namespace) if n.startswith("bad")]
 
 
-async def test_a_wrong_type_is_told_with_its_field_and_others_go_on(cluster, namespace):
+async def test_a_wrong_type_is_reported_with_its_field_and_others_go_on(cluster, namespace):
     cluster.store_past_admission(raycluster(group(replicas="many"), namespace=namespace, name="bad"))
     condition = await until("it is told", lambda: cluster.condition(namespace, "bad", constants.INVALID))
     assert "spec.workerGroupSpecs[0].replicas" in condition["message"]
@@ -317,16 +321,18 @@ async def test_an_edit_that_breaks_the_spec_leaves_what_runs_alone(cluster, name
         lambda: cluster.edit(namespace, "demo", lambda obj: obj["spec"].update(workerGroupSpecs=broken))
     )
     await until("it is told", lambda: cluster.condition(namespace, "demo", constants.INVALID))
-    await holds_while("everything stays", lambda: cluster.names(namespace) == before, has_looked(cluster, namespace))
+    await holds_while(
+        "everything stays", lambda: cluster.names(namespace) == before, has_reconciled(cluster, namespace)
+    )
 
 
 @pytest.mark.rule("RC:REC-2")
-async def test_a_cluster_managed_by_somebody_else_is_left_alone(cluster, namespace):
+async def test_a_cluster_managed_by_another_controller_is_left_alone(cluster, namespace):
     cluster.apply(raycluster(namespace=namespace, managedBy="kueue.x-k8s.io/multikueue"))
     await holds_while(
         "nothing happens",
         lambda: not cluster.pods(namespace) and not cluster.status(namespace, "demo"),
-        has_looked(cluster, namespace),
+        has_reconciled(cluster, namespace),
     )
 
 
@@ -385,10 +391,10 @@ async def test_who_rewrites_replicas_beside_an_autoscaler_ends_nobody_and_is_nam
     del manifest["metadata"]["uid"], manifest["metadata"]["generation"]
     query = {"content_type": "application/apply-patch+yaml", "fieldManager": "gitops-loop", "force": "true"}
     cluster.done("PATCH", path_of(RAYCLUSTERS, namespace, "demo"), manifest, **query)
-    told = "group cpu: replicas is 1 (written by gitops-loop), the autoscaler decided 3"
+    difference = "group cpu: replicas is 1 (written by gitops-loop), the autoscaler decided 3"
     await until(
         "it is told who differs",
-        lambda: cluster.condition(namespace, "demo", constants.REPLICAS_CONTENDED).get("message") == told,
+        lambda: cluster.condition(namespace, "demo", constants.REPLICAS_CONTENDED).get("message") == difference,
     )
-    await holds_while("nobody goes", lambda: len(workers(cluster, namespace)) == 3, has_looked(cluster, namespace))
+    await holds_while("nobody goes", lambda: len(workers(cluster, namespace)) == 3, has_reconciled(cluster, namespace))
     assert cluster.status(namespace, "demo")["desiredWorkerReplicas"] == 3

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from integration.clusters import APIS, new_cluster
-from integration.rig import PATIENCE_S, Operator, has_looked, holds_while, until
+from integration.embedded_cluster import PATIENCE_S, Operator, has_reconciled, holds_while, until
 from support.builders import raycluster
 from support.ports import free_port
 
@@ -118,7 +118,7 @@ async def test_a_restart_writes_nothing(cluster, operators, tmp_path, namespace)
     cluster.writes.clear()
     second = await start(operators, kubeconfig)
     await until("the second is at work", lambda: re.search(r"starting to reconcile \d+ RayClusters", second.log))
-    await holds_while("nothing is written", lambda: not cluster.writes, has_looked(cluster, namespace))
+    await holds_while("nothing is written", lambda: not cluster.writes, has_reconciled(cluster, namespace))
     cluster.scale(namespace, "demo", 3)
     await until("but it works", lambda: len(cluster.names(namespace)) == 4)
 
@@ -178,31 +178,31 @@ async def test_only_the_namespaces_it_was_told_to_look_at(cluster, operators, tm
     for where in (a, b, c):
         cluster.apply(raycluster(namespace=where))
     await until("a and b have their pods", lambda: len(cluster.names(a)) == len(cluster.names(b)) == 3)
-    await holds_while("c has none", lambda: not cluster.pods(c), has_looked(cluster, a))
+    await holds_while("c has none", lambda: not cluster.pods(c), has_reconciled(cluster, a))
 
 
-async def more_rings(port, than):
+async def more_events(port, than):
     """Wait until kopf has rung more often than that; returns how often."""
     deadline = asyncio.get_running_loop().time() + PATIENCE_S
     while asyncio.get_running_loop().time() < deadline:
         _, text = await page(port, "/metrics")
         found = re.search(r'^raytide_kopf_events_total\{resource="rayclusters"\} (\S+)$', text, re.MULTILINE)
-        rings = float(found[1]) if found else 0.0
-        if rings > than:
-            return rings
+        events = float(found[1]) if found else 0.0
+        if events > than:
+            return events
         await asyncio.sleep(0.05)
-    raise AssertionError(f"kopf rang {rings:.0f} times, not more than {than:.0f}")
+    raise AssertionError(f"kopf rang {events:.0f} times, not more than {than:.0f}")
 
 
 @pytest.mark.rule("D1", "D11")
-async def test_kopf_rings_from_its_thread(cluster, operators, tmp_path, namespace):
+async def test_kopf_enqueues_from_its_thread(cluster, operators, tmp_path, namespace):
     port = free_port()
     operator = await Operator(metrics=f"127.0.0.1:{port}").start(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
     operators.append(operator)
     cluster.apply(raycluster(namespace=namespace))
     await until("pods exist", lambda: len(cluster.names(namespace)) == 3)
 
-    rings = await more_rings(port, than=0)
+    events = await more_events(port, than=0)
     cluster.scale(namespace, "demo", 3)
-    await more_rings(port, than=rings)
+    await more_events(port, than=events)
     assert operator.log.count("kopf") == 0

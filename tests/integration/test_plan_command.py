@@ -12,9 +12,9 @@ import sys
 import pytest
 import pytest_asyncio
 
+from integration.cluster_under_test import JOB_CRD, MERGE, TRAININGJOBS, path_of
 from integration.clusters import APIS, new_cluster
-from integration.rig import until
-from integration.surface import JOB_CRD, MERGE, TRAININGJOBS, path_of
+from integration.embedded_cluster import until
 from raytide.api import trainingjob_constants as constants
 from support import plan_snapshots
 
@@ -112,9 +112,9 @@ async def test_a_job_of_which_no_pod_is_there_is_not_assumed_to_run(cluster, nam
     code, out, err = await plan(kubeconfig, "-o", "json")
     cluster.delete(namespace, "b", TRAININGJOBS)
     assert code == 0, err
-    told = json.loads(out)
-    assert {each["name"] for each in told["resizes"] if each["namespace"] == namespace} == {"a"}
-    reasons = {each["name"]: each["reason"] for each in told["waiting"] if each["namespace"] == namespace}
+    output = json.loads(out)
+    assert {each["name"] for each in output["resizes"] if each["namespace"] == namespace} == {"a"}
+    reasons = {each["name"]: each["reason"] for each in output["waiting"] if each["namespace"] == namespace}
     assert reasons["b"] == "CoolingDown"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.ray_stage import PRELUDE, RayStage, answer_in, small
+from support.ray_environment import PRELUDE, RayEnv, answer_in, small
 from support.sandbox_process import Json
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
@@ -96,21 +96,21 @@ def manifest() -> Json:
 
 
 @pytest.fixture(scope="module")
-def module_stage() -> Iterator[RayStage]:
-    with RayStage(manifest()) as stage:
-        stage.until(lambda: len(stage.ready_workers()) == 1, "the minimum is there")
-        yield stage
+def module_env() -> Iterator[RayEnv]:
+    with RayEnv(manifest()) as env:
+        env.until(lambda: len(env.ready_workers()) == 1, "the minimum is there")
+        yield env
 
 
 @pytest.fixture
-def stage(module_stage: RayStage) -> Iterator[RayStage]:
+def env(module_env: RayEnv) -> Iterator[RayEnv]:
     """At its minimum before and after."""
-    yield module_stage
-    module_stage.until(lambda: is_at_minimum(module_stage), "back at the minimum")
+    yield module_env
+    module_env.until(lambda: is_at_minimum(module_env), "back at the minimum")
 
 
-def is_at_minimum(stage: RayStage) -> bool:
-    return stage.sizes() == LEAST and stage.replicas() == {"cpu": 1, "reserve": 0} and len(stage.ready_workers()) == 1
+def is_at_minimum(env: RayEnv) -> bool:
+    return env.sizes() == LEAST and env.replicas() == {"cpu": 1, "reserve": 0} and len(env.ready_workers()) == 1
 
 
 @pytest.mark.parametrize(
@@ -121,65 +121,65 @@ def is_at_minimum(stage: RayStage) -> bool:
         pytest.param(SPREAD, id="a STRICT_SPREAD placement group"),
     ],
 )
-def test_workers_come_for(stage: RayStage, program: str) -> None:
-    (standing,) = stage.ready_workers()
-    driver = stage.drive(program)
-    stage.until(lambda: stage.replicas() == {"cpu": 2, "reserve": 0}, "one more is wanted")
+def test_workers_come_for(env: RayEnv, program: str) -> None:
+    (ready_worker,) = env.ready_workers()
+    driver = env.drive(program)
+    env.until(lambda: env.replicas() == {"cpu": 2, "reserve": 0}, "one more is wanted")
     assert len(pods := answer_in(driver.result())) == 2
-    assert standing in pods
+    assert ready_worker in pods
     assert all("-cpu-worker-" in pod for pod in pods), "the reserve was not needed"
 
 
-def test_request_resources_brings_workers_and_keeps_them_until_it_is_taken_back(stage: RayStage) -> None:
-    stage.run("python", "-c", PRELUDE + REQUEST % 2)
-    stage.until(lambda: len(stage.ready_workers()) == 2, "two workers stand by")
-    sizes = answer_in(stage.run("python", "-c", PRELUDE + KEEPS % (2 * IDLE_S)))
+def test_request_resources_brings_workers_and_keeps_them_until_it_is_taken_back(env: RayEnv) -> None:
+    env.run("python", "-c", PRELUDE + REQUEST % 2)
+    env.until(lambda: len(env.ready_workers()) == 2, "two workers stand by")
+    sizes = answer_in(env.run("python", "-c", PRELUDE + KEEPS % (2 * IDLE_S)))
     assert set(sizes) == {"2"}
-    assert stage.replicas() == {"cpu": 2, "reserve": 0}
-    stage.run("python", "-c", PRELUDE + REQUEST % 0)
+    assert env.replicas() == {"cpu": 2, "reserve": 0}
+    env.run("python", "-c", PRELUDE + REQUEST % 0)
 
 
-def test_the_group_of_higher_priority_is_full_before_the_other_is_asked(stage: RayStage) -> None:
-    driver = stage.drive(BURST % ("three", 3))
-    stage.until(lambda: stage.sizes() == {"cpu": 2, "reserve": 1}, "two of the first, one of the reserve")
-    stage.until(lambda: len(stage.ready_workers()) == 3, "all are Ready")
-    stage.run("python", "-c", PRELUDE + OPEN % "three")
+def test_the_group_of_higher_priority_is_full_before_the_other_is_asked(env: RayEnv) -> None:
+    driver = env.drive(BURST % ("three", 3))
+    env.until(lambda: env.sizes() == {"cpu": 2, "reserve": 1}, "two of the first, one of the reserve")
+    env.until(lambda: len(env.ready_workers()) == 3, "all are Ready")
+    env.run("python", "-c", PRELUDE + OPEN % "three")
     assert len(set(answer_in(driver.result()))) == 3
 
 
-def test_killing_the_autoscaler_five_times_during_a_burst_changes_nothing(stage: RayStage) -> None:
-    driver = stage.drive(BURST % ("six", 6))
+def test_killing_the_autoscaler_five_times_during_a_burst_changes_nothing(env: RayEnv) -> None:
+    driver = env.drive(BURST % ("six", 6))
     killed = set()
     for _ in range(KILLS):
-        killed.add(stage.kill_sidecar())
-        assert all(count <= MOST[group] for group, count in stage.sizes().items())
-    stage.until(lambda: len(stage.ready_workers()) == 4, "both groups are full")
-    assert stage.sizes() == MOST
-    limited = stage.until(lambda: stage.condition("ScalingLimited"), "the operator says why there are not six", 30)
+        killed.add(env.kill_sidecar())
+        assert all(count <= MOST[group] for group, count in env.sizes().items())
+    env.until(lambda: len(env.ready_workers()) == 4, "both groups are full")
+    assert env.sizes() == MOST
+    limited = env.until(lambda: env.condition("ScalingLimited"), "the operator says why there are not six", 30)
     assert "the group is at its maximum of 2" in limited["message"]
-    stage.run("python", "-c", PRELUDE + OPEN % "six")
+    env.run("python", "-c", PRELUDE + OPEN % "six")
     assert len(set(answer_in(driver.result()))) == 4
-    assert (len(killed), stage.sidecar_log().count("restarting it")) == (KILLS, KILLS)
-    assert stage.container("autoscaler")["restartCount"] == 0
+    assert (len(killed), env.sidecar_log().count("restarting it")) == (KILLS, KILLS)
+    assert env.container("autoscaler")["restartCount"] == 0
 
 
 @pytest.mark.rule("AS:B-5", "AS:B-14")
-def test_ray_status_shows_our_state_also_after_a_restart_of_the_autoscaler(stage: RayStage) -> None:
-    told = stage.ray_status()
-    assert "1 cpu" in told
-    assert "1 headgroup" in told
-    assert "moon" not in told
-    stage.kill_sidecar()
-    driver = stage.drive(HUNGRY % "enough")
-    stage.until(lambda: "moon" in stage.ray_status(), "ray status tells what waits", 60)
-    limited = stage.until(lambda: stage.condition("ScalingLimited"), "and the operator that no group can hold it", 30)
+def test_ray_status_shows_our_state_also_after_a_restart_of_the_autoscaler(env: RayEnv) -> None:
+    status = env.ray_status()
+    assert "1 cpu" in status
+    assert "1 headgroup" in status
+    assert "moon" not in status
+    env.kill_sidecar()
+    driver = env.drive(HUNGRY % "enough")
+    env.until(lambda: "moon" in env.ray_status(), "ray status tells what waits", 60)
+    limited = env.until(lambda: env.condition("ScalingLimited"), "and the operator that no group can hold it", 30)
     assert limited["reason"] == "NoFittingGroup"
     assert "moon" in limited["message"]
-    stage.run("python", "-c", PRELUDE + OPEN % "enough")
+    env.run("python", "-c", PRELUDE + OPEN % "enough")
     driver.result()
-    stage.until(lambda: "moon" not in stage.ray_status(), "nothing waits any more", 60)
+    env.until(lambda: "moon" not in env.ray_status(), "nothing waits any more", 60)
 
 
-def test_the_record_stands_beside_the_order(stage: RayStage) -> None:
-    record = json.loads(stage.cluster()["metadata"]["annotations"]["raytide.io/autoscaler-decision"])
-    assert {group: decision["replicas"] for group, decision in record["groups"].items()} == stage.replicas()
+def test_the_record_stands_beside_the_order(env: RayEnv) -> None:
+    record = json.loads(env.cluster()["metadata"]["annotations"]["raytide.io/autoscaler-decision"])
+    assert {group: decision["replicas"] for group, decision in record["groups"].items()} == env.replicas()

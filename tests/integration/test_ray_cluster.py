@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.ray_stage import PODS, PRELUDE, RayStage, answer_in, small
+from support.ray_environment import PODS, PRELUDE, RayEnv, answer_in, small
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
@@ -39,49 +39,49 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[RayStage]:
-    with RayStage(small(yaml.safe_load(SAMPLE.read_text()))) as stage:
-        yield stage
+def env() -> Iterator[RayEnv]:
+    with RayEnv(small(yaml.safe_load(SAMPLE.read_text()))) as env:
+        yield env
 
 
-def wait_for_workers(stage: RayStage, count: int) -> list[str]:
+def wait_for_workers(env: RayEnv, count: int) -> list[str]:
     def look() -> list[str]:
-        names = stage.ready_workers()
-        return names if len(names) == len(stage.workers()) == count else []
+        names = env.ready_workers()
+        return names if len(names) == len(env.workers()) == count else []
 
-    found: list[str] = stage.until(look, f"{count} workers are Ready")
+    found: list[str] = env.until(look, f"{count} workers are Ready")
     return found
 
 
-def test_tasks_run_on_the_head_and_on_every_worker(stage: RayStage) -> None:
-    workers = wait_for_workers(stage, 2)
-    assert set(answer_in(stage.run("python", "-c", PRELUDE + SPREAD % 3))) == {stage.head(), *workers}
+def test_tasks_run_on_the_head_and_on_every_worker(env: RayEnv) -> None:
+    workers = wait_for_workers(env, 2)
+    assert set(answer_in(env.run("python", "-c", PRELUDE + SPREAD % 3))) == {env.head(), *workers}
 
 
-def test_a_group_that_was_scaled_by_hand_works_with_all_its_workers(stage: RayStage) -> None:
-    stage.edit_group(0, replicas=3)
-    workers = wait_for_workers(stage, 3)
-    assert set(answer_in(stage.run("python", "-c", PRELUDE + SPREAD % 4))) == {stage.head(), *workers}
+def test_a_group_that_was_scaled_by_hand_works_with_all_its_workers(env: RayEnv) -> None:
+    env.edit_group(0, replicas=3)
+    workers = wait_for_workers(env, 3)
+    assert set(answer_in(env.run("python", "-c", PRELUDE + SPREAD % 4))) == {env.head(), *workers}
 
 
-def test_a_worker_whose_ray_was_killed_is_started_again_in_its_pod(stage: RayStage) -> None:
-    workers = wait_for_workers(stage, 3)
-    uids = {pod["metadata"]["uid"] for pod in stage.workers()}
-    stage.kill_in(workers[0], KILL_RAY)
-    stage.until(lambda: stage.container("ray-worker", workers[0]).get("restartCount"), "its container is restarted")
-    assert wait_for_workers(stage, 3) == workers
-    assert {pod["metadata"]["uid"] for pod in stage.workers()} == uids
+def test_a_worker_whose_ray_was_killed_is_started_again_in_its_pod(env: RayEnv) -> None:
+    workers = wait_for_workers(env, 3)
+    uids = {pod["metadata"]["uid"] for pod in env.workers()}
+    env.kill_in(workers[0], KILL_RAY)
+    env.until(lambda: env.container("ray-worker", workers[0]).get("restartCount"), "its container is restarted")
+    assert wait_for_workers(env, 3) == workers
+    assert {pod["metadata"]["uid"] for pod in env.workers()} == uids
 
 
-def test_a_pod_that_is_lost_is_replaced(stage: RayStage) -> None:
-    lost = wait_for_workers(stage, 3)[0]
-    stage.sandbox.api("DELETE", f"{PODS}/{lost}?gracePeriodSeconds=0")
-    stage.until(lambda: lost not in {pod["metadata"]["name"] for pod in stage.workers()}, "it is gone")
-    assert lost not in wait_for_workers(stage, 3)
-    stage.until(lambda: stage.cluster()["status"].get("state") == "ready", "the RayCluster says ready", 30)
+def test_a_pod_that_is_lost_is_replaced(env: RayEnv) -> None:
+    lost = wait_for_workers(env, 3)[0]
+    env.sandbox.api("DELETE", f"{PODS}/{lost}?gracePeriodSeconds=0")
+    env.until(lambda: lost not in {pod["metadata"]["name"] for pod in env.workers()}, "it is gone")
+    assert lost not in wait_for_workers(env, 3)
+    env.until(lambda: env.cluster()["status"].get("state") == "ready", "the RayCluster says ready", 30)
 
 
-def test_everything_goes_with_the_cluster(stage: RayStage) -> None:
-    stage.sandbox.api("DELETE", stage.path)
-    stage.until(lambda: not stage.pods(), "its pods are gone")
-    stage.until(lambda: not stage.services(), "its services too", 30)
+def test_everything_goes_with_the_cluster(env: RayEnv) -> None:
+    env.sandbox.api("DELETE", env.path)
+    env.until(lambda: not env.pods(), "its pods are gone")
+    env.until(lambda: not env.services(), "its services too", 30)

@@ -117,7 +117,7 @@ def training(mode: str, paddle: Path) -> Iterator[Training]:
 
 
 @pytest.mark.rule("TJ:2.2", "TJ:7-8")
-def test_every_task_is_done_and_the_loss_falls_whoever_comes_goes_or_dies(training: Training, mode: str) -> None:
+def test_every_task_is_done_and_the_loss_falls_whichever_trainers_come_go_or_die(training: Training, mode: str) -> None:
     eventually(lambda: len(training.running()) == MOST, "the sharing pass gives it all it can use", STARTED_S)
     eventually(lambda: len(training.done_by()) == MOST, "trainers that came later work too", STARTED_S)
 

@@ -130,9 +130,9 @@ def restorable(tmp_path_factory):
             plane.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
         plane.request("POST", "/api/v1/nodes", {"metadata": {"name": "node"}})
         plane.request("PATCH", "/api/v1/nodes/node", {"spec": {"taints": None}})
-        room = {"cpu": "32", "memory": "128Gi", "pods": "110"}
+        capacity = {"cpu": "32", "memory": "128Gi", "pods": "110"}
         ready = [{"type": "Ready", "status": "True"}]
-        status = {"status": {"capacity": room, "allocatable": room, "conditions": ready}}
+        status = {"status": {"capacity": capacity, "allocatable": capacity, "conditions": ready}}
         plane.request("PATCH", "/api/v1/nodes/node/status", status)
         yield plane
 

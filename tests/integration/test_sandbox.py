@@ -217,7 +217,7 @@ def test_down_ends_pods_waits_and_is_idempotent(fresh):
     assert "the sandbox has ended" in fresh.call("logs").stdout
 
 
-def test_a_port_in_use_is_said_plainly_and_leaves_nothing(fresh):
+def test_a_port_in_use_is_reported_plainly_and_leaves_nothing(fresh):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = fresh.call("up", f"--port={port}")

@@ -99,10 +99,10 @@ def test_nodes_are_ready_and_can_be_scheduled_on_as_soon_as_it_is_up(sandbox):
 
 
 def test_status_says_which_api_it_is_and_where_its_audit_log_is(sandbox):
-    told = sandbox.call("status").stdout
-    assert "kubernetes: etcd, kube-apiserver" in told
-    assert "audit.log" in told
-    assert "in etcd, gone after `down`" in told
+    output = sandbox.call("status").stdout
+    assert "kubernetes: etcd, kube-apiserver" in output
+    assert "audit.log" in output
+    assert "in etcd, gone after `down`" in output
 
 
 def test_the_crds_of_raytide_are_served(sandbox):
@@ -155,8 +155,8 @@ def test_a_pod_is_who_its_service_account_is(sandbox):
 
 
 def test_a_pod_is_deleted_with_the_grace_it_needs_and_no_more(sandbox):
-    stubborn = "trap '' TERM; echo up; while true; do sleep 0.1; done"
-    sandbox.run_pod("stubborn", "sh", "-c", stubborn, terminationGracePeriodSeconds=2)
+    ignoring_sigterm = "trap '' TERM; echo up; while true; do sleep 0.1; done"
+    sandbox.run_pod("stubborn", "sh", "-c", ignoring_sigterm, terminationGracePeriodSeconds=2)
     eventually(lambda: sandbox.pod_log("stubborn") == "up\n", "it runs", 30)
     sandbox.api("DELETE", f"{PODS}/stubborn")
     assert sandbox.get(f"{PODS}/stubborn")["metadata"]["deletionGracePeriodSeconds"] == 2
@@ -189,13 +189,13 @@ def test_the_router_of_services_may_read_them(sandbox):
 def test_a_kubelet_opens_to_its_api_server_only(sandbox):
     (node, *_) = sandbox.get("/api/v1/nodes")["items"]
     port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
-    strangers = ssl.create_default_context()
-    strangers.check_hostname, strangers.verify_mode = False, ssl.CERT_NONE
-    assert ask(port, strangers) == b""
+    default_context = ssl.create_default_context()
+    default_context.check_hostname, default_context.verify_mode = False, ssl.CERT_NONE
+    assert ask(port, default_context) == b""
     administrator = yaml.safe_load((sandbox.state_dir / "plane" / "kubeconfig").read_text())["users"][0]["user"]
     keys = (b64decode(administrator[f"client-{part}-data"]) for part in ("certificate", "key"))
-    Identity(*keys).load_into(strangers)
-    assert ask(port, strangers) == b""
+    Identity(*keys).load_into(default_context)
+    assert ask(port, default_context) == b""
 
 
 def ask(port, tls):

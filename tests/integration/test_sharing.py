@@ -13,9 +13,9 @@ from datetime import timedelta
 import pytest
 import pytest_asyncio
 
+from integration.cluster_under_test import JOB_CRD, MERGE, TRAININGJOBS, path_of
 from integration.clusters import APIS, new_cluster
-from integration.rig import holds_for, until
-from integration.surface import JOB_CRD, MERGE, TRAININGJOBS, path_of
+from integration.embedded_cluster import holds_for, until
 from raytide.api import trainingjob_constants as constants
 from raytide.api.config import JobConfig, SharingConfig
 from raytide.api.gang_admission import is_admitted
@@ -76,15 +76,15 @@ class Scene:
             return await patch(resource, key, body, **more)
 
         client.patch = witnessed
-        room = FairShareController(
+        controller = FairShareController(
             client, clock=Clock(), config=config, options=FairShareOptions(namespaces=(self.namespace,))
         )
-        running = asyncio.create_task(room.run())
+        running = asyncio.create_task(controller.run())
         try:
-            yield room
+            yield controller
             assert not running.done()
         finally:
-            await room.stop()
+            await controller.stop()
             await asyncio.wait_for(running, 20)
             await transport.close()
             for job in self.cluster.all(TRAININGJOBS, self.namespace):
@@ -162,7 +162,7 @@ def scene(cluster, request):
 
 
 @pytest.mark.rule("TJ:3.9", "TJ:3.11", "TJ:3.12", "TJ:4")
-async def test_three_jobs_share_and_room_is_given_when_it_is_free(scene, tmp_path):
+async def test_three_jobs_share_and_capacity_is_given_when_it_is_free(scene, tmp_path):
     async with scene.shared(tmp_path):
         scene.submit("a", 2, 8, shrinkCooldownSeconds=0)
         await scene.settled("a", 8)
@@ -274,7 +274,7 @@ async def test_kubectl_scale_is_obeyed_and_noted(scene, tmp_path):
 
 
 @pytest.mark.rule("TJ:3.21", "SC:S25")
-async def test_what_kubectl_scale_asks_for_beyond_the_room_is_taken_back(scene, tmp_path, monkeypatch):
+async def test_what_kubectl_scale_requests_beyond_the_capacity_is_released(scene, tmp_path, monkeypatch):
     """After a while, although nothing else happens: time alone makes a pass look."""
     monkeypatch.setattr(participants, "_LONG", timedelta(seconds=4))
     async with scene.shared(tmp_path):
@@ -292,7 +292,7 @@ async def test_what_kubectl_scale_asks_for_beyond_the_room_is_taken_back(scene, 
         await holds_for("and it stays so", lambda: scene.size("a") == GPUS, seconds=PASSES_S)
 
 
-async def test_a_status_written_all_the_time_keeps_nobody_from_deciding(scene, tmp_path):
+async def test_a_status_written_all_the_time_does_not_stop_decisions(scene, tmp_path):
     def report(job):
         path = path_of(TRAININGJOBS, scene.namespace, job, "status")
         scene.cluster.done("PATCH", path, {"status": {"trainer": {"ready": len(scene.patches)}}}, content_type=MERGE)

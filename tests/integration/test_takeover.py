@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from integration.clusters import APIS, COLLECTED_S, new_cluster
-from integration.rig import Operator, has_looked, holds_while, until
+from integration.embedded_cluster import Operator, has_reconciled, holds_while, until
 from integration.takeover_loading import Loaded, is_waiting, load, stamps
 from integration.takeover_switching import OUR_PASSES, Peer, settled
 from raytide.api import constants
@@ -132,19 +132,19 @@ async def stop(operator):
     assert "Traceback" not in operator.log
 
 
-async def for_all(taken, chosen, story: Callable[[Taken], Awaitable[None]]) -> None:
+async def for_all(taken, chosen, scenario: Callable[[Taken], Awaitable[None]]) -> None:
     """Tell the story of all these starts, several at once; says of which it went wrong."""
-    slots, troubles = asyncio.Semaphore(AT_ONCE), {}
+    slots, errors = asyncio.Semaphore(AT_ONCE), {}
 
-    async def tell(start: str) -> None:
+    async def log_progress(start: str) -> None:
         async with slots:
             try:
-                await story(taken[start])
+                await scenario(taken[start])
             except Exception as error:  # noqa: BLE001 - of each start, whatever it is
-                troubles[start] = f"{type(error).__name__}: {error}"
+                errors[start] = f"{type(error).__name__}: {error}"
 
-    await asyncio.gather(*map(tell, chosen))
-    assert troubles == {}
+    await asyncio.gather(*map(log_progress, chosen))
+    assert errors == {}
 
 
 # --- switching ---------------------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ async def ask_for_more(taken: Taken) -> None:
     loaded, before = taken.loaded, taken.loaded.pods()
     loaded.api.scale(loaded.namespace, loaded.name, 3)
     await until("it is told", lambda: constants.INVALID_SPEC in loaded.api.events(loaded.namespace))
-    looking = has_looked(loaded.api, loaded.namespace, loaded.name)
+    looking = has_reconciled(loaded.api, loaded.namespace, loaded.name)
     await holds_while("its pods stay", lambda: loaded.pods() == before, looking)
 
 

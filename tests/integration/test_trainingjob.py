@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 import yaml
 
+from integration.cluster_under_test import CRD, JOB_CRD, TRAININGJOBS, path_of
 from integration.clusters import APIS, COLLECTED_S, new_cluster
-from integration.rig import PATIENCE_S, Operator, has_looked, holds_while, until
-from integration.surface import CRD, JOB_CRD, TRAININGJOBS, path_of
+from integration.embedded_cluster import PATIENCE_S, Operator, has_reconciled, holds_while, until
 from raytide.api import trainingjob_constants as constants
 from support.builders import raycluster
 from support.ports import free_port
@@ -32,8 +32,8 @@ async def cluster(request):
     cluster = new_cluster(request)
     await cluster.start()
     cluster.install_crd(JOB_CRD)
-    room = {"cpu": "32", "memory": "128Gi", "nvidia.com/gpu": "3"}
-    cluster.worker = cluster.add_node("gpus", **room)
+    capacity = {"cpu": "32", "memory": "128Gi", "nvidia.com/gpu": "3"}
+    cluster.worker = cluster.add_node("gpus", **capacity)
     yield cluster
     await cluster.stop()
 
@@ -148,7 +148,7 @@ async def test_the_seeds_example_starts_in_order_with_its_resources(cluster, nam
 
 
 @pytest.mark.rule("TJ §3 row 11", "TJ 7.6")
-async def test_a_gang_without_room_has_no_pods_and_says_why(cluster, namespace, operator):
+async def test_a_gang_without_capacity_has_no_pods_and_says_why(cluster, namespace, operator):
     gpus = {"resources": {"limits": {"nvidia.com/gpu": 1, "cpu": "1"}}}
     submit(cluster, namespace, low=4, high=6, scaling={}, trainer=gpus)
 
@@ -159,7 +159,7 @@ async def test_a_gang_without_room_has_no_pods_and_says_why(cluster, namespace, 
     await until("it waits for GPUs, in words", lambda: "nvidia.com/gpu" in words())
     assert status(cluster, namespace)["phase"] == "Pending"
     await holds_while(
-        "nothing is made", lambda: not cluster.pods(namespace), has_looked(cluster, namespace, kind=TRAININGJOBS)
+        "nothing is made", lambda: not cluster.pods(namespace), has_reconciled(cluster, namespace, kind=TRAININGJOBS)
     )
 
 
@@ -302,7 +302,7 @@ async def test_once_it_runs_nothing_is_written(cluster, namespace, operator):
     await until("it runs", lambda: trainers(cluster, namespace).get("ready") == 2)
     await holds_still(cluster, namespace)
     cluster.writes.clear()
-    looking = has_looked(cluster, namespace, kind=TRAININGJOBS)
+    looking = has_reconciled(cluster, namespace, kind=TRAININGJOBS)
     await holds_while("nothing is written", lambda: not cluster.writes, looking)
 
 
@@ -329,7 +329,7 @@ async def holds_still(cluster, namespace):
         pytest.param(CRD, JOB_CRD, id="RayClusters come later"),
     ],
 )
-async def test_a_kind_that_is_not_there_keeps_nobody_from_the_other(cluster, namespace, kubeconfig, absent, present):
+async def test_a_missing_kind_does_not_stop_the_other(cluster, namespace, kubeconfig, absent, present):
     cluster.remove_crd(absent)
     port = free_port()
     operator = await Operator("--health-probe-bind-address", f"127.0.0.1:{port}").start(kubeconfig)

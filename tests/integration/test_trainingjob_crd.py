@@ -176,7 +176,7 @@ def test_an_edit_may_not_break_what_was_sound(api, job):
     assert "spec.trainer.min-instance" in answer.body["message"]
 
 
-def judges(api, status):
+def is_validated(api, status):
     """Whether what has no trainer at all gets that answer."""
     return api.post(JOBS, {**SEED, "spec": {}}, dryRun="All").status == status
 
@@ -189,10 +189,10 @@ def broken_job(api):
     careless["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = anything
     broken = changed(fault_tolerant=False, **{"trainer__min-instance": 9, "pserver__minInstance": 7})
     install(api, careless)
-    eventually(lambda: judges(api, 201), "the careless CRD judges", 60)
+    eventually(lambda: is_validated(api, 201), "the careless CRD judges", 60)
     assert api.post(JOBS, broken).status == 201
     install(api, CRD)
-    eventually(lambda: judges(api, 422), "our CRD judges", 60)
+    eventually(lambda: is_validated(api, 422), "our CRD judges", 60)
     yield f"{JOBS}/{broken['metadata']['name']}"
     api.delete(f"{JOBS}/{broken['metadata']['name']}")
 

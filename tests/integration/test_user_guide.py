@@ -21,7 +21,7 @@ import yaml
 
 from support.guide_outputs import Example, differs, examples
 from support.operator_process import OperatorProcess
-from support.ray_stage import small
+from support.ray_environment import small
 from support.sandbox_process import Json, Kubectl, SandboxProcess, eventually
 
 pytestmark = [
@@ -169,8 +169,8 @@ def test_faults_are_rejected_with_the_sentences_of_the_guide(guide: Guide) -> No
     twice["spec"]["workerGroupSpecs"].append(copy.deepcopy(group(twice)))
     group(empty)["template"]["spec"]["containers"] = []
     for manifest, sentence in zip((typo, bounds, twice, empty), shown, strict=True):
-        said = guide.kubectl("apply", "-f", "-", given=manifest, exit_code=1)
-        assert any(not differs(Example("apply", (sentence,)), line) for line in said.splitlines()), said
+        output = guide.kubectl("apply", "-f", "-", given=manifest, exit_code=1)
+        assert any(not differs(Example("apply", (sentence,)), line) for line in output.splitlines()), output
 
 
 def test_the_operator_says_its_version_what_it_lacks_and_that_it_is_ready(

@@ -178,7 +178,7 @@ def _names_workers_to_delete(fate: Fate, _place: str) -> bool:
     return any((group.get("scaleStrategy") or {}).get("workersToDelete") for group in fate.groups)
 
 
-def _tells_its_hosts(fate: Fate, place: str) -> bool:
+def _has_host_labels(fate: Fate, place: str) -> bool:
     """A host of a multi-host group, that says nothing else that KubeRay's does not say."""
     pod = place.partition(".metadata.annotations")[0]
     group = pod.removeprefix("Pod worker/").rpartition("/")[0]
@@ -298,7 +298,7 @@ KNOWN: Final = (
     Known(
         "a host says for how many hosts its replica was made, so that a change of numOfHosts can be told",
         r"Pod worker/.*\.metadata\.annotations(\.raytide\.io/num-of-hosts)?",
-        _tells_its_hosts,
+        _has_host_labels,
     ),
     Known("the API server rejects it at once and names the field; KubeRay takes it", r".*", _is_rejected_earlier),
     Known(
@@ -467,10 +467,10 @@ def _is_drawn(port: str) -> bool:
 
 
 def _in_events(fate: Fate) -> Places:
-    told, ours = ({(kind, reason) for kind, reason, _ in record["events"]} for record in (fate.recorded, fate.ours))
-    return dict(_one_sided(told, ours))
+    theirs, ours = ({(kind, reason) for kind, reason, _ in record["events"]} for record in (fate.recorded, fate.ours))
+    return dict(_one_sided(theirs, ours))
 
 
-def _one_sided(told: set[tuple[str, str]], ours: set[tuple[str, str]]) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    for kind, reason in told ^ ours:
-        yield f"event {reason}", (kind, None) if (kind, reason) in told else (None, kind)
+def _one_sided(theirs: set[tuple[str, str]], ours: set[tuple[str, str]]) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    for kind, reason in theirs ^ ours:
+        yield f"event {reason}", (kind, None) if (kind, reason) in theirs else (None, kind)

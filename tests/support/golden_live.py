@@ -30,7 +30,7 @@ COLLECTIONS: Final = (
 )
 """Where children can be."""
 KUBECTLS_AT_ONCE: Final = 4
-LOOK_EVERY_S: Final = 0.5
+POLL_INTERVAL_S: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,11 @@ class Captured:
     def fate_beside(self, recorded: Json, mode: str = "raytide") -> Fate:
         """This one and the reference's; `mode` says whose autoscaler the operator ran."""
         specs = [document for document in self.documents if document["kind"] == "RayCluster"]
-        told = [field for cluster in self.clusters for field in fields_without_effect(cluster.get("status", {}))]
+        without_effect = [
+            field for cluster in self.clusters for field in fields_without_effect(cluster.get("status", {}))
+        ]
         invalid = "; ".join(filter(None, (what_is_invalid(cluster.get("status", {})) for cluster in self.clusters)))
-        return Fate(specs[0] if specs else {}, recorded, self.record, tuple(told), invalid, mode)
+        return Fate(specs[0] if specs else {}, recorded, self.record, tuple(without_effect), invalid, mode)
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,8 @@ class Kubectl:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        said, _ = await child.communicate(yaml.safe_dump(manifest).encode())
-        return child.returncode or 0, said.decode().strip()[-1000:] if child.returncode else ""
+        output, _ = await child.communicate(yaml.safe_dump(manifest).encode())
+        return child.returncode or 0, output.decode().strip()[-1000:] if child.returncode else ""
 
 
 def read_documents(file: Path) -> list[Json]:
@@ -125,7 +127,7 @@ class Capture:
                 last, since = versions, time.monotonic()
             elif time.monotonic() - since >= quiet_s:
                 return True
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
         return False
 
     async def records(self) -> dict[str, Captured]:

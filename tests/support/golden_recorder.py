@@ -3,7 +3,7 @@
 Takes objects as they were read, of one namespace, and gives the record of one golden file: children, status, finalizers
 and events in the normal form of the recordings in `tests/golden/kuberay` (README.md there), so that a recording of ours
 stands beside one of KubeRay's. Pure; nothing here knows where objects were read, or what may differ. Used by
-`golden_world.py` (the embedded API) and `golden_live.py` (a real control plane).
+`golden_run.py` (the embedded API) and `golden_live.py` (a real control plane).
 """
 
 import json
@@ -168,5 +168,5 @@ def recorded_status(status: Json) -> Json:
 
 def recorded_events(events: Iterable[Json]) -> list[list[str]]:
     """Type, reason and kind of what was told of RayClusters, each once; `events` are of core `v1`."""
-    told = {(event["type"], event["reason"], event["involvedObject"]["kind"]) for event in events}
-    return [list(event) for event in sorted(told) if event[2] == "RayCluster"]
+    kinds = {(event["type"], event["reason"], event["involvedObject"]["kind"]) for event in events}
+    return [list(event) for event in sorted(kinds) if event[2] == "RayCluster"]

@@ -99,10 +99,10 @@ class KubePlane:
         return [json.loads(line) for line in self.audit_log.read_bytes().split(b"\n")[:-1]]
 
 
-def eventually(look: Callable[[], Any], what: str, deadline_s: float = 15.0) -> Any:
+def eventually(check: Callable[[], Any], what: str, deadline_s: float = 15.0) -> Any:
     """The first true thing that `look` finds."""
     end = time.monotonic() + deadline_s
-    while not (found := look()):
+    while not (found := check()):
         assert time.monotonic() < end, f"not within {deadline_s:g} s: {what}"
         time.sleep(0.05)
     return found

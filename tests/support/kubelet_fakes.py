@@ -110,15 +110,15 @@ class FakeRuntime:
     started: list[tuple[float, str]] = field(default_factory=list)
     exec_codes: dict[str, int] = field(default_factory=dict)
     execs: list[tuple[str, ...]] = field(default_factory=list)
-    sandbox_troubles: int = 0
+    sandbox_failures: int = 0
     names: dict = field(default_factory=dict)
 
     def image(self, name):
         return Image(name=name, image_id=f"fake://{name}") if name in self.images else None
 
     async def create_sandbox(self, config):
-        if self.sandbox_troubles:
-            self.sandbox_troubles -= 1
+        if self.sandbox_failures:
+            self.sandbox_failures -= 1
             raise ContainerRuntimeError("no room")
         sandbox = FakeSandbox(config, f"10.88.0.{len(self.sandboxes) + 2}")
         self.sandboxes.append(sandbox)

@@ -45,13 +45,13 @@ def main() -> None:
     limit_mib, file, *flags = sys.argv[1:]
     resource.setrlimit(resource.RLIMIT_DATA, (int(limit_mib) << 20, int(limit_mib) << 20))
 
-    def tell(*_: object) -> None:
+    def report(*_: object) -> None:
         part = Path(f"{file}.part")
         part.write_text(json.dumps(LONGEST))
         part.rename(file)
         LONGEST.update(cpu_s=0.0, step="", collector_s=0.0)
 
-    signal.signal(signal.SIGUSR1, tell)
+    signal.signal(signal.SIGUSR1, report)
     measure()
     from raytide.cli import main as raytide
 

@@ -17,7 +17,7 @@ def now() -> datetime:
 
 
 @functools.cache
-def trouble_with_namespaces() -> str:
+def why_no_namespaces() -> str:
     """Why pods cannot run in namespaces here; empty when they can. Found out by trying."""
 
     async def attempt(state_dir: str) -> None:
@@ -33,8 +33,8 @@ def trouble_with_namespaces() -> str:
 
 
 def needs_namespaces() -> list[pytest.MarkDecorator]:
-    trouble = trouble_with_namespaces()
-    return [pytest.mark.node_mode("ns"), pytest.mark.skipif(bool(trouble), reason=trouble)]
+    reason = why_no_namespaces()
+    return [pytest.mark.node_mode("ns"), pytest.mark.skipif(bool(reason), reason=reason)]
 
 
 BOTH_MODES = [

@@ -185,9 +185,9 @@ class PlaneAdmin:
         return path
 
 
-async def _eventually(look: Callable[[], Awaitable[bool]], what: str) -> None:
+async def _eventually(check: Callable[[], Awaitable[bool]], what: str) -> None:
     end = time.monotonic() + WITHIN_S
-    while not await look():
+    while not await check():
         assert time.monotonic() < end, f"not within {WITHIN_S:g} s: {what}"
         await asyncio.sleep(0.1)
 

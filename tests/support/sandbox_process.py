@@ -25,11 +25,11 @@ Json = dict[str, Any]
 Found = TypeVar("Found")
 
 
-def eventually(look: Callable[[], Found], what: str, deadline_s: float = 10.0) -> Found:
+def eventually(check: Callable[[], Found], what: str, deadline_s: float = 10.0) -> Found:
     """The first true thing that `look` finds."""
     end = time.monotonic() + deadline_s
     while True:
-        found = look()
+        found = check()
         if found:
             return found
         assert time.monotonic() < end, f"not within {deadline_s:g} s: {what}"

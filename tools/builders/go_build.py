@@ -80,8 +80,8 @@ def linker_flags(module: Path) -> str:
     pinned = re.search(r"^\s*k8s\.io/kubernetes v((\d+)\.(\d+)\.\S+)", (module / "go.mod").read_text(), re.MULTILINE)
     if pinned:
         version, major, minor = pinned.groups()
-        told = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
-        flags += [f"-X {KUBERNETES}.{name}={value}" for name, value in told.items()]
+        version_info = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
+        flags += [f"-X {KUBERNETES}.{name}={value}" for name, value in version_info.items()]
     return f"-ldflags={' '.join(flags)}"
 
 

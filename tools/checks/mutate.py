@@ -41,11 +41,11 @@ MUTATIONS = {
     "comes-too-early": REJECTED_DELETE,
 }
 """Each with the lives that must turn red."""
-JUDGED = "--- violations"
+VIOLATIONS = "--- violations"
 """What the report of a history that went wrong contains."""
 
 
-def tell(mutation: str, *tests: str) -> subprocess.CompletedProcess[str]:
+def run_tests(mutation: str, *tests: str) -> subprocess.CompletedProcess[str]:
     """Run these simulations under one mutation (empty: none)."""
     command = [
         sys.executable,
@@ -64,18 +64,18 @@ def tell(mutation: str, *tests: str) -> subprocess.CompletedProcess[str]:
 
 def main() -> int:
     """One line per mutation."""
-    healthy = tell("", HISTORIES, LEADERSHIP, RIVALS, TURNED_BUSY, RECLAIMS, BY_HAND, BOUNDS, REJECTED_DELETE)
+    healthy = run_tests("", HISTORIES, LEADERSHIP, RIVALS, TURNED_BUSY, RECLAIMS, BY_HAND, BOUNDS, REJECTED_DELETE)
     if healthy.returncode:
         print(healthy.stdout[-3000:])
         print("the simulation is red without any mutation")
         return 1
     killed = 0
     for mutation, tests in MUTATIONS.items():
-        run = tell(mutation, tests)
-        told = [line for line in run.stdout.splitlines() if line.startswith("E ")]
-        is_killed = run.returncode == 1 and any(JUDGED in line for line in told)
+        run = run_tests(mutation, tests)
+        errors = [line for line in run.stdout.splitlines() if line.startswith("E ")]
+        is_killed = run.returncode == 1 and any(VIOLATIONS in line for line in errors)
         killed += is_killed
-        found = next((line for line in told if ":" in line and JUDGED not in line), "")
+        found = next((line for line in errors if ":" in line and VIOLATIONS not in line), "")
         print(f"{mutation:22s} {'killed' if is_killed else 'SURVIVED'}  {found[2:110].strip()}", flush=True)
     print(f"{killed} passed, {len(MUTATIONS) - killed} failed")
     return 0 if killed == len(MUTATIONS) else 1

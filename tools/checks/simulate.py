@@ -123,8 +123,8 @@ def violations(kind: str, seed: int) -> list[str]:
     if kind == LAUNCHES:
         return test_following_demand.live_through(seed)
     if kind == JOB_HISTORIES:
-        told = test_training_histories.live_through(seed)
-        return [test_training_histories.shortest(seed).report()] if told.violations else []
+        outcome = test_training_histories.live_through(seed)
+        return [test_training_histories.shortest(seed).report()] if outcome.violations else []
     history = live_through(seed)
     return [history.report()] if history.violations else []
 
@@ -141,11 +141,11 @@ def run(job: Job) -> Done:
         return Done(job, time.process_time() - started, tuple(red))
     scenario, reference, all_points = BY_NAME[job.kind], reference_of(job.kind), points(job.kind)
     for number in job.numbers:
-        told = inject(scenario, reference, all_points[number])
-        slowest_s = max(slowest_s, told.took_s)
-        if told.violations:
+        outcome = inject(scenario, reference, all_points[number])
+        slowest_s = max(slowest_s, outcome.took_s)
+        if outcome.violations:
             again = f"make simulation {NO_HISTORIES} SCENARIOS={job.kind} POINT={number}"
-            red.append("\n  ".join([f"{job.kind} {all_points[number]}", *told.violations[:5], f"again: {again}"]))
+            red.append("\n  ".join([f"{job.kind} {all_points[number]}", *outcome.violations[:5], f"again: {again}"]))
     return Done(job, time.process_time() - started, tuple(red), slowest_s)
 
 

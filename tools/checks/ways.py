@@ -44,7 +44,7 @@ PASSES = ("autoscaler/reconcile.py:reconcile", "autoscaler/reconcile.py:plan_nam
 REPORTS = (
     "controller/status_writer.py",
     "kube/event_recorder.py",
-    "raycluster/remarks.py",
+    "raycluster/spec_warnings.py",
     "raycluster/status.py",
     "trainingjob/events.py",
     "trainingjob/status.py",

@@ -29,7 +29,7 @@ from demo_cluster import DemoCluster, DemoError
 from demo_job import Job
 from demo_operator import DemoOperator
 from demo_scaling import Timeline
-from demo_story import Story
+from demo_transcript import Transcript
 
 Manifest = dict[str, Any]
 
@@ -87,37 +87,39 @@ def demo_copy(sample: Manifest) -> Manifest:
     return sample
 
 
-async def follow(story: Story, cluster: DemoCluster, name: str, timeline: Timeline) -> None:
+async def follow(transcript: Transcript, cluster: DemoCluster, name: str, timeline: Timeline) -> None:
     """Demand comes and goes; the cluster follows."""
     job = Job(cluster, await cluster.head(name), timeline)
     async with cluster.gcs(name) as gcs, timeline.followed(lambda: cluster.look(name, gcs)), job.running(TASKS, GANG):
-        beside = timeline.table if story.is_on_terminal else None
-        async with story.step(f"{TASKS} tasks of 1 CPU: workers come", deadline_s=180, beside=beside) as step:
+        beside = timeline.table if transcript.is_on_terminal else None
+        async with transcript.step(f"{TASKS} tasks of 1 CPU: workers come", deadline_s=180, beside=beside) as step:
             await step.until(job.has_capacity)
-        async with story.step("the tasks end on workers that came", deadline_s=90, beside=beside) as step:
+        async with transcript.step("the tasks end on workers that came", deadline_s=90, beside=beside) as step:
             await step.until(lambda: job.has_done(TASKS))
-        async with story.step(f"STRICT_SPREAD: {GANG} bundles, {GANG} workers", deadline_s=60, beside=beside) as step:
+        async with transcript.step(
+            f"STRICT_SPREAD: {GANG} bundles, {GANG} workers", deadline_s=60, beside=beside
+        ) as step:
             await step.until(lambda: job.has_spread(GANG))
-        async with story.step("the job ends", deadline_s=60, beside=beside) as step:
+        async with transcript.step("the job ends", deadline_s=60, beside=beside) as step:
             await step.until(job.has_ended)
         title = f"idle for {IDLE_TIMEOUT_S} s: workers are drained and gone"
-        async with story.step(title, deadline_s=90, beside=beside) as step:
+        async with transcript.step(title, deadline_s=90, beside=beside) as step:
             await step.until(timeline.is_at_zero)
 
 
-async def tell(story: Story, cluster: DemoCluster, manifest: Manifest, timeline: Timeline) -> None:
+async def run_demo(transcript: Transcript, cluster: DemoCluster, manifest: Manifest, timeline: Timeline) -> None:
     """The main job, step by step."""
     name = manifest["metadata"]["name"]
-    async with story.step("apply samples/raycluster-autoscaler.yaml", deadline_s=10):
+    async with transcript.step("apply samples/raycluster-autoscaler.yaml", deadline_s=10):
         await cluster.create(manifest)
-    async with story.step("head Ready, no workers", deadline_s=300) as step:
+    async with transcript.step("head Ready, no workers", deadline_s=300) as step:
         await step.until(lambda: cluster.is_head_ready(name))
-    await follow(story, cluster, name, timeline)
+    await follow(transcript, cluster, name, timeline)
 
 
-async def finish(story: Story, cluster: DemoCluster, name: str) -> None:
+async def finish(transcript: Transcript, cluster: DemoCluster, name: str) -> None:
     """Delete the RayCluster and see everything go."""
-    async with story.step("delete: everything gone", deadline_s=90) as step:
+    async with transcript.step("delete: everything gone", deadline_s=90) as step:
         await cluster.delete(name)
         await step.until(lambda: cluster.is_gone(name))
 
@@ -128,19 +130,21 @@ async def clear_up(operator: DemoOperator, state: Path = STATE) -> bool:
     return "No sandbox" not in await sandbox("down", state=state) or had_operator
 
 
-async def play(story: Story, operator: DemoOperator, timeline: Timeline, isolation: str, *, is_kept: bool) -> str:
+async def play(
+    transcript: Transcript, operator: DemoOperator, timeline: Timeline, isolation: str, *, is_kept: bool
+) -> str:
     """From an empty sandbox to the end of the story; the dashboard's address when the cluster is kept."""
     manifest = demo_copy(yaml.safe_load(SAMPLE.read_text()))
     name = manifest["metadata"]["name"]
-    async with story.step("sandbox up", deadline_s=60) as step:
+    async with transcript.step("sandbox up", deadline_s=60) as step:
         step.note((await sandbox("up", f"--isolation={isolation}")).partition(": ")[2].partition("\n")[0])
     operator.start()
     async with DemoCluster.at(operator.kubeconfig) as cluster:
-        await tell(story, cluster, manifest, timeline)
+        await run_demo(transcript, cluster, manifest, timeline)
         if is_kept:
             async with cluster.exposed(name, "dashboard", DASHBOARD_PORT, is_kept=True) as address:
                 return f"http://{address}"
-        await finish(story, cluster, name)
+        await finish(transcript, cluster, name)
         return ""
 
 
@@ -163,13 +167,13 @@ async def main(isolation: str, *, is_kept: bool) -> int:
     """Tell the whole story; 0 when all of it worked."""
     cancel_on_signals()
     console, operator = Console(), DemoOperator(STATE, RAYTIDE)
-    story, timeline, address, interrupted = Story(console), Timeline(console), "", False
+    transcript, timeline, address, interrupted = Transcript(console), Timeline(console), "", False
     try:
         if await clear_up(operator):
             console.print("[dim]ended what an earlier demo left running[/]")
-        address = await play(story, operator, timeline, isolation, is_kept=is_kept)
+        address = await play(transcript, operator, timeline, isolation, is_kept=is_kept)
     except DemoError as error:
-        story.fail()
+        transcript.fail()
         show_failure(console, error)
     except asyncio.CancelledError:
         interrupted = True
@@ -177,13 +181,13 @@ async def main(isolation: str, *, is_kept: bool) -> int:
     finally:
         if not address:
             await clear_up(operator)
-    story.table()
+    transcript.table()
     if timeline.first_worker_s is not None:
         timeline.sum_up()
     if address:
         console.print(f"\nexport KUBECONFIG={operator.kubeconfig}\ndashboard: {address}", **PLAINLY)
         console.print("end it: make demo-down", **PLAINLY)
-    return 130 if interrupted else 0 if story.is_complete else 1
+    return 130 if interrupted else 0 if transcript.is_complete else 1
 
 
 async def down() -> int:

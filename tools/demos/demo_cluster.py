@@ -116,7 +116,7 @@ class DemoCluster:
         query = [("container", container), ("stdout", "true"), ("stderr", "true")]
         query += [("command", word) for word in command]
         url = f"{self._server}/api/v1/namespaces/{NAMESPACE}/pods/{pod}/exec"
-        output, verdict, told = bytearray(), "", 0
+        output, result, printed = bytearray(), "", 0
         headers = {"authorization": f"Bearer {self._token}"}
         async with (
             aiohttp.ClientSession(headers=headers) as session,
@@ -128,14 +128,14 @@ class DemoCluster:
                 channel, payload = message.data[0], message.data[1:]
                 if channel in (STDOUT, STDERR):
                     output += payload
-                    while (end := output.find(b"\n", told)) >= 0:
-                        on_line(output[told:end].decode(errors="replace"))
-                        told = end + 1
+                    while (end := output.find(b"\n", printed)) >= 0:
+                        on_line(output[printed:end].decode(errors="replace"))
+                        printed = end + 1
                 elif channel == ERROR:
-                    verdict = payload.decode()
-        if not verdict:
+                    result = payload.decode()
+        if not result:
             raise DemoError(f"exec in {pod} ended without a verdict: {output.decode(errors='replace')[-300:]}")
-        return output.decode(errors="replace"), exit_code(verdict)
+        return output.decode(errors="replace"), exit_code(result)
 
     # --- questions -------------------------------------------------------------------------------------------------
     async def _pods(self, name: str) -> list[dict[str, Any]]:
@@ -187,9 +187,9 @@ def is_of(pod: dict[str, Any], node_type: str) -> bool:
     return bool(labels.get("ray.io/node-type") == node_type)
 
 
-def exit_code(verdict: str) -> int:
+def exit_code(result: str) -> int:
     """The exit code in the Status that ends an exec; -1 when there is none."""
-    status = yaml.safe_load(verdict) or {}
+    status = yaml.safe_load(result) or {}
     if status.get("status") == "Success":
         return 0
     causes = (status.get("details") or {}).get("causes") or []

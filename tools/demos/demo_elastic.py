@@ -30,7 +30,7 @@ from demo_cluster import DemoError
 from demo_elastic_cluster import ElasticCluster
 from demo_elastic_picture import JobLook, Picture
 from demo_operator import DemoOperator
-from demo_story import Seen, Story
+from demo_transcript import Seen, Transcript
 
 Json = dict[str, Any]
 
@@ -73,7 +73,7 @@ class Elastic:
 
     def __init__(self, cluster: ElasticCluster, picture: Picture, sample: Json) -> None:
         self.cluster, self.picture, self._sample = cluster, picture, sample
-        self._told: set[str] = set()
+        self._printed: set[str] = set()
         self._following: asyncio.Task[None] | None = None
 
     @contextlib.asynccontextmanager
@@ -92,26 +92,28 @@ class Elastic:
                 looks = await self.cluster.look()
                 self.picture.note(looks)
                 for look in looks:
-                    await self._tell_resizes(look.name)
+                    await self._print_resizes(look.name)
             await asyncio.sleep(0.25)
 
-    async def _tell_resizes(self, name: str) -> None:
+    async def _print_resizes(self, name: str) -> None:
         for resize in await self.cluster.resizes(name):
             key = json.dumps([name, resize], sort_keys=True)
-            if key not in self._told:
-                self._told.add(key)
-                self.picture.tell(name, resize.get("message") or f"{resize['from']}→{resize['to']} {resize['reason']}")
+            if key not in self._printed:
+                self._printed.add(key)
+                self.picture.note_event(
+                    name, resize.get("message") or f"{resize['from']}→{resize['to']} {resize['reason']}"
+                )
 
     async def submit(self, name: str) -> None:
         """One more job."""
         (MASTERS / name).mkdir(parents=True)
         await self.cluster.create(demo_job(self._sample, name))
-        self.picture.tell(name, f"submitted: {LEAST} to {SLOTS} trainers")
+        self.picture.note_event(name, f"submitted: {LEAST} to {SLOTS} trainers")
 
     async def end(self, name: str) -> None:
         """Its loss is low enough."""
-        await self.cluster.tell_enough(name)
-        self.picture.tell(name, "told to end: its loss is low enough")
+        await self.cluster.send_fault_tolerance(name)
+        self.picture.note_event(name, "told to end: its loss is low enough")
 
     def now(self) -> dict[str, JobLook]:
         """The last look; raises what ended the looking before its time."""
@@ -140,42 +142,44 @@ class Elastic:
         return set(phases.values()) == {"Succeeded"}, ", ".join(f"{name} {phase}" for name, phase in phases.items())
 
 
-async def tell(story: Story, elastic: Elastic) -> None:
+async def run_demo(transcript: Transcript, elastic: Elastic) -> None:
     """From one job to three, to two, to none."""
-    beside = (lambda: elastic.picture) if story.is_on_terminal else None
-    async with story.step("the first job fills the cluster", deadline_s=90, beside=beside) as step:
+    beside = (lambda: elastic.picture) if transcript.is_on_terminal else None
+    async with transcript.step("the first job fills the cluster", deadline_s=90, beside=beside) as step:
         await elastic.submit(FIRST)
         await step.until(lambda: elastic.has(first=SLOTS))
-    async with story.step("its trainers train", deadline_s=180, beside=beside) as step:
+    async with transcript.step("its trainers train", deadline_s=180, beside=beside) as step:
         await step.until(lambda: elastic.has_done(FIRST, LEARNED))
-    async with story.step("the second arrives: both meet at 6", deadline_s=120, beside=beside) as step:
+    async with transcript.step("the second arrives: both meet at 6", deadline_s=120, beside=beside) as step:
         await elastic.submit(SECOND)
         await step.until(lambda: elastic.has(first=6, second=6))
-    async with story.step("the third arrives: all meet at 4", deadline_s=120, beside=beside) as step:
+    async with transcript.step("the third arrives: all meet at 4", deadline_s=120, beside=beside) as step:
         await elastic.submit(THIRD)
         await step.until(lambda: elastic.has(first=4, second=4, third=4))
-    async with story.step("all of them train", deadline_s=180, beside=beside) as step:
+    async with transcript.step("all of them train", deadline_s=180, beside=beside) as step:
         await step.until(lambda: elastic.has_done(THIRD, LEARNED))
-    async with story.step("the first ends", deadline_s=90, beside=beside) as step:
+    async with transcript.step("the first ends", deadline_s=90, beside=beside) as step:
         await elastic.end(FIRST)
         await step.until(lambda: elastic.has_ended(FIRST))
-    async with story.step("the others grow into its room: 6 and 6", deadline_s=90, beside=beside) as step:
+    async with transcript.step("the others grow into its room: 6 and 6", deadline_s=90, beside=beside) as step:
         await step.until(lambda: elastic.has(second=6, third=6))
-    async with story.step("they end too", deadline_s=90, beside=beside) as step:
+    async with transcript.step("they end too", deadline_s=90, beside=beside) as step:
         await asyncio.gather(elastic.end(SECOND), elastic.end(THIRD))
         await step.until(lambda: elastic.has_ended(SECOND, THIRD))
 
 
-async def check(story: Story) -> None:
+async def check(transcript: Transcript) -> None:
     """What the masters have on disk: nothing is missing and everybody learned."""
-    async with story.step("every task is done, the loss has fallen", deadline_s=5) as step:
-        step.note("; ".join(judge(name, json.loads((MASTERS / name / "tasks.json").read_text())) for name in JOBS))
+    async with transcript.step("every task is done, the loss has fallen", deadline_s=5) as step:
+        step.note(
+            "; ".join(check_outcome(name, json.loads((MASTERS / name / "tasks.json").read_text())) for name in JOBS)
+        )
 
 
 JOBS = (FIRST, SECOND, THIRD)
 
 
-def judge(name: str, state: Json) -> str:
+def check_outcome(name: str, state: Json) -> str:
     """A sentence about a training that went well; raises DemoError about any other."""
     done = sorted((one["pass"], one["task"]) for one in state["done"])
     passes = done[-1][0] + 1 if done else 0
@@ -190,27 +194,27 @@ def judge(name: str, state: Json) -> str:
     return f"{name} {passes} passes, loss {first:.2f} → {last:.4f}"
 
 
-async def play(story: Story, operator: DemoOperator, picture: Picture, isolation: str, paddle: Path) -> None:
+async def play(transcript: Transcript, operator: DemoOperator, picture: Picture, isolation: str, paddle: Path) -> None:
     """From an empty sandbox to the end of the story."""
     sample, programs = yaml.safe_load_all(SAMPLE.read_text())
     shutil.rmtree(MASTERS, ignore_errors=True)
     options = [f"--isolation={isolation}", f"--image={IMAGE}={paddle}", f"--nodes={NODES}", f"--node-cpu={NODE_CPUS}"]
-    async with story.step("sandbox up", deadline_s=60) as step:
+    async with transcript.step("sandbox up", deadline_s=60) as step:
         step.note((await sandbox("up", *options, state=STATE)).partition(": ")[2].partition("\n")[0])
     operator.start()
     async with ElasticCluster.at(operator.kubeconfig) as cluster:
         await cluster.create_programs(programs)
         elastic = Elastic(cluster, picture, sample)
         async with elastic.followed():
-            await tell(story, elastic)
-        await check(story)
+            await run_demo(transcript, elastic)
+        await check(transcript)
 
 
 async def main(isolation: str, out: Path) -> int:
     """Tell the whole story; 0 when all of it was so."""
     cancel_on_signals()
     console, operator = Console(), DemoOperator(STATE, RAYTIDE)
-    story, picture, was_interrupted = Story(console), Picture(SLOTS), False
+    transcript, picture, was_interrupted = Transcript(console), Picture(SLOTS), False
     try:
         paddle = await asyncio.to_thread(provide_paddle)
     except PaddleMissingError as error:
@@ -219,9 +223,9 @@ async def main(isolation: str, out: Path) -> int:
     try:
         if await clear_up(operator, STATE):
             console.print("[dim]ended what an earlier demo left running[/]")
-        await play(story, operator, picture, isolation, paddle)
+        await play(transcript, operator, picture, isolation, paddle)
     except DemoError as error:
-        story.fail()
+        transcript.fail()
         show_failure(console, error, STATE)
     except asyncio.CancelledError:
         was_interrupted = True
@@ -230,11 +234,11 @@ async def main(isolation: str, out: Path) -> int:
         await clear_up(operator, STATE)
     if picture.looks:
         console.print(picture.chart(console.width))
-        console.print(picture.story())
+        console.print(picture.transcript())
         picture.save(out)
         console.print(f"the picture: {out}", **PLAINLY)
-    story.table("raytide demo-elastic")
-    return 130 if was_interrupted else 0 if story.is_complete else 1
+    transcript.table("raytide demo-elastic")
+    return 130 if was_interrupted else 0 if transcript.is_complete else 1
 
 
 def run() -> int:

@@ -80,7 +80,7 @@ class ElasticCluster:
         made = await self._client.create(SERVICES, service)
         self._masters[name] = f"http://127.0.0.1:{made['spec']['ports'][0]['nodePort']}"
 
-    async def tell_enough(self, name: str) -> None:
+    async def send_fault_tolerance(self, name: str) -> None:
         """Let the training end with the pass that runs."""
         url = f"{self._masters[name]}/enough"
         async with self._session.post(url, json={"trainer": "demo"}) as answer:

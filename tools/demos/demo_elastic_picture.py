@@ -83,14 +83,14 @@ class Picture:
         """What is there now."""
         self.looks.append((self.now_s, {job.name: job for job in jobs}))
 
-    def tell(self, job: str, words: str) -> None:
+    def note_event(self, job: str, words: str) -> None:
         """Something happened."""
         self.happenings.append(Happening(self.now_s, job, words))
 
     # --- drawing -----------------------------------------------------------------------------------------------------
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """All of it, as wide as there is room."""
-        yield Group(self.bars(), Text(), self.chart(options.max_width), Text(), self.story())
+        yield Group(self.bars(), Text(), self.chart(options.max_width), Text(), self.transcript())
 
     def colour(self, job: str) -> str:
         """Always the same for a job."""
@@ -142,7 +142,7 @@ class Picture:
         texts = (f"{end_s * number / count:<12.0f}" for number in range(0, count, 12))
         return "".join(texts)
 
-    def story(self) -> Table:
+    def transcript(self) -> Table:
         """What happened last, and why."""
         table = Table("s", "job", "what happened", expand=False, show_header=True)
         for happening in self.happenings[-EVENTS:]:
@@ -153,7 +153,7 @@ class Picture:
     def save(self, path: Path) -> None:
         """As an SVG, with everything that happened."""
         console = Console(record=True, width=WIDTH, file=_Nowhere(), force_terminal=True, color_system="truecolor")
-        console.print(Group(self.chart(), Text(), self.story()))
+        console.print(Group(self.chart(), Text(), self.transcript()))
         path.write_text(FONT.sub("", console.export_svg(title=TITLE)))
 
 

@@ -24,7 +24,7 @@ SUBMIT = (
     "python",
     "-c",
 )
-LAST_WORDS = 1500
+LAST_OUTPUT_CHARS = 1500
 PROGRAM = """
 import os, time, ray
 from ray.util.placement_group import placement_group
@@ -65,20 +65,20 @@ class Job:
     async def running(self, tasks: int, bundles: int) -> AsyncIterator[None]:
         """Submitted, and watched until the block ends."""
         program = PROGRAM.format(tasks=tasks, bundles=bundles)
-        self._call = asyncio.create_task(self._cluster.execute(self._head, [*SUBMIT, program], on_line=self._hear))
+        self._call = asyncio.create_task(self._cluster.execute(self._head, [*SUBMIT, program], on_line=self._read_line))
         try:
             yield
         finally:
             self._call.cancel()
             await asyncio.gather(self._call, return_exceptions=True)
 
-    def _hear(self, line: str) -> None:
-        word, *said = line.split() or [""]
+    def _read_line(self, line: str) -> None:
+        word, *values = line.split() or [""]
         if word == "DEMO-TASK":
-            self._tasks += said
+            self._tasks += values
             self._timeline.task_ended()
         elif word == "DEMO-GANG":
-            ended_at, *self._gang = said
+            ended_at, *self._gang = values
             self._timeline.demand_ended(float(ended_at))
 
     def _check(self) -> None:
@@ -87,7 +87,7 @@ class Job:
             return
         output, code = self._call.result()
         if code:
-            raise DemoError(f"the job ended with exit code {code}; its last words:\n{output[-LAST_WORDS:]}")
+            raise DemoError(f"the job ended with exit code {code}; its last words:\n{output[-LAST_OUTPUT_CHARS:]}")
 
     # --- questions ---------------------------------------------------------------------------------------------------
 

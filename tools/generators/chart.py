@@ -137,12 +137,12 @@ def main() -> None:
     """Write, or with `--check` compare."""
     built = build_all()
     if "--check" in sys.argv[1:]:
-        trouble = odd_versions()
-        trouble += [
+        errors = odd_versions()
+        errors += [
             f"{path} is not current, run `make chart`" for path, text in built.items() if path.read_text() != text
         ]
-        if trouble:
-            sys.exit("\n".join(trouble))
+        if errors:
+            sys.exit("\n".join(errors))
         return
     for path, text in built.items():
         path.write_text(text)

@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-import raycluster_words
-import trainingjob_words
+import raycluster_descriptions
+import trainingjob_descriptions
 from crd_parts import described
 from kubernetes_types import KubernetesTypes
 from raycluster_schema import RayClusterSchema
@@ -99,7 +99,9 @@ def build_raycluster_crd() -> dict[str, Any]:
             },
             "scope": "Namespaced",
             "versions": [
-                build_version("v1", described(schema.v1(), raycluster_words.WORDS), RAYCLUSTER_COLUMNS, storage=True),
+                build_version(
+                    "v1", described(schema.v1(), raycluster_descriptions.WORDS), RAYCLUSTER_COLUMNS, storage=True
+                ),
                 build_version(
                     "v1alpha1",
                     schema.v1alpha1(),
@@ -114,7 +116,7 @@ def build_raycluster_crd() -> dict[str, Any]:
 
 def build_trainingjob_crd() -> dict[str, Any]:
     """The CustomResourceDefinition of TrainingJob."""
-    schema = described(TrainingJobSchema(KubernetesTypes()).v1(), trainingjob_words.WORDS)
+    schema = described(TrainingJobSchema(KubernetesTypes()).v1(), trainingjob_descriptions.WORDS)
     scale = {
         "specReplicasPath": ".spec.trainer.replicas",
         "statusReplicasPath": ".status.trainer.replicas",

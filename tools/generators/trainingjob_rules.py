@@ -29,7 +29,7 @@ HIGH = first_of("max-instance", "maxInstance", LOW)
 TRAINER_LOW, TRAINER_HIGH = LOW.replace("self.", "self.trainer."), HIGH.replace("self.", "self.trainer.")
 
 
-def said_once(one: str, other: str) -> list[Rule]:
+def set_only_once(one: str, other: str) -> list[Rule]:
     """Two spellings of one field may both be there only if they say the same."""
     a, b = field(one), field(other)
     return unless_before(
@@ -52,7 +52,7 @@ def name_rules() -> list[Rule]:
 def root_rules() -> list[Rule]:
     """The whole object: its spec is there, and the longest name of a trainer is a host name."""
     low, high = TRAINER_LOW.replace("self.", "self.spec."), TRAINER_HIGH.replace("self.", "self.spec.")
-    room = MAX_HOST_NAME - len(TRAINER_INFIX)
+    max_length = MAX_HOST_NAME - len(TRAINER_INFIX)
     most = f"({high} > {low} ? {high} : {low})"
     return [
         rule(
@@ -63,7 +63,7 @@ def root_rules() -> list[Rule]:
             reason="FieldValueRequired",
         ),
         *unless_before(
-            f"!has(self.spec) || !has(self.spec.trainer) || size(self.metadata.name) + size(string({most})) <= {room}",
+            f"!has(self.spec) || !has(self.spec.trainer) || size(self.metadata.name) + size(string({most})) <= {max_length}",
             f"metadata.name, '{TRAINER_INFIX}' and the number of trainers must be no more than {MAX_HOST_NAME} characters in total; shorten the name",
         ),
     ]
@@ -87,10 +87,10 @@ def instances_rules(*, at_least: int) -> list[Rule]:
             "must be less than or equal to max-instance",
             fieldPath=".min-instance",
         ),
-        *said_once("min-instance", "minInstance"),
-        *said_once("max-instance", "maxInstance"),
-        *said_once("node_selector", "nodeSelector"),
-        *said_once("grace_period_seconds", "gracePeriodSeconds"),
+        *set_only_once("min-instance", "minInstance"),
+        *set_only_once("max-instance", "maxInstance"),
+        *set_only_once("node_selector", "nodeSelector"),
+        *set_only_once("grace_period_seconds", "gracePeriodSeconds"),
     ]
 
 
@@ -119,8 +119,8 @@ def spec_rules() -> list[Rule]:
             f"port + ports_num + ports_num_for_sparse - 1 must be less than or equal to {MAX_PORT}",
             fieldPath=".port",
         ),
-        *said_once("ports_num", "portsNum"),
-        *said_once("ports_num_for_sparse", "portsNumForSparse"),
-        *said_once("fault_tolerant", "faultTolerant"),
-        *said_once("host_network", "hostNetwork"),
+        *set_only_once("ports_num", "portsNum"),
+        *set_only_once("ports_num_for_sparse", "portsNumForSparse"),
+        *set_only_once("fault_tolerant", "faultTolerant"),
+        *set_only_once("host_network", "hostNetwork"),
     ]

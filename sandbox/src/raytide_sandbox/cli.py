@@ -128,7 +128,7 @@ def up(state: StateDirectory, **options: Any) -> None:
             click.echo(f"Removed leftovers of a sandbox that was killed or crashed (process {leftover.pid}).", err=True)
         record = daemonize.start(daemonize.Settings(**options), state, deadline_s=UP_DEADLINE_S[options["api"]])
     except AlreadyRunningError:
-        _tell_running(state)
+        _print_running(state)
         return
     except daemonize.LaunchError as error:
         raise click.ClickException(str(error)) from None
@@ -145,7 +145,7 @@ def up(state: StateDirectory, **options: Any) -> None:
         click.echo(f"  Audit log: {record.audit_log}")
 
 
-def _tell_running(state: StateDirectory) -> None:
+def _print_running(state: StateDirectory) -> None:
     record = state.read_record()
     where = f"{record.server} (process {record.pid}, {_nodes(record)})" if record else "it is starting"
     click.echo(f"A sandbox is already running: {where}. Nothing was changed; to stop it: raytide sandbox down")
@@ -184,7 +184,7 @@ def status(state: StateDirectory) -> None:
         sys.exit(1)
     overview = take(state, record)
     render(overview)
-    sys.exit(0 if overview.trouble is None else 1)
+    sys.exit(0 if overview.error is None else 1)
 
 
 @command.command()

@@ -122,7 +122,7 @@ def _read_answer(descriptor: int, deadline_s: float) -> dict[str, str] | None:
     return answer
 
 
-def tell_parent(descriptor: int | None, **answer: object) -> None:
+def report_to_parent(descriptor: int | None, **answer: object) -> None:
     """Report the outcome of the start to the process that called `start`; does nothing without a descriptor."""
     if descriptor is not None:
         with contextlib.suppress(OSError):

@@ -23,7 +23,7 @@ from raytide_sandbox.container_runtime.interface import ContainerRuntimeError, R
 from raytide_sandbox.controlplane.component import ControlPlaneError
 from raytide_sandbox.controlplane.embedded import EmbeddedPlane
 from raytide_sandbox.controlplane.interface import Plane
-from raytide_sandbox.daemonize import ALREADY_RUNNING, EMBEDDED, Settings, tell_parent
+from raytide_sandbox.daemonize import ALREADY_RUNNING, EMBEDDED, Settings, report_to_parent
 from raytide_sandbox.kubeconfig import write_private
 from raytide_sandbox.state_dir import AlreadyRunningError, Record, StateDirectory, start_ticks
 
@@ -48,19 +48,19 @@ def serve(settings: Settings, state: StateDirectory, *, ready_fd: int | None) ->
             finally:
                 state.clear()
     except AlreadyRunningError:
-        tell_parent(ready_fd, error=ALREADY_RUNNING)
+        report_to_parent(ready_fd, error=ALREADY_RUNNING)
         return 1
     except (ControlPlaneError, PortError, ContainerRuntimeError, PermissionError) as error:
         _log.error("the sandbox ends: %s", error)
-        tell_parent(ready_fd, error=str(error))
+        report_to_parent(ready_fd, error=str(error))
         return 1
     except BaseException as error:
         leaf = _first_leaf(error)
         if isinstance(leaf, ControlPlaneError):
             _log.error("the sandbox ends: %s", leaf)
-            tell_parent(ready_fd, error=str(leaf))
+            report_to_parent(ready_fd, error=str(leaf))
             return 1
-        tell_parent(ready_fd, error=f"the sandbox failed: {leaf!r}")
+        report_to_parent(ready_fd, error=f"the sandbox failed: {leaf!r}")
         raise
     _log.info("the sandbox has ended")
     return 0
@@ -126,7 +126,7 @@ def _announce(cluster: Cluster, state: StateDirectory, choice: Choice, ready_fd:
     )
     state.write_record(record)
     _log.info("ready: %s, isolation %s", record.server, choice.reason)
-    tell_parent(ready_fd, ready=True)
+    report_to_parent(ready_fd, ready=True)
 
 
 def open_port(port: int) -> socket.socket:

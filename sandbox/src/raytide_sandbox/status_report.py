@@ -36,7 +36,7 @@ class Overview:
     uptime_s: float
     nodes: tuple[Json, ...] = ()
     pods: tuple[Json, ...] = ()
-    trouble: str | None = None
+    error: str | None = None
 
 
 def take(state: StateDirectory, record: Record) -> Overview:
@@ -47,7 +47,7 @@ def take(state: StateDirectory, record: Record) -> Overview:
         nodes = _ask(config, "/api/v1/nodes")
         pods = _ask(config, "/api/v1/pods")
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
-        return Overview(record, state, up_s, trouble=f"the API does not answer: {error}")
+        return Overview(record, state, up_s, error=f"the API does not answer: {error}")
     return Overview(record, state, up_s, tuple(nodes), tuple(pods))
 
 
@@ -77,20 +77,20 @@ def render(overview: Overview) -> None:
 def rows(overview: Overview) -> list[tuple[str, str]]:
     """The name and the text of each line."""
     record = overview.record
-    told = [
+    lines = [
         ("sandbox", f"raytide {record.version}, up {_duration(overview.uptime_s)}, process {record.pid}"),
         ("server", record.server),
         ("api", _APIS.get(record.api, record.api)),
         ("isolation", record.isolation_reason),
     ]
-    if overview.trouble is not None:
-        told.append(("trouble", overview.trouble))
+    if overview.error is not None:
+        lines.append(("trouble", overview.error))
     else:
-        told += [("nodes", _nodes(overview.nodes)), ("pods", _pods(overview.pods))]
+        lines += [("nodes", _nodes(overview.nodes)), ("pods", _pods(overview.pods))]
     if record.audit_log:
-        told.append(("audit log", record.audit_log))
+        lines.append(("audit log", record.audit_log))
     return [
-        *told,
+        *lines,
         ("kubeconfig", str(overview.state.kubeconfig)),
         ("state", f"{overview.state.path} (objects are {_PLACES.get(record.api, 'in it')}, gone after `down`)"),
     ]
@@ -102,14 +102,14 @@ def _nodes(nodes: tuple[Json, ...]) -> str:
         for node in nodes
         if (node.get("status") or {}).get("allocatable")
     )
-    told = "; ".join(f"{count} × {shape}" for shape, count in shapes.items())
-    return f"{told} (for scheduling only, not enforced)" if told else "none"
+    lines = "; ".join(f"{count} × {shape}" for shape, count in shapes.items())
+    return f"{lines} (for scheduling only, not enforced)" if lines else "none"
 
 
 def _pods(pods: tuple[Json, ...]) -> str:
     phases = Counter((pod.get("status") or {}).get("phase", "Unknown") for pod in pods)
-    told = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
-    return told or "none"
+    lines = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
+    return lines or "none"
 
 
 def _duration(seconds: float) -> str:

@@ -116,9 +116,9 @@ def test_describe_shows_events_of_both_apis(client: Client, kubectl: Run) -> Non
     event.update(eventTime="2026-01-01T00:00:00.000000Z", reportingInstance="test-1")
     path = f"/apis/events.k8s.io/v1/namespaces/{client.namespace}/events"
     assert client.post(path, event).status == 201
-    told = kubectl("describe", "pod", "p1")
-    assert "a modern event" in told
-    assert "QoS Class" in told
+    output = kubectl("describe", "pod", "p1")
+    assert "a modern event" in output
+    assert "QoS Class" in output
 
 
 def test_wait(client: Client, kubectl: Run) -> None:
@@ -144,5 +144,5 @@ def test_delete_waits_until_it_is_gone(client: Client, kubectl: Run) -> None:
 
 def test_watch(client: Client, kubectl: Run) -> None:
     client.new_pod("p1")
-    told = kubectl("get", "pods", "-w", "--request-timeout=2s")
-    assert "p1" in told
+    output = kubectl("get", "pods", "-w", "--request-timeout=2s")
+    assert "p1" in output

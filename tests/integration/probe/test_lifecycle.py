@@ -69,8 +69,8 @@ def test_background_deletion_collects_what_was_owned(client: Client) -> None:
 
 
 def test_an_object_whose_owner_never_was_is_collected(client: Client) -> None:
-    ghost = {**owner(client, "real"), "name": "ghost", "uid": "00000000-0000-0000-0000-000000000000"}
-    client.new_pod("lost", ownerReferences=[ghost])
+    missing_owner = {**owner(client, "real"), "name": "ghost", "uid": "00000000-0000-0000-0000-000000000000"}
+    client.new_pod("lost", ownerReferences=[missing_owner])
     eventually(lambda: is_gone(client, f"{client.pods}/lost"), "the ownerless pod is collected", KIND_IS_KNOWN_S)
 
 

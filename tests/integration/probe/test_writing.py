@@ -288,8 +288,8 @@ def test_access_reviews_are_answered(client: Client) -> None:
     assert (answer.status, answer.body["status"]["allowed"]) == (201, True)
 
 
-def test_a_wrong_token_is_nobody(client: Client) -> None:
-    stranger = Client(client.endpoint.without_credentials(), client.namespace)
-    answer = stranger.call("GET", client.pods, headers={"Authorization": "Bearer wrong"})
-    stranger.close()
+def test_a_wrong_token_is_unauthorized(client: Client) -> None:
+    anonymous = Client(client.endpoint.without_credentials(), client.namespace)
+    answer = anonymous.call("GET", client.pods, headers={"Authorization": "Bearer wrong"})
+    anonymous.close()
     assert (answer.status, answer.body["reason"]) == (401, "Unauthorized")

@@ -24,7 +24,7 @@ from raytide.fairshare.eligibility import admission_waits_until, cooldowns_of, j
 from support.builders import CLUSTER_UID, group, head, pod
 from support.job_world import JobWorld
 from support.training_builders import JOB_UID, trainingjob
-from unit.raycluster.test_conditions_scaling import Story, written
+from unit.raycluster.test_conditions_scaling import Scenario, written
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LONGEST = timedelta(seconds=10**9 + 1)
@@ -123,10 +123,10 @@ def test_a_pass_over_a_job_survives_every_time_in_it_and_writes_good_ones(text):
     world.reconcile()
     for moment in (entry["time"] for entry in world.status.get("scaling", {}).get("history", ())):
         assert moment == text or WRITTEN.fullmatch(moment)
-    told = len(world.events)
+    reported = len(world.events)
     world.reconcile()
     world.reconcile()
-    assert world.events[told:] == [], "what was told is not told again, whatever the offset of its time"
+    assert world.events[reported:] == [], "what was told is not told again, whatever the offset of its time"
 
 
 def decisions(text):
@@ -137,17 +137,17 @@ def decisions(text):
 
 @at_the_edges
 def test_a_pass_over_a_raycluster_survives_every_time_in_it(text):
-    story = Story(group("cpu", replicas=3))
+    scenario = Scenario(group("cpu", replicas=3))
     kinds = ("HeadPodReady", "RayClusterWorkersMissing", constants.AUTOSCALER_DOWN, constants.REPLICAS_CONTENDED)
-    story.obj["metadata"]["annotations"] = {constants.AUTOSCALER_DECISION_ANNOTATION: decisions(text)}
-    story.obj["metadata"]["managedFields"] = [written("argocd", 0) | {"time": text}]
+    scenario.obj["metadata"]["annotations"] = {constants.AUTOSCALER_DECISION_ANNOTATION: decisions(text)}
+    scenario.obj["metadata"]["managedFields"] = [written("argocd", 0) | {"time": text}]
     for status in ("False", "True"):
-        story.obj["status"] = {"conditions": conditions(text, *kinds, constants.WORKERS_MISSING, status=status)}
+        scenario.obj["status"] = {"conditions": conditions(text, *kinds, constants.WORKERS_MISSING, status=status)}
         stray = pod("demo-removed-worker-a", group="removed")
         well = ContainerView("ray-worker", "terminated", "Completed", exit_code=0, finished_at=text)
         ended = pod("demo-cpu-worker-b", group="cpu", phase="Succeeded", creation_timestamp=text, containers=(well,))
-        story.look(0, head(creation_timestamp=text), stray, ended)
-        story.look(10)
+        scenario.reconcile_after(0, head(creation_timestamp=text), stray, ended)
+        scenario.reconcile_after(10)
 
 
 @at_the_edges

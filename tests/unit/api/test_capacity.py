@@ -239,7 +239,7 @@ def test_an_amount_that_is_none_is_named():
         pod({"containers": [box({"cpu": "lots"})]})
 
 
-def test_only_what_matters_for_room_is_a_change():
+def test_only_what_matters_for_capacity_is_a_change():
     before = pod({"containers": [box({"cpu": "1"})]}, resourceVersion="1")
     assert pod({"containers": [box({"cpu": "1"})]}, resourceVersion="2").standing == before.standing
     assert pod({"containers": [box({"cpu": "2"})]}, resourceVersion="2").standing != before.standing

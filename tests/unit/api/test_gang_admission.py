@@ -23,7 +23,7 @@ def record(minutes=1, *, uid=JOB_UID, admitted=True):
 
 @pytest.mark.rule("TJ:3.11")
 @pytest.mark.parametrize(
-    ("of", "said", "admitted"),
+    ("of", "admitted_at", "admitted"),
     [
         pytest.param(job(), None, False, id="no record"),
         pytest.param(job(), record(), True, id="admitted"),
@@ -43,8 +43,8 @@ def record(minutes=1, *, uid=JOB_UID, admitted=True):
         pytest.param(job("GangTimeout"), None, False, id="it gave its room back and has lost its record"),
     ],
 )
-def test_only_an_admission_after_the_last_giving_back_counts(of, said, admitted):
-    assert is_admitted(of, said) is admitted
+def test_only_an_admission_after_the_last_giving_back_counts(of, admitted_at, admitted):
+    assert is_admitted(of, admitted_at) is admitted
 
 
 @pytest.mark.rule("TJ:6-258")

@@ -11,8 +11,8 @@ from raytide.api.lease import (
     build_held,
     build_released,
     decide,
+    observe,
     record_of,
-    sight,
 )
 from raytide.api.meta import Key
 
@@ -36,7 +36,7 @@ def lease(holder="them", *, renewed="t1", duration=30, transitions=4, **spec):
 
 
 @pytest.mark.parametrize(
-    ("holder", "unchanged_s", "verdict"),
+    ("holder", "unchanged_s", "decision"),
     [
         pytest.param(None, 0, LeaseDecision.ACQUIRE, id="a lease that does not exist is taken"),
         pytest.param("", 0, LeaseDecision.ACQUIRE, id="a lease that was given back is taken at once"),
@@ -53,9 +53,9 @@ def lease(holder="them", *, renewed="t1", duration=30, transitions=4, **spec):
         ),
     ],
 )
-def test_who_is_next(holder, unchanged_s, verdict):
+def test_who_is_next(holder, unchanged_s, decision):
     sighting = None if holder is None else LeaseObservation(Record(holder, 30), at=1000.0, unchanged_s=unchanged_s)
-    assert decide(sighting, "us") is verdict
+    assert decide(sighting, "us") is decision
 
 
 @pytest.mark.parametrize(
@@ -67,25 +67,25 @@ def test_who_is_next(holder, unchanged_s, verdict):
     ],
 )
 def test_any_change_starts_the_wait_anew(change):
-    first = sight(None, record_of(lease(), default_s=1), 100.0, longest_gap_s=5)
-    second = sight(first, record_of(lease(), default_s=1), 104.0, longest_gap_s=5)
+    first = observe(None, record_of(lease(), default_s=1), 100.0, longest_gap_s=5)
+    second = observe(first, record_of(lease(), default_s=1), 104.0, longest_gap_s=5)
     assert second.unchanged_s == 4.0
-    assert sight(second, record_of(lease(**change), default_s=1), 105.0, longest_gap_s=5).unchanged_s == 0.0
+    assert observe(second, record_of(lease(**change), default_s=1), 105.0, longest_gap_s=5).unchanged_s == 0.0
 
 
 def test_time_in_which_we_could_not_look_does_not_count():
     record = record_of(lease(), default_s=1)
-    first = sight(None, record, 100.0, longest_gap_s=5)
-    assert sight(first, record, 700.0, longest_gap_s=5).unchanged_s == 5.0
+    first = observe(None, record, 100.0, longest_gap_s=5)
+    assert observe(first, record, 700.0, longest_gap_s=5).unchanged_s == 5.0
 
 
 @given(st.lists(st.floats(0, 1000), min_size=1), st.floats(0.1, 100))
 def test_what_counts_is_never_more_than_the_time_that_passed(gaps, longest_gap_s):
     record, now = Record("them", 30), 0.0
-    sighting = sight(None, record, now, longest_gap_s=longest_gap_s)
+    sighting = observe(None, record, now, longest_gap_s=longest_gap_s)
     for gap in gaps:
         now += gap
-        sighting = sight(sighting, record, now, longest_gap_s=longest_gap_s)
+        sighting = observe(sighting, record, now, longest_gap_s=longest_gap_s)
         assert sighting.unchanged_s <= now + 1e-6
 
 
@@ -122,7 +122,7 @@ def test_a_renewal_changes_only_its_time():
     assert held["spec"] == {**lease("us")["spec"], "renewTime": LATER}
 
 
-def test_a_lease_that_was_given_back_names_nobody_for_one_second():
+def test_a_released_lease_has_no_holder_and_a_duration_of_one_second():
     released = build_released(lease("us"), LATER)
     assert record_of(released, default_s=0) == Record("", 1, LATER, LATER, 4)
 
@@ -133,6 +133,6 @@ def test_a_lease_that_says_nothing_is_nobodys(spec):
     assert (record.holder, record.duration_s, record.transitions) == ("", 30, 0)
 
 
-def test_whoever_waits_believes_the_lease_about_its_length():
+def test_a_candidate_uses_the_duration_in_the_lease():
     record = record_of(lease(duration=15), default_s=30)
     assert decide(LeaseObservation(record, 0.0, unchanged_s=15.0), "us") is LeaseDecision.ACQUIRE

@@ -33,8 +33,8 @@ from support.builders import NOT_READY, pending, pod, waiting
     ],
 )
 def test_causes(view, cause):
-    trouble = failure_of(view)
-    assert (trouble.cause if trouble else None) is cause
+    failure = failure_of(view)
+    assert (failure.cause if failure else None) is cause
 
 
 def test_the_words_of_kubernetes_are_kept():

@@ -178,10 +178,10 @@ def test_the_deadline_is_ours_or_upstreams_walltime(written, expected):
         pytest.param({"trainer": {}, "framework": "mx"}, "spec.framework", id="an unknown framework"),
     ],
 )
-def test_nonsense_is_told_with_its_path(spec, field):
-    with pytest.raises(ValidationError) as trouble:
+def test_nonsense_is_reported_with_its_path(spec, field):
+    with pytest.raises(ValidationError) as caught:
         TrainingJob.parse({"metadata": {"name": "job"}, "spec": spec})
-    assert [fault.field for fault in faults_of(trouble.value)] == [field]
+    assert [fault.field for fault in faults_of(caught.value)] == [field]
 
 
 # --- readings ----------------------------------------------------------------------------------------------------------------
@@ -203,11 +203,11 @@ def test_elastic_is_min_below_max(low, high, expected):
 
 @pytest.mark.rule("TJ:3-2")
 @pytest.mark.parametrize(
-    ("said", "high", "expected"),
+    ("declared", "high", "expected"),
     [(None, 2, True), (None, 1, False), (True, 1, True), (False, 1, False), (False, 2, False)],
 )
-def test_fault_tolerance_is_inferred_where_nothing_is_said(said, high, expected):
-    assert parsed({"max-instance": high}, fault_tolerant=said).is_fault_tolerant == expected
+def test_fault_tolerance_is_inferred_where_it_is_not_set(declared, high, expected):
+    assert parsed({"max-instance": high}, fault_tolerant=declared).is_fault_tolerant == expected
 
 
 @pytest.mark.rule("TJ:3-3")
@@ -248,7 +248,7 @@ def test_a_master_without_resources_gets_upstreams(spec):
         pytest.param("Ratio", 9, 5, id="not above the maximum"),
     ],
 )
-def test_parameter_servers_follow_trainers_only_if_told(scaling, trainers, expected):
+def test_parameter_servers_follow_trainers_only_if_configured(scaling, trainers, expected):
     job = parsed(pserver={"min-instance": 2, "max-instance": 5, "scaling": scaling})
     assert job.spec.pserver.count_for(trainers) == expected
 
@@ -273,7 +273,7 @@ def test_a_requested_size_is_bounded(replicas, expected):
         pytest.param(None, {"trainer": []}, 2, id="nothing was ever ordered"),
     ],
 )
-def test_a_size_that_was_taken_out_of_the_spec_shrinks_nobody(record, status, expected):
+def test_a_size_that_was_taken_out_of_the_spec_shrinks_no_job(record, status, expected):
     job = parsed({"min-instance": 2, "max-instance": 6})
     text = encode_record(SharingRecord(record, 5, is_admitted=True)) if record else ""
     metadata = job.metadata.model_copy(update={"uid": "u1", "annotations": {SHARING_ANNOTATION: text}})
@@ -358,7 +358,7 @@ def test_a_gpu_job_is_one_whose_trainers_have_gpus(limits, requests, expected):
 
 
 @pytest.mark.rule("TJ:3-18")
-def test_which_resources_are_gpus_can_be_told():
+def test_which_resources_are_gpus_can_be_configured():
     job = trainer_with({"nvidia.com/mig-1g.5gb": 2, "nvidia.com/gpu": 1})
     assert gpus_per_trainer(job, DEFAULT_GPUS | {"nvidia.com/mig-1g.5gb"}) == 3
 

@@ -15,8 +15,8 @@ AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
 SCHEDULED = ("containers", "initContainers", "nodeSelector", "affinity", "tolerations", "overhead")
 
 
-def trainer(**said: Any) -> dict[str, Any]:
-    return pod_outline(parsed_job(trainer=said), constants.TRAINER)["spec"]
+def trainer(**fields: Any) -> dict[str, Any]:
+    return pod_outline(parsed_job(trainer=fields), constants.TRAINER)["spec"]
 
 
 def template(**spec: Any) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def test_the_design_documents_trainer_asks_for_a_gpu():
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("fields", "expected"),
     [
         pytest.param({"resources": {"limits": {"cpu": 2}}}, {"cpu": 2000}, id="a limit is a request"),
         pytest.param(
@@ -99,13 +99,13 @@ def test_the_design_documents_trainer_asks_for_a_gpu():
         pytest.param(template(overhead={"cpu": "250m"}), {"cpu": 1250, "memory": 2**30}, id="overhead counts"),
     ],
 )
-def test_what_a_trainer_asks_for(said, expected):
-    assert pod_shape(trainer(**said)).requests == {**expected, "pods": 1}
+def test_what_a_trainer_asks_for(fields, expected):
+    assert pod_shape(trainer(**fields)).requests == {**expected, "pods": 1}
 
 
 def test_claims_of_a_container_stay():
-    said = main(resources={"claims": [{"name": "gpu"}]})
-    (container,) = trainer(**said)["containers"]
+    fields = main(resources={"claims": [{"name": "gpu"}]})
+    (container,) = trainer(**fields)["containers"]
     assert container["resources"]["claims"] == [{"name": "gpu"}]
 
 

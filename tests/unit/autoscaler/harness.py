@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from integration.surface import CRD
+from integration.cluster_under_test import CRD
 from raytide.api import constants
 from raytide.api.errors import ApiUnavailableError
 from raytide.api.meta import Key
@@ -109,7 +109,7 @@ class Front:
         """Nothing is open."""
 
 
-class Stage:
+class Harness:
     """Everything around one sidecar."""
 
     def __init__(self, *groups) -> None:

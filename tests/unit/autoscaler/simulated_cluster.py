@@ -51,7 +51,7 @@ class Task:
 class Pod:
     name: str
     group: str
-    born_s: int
+    created_s: int
     replica: str = ""
     starts_at: int | None = None
     """When its Ray node registers; None: never (unschedulable)."""
@@ -115,7 +115,7 @@ class World:
         self.gangs: list[tuple[str, int]] = []
         """(id, bundles): STRICT_SPREAD over so many nodes."""
         self.placed: dict[str, list[str]] = {}
-        self.told_tasks = 0
+        self.reported_tasks = 0
         self.state = ReconcilerState()
         self.writes: list[tuple[int, str, tuple[Operation, ...]]] = []
         self.created: list[str] = []
@@ -262,11 +262,11 @@ class World:
         """A node has taken it just now."""
         waits = pod.starts_at is None and pod.group not in self.blocked and not pod.has_ended
         is_there = self._node_in(pod.name) is not None
-        return waits and not is_there and self.now_s - pod.born_s >= self.machine_s.get(pod.group, 0)
+        return waits and not is_there and self.now_s - pod.created_s >= self.machine_s.get(pod.group, 0)
 
     def _answers(self) -> NodeAutoscaler:
         """A node comes for every pod of a group that has machines, and for no other."""
-        old = [pod for pod in self.pods.values() if self.now_s - pod.born_s >= self.answer_s]
+        old = [pod for pod in self.pods.values() if self.now_s - pod.created_s >= self.answer_s]
         answers = {pod.name: pod.group not in self.blocked for pod in old} if self.machine_s else {}
         has_spoken = self.node_autoscaler.has_spoken or bool(answers)
         self.node_autoscaler = replace(self.node_autoscaler, has_spoken=has_spoken)
@@ -343,7 +343,7 @@ class World:
     # --- Ray ---------------------------------------------------------------------------------------------------------
 
     def _ray(self) -> None:
-        self.told_tasks = (
+        self.reported_tasks = (
             self.waiting()
         )  # what raylets said at the last poll; what is placed below shows a second later
         alive = [n for n in self.nodes.values() if n.status is NodeStatus.RUNNING]
@@ -353,8 +353,8 @@ class World:
                 self.placed[gang] = [n.node_id for n in free[:size]]
         for task in self.tasks:
             if not task.node:
-                room = next((n for n in alive if self._free(n) >= 1), None)
-                task.node = room.node_id if room else ""
+                capacity = next((n for n in alive if self._free(n) >= 1), None)
+                task.node = capacity.node_id if capacity else ""
         for node in self.nodes.values():
             if self._busy(node):
                 node.idle_since = self.now_s
@@ -433,7 +433,7 @@ class World:
             phase="Running" if is_running else "Pending",
             ready=PodCondition("True" if is_running and not pod.has_ended else "False"),
             scheduled=scheduled,
-            creation_timestamp=(EPOCH + timedelta(seconds=pod.born_s)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            creation_timestamp=(EPOCH + timedelta(seconds=pod.created_s)).strftime("%Y-%m-%dT%H:%M:%SZ"),
             deletion_timestamp="2026-01-01T00:00:00Z" if pod.dying_since is not None else "",
             node_name="" if is_stuck else "k8s-node",
             restart_policy="Never",
@@ -449,7 +449,7 @@ class World:
         one = Request(amounts_of({"CPU": 1}), selectors=((),))
         return GcsState(
             nodes=((head,) if self.is_head_up else ()) + tuple(self._ray_node(node) for node in self.nodes.values()),
-            tasks=((Demand(one, self.told_tasks),) if self.told_tasks else ()) + self.extra_tasks,
+            tasks=((Demand(one, self.reported_tasks),) if self.reported_tasks else ()) + self.extra_tasks,
             gangs=tuple(
                 Gang(
                     f"{gang}:STRICT_SPREAD|PENDING",
@@ -512,7 +512,7 @@ class World:
         fate = self.fate_of_patches()
         if fate == "lost":
             return False
-        self._judge(patch, kind)
+        self._check_patch(patch, kind)
         try:
             written = json_patch(_copy(self.cluster), [dict(op) for op in patch])
         except ApiStatusError:
@@ -523,7 +523,7 @@ class World:
         self.writes.append((self.now_s, kind, patch))
         return fate != "unheard"
 
-    def _judge(self, patch: tuple[Operation, ...], kind: str) -> None:
+    def _check_patch(self, patch: tuple[Operation, ...], kind: str) -> None:
         """RM:I21, I22, I24 and the pace, at the write itself."""
         tested = {op["path"]: op["value"] for op in patch if op["op"] == "test"}
         assert tested["/metadata/uid"] == self.cluster["metadata"]["uid"], "I24"
@@ -540,9 +540,9 @@ class World:
                 assert spec["minReplicas"] <= op["value"] <= max(spec["minReplicas"], spec["maxReplicas"]), "I21"
             else:
                 named = op["value"]["workersToDelete"] if isinstance(op["value"], dict) else op["value"]
-                self._judge_names(spec, named)
+                self._check_names(spec, named)
 
-    def _judge_names(self, spec: Mapping[str, Any], named: list[str]) -> None:
+    def _check_names(self, spec: Mapping[str, Any], named: list[str]) -> None:
         for name in set(named) - set(spec.get("scaleStrategy", {}).get("workersToDelete", [])):
             pod, node = self.pods[name], self._node_in(name)
             assert pod.group == spec["groupName"], "I5"

@@ -6,7 +6,7 @@ import pytest
 
 from raytide.autoscaler.model import Demand, Request, amounts_of
 from support.fake_gcs import GcsWorld, fake_gcs
-from unit.autoscaler.harness import Stage
+from unit.autoscaler.harness import Harness
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("FD:AS-A23", "AS:G-9")]
 
@@ -15,7 +15,7 @@ MORE = (Demand(Request(amounts_of({"CPU": 1})), 4),)
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("replies", "expected"),
     [
         pytest.param([(None, "s1")], None, id="nothing was ever asked for"),
         pytest.param([(ASKED, "s1"), (None, "s1")], ASKED, id="the GCS started again in the same session"),
@@ -27,10 +27,10 @@ MORE = (Demand(Request(amounts_of({"CPU": 1})), 4),)
         pytest.param([(ASKED, ""), (None, "")], None, id="a Ray that does not name its session"),
     ],
 )
-async def test_the_last_call_counts_until_the_next_one_or_the_next_session(told, expected):
+async def test_the_last_call_counts_until_the_next_one_or_the_next_session(replies, expected):
     world = GcsWorld()
     client = fake_gcs(world)
-    for constraint, world.session in told:
+    for constraint, world.session in replies:
         world.constraint = None if constraint is None else [*constraint]
         state = await client.state()
     assert state.constraint == expected
@@ -38,16 +38,16 @@ async def test_the_last_call_counts_until_the_next_one_or_the_next_session(told,
 
 async def test_nodes_that_were_asked_for_stay_when_the_gcs_starts_again(caplog):
     caplog.set_level(logging.INFO, logger="raytide")
-    stage = Stage()
-    stage.gcs.constraint = [*ASKED]
-    async with stage.running():
-        await stage.until("three replicas", lambda: stage.group["replicas"] == 3)
+    harness = Harness()
+    harness.gcs.constraint = [*ASKED]
+    async with harness.running():
+        await harness.until("three replicas", lambda: harness.group["replicas"] == 3)
         for number in range(3):
-            stage.gcs.make_idle(f"demo-cpu-worker-{number}")
-        stage.gcs.constraint = None
-        turns = len(stage.ticks)
-        await stage.until("five idle minutes", lambda: len(stage.ticks) > turns + 60, within_s=400)
-        assert (stage.group["replicas"], stage.gcs.drains) == (3, [])
-        stage.gcs.constraint = []
-        await stage.until("they go", lambda: stage.group["replicas"] == 0, within_s=200)
+            harness.gcs.make_idle(f"demo-cpu-worker-{number}")
+        harness.gcs.constraint = None
+        turns = len(harness.ticks)
+        await harness.until("five idle minutes", lambda: len(harness.ticks) > turns + 60, within_s=400)
+        assert (harness.group["replicas"], harness.gcs.drains) == (3, [])
+        harness.gcs.constraint = []
+        await harness.until("they go", lambda: harness.group["replicas"] == 0, within_s=200)
     assert len([r for r in caplog.records if "request_resources" in r.getMessage()]) == 1

@@ -7,7 +7,7 @@ import pytest
 
 from raytide.api.autoscaler_decision import Backoff, GroupDecision, Why
 from raytide.autoscaler.model import HEAD_TYPE, Demand, GcsState, Instance, NodeStatus, RayNode, Request, Status
-from raytide.autoscaler.noop_check import LONGEST_QUIET_S, is_noop
+from raytide.autoscaler.noop_check import MAX_SKIP_S, is_noop
 from raytide.autoscaler.state.snapshot import ReconcileResult, Snapshot
 from support.builders import head, pod, raycluster
 
@@ -27,7 +27,7 @@ def test_a_turn_in_which_nothing_happens_is_spared():
 
 
 @pytest.mark.rule("PF:P9")
-def test_a_head_that_is_idle_for_longer_and_longer_is_no_news():
+def test_a_head_that_is_idle_for_longer_and_longer_is_no_change():
     def idle(before: Snapshot, idle_ms: int) -> Snapshot:
         head_node = RayNode("hh", NodeStatus.IDLE, "demo-head", HEAD_TYPE, idle_ms=idle_ms)
         return replace(before, gcs=replace(STATE, nodes=(head_node, NODE)))
@@ -39,7 +39,7 @@ def test_a_head_that_is_idle_for_longer_and_longer_is_no_news():
 @pytest.mark.parametrize(
     "after",
     [
-        pytest.param(replace(AFTER, monotonic_s=LONGEST_QUIET_S), id="a minute is over"),
+        pytest.param(replace(AFTER, monotonic_s=MAX_SKIP_S), id="a minute is over"),
         pytest.param(replace(AFTER, pods=(head(),)), id="a pod has gone"),
         pytest.param(replace(AFTER, gcs=None), id="the GCS does not answer"),
         pytest.param(replace(AFTER, gcs=replace(STATE, session="t")), id="the GCS is another one"),

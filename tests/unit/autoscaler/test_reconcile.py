@@ -122,7 +122,7 @@ def test_replicas_without_demand_are_withdrawn_when_the_timer_that_was_asked_for
 
 
 @pytest.mark.rule("RM:I21")
-def test_the_maximum_is_never_passed_and_the_reason_is_told():
+def test_the_maximum_is_never_passed_and_the_reason_is_reported():
     world = World([group("cpu", replicas=0, high=3)])
     world.demand(10)
     world.run(40)
@@ -154,7 +154,7 @@ def test_a_gang_is_not_taken_apart_while_its_last_node_is_starting():
 
 
 @pytest.mark.rule("SC:S2")
-def test_a_group_without_room_gives_its_work_to_the_next_one():
+def test_a_group_without_capacity_gives_its_work_to_the_next_one():
     world = World([group("spot", replicas=0, priority=10), group("solid", replicas=0, priority=5)])
     world.blocked = {"spot"}
     world.demand(6)
@@ -311,7 +311,7 @@ def test_a_maximum_below_what_runs_ends_the_idle_at_once():
 
 
 @pytest.mark.rule("AS:B-1")
-def test_a_group_that_leaves_the_spec_stops_nobody_else():
+def test_a_group_that_leaves_the_spec_stops_no_other():
     world = World([group("cpu", replicas=0), group("old", replicas=2)])
     world.run(30)
     world.cluster["spec"]["workerGroupSpecs"].pop()
@@ -392,7 +392,7 @@ def test_a_busy_cluster_at_rest_is_not_written_again_after_a_restart():
 
 
 @pytest.mark.rule("SC:S6")
-def test_a_rival_that_writes_a_lower_number_is_answered_once_in_ten_seconds_and_kills_nobody():
+def test_a_rival_that_writes_a_lower_number_is_answered_once_in_ten_seconds_and_deletes_no_pod():
     world = at_work(6)
     before = len(world.writes)
     for _ in range(24):
@@ -419,7 +419,7 @@ def test_a_higher_number_is_adopted_once_and_idles_out():
 
 
 @pytest.mark.rule("AS:B-14")
-def test_only_the_impossible_is_reported_as_infeasible_and_said_once():
+def test_only_the_impossible_is_reported_as_infeasible_and_logged_once():
     world = World([group("cpu", replicas=0, high=2)])
     world.demand(5)
     world.run(40)
@@ -432,7 +432,7 @@ def test_only_the_impossible_is_reported_as_infeasible_and_said_once():
 
 
 @pytest.mark.rule("SC:S21", "AS:B-14")
-def test_what_no_group_could_hold_is_nobodys_fault_and_is_said_once():
+def test_what_no_group_could_hold_is_no_groups_fault_and_is_reported_once():
     world = World([group("cpu", replicas=0)])
     world.constraint = None
     world.extra_tasks = (Demand(Request(amounts_of({"GPU": 8})), 2),)
@@ -446,7 +446,7 @@ def test_what_no_group_could_hold_is_nobodys_fault_and_is_said_once():
 
 
 @pytest.mark.rule("SC:S21")
-def test_a_head_that_is_down_is_the_only_reason_told_and_is_forgotten_afterwards():
+def test_a_head_that_is_down_is_the_only_reason_reported_and_is_forgotten_afterwards():
     world = at_work(2)
     world.is_head_up = False
     world.run(30)

@@ -68,7 +68,7 @@ def replay(script: list[str]) -> Callable[[], str]:
     return lambda: left.pop() if left else "ok"
 
 
-def tell(world: World, event: tuple[str, Any]) -> None:  # noqa: PLR0912 - one line per thing that can happen
+def apply_event(world: World, event: tuple[str, Any]) -> None:  # noqa: PLR0912 - one line per thing that can happen
     what, how = event
     match what:
         case "demand":
@@ -154,9 +154,9 @@ def check_rest(world: World) -> None:
         assert len(live) == ordered * hosts, world.portrait()
         assert len(live) <= spec["maxReplicas"] * hosts
         assert world.named(name) == []
-    room = sum(g["maxReplicas"] * g.get("numOfHosts", 1) for g in world.groups_now())
+    capacity = sum(g["maxReplicas"] * g.get("numOfHosts", 1) for g in world.groups_now())
     used = len(world.tasks) + sum(size for _, size in world.gangs)
-    if used <= room and all(size <= room for _, size in world.gangs):
+    if used <= capacity and all(size <= capacity for _, size in world.gangs):
         assert world.waiting() == 0, world.portrait()
         assert len(world.placed) == len(world.gangs), world.portrait()
         assert not world.idle_above_minimum(), world.portrait()  # beyond the room a waiting gang holds what it needs
@@ -181,7 +181,7 @@ def test_every_history_comes_to_rest_where_demand_is(
 ):
     world = World(KINDS[kind](), is_recorded=is_recorded)
     for event in events:
-        tell(world, event)
+        apply_event(world, event)
     heal(world)
     world.demand(last)
     world.run(SETTLE_S + (GRACE_S if world.is_over_max_expected else 0))

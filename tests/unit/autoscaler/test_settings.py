@@ -58,11 +58,9 @@ WORDS = [
 
 
 @pytest.mark.rule("AS §1.3")
-@pytest.mark.parametrize(
-    ("name", "words", "field", "meant"), WORDS, ids=[f"{name}={words}" for name, words, *_ in WORDS]
-)
-def test_a_variable_is_meant_as_ray_means_it(name, words, field, meant):
-    assert field(read(**{name: words})) == meant
+@pytest.mark.parametrize(("name", "text", "field", "meant"), WORDS, ids=[f"{name}={text}" for name, text, *_ in WORDS])
+def test_a_variable_is_meant_as_ray_means_it(name, text, field, meant):
+    assert field(read(**{name: text})) == meant
 
 
 def test_our_own_level_comes_before_rays():
@@ -70,11 +68,11 @@ def test_our_own_level_comes_before_rays():
 
 
 @pytest.mark.rule("AS §1.3")
-@pytest.mark.parametrize("words", ["soon", "1.5", "-1", "inf s"])
+@pytest.mark.parametrize("text", ["soon", "1.5", "-1", "inf s"])
 @pytest.mark.parametrize("name", TIME_LIMITS.values())
-def test_a_time_limit_that_is_no_whole_number_ends_the_start(name, words):
+def test_a_time_limit_that_is_no_whole_number_ends_the_start(name, text):
     with pytest.raises(SettingError, match=f"{name}=.*(set an integer or `inf`|set at least 0), or unset it"):
-        read(**{name: words})
+        read(**{name: text})
 
 
 @pytest.mark.rule("AS §1.3")
@@ -84,7 +82,7 @@ def test_every_time_limit_can_be_infinite(limit, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "hint"),
+    ("name", "text", "hint"),
     [
         ("AUTOSCALER_UPDATE_INTERVAL_S", "soon", "an integer or `inf`"),
         ("AUTOSCALER_UPDATE_INTERVAL_S", "0", "at least 1"),
@@ -95,9 +93,9 @@ def test_every_time_limit_can_be_infinite(limit, name):
         ("RAY_KUBERAY_CLIENT_KEY_PATH", "/key", "or neither"),
     ],
 )
-def test_what_cannot_be_meant_is_one_line_that_names_variable_and_remedy(name, words, hint):
+def test_what_cannot_be_meant_is_one_line_that_names_variable_and_remedy(name, text, hint):
     with pytest.raises(SettingError) as caught:
-        read(**{name: words})
+        read(**{name: text})
     assert name in str(caught.value)
     assert hint in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -45,7 +45,7 @@ class Slow:
 
     def __init__(self, starts_s: list[float]) -> None:
         self._starts_s = starts_s
-        self._born_s: dict[str, float] = {}
+        self._created_s: dict[str, float] = {}
         self._timers = Timers()
         self._backoffs: dict[str, Backoff] = {}
         self.made = 0
@@ -56,29 +56,29 @@ class Slow:
     def run(self, until_s: int) -> None:
         for now_s in range(0, until_s, 5):
             self._tick(now_s)
-            ready = [name for name in self._born_s if self._age_s(name, now_s) >= 0]
+            ready = [name for name in self._created_s if self._age_s(name, now_s) >= 0]
             if len(ready) >= SIZE and self.placed_s is None:
                 self.placed_s = now_s
 
     def _age_s(self, name: str, now_s: float) -> float:
         """Since when its Ray node is there; negative before."""
-        return now_s - self._born_s[name] - self._starts_s[int(name[1:])]
+        return now_s - self._created_s[name] - self._starts_s[int(name[1:])]
 
     def _tick(self, now_s: int) -> None:
         nodes = [
             RayNode(
                 f"id-{name}", NodeStatus.IDLE, name, "cpu", CPU4, CPU4, idle_ms=int(self._age_s(name, now_s) * 1000)
             )
-            for name in self._born_s
+            for name in self._created_s
             if self._age_s(name, now_s) >= 0
         ]
         there = {node.instance_id for node in nodes}
-        born = {name: timestamp(NOON + timedelta(seconds=at_s)) for name, at_s in self._born_s.items()}
+        created = {name: timestamp(NOON + timedelta(seconds=at_s)) for name, at_s in self._created_s.items()}
         pods = [
             (pod if name in there or self._starts_s[int(name[1:])] > NEVER_S else pending)(
-                name, node_name="n", creation_timestamp=born[name]
+                name, node_name="n", creation_timestamp=created[name]
             )
-            for name in born
+            for name in created
         ]
         wanted = {"cpu": len(pods)}
         found = instances(
@@ -93,12 +93,12 @@ class Slow:
         self._timers, self._backoffs = found.timers, dict(limits.backoffs)
         for end in choice.reply.terminations:
             self.ended_s.append(now_s)
-            self._born_s.pop(end.instance_id)
+            self._created_s.pop(end.instance_id)
         for name in choice.withdrawn:
-            self._born_s.pop(name, None)
+            self._created_s.pop(name, None)
         coming = Counter(i.node_type for i in choice.instances if i.status in COUNTABLE and not i.pod)
         for _ in range(coming["cpu"] + choice.reply.launches.get("cpu", 0)):
-            self._born_s[f"w{self.made}"] = now_s
+            self._created_s[f"w{self.made}"] = now_s
             self.made += 1
 
 

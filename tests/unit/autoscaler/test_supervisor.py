@@ -15,19 +15,19 @@ PROGRAM = """
 import ctypes, sys
 from raytide.autoscaler import supervisor
 ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans are ours
-supervisor.FIRST_WAIT_S, supervisor.LAST_WORDS_S = 0.05, float(sys.argv[1])
-say = lambda line: print(line, file=sys.stderr, flush=True)
-sys.exit(supervisor.Supervisor(sys.argv[2:], say=say).run())
+supervisor.FIRST_WAIT_S, supervisor.GRACE_PERIOD_S = 0.05, float(sys.argv[1])
+report = lambda line: print(line, file=sys.stderr, flush=True)
+sys.exit(supervisor.Supervisor(sys.argv[2:], report=report).run())
 """
 
 
 class Supervised:
     """A supervisor as a process, and the file that its child writes to."""
 
-    def __init__(self, script: str, journal, *, last_words_s: float = 5.0) -> None:
+    def __init__(self, script: str, journal, *, grace_period_s: float = 5.0) -> None:
         self.journal = journal
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(last_words_s), "/bin/sh", "-c", script],
+            [sys.executable, "-c", PROGRAM, str(grace_period_s), "/bin/sh", "-c", script],
             env={**os.environ, "JOURNAL": str(journal)},
             stderr=subprocess.PIPE,
             text=True,
@@ -45,8 +45,8 @@ class Supervised:
 
     def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)
-        _, said = self.process.communicate(timeout=PATIENCE_S)
-        return self.process.returncode, said
+        _, stderr = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, stderr
 
 
 @pytest.fixture
@@ -71,9 +71,9 @@ def test_a_killed_child_is_started_again(supervised):
     (first,) = one.until(lambda lines: lines[:1])
     os.kill(int(first.split()[1]), signal.SIGKILL)
     one.until(lambda lines: len(lines) == 2)
-    code, said = one.end()
+    code, stderr = one.end()
     assert code == 0
-    assert "ended with signal 9, restarting it" in said
+    assert "ended with signal 9, restarting it" in stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -85,11 +85,11 @@ def test_told_to_end_it_tells_the_child_and_ends_with_0(supervised, number):
 
 
 def test_a_child_that_does_not_listen_is_killed(supervised):
-    one = supervised('trap "" TERM; echo "born $$" >> "$JOURNAL"; while :; do sleep 0.02; done', last_words_s=0.2)
+    one = supervised('trap "" TERM; echo "born $$" >> "$JOURNAL"; while :; do sleep 0.02; done', grace_period_s=0.2)
     (line,) = one.until(lambda lines: lines)
-    code, said = one.end()
+    code, stderr = one.end()
     assert code == 0
-    assert "killing it" in said
+    assert "killing it" in stderr
     with pytest.raises(ProcessLookupError):
         os.kill(int(line.split()[1]), 0)
 
@@ -104,9 +104,9 @@ def test_bad_arguments_end_it_with_the_childs_code(supervised):
 def test_any_other_end_is_followed_by_a_new_child_after_longer_and_longer_rests(supervised):
     one = supervised("echo again >> $JOURNAL; exit 0")
     one.until(lambda lines: len(lines) >= 4)
-    code, said = one.end()
+    code, stderr = one.end()
     assert code == 0
-    rests = [line.rpartition(" in ")[2] for line in said.splitlines()]
+    rests = [line.rpartition(" in ")[2] for line in stderr.splitlines()]
     assert rests[:3] == ["0.05 s", "0.1 s", "0.2 s"]
 
 
@@ -156,7 +156,7 @@ def test_orphans_are_buried(supervised):
     assert one.end()[0] == 0
 
 
-def test_a_child_is_told_to_be_frugal_and_quiet_unless_the_container_says_otherwise(supervised, monkeypatch):
+def test_a_child_is_configured_to_be_frugal_and_quiet_unless_the_container_says_otherwise(supervised, monkeypatch):
     monkeypatch.setenv("GRPC_VERBOSITY", "DEBUG")
     monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
     one = supervised('echo "$MALLOC_ARENA_MAX $GRPC_VERBOSITY" >> "$JOURNAL"; ' + LIVES)

@@ -27,7 +27,7 @@ def test_a_group_that_never_works_rests_as_it_does_with_a_record():
 
 @pytest.mark.rule("FD:AS-A8")
 @pytest.mark.parametrize("fate", ["lost", "unheard"])
-def test_a_patch_without_an_answer_is_sent_again_at_once_and_blamed_on_nobody(fate):
+def test_a_patch_without_an_answer_is_sent_again_at_once_and_attributed_to_no_writer(fate):
     world = World([group("cpu", replicas=0)], is_recorded=False)
     world.run(10)
     fates = itertools.chain([fate], itertools.repeat("ok"))

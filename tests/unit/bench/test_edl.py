@@ -108,13 +108,13 @@ def test_among_equals_the_smaller_comes_first() -> None:
     assert [one.name for one in in_order(jobs)] == ["b", "d", "c", "a"]
 
 
-def test_everybody_gets_one_in_turn_whoever_is_less_fulfilled() -> None:
+def test_each_job_gets_one_in_turn_whichever_is_less_fulfilled() -> None:
     """TJ 2.5, D3: the rule of the design document would give all six to `a`."""
     jobs = [EdlJob("a", 1, 20, 2, 1000, 0), EdlJob("b", 1, 10, 5, 1000, 0)]
     assert plan(jobs, cluster((7000, 13000), (0, 1000)), 1.0) == {"a": 3, "b": 3}
 
 
-def test_a_pod_that_can_never_run_drains_everybody() -> None:
+def test_a_pod_that_can_never_run_shrinks_all_jobs() -> None:
     """TJ 2.5, D5."""
     jobs = [EdlJob("a", 2, 20, 20, 1000, 0), EdlJob("b", 2, 20, 15, 1000, 0)]
     assert plan(jobs, cluster((1_035_000, 40000), (0, 1000)), 1.0) == {"a": -18, "b": -13}

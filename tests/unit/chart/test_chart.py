@@ -47,9 +47,9 @@ SETTINGS = [
 ]
 
 
-def ask_helm(*words, values):
+def ask_helm(*arguments, values):
     settings = ("--namespace", "ops", "--kube-version", KUBERNETES, "--values", "-")
-    command = [find_tool("helm"), *words, str(CHART), *settings]
+    command = [find_tool("helm"), *arguments, str(CHART), *settings]
     return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, timeout=30, check=False)
 
 
@@ -175,8 +175,8 @@ def test_rights_are_few_and_plain(values):
         assert 0 < len(here) <= 60
         twice = {Triple(*triple) for triple, times in here.items() if times > 1}
         assert twice <= triples_of(permissions_in(Scope.EVERYWHERE))
-        words = {word for triple in here for word in triple}
-        assert words.isdisjoint({"*", "secrets", "escalate", "bind", "impersonate", "pods/exec", "pods/proxy"})
+        arguments = {word for triple in here for word in triple}
+        assert arguments.isdisjoint({"*", "secrets", "escalate", "bind", "impersonate", "pods/exec", "pods/proxy"})
         assert set(here) <= set(triples_of(PERMISSIONS))
 
 

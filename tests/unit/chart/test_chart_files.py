@@ -126,10 +126,10 @@ def test_everything_installed_from_the_network_is_pinned_with_hashes():
     commands = [c.strip() for word, rest in instructions() if word == "RUN" for c in rest.split("&&")]
     installs = [shlex.split(command) for command in commands if " pip " in command and " install " in command]
     assert len(installs) == 3
-    for words in installs:
-        assert {"--require-hashes", "-r"} <= set(words) or {"--no-index", "--no-deps"} <= set(words)
+    for arguments in installs:
+        assert {"--require-hashes", "-r"} <= set(arguments) or {"--no-index", "--no-deps"} <= set(arguments)
     wheels = [shlex.split(command) for command in commands if " pip " in command and " wheel " in command]
-    assert all("--no-build-isolation" in words for words in wheels)
+    assert all("--no-build-isolation" in arguments for arguments in wheels)
     assert not [word for word, _ in instructions() if word == "ADD"]
 
 

@@ -13,8 +13,8 @@ import raytide_sandbox.cli
 NAMES = ["autoscaler", "operator", "plan", "sandbox"]
 
 
-def call(*words: str):
-    return CliRunner().invoke(raytide.cli.main, words)
+def call(*args: str):
+    return CliRunner().invoke(raytide.cli.main, args)
 
 
 @pytest.fixture
@@ -51,10 +51,10 @@ def test_the_sandbox_is_found_by_its_entry_point():
 
 
 @pytest.mark.usefixtures("without_the_sandbox")
-@pytest.mark.parametrize("words", [[], ["up"], ["up", "--nodes", "3"], ["--help"]], ids=" ".join)
-def test_without_the_sandbox_the_command_says_what_to_install(words, tmp_path, monkeypatch):
+@pytest.mark.parametrize("args", [[], ["up"], ["up", "--nodes", "3"], ["--help"]], ids=" ".join)
+def test_without_the_sandbox_the_command_says_what_to_install(args, tmp_path, monkeypatch):
     monkeypatch.setenv("RAYTIDE_SANDBOX_DIR", str(tmp_path / "state"))
-    result = call("sandbox", *words)
+    result = call("sandbox", *args)
     assert result.exit_code == 1
     assert result.output == (
         "Error: the sandbox is not installed; run `pip install . ./sandbox` in the checkout of Raytide\n"

@@ -25,14 +25,14 @@ from support.plan_snapshots import (
 pytestmark = pytest.mark.rule("TJ:7.15")
 
 
-def call(*words: str, stdin: str = ""):
+def call(*args: str, stdin: str = ""):
     """The command, as a person types it, at a moment that does not move."""
-    return CliRunner().invoke(main, ["plan", "--at", NOW, *words], input=stdin)
+    return CliRunner().invoke(main, ["plan", "--at", NOW, *args], input=stdin)
 
 
-def planned(text: str, *words: str) -> dict:
+def planned(text: str, *args: str) -> dict:
     """The plan of a snapshot, as JSON."""
-    result = call("-f", "-", "-o", "json", *words, stdin=text)
+    result = call("-f", "-", "-o", "json", *args, stdin=text)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
@@ -201,7 +201,7 @@ def test_yaml_is_the_same_as_json():
     assert yaml.safe_load(result.stdout) == planned(text)
 
 
-def test_the_table_names_everybody_with_reasons():
+def test_the_table_lists_all_jobs_with_reasons():
     result = call("-f", "-", stdin=as_list(node(cpu=3), job("a", 1, 2, 1), job("b", 1, 3, 1)))
     assert result.stdout.splitlines() == [
         "2 jobs, 1 of 1 node usable, 1 resize, 0 below minimum.",
@@ -272,13 +272,13 @@ def test_pods_are_where_the_list_says():
     assert moves(planned(as_list(*objects, *pods))) == {"a": (2, 3, "Growing")}
 
 
-def test_pods_of_strangers_take_room_unless_they_have_ended():
+def test_foreign_pods_take_capacity_unless_they_have_ended():
     objects = [node(cpu=6), job("a", 1, 9, 1), pod("web", on="node-1", cpu=2), pod("done", on="node-1", cpu=3)]
     objects[-1]["status"]["phase"] = "Succeeded"
     assert moves(planned(as_list(*objects))) == {"a": (1, 4, "Growing")}
 
 
-def test_a_pod_of_a_stranger_that_asks_for_a_thousand_cpus_drains_nobody():
+def test_a_foreign_pod_that_asks_for_a_thousand_cpus_shrinks_no_job():
     plan = planned(as_list(node(cpu=4), job("a", 1, 4, 4), pod("huge", cpu=1000)))
     assert plan["resizes"] == []
 
@@ -289,14 +289,14 @@ def test_pods_with_no_more_than_paddles_labels_belong_to_their_job():
     assert moves(planned(as_list(*objects, *pods))) == {"a": (2, 3, "Growing")}
 
 
-def test_paddles_labels_on_a_pod_of_somebody_elses_are_no_claim():
+def test_paddles_labels_on_a_pod_of_another_owner_are_no_claim():
     owner = {"kind": "Job", "name": "a-trainer", "uid": "another", "controller": True}
     objects = [node(cpu=4), job("a", 1, 5, 2)]
     pods = [pod("a-trainer-0", on="node-1", cpu=1, labels={"paddle-job": "a"}, ownerReferences=[owner])]
     assert moves(planned(as_list(*objects, *pods))) == {"a": (2, 3, "Growing")}
 
 
-def test_cordoned_and_unready_nodes_have_no_room():
+def test_cordoned_and_unready_nodes_have_no_capacity():
     away = node("two", cpu=8)
     away["status"]["conditions"][0]["status"] = "Unknown"
     objects = [node("one", cpu=2), away, node("three", cpu=8, unschedulable=True), job("a", 1, 9, 1)]
@@ -348,7 +348,7 @@ def test_a_wrong_list_of_tenants_is_one_line():
     assert "--tenants: [0].weight: must be between 0.001 and 1000" in result.output
 
 
-def test_load_and_names_of_gpus_are_as_the_operator_is_told():
+def test_load_and_names_of_gpus_are_as_the_operator_is_configured():
     text = as_list(node(cpu=10), job("a", 1, 9, 1))
     assert moves(planned(text, "--max-load", "cpu=50")) == {"a": (1, 5, "Growing")}
     strange = node(cpu=10)
@@ -369,7 +369,7 @@ def test_a_cool_down_counts_at_the_moment_that_is_asked_about():
     assert moves(json.loads(later.stdout)) == {"a": (2, 9, "Growing")}
 
 
-def test_jobs_that_are_invalid_take_no_part_and_are_told():
+def test_jobs_that_are_invalid_take_no_part_and_are_reported():
     plan = planned(as_list(node(cpu=9), job("odd", 5, 2, 1), job("a", 1, 9, 1)))
     assert moves(plan) == {"a": (1, 9, "Growing")}
     assert waiting(plan) == {"odd": "InvalidSpec"}
@@ -394,7 +394,7 @@ def test_a_gang_without_an_order_has_not_begun():
     assert moves(plan) == {"a": (0, 2, "Admitted")}
 
 
-def test_assumed_pods_leave_room_to_those_that_are_shown():
+def test_assumed_pods_leave_capacity_to_those_that_are_shown():
     shown = [trainer_pod("b", index, on="one") for index in range(3)]
     objects = [node("one", cpu=4), node("two", cpu=4), job("a", 1, 8, 5), job("b", 3, 3, 3), *shown]
     assert planned(as_list(*objects))["resizes"] == []

@@ -89,7 +89,7 @@ def test_bad_objects(text, sentence):
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("args", "sentence"),
     [
         pytest.param(["-f", "/nonexistent.yaml"], "/nonexistent.yaml: No such file or directory", id="no such file"),
         pytest.param(["-f", "/"], "/: Is a directory", id="a directory"),
@@ -108,8 +108,8 @@ def test_bad_objects(text, sentence):
         pytest.param(["-f", "-", "-o", "xml"], "'xml' is not one of 'table', 'yaml', 'json'", id="no such form"),
     ],
 )
-def test_bad_flags(words, sentence):
-    result = CliRunner().invoke(main, ["plan", *words], input=as_list(NODE))
+def test_bad_flags(args, sentence):
+    result = CliRunner().invoke(main, ["plan", *args], input=as_list(NODE))
     assert result.exit_code == 2
     assert sentence in result.stderr
 

@@ -102,19 +102,19 @@ async def test_everything_is_read_once():
     assert asked == [("GET", each) for each in ("trainingjobs", "pods", "nodes", "resourcequotas", "priorityclasses")]
     counts = [len(each) for each in (found.jobs, found.pods, found.nodes, found.quotas, found.priority_classes)]
     assert counts == [1, 1, 1, 1, 1]
-    assert (found.is_live, found.remarks) == (True, ())
+    assert (found.is_live, found.notes) == (True, ())
 
 
 async def test_a_cluster_without_the_kind_has_no_jobs():
     found = await snapshot_of(api_with(node(cpu=4)))
     assert found.jobs == ()
-    assert found.remarks == ("the CRD of TrainingJobs is not installed, so the plan has no jobs",)
+    assert found.notes == ("the CRD of TrainingJobs is not installed, so the plan has no jobs",)
 
 
 @pytest.mark.parametrize("plural", ["resourcequotas", "priorityclasses"])
-async def test_what_is_not_needed_is_left_out_with_a_remark(plural):
+async def test_what_is_not_needed_is_left_out_with_a_note(plural):
     found = await snapshot_of(api_with(crd(), node(cpu=4)), forbidden=plural)
-    assert found.remarks == (f"the plan ignores {plural}, because they cannot be listed: on purpose",)
+    assert found.notes == (f"the plan ignores {plural}, because they cannot be listed: on purpose",)
 
 
 @pytest.mark.parametrize("plural", ["nodes", "pods", "trainingjobs"])
@@ -128,7 +128,7 @@ async def test_a_server_that_does_not_answer_is_named_as_such():
         await snapshot_of(api_with(crd(), node(cpu=4)), forbidden="trainingjobs", status=503)
 
 
-async def test_a_job_that_nobody_can_read_is_told_and_the_others_are_planned():
+async def test_a_job_that_cannot_be_read_is_reported_and_the_others_are_planned():
     """As an older CRD let it in."""
     loose = crd()
     loose["spec"]["versions"][0]["schema"] = {
@@ -137,9 +137,9 @@ async def test_a_job_that_nobody_can_read_is_told_and_the_others_are_planned():
     odd = unlabelled(job("odd", 1, 2))
     odd["spec"]["trainer"]["min-instance"] = "two"
     found = await snapshot_of(api_with(loose, node(cpu=4), odd, unlabelled(job("b", 2, 2, gpu=1))))
-    told = as_json(plan_next_pass(found, (), config=SharingConfig(), now=NOW))
-    assert [(each["name"], each["reason"]) for each in told["waiting"]] == [
+    output = as_json(plan_next_pass(found, (), config=SharingConfig(), now=NOW))
+    assert [(each["name"], each["reason"]) for each in output["waiting"]] == [
         ("b", "Unsatisfiable"),
         ("odd", "InvalidSpec"),
     ]
-    assert told["waiting"][1]["message"].startswith("spec.trainer.min-instance: Input should be a valid integer")
+    assert output["waiting"][1]["message"].startswith("spec.trainer.min-instance: Input should be a valid integer")

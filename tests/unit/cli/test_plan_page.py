@@ -25,12 +25,12 @@ def test_the_page_has_examples():
     assert len(SHOWN) == 5
 
 
-@pytest.mark.parametrize("words", SHOWN)
-def test_every_example_prints_what_the_page_shows(words, tmp_path, monkeypatch):
+@pytest.mark.parametrize("args", SHOWN)
+def test_every_example_prints_what_the_page_shows(args, tmp_path, monkeypatch):
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
-    assert CliRunner().invoke(main, words.split()[1:]).output == SHOWN[words]
+    assert CliRunner().invoke(main, args.split()[1:]).output == SHOWN[args]
 
 
 def test_every_flag_is_in_the_table():

@@ -15,11 +15,11 @@ pytestmark = pytest.mark.rule("TJ:7.15")
 def ask(tmp_path):
     """The command about a snapshot, with files by name."""
 
-    def call(snapshot: str, *words: str, **files: str):
+    def call(snapshot: str, *args: str, **files: str):
         for name, text in files.items():
             (tmp_path / f"{name}.yaml").write_text(text)
         known = {f"{name}.yaml" for name in files}
-        paths = [str(tmp_path / word) if word in known else word for word in words]
+        paths = [str(tmp_path / word) if word in known else word for word in args]
         return CliRunner().invoke(main, ["plan", "--at", NOW, "-f", "-", *paths], input=snapshot)
 
     return call
@@ -124,7 +124,7 @@ def test_why_would_the_new_job_not_be_larger(ask):
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("args", "sentence"),
     [
         pytest.param(
             ["--explain", "nobody"],
@@ -139,8 +139,8 @@ def test_why_would_the_new_job_not_be_larger(ask):
         pytest.param(["--explain", "a", "-o", "json"], "--explain prints text only: omit --output", id="as JSON"),
     ],
 )
-def test_who_cannot_be_explained(ask, words, sentence):
-    result = ask(as_list(node(cpu=8), job("a", 2, 8, 2), job("odd", 5, 2, 1)), *words)
+def test_who_cannot_be_explained(ask, args, sentence):
+    result = ask(as_list(node(cpu=8), job("a", 2, 8, 2), job("odd", 5, 2, 1)), *args)
     assert result.exit_code == 2
     assert sentence in result.stderr
 

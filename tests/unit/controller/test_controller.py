@@ -49,7 +49,7 @@ async def running(diary: Diary, *, keys=(), **options) -> AsyncIterator[Reconcil
         await task
 
 
-async def test_starting_rings_every_known_key():
+async def test_starting_enqueues_every_known_key():
     diary = Diary()
     async with running(diary, keys=(A, B)):
         await asyncio.sleep(1)
@@ -72,7 +72,7 @@ async def test_the_first_ring_is_answered_at_once_and_followers_are_bundled():
         assert diary.times == [1.0, 1.2, pytest.approx(2.11, abs=0.01)]
 
 
-async def test_a_ring_does_not_wait_for_the_bundle():
+async def test_an_event_does_not_wait_for_the_bundle():
     diary = Diary()
     async with running(diary) as controller:
         controller.enqueue(A)
@@ -148,7 +148,7 @@ async def test_an_echo_does_not_shorten_a_back_off():
     assert diary.times == [0, 5]
 
 
-async def test_a_pass_says_when_to_look_again():
+async def test_a_pass_returns_its_requeue_delay():
     answers = iter([3.0, 0.0, None])
     diary = Diary(act=lambda key: next(answers))
     async with running(diary) as controller:
@@ -167,15 +167,15 @@ async def test_a_cut_short_pass_goes_behind_the_others():
     assert [key for _, key in diary.calls] == [A, B, A]
 
 
-def fail(trouble: Exception) -> Callable[[Key], None]:
+def fail(error: Exception) -> Callable[[Key], None]:
     def act(key: Key) -> None:
-        raise trouble
+        raise error
 
     return act
 
 
 @pytest.mark.parametrize(
-    ("trouble", "times"),
+    ("error", "times"),
     [
         pytest.param(ApiUnavailableError("away"), [0, 0.2, 0.6, 1.4, 3.0], id="unavailable backs off from 0.2 s"),
         pytest.param(ApiUnavailableError("later", retry_after_s=7), [0, 7, 14, 21], id="the server's wish is honoured"),
@@ -183,8 +183,8 @@ def fail(trouble: Exception) -> Callable[[Key], None]:
         pytest.param(ValueError("oops"), [0, 1, 3, 7, 15], id="a bug backs off from 1 s"),
     ],
 )
-async def test_trouble_backs_off(trouble, times):
-    diary = Diary(act=fail(trouble))
+async def test_trouble_backs_off(error, times):
+    diary = Diary(act=fail(error))
     async with running(diary) as controller:
         controller.enqueue(A)
         await asyncio.sleep(times[-1] + 0.01)
@@ -233,7 +233,7 @@ async def test_a_bug_keeps_its_traceback_and_other_keys_go_on(caplog):
     assert "oops" in str(record.exc_info)
 
 
-async def test_resync_rings_every_key_once_at_a_moment_of_its_own():
+async def test_resync_enqueues_every_key_once_at_a_moment_of_its_own():
     keys = [Key("ns", f"c{i}") for i in range(100)]
     diary = Diary()
     async with running(diary, keys=keys, pace=Pace(resync_s=600)):
@@ -284,7 +284,7 @@ async def test_forgetting_leaves_nothing_behind():
         controller.forget(A)
         await asyncio.sleep(40)
         assert len(diary.calls) == 1
-        assert not controller._rests_until
+        assert not controller._batched_until
         controller.enqueue(A, "7")
         await asyncio.sleep(1)
         assert len(diary.calls) == 2

@@ -37,7 +37,7 @@ def view_of(manifest) -> View:
     return View(metadata["name"], metadata.get("uid", ""), version=metadata.get("resourceVersion", ""), group=group)
 
 
-class World:
+class Env:
     def __init__(self) -> None:
         self.wire = ScriptedTransport(responder=stored)
         self.version = 0
@@ -52,9 +52,11 @@ class World:
             ask_relist=lambda: None,
         )
         client = Client(self.wire, clock=Clock())
-        self.is_crowded = False
+        self.is_contended = False
         overlays = {PODS: self.overlay}
-        self.executor = Executor(client, clock=Clock(), overlays=overlays, slots=64, is_crowded=lambda: self.is_crowded)
+        self.executor = Executor(
+            client, clock=Clock(), overlays=overlays, slots=64, is_contended=lambda: self.is_contended
+        )
 
     async def apply(self, *actions, key: Key = KEY):
         return await self.executor.apply(actions, key=key, owner_uid=OWNER)
@@ -64,8 +66,8 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def env() -> Env:
+    return Env()
 
 
 def stored(call: Call):
@@ -104,17 +106,17 @@ def exists(name: str, *, owner: str = OWNER, group: str = "g", **more):
     )
 
 
-async def test_every_action_has_one_outcome_in_the_order_of_the_plan(world):
+async def test_every_action_has_one_outcome_in_the_order_of_the_plan(env):
     actions = [create("a"), delete("b"), Patch(SERVICES, "ns", "s", "u", {"spec": {}}), create("c")]
-    done = await world.apply(*actions)
+    done = await env.apply(*actions)
     assert [outcome.action for outcome in done.outcomes] == actions
     assert {outcome.result for outcome in done.outcomes} == {Result.DONE}
-    assert [view.uid for view in world.in_flight()] == ["uid-a", "uid-c"]
+    assert [view.uid for view in env.in_flight()] == ["uid-a", "uid-c"]
 
 
 @pytest.mark.rule("RM:F11", "RM:I1")
 @pytest.mark.parametrize("is_deleted", [True, False], ids=["the pod is deleted", "the delete is not answered"])
-async def test_a_created_pod_without_its_labels_is_deleted_again_and_rejected(world, *, is_deleted):
+async def test_a_created_pod_without_its_labels_is_deleted_again_and_rejected(env, *, is_deleted):
     """A webhook removed a label: no informer shows the pod, and each pass would create another one."""
 
     def unlabeled(call: Call):
@@ -125,51 +127,51 @@ async def test_a_created_pod_without_its_labels_is_deleted_again_and_rejected(wo
         metadata = {name: value for name, value in call.json["metadata"].items() if name != "labels"}
         return answer({"metadata": {**metadata, "uid": "uid-a", "resourceVersion": "50"}})
 
-    world.overlay.reader = replace(world.overlay.reader, identity_of=lambda view: {"group": view.group})
-    world.wire.responder = unlabeled
-    done = await world.apply(create("a"))
+    env.overlay.reader = replace(env.overlay.reader, identity_of=lambda view: {"group": view.group})
+    env.wire.responder = unlabeled
+    done = await env.apply(create("a"))
     outcome = done.outcomes[0]
     assert (outcome.result, outcome.reason) == (Result.REJECTED, "Invalid")
     assert outcome.message.startswith("admission removed or changed group of Pod a")
-    assert world.in_flight() == ()
-    delete_call = world.wire.calls[-1]
+    assert env.in_flight() == ()
+    delete_call = env.wire.calls[-1]
     assert (delete_call.method, delete_call.json["preconditions"]) == ("DELETE", {"uid": "uid-a"})
 
 
-async def test_a_pass_opens_slowly_up_to_32_at_a_time(world):
-    world.wire.takes_s = 0.1
+async def test_a_pass_opens_slowly_up_to_32_at_a_time(env):
+    env.wire.takes_s = 0.1
     widest = []
 
     def note(call: Call):
-        widest.append(world.wire.in_flight)
+        widest.append(env.wire.in_flight)
         return stored(call)
 
-    world.wire.responder = note
-    await world.apply(*(create(f"p{i}") for i in range(100)))
+    env.wire.responder = note
+    await env.apply(*(create(f"p{i}") for i in range(100)))
     assert widest[0] == 1
-    assert world.wire.most_in_flight == 32
+    assert env.wire.most_in_flight == 32
 
 
-async def test_a_service_on_its_way_does_not_hold_up_the_first_pod(world):
-    world.wire.takes_s = 0.1
+async def test_a_service_on_its_way_does_not_hold_up_the_first_pod(env):
+    env.wire.takes_s = 0.1
     sent = []
 
     def note(call: Call):
         sent.append((call.path.rsplit("/", 1)[1], virtual_time.elapsed_s()))
         return stored(call)
 
-    world.wire.responder = note
+    env.wire.responder = note
     service = Create(SERVICES, {"metadata": {"namespace": "ns", "name": "s"}}, "Created", "FailedToCreate")
-    await world.apply(service, create("head", "head"), create("worker"))
+    await env.apply(service, create("head", "head"), create("worker"))
     (first, begun_at), (second, head_at), (_, worker_at) = sent
     assert (first, second) == ("services", "pods")
     assert head_at == begun_at
     assert worker_at > head_at, "pods open slowly among themselves"
 
 
-async def test_keys_share_the_slots_in_turn(world):
-    client = Client(world.wire, clock=Clock())
-    world.wire.takes_s = 0.1
+async def test_keys_share_the_slots_in_turn(env):
+    client = Client(env.wire, clock=Clock())
+    env.wire.takes_s = 0.1
     executor = Executor(client, clock=Clock(), overlays={}, slots=1)
     big = asyncio.create_task(executor.apply([create(f"p{i}") for i in range(15)], key=KEY, owner_uid=OWNER))
     await asyncio.sleep(0.55)
@@ -179,13 +181,13 @@ async def test_keys_share_the_slots_in_turn(world):
     await big
 
 
-async def test_a_rejection_skips_further_creates_of_its_group_and_nothing_else(world):
+async def test_a_rejection_skips_further_creates_of_its_group_and_nothing_else(env):
     def quota(call: Call):
         is_g = call.method == "POST" and call.json["metadata"]["labels"]["group"] == "g"
         return status_error(403, "Forbidden", "exceeded quota") if is_g else stored(call)
 
-    world.wire.responder = quota
-    done = await world.apply(create("a"), create("b"), create("c"), create("x", "h"), delete("y"))
+    env.wire.responder = quota
+    done = await env.apply(create("a"), create("b"), create("c"), create("x", "h"), delete("y"))
     assert [outcome.result for outcome in done.outcomes] == [
         Result.REJECTED,
         Result.SKIPPED,
@@ -194,170 +196,170 @@ async def test_a_rejection_skips_further_creates_of_its_group_and_nothing_else(w
         Result.DONE,
     ]
     assert (done.outcomes[0].reason, done.outcomes[0].message) == ("Forbidden", "exceeded quota")
-    assert [view.name for view in world.in_flight(View("y", "u"))] == ["y", "x"]
+    assert [view.name for view in env.in_flight(View("y", "u"))] == ["y", "x"]
     assert not done.is_cut_short
 
 
 @pytest.mark.rule("RM:I13")
-async def test_deletes_that_are_rejected_are_no_reason_for_haste_and_hold_up_nobody_else(world):
-    world.wire.takes_s = 0.1
-    world.wire.responder = lambda call: status_error(403, "Forbidden") if call.method == "DELETE" else stored(call)
-    done = await world.apply(*(delete(f"p{i}", f"u{i}") for i in range(300)))
+async def test_deletes_that_are_rejected_are_no_reason_for_haste_and_delay_no_other_group(env):
+    env.wire.takes_s = 0.1
+    env.wire.responder = lambda call: status_error(403, "Forbidden") if call.method == "DELETE" else stored(call)
+    done = await env.apply(*(delete(f"p{i}", f"u{i}") for i in range(300)))
     results = [outcome.result for outcome in done.outcomes]
     assert results == [Result.REJECTED] * 10 + [Result.SKIPPED] * 290
     assert not done.is_cut_short
-    done = await world.apply(*(delete(f"p{i}", f"u{i}") for i in range(300)), create("x", "h"))
+    done = await env.apply(*(delete(f"p{i}", f"u{i}") for i in range(300)), create("x", "h"))
     assert done.outcomes[-1].result is Result.DONE
 
 
 @pytest.mark.rule("RM:I13")
-async def test_a_pass_that_achieved_nothing_is_not_called_cut_short(world):
-    world.wire.takes_s = 0.5
-    world.wire.responder = lambda _call: status_error(403, "Forbidden")
-    done = await world.apply(*(create(f"p{i}", f"g{i}") for i in range(50)))
+async def test_a_pass_that_achieved_nothing_is_not_called_cut_short(env):
+    env.wire.takes_s = 0.5
+    env.wire.responder = lambda _call: status_error(403, "Forbidden")
+    done = await env.apply(*(create(f"p{i}", f"g{i}") for i in range(50)))
     assert done.outcomes[-1].result is Result.SKIPPED
     assert not done.is_cut_short
 
 
-async def test_a_create_that_met_another_at_a_quota_is_no_rejection(world):
-    world.wire.answers.append(status_error(409, "Conflict", "resourcequotas: the object has been modified"))
-    done = await world.apply(create("a"), create("b"))
+async def test_a_create_that_met_another_at_a_quota_is_no_rejection(env):
+    env.wire.answers.append(status_error(409, "Conflict", "resourcequotas: the object has been modified"))
+    done = await env.apply(create("a"), create("b"))
     assert [outcome.result for outcome in done.outcomes] == [Result.UNAVAILABLE, Result.DONE]
-    assert [view.name for view in world.in_flight()] == ["b"]
+    assert [view.name for view in env.in_flight()] == ["b"]
 
 
-async def test_a_thousand_skipped_creates_do_not_use_up_the_budget_of_the_next_group(world):
+async def test_a_thousand_skipped_creates_do_not_use_up_the_budget_of_the_next_group(env):
     def quota(call: Call):
         return status_error(403, "Forbidden") if call.json["metadata"]["labels"]["group"] == "g" else stored(call)
 
-    world.wire.responder = quota
-    done = await world.apply(*(create(f"p{i}") for i in range(1000)), create("x", "h"))
+    env.wire.responder = quota
+    done = await env.apply(*(create(f"p{i}") for i in range(1000)), create("x", "h"))
     assert done.outcomes[-1].result is Result.DONE
-    assert len(world.wire.calls) < 5
+    assert len(env.wire.calls) < 5
 
 
-async def test_three_calls_without_an_answer_end_the_pass_without_haste(world):
-    world.wire.responder = lambda call: status_error(429, headers={"retry-after": "9"})
-    done = await world.apply(*(create(f"p{i}", f"g{i}") for i in range(10)))
+async def test_three_calls_without_an_answer_end_the_pass_without_haste(env):
+    env.wire.responder = lambda call: status_error(429, headers={"retry-after": "9"})
+    done = await env.apply(*(create(f"p{i}", f"g{i}") for i in range(10)))
     results = [outcome.result for outcome in done.outcomes]
     assert results == [Result.UNAVAILABLE] * 3 + [Result.SKIPPED] * 7
     assert done.retry_after_s == 9
     assert not done.is_cut_short
-    assert world.in_flight() == ()
+    assert env.in_flight() == ()
 
 
-async def test_a_terminating_namespace_ends_the_pass_quietly(world):
-    world.wire.responder = lambda call: status_error(
+async def test_a_terminating_namespace_ends_the_pass_quietly(env):
+    env.wire.responder = lambda call: status_error(
         403, "Forbidden", "gone", details={"causes": [{"reason": "NamespaceTerminating"}]}
     )
-    done = await world.apply(create("a"), delete("b"))
+    done = await env.apply(create("a"), delete("b"))
     assert [outcome.result for outcome in done.outcomes] == [Result.SKIPPED] * 2
-    assert len(world.wire.calls) == 1
+    assert len(env.wire.calls) == 1
 
 
-@pytest.mark.parametrize(("is_crowded", "most"), [(True, 200), (False, 500)], ids=["in a crowd", "alone"])
-async def test_a_pass_ends_after_so_many_actions_and_the_next_goes_on_as_fast(world, is_crowded, most):
-    world.is_crowded = is_crowded
-    done = await world.apply(*(create(f"p{i}") for i in range(600)))
+@pytest.mark.parametrize(("is_contended", "most"), [(True, 200), (False, 500)], ids=["in a crowd", "alone"])
+async def test_a_pass_ends_after_so_many_actions_and_the_next_goes_on_as_fast(env, is_contended, most):
+    env.is_contended = is_contended
+    done = await env.apply(*(create(f"p{i}") for i in range(600)))
     assert done.is_cut_short
     assert len(list(done.of(Result.DONE))) == most
     assert len(list(done.of(Result.SKIPPED))) == 600 - most
-    world.is_crowded = False
-    world.wire.takes_s, world.wire.most_in_flight = 0.1, 0
-    await world.apply(*(create(f"q{i}") for i in range(40)))
-    assert world.wire.most_in_flight == 32
+    env.is_contended = False
+    env.wire.takes_s, env.wire.most_in_flight = 0.1, 0
+    await env.apply(*(create(f"q{i}") for i in range(40)))
+    assert env.wire.most_in_flight == 32
 
 
-async def test_a_pass_ends_after_two_seconds(world):
-    world.wire.takes_s = 0.5
-    done = await world.apply(*(create(f"p{i}") for i in range(100)))
+async def test_a_pass_ends_after_two_seconds(env):
+    env.wire.takes_s = 0.5
+    done = await env.apply(*(create(f"p{i}") for i in range(100)))
     assert done.is_cut_short
     assert virtual_time.elapsed_s() < 3
 
 
-async def test_a_pass_that_spent_its_time_waiting_in_vain_is_not_called_cut_short(world):
-    world.wire.takes_s = 2.5
-    world.wire.answers.append(ApiUnavailableError("no answer in 2 s", is_outcome_unknown=True))
-    done = await world.apply(create("a", "g"), create("b", "h"))
+async def test_a_pass_that_spent_its_time_waiting_in_vain_is_not_called_cut_short(env):
+    env.wire.takes_s = 2.5
+    env.wire.answers.append(ApiUnavailableError("no answer in 2 s", is_outcome_unknown=True))
+    done = await env.apply(create("a", "g"), create("b", "h"))
     assert [outcome.result for outcome in done.outcomes] == [Result.UNKNOWN, Result.SKIPPED]
     assert not done.is_cut_short
 
 
 @pytest.mark.rule("FD:REL-11", "RM:I13")
-async def test_a_pass_with_an_unanswered_call_backs_off_although_its_budget_ended_and_others_succeeded(world):
-    world.wire.answers.append(status_error(429))
-    done = await world.apply(*(create(f"p{i}") for i in range(600)))
+async def test_a_pass_with_an_unanswered_call_backs_off_although_its_budget_ended_and_others_succeeded(env):
+    env.wire.answers.append(status_error(429))
+    done = await env.apply(*(create(f"p{i}") for i in range(600)))
     assert [done.outcomes[0].result, done.outcomes[1].result] == [Result.UNAVAILABLE, Result.DONE]
     assert done.outcomes[-1].result is Result.SKIPPED
     assert not done.is_cut_short
 
 
 @pytest.mark.rule("D6")
-async def test_writes_are_in_the_overlay_before_they_are_sent(world):
+async def test_writes_are_in_the_overlay_before_they_are_sent(env):
     planned = []
 
-    def look(call: Call):
-        planned.append(world.in_flight(View("b", "u")))
+    def is_get(call: Call):
+        planned.append(env.in_flight(View("b", "u")))
         return stored(call)
 
-    world.wire.responder = look
-    await world.apply(create("a"), delete("b"))
+    env.wire.responder = is_get
+    await env.apply(create("a"), delete("b"))
     assert planned[0] == (View("b", "u"), View("a", ""))
     assert planned[1] == (View("b", "u", is_terminating=True), View("a", "uid-a"))
 
 
 @pytest.mark.rule("D6")
-async def test_an_unknown_outcome_stays_in_the_overlay_and_is_repeated_under_the_same_name(world):
-    world.wire.answers.append(ApiUnavailableError("reset", is_outcome_unknown=True))
-    done = await world.apply(create("a"))
+async def test_an_unknown_outcome_stays_in_the_overlay_and_is_repeated_under_the_same_name(env):
+    env.wire.answers.append(ApiUnavailableError("reset", is_outcome_unknown=True))
+    done = await env.apply(create("a"))
     assert done.outcomes[0].result is Result.UNKNOWN
-    assert world.in_flight() == (View("a", ""),)
-    (again,) = world.overlay.due(KEY, OWNER)
-    world.wire.answers += [status_error(409, "AlreadyExists"), exists("a")]
-    done = await world.apply(again)
+    assert env.in_flight() == (View("a", ""),)
+    (again,) = env.overlay.due(KEY, OWNER)
+    env.wire.answers += [status_error(409, "AlreadyExists"), exists("a")]
+    done = await env.apply(again)
     assert done.outcomes[0].result is Result.DONE
-    assert world.in_flight() == (View("a", "live"),)
+    assert env.in_flight() == (View("a", "live"),)
 
 
 @pytest.mark.rule("D6")
-async def test_a_cancelled_pass_leaves_its_writes_in_doubt(world):
-    world.wire.takes_s = 5
-    task = asyncio.create_task(world.apply(create("a")))
+async def test_a_cancelled_pass_leaves_its_writes_with_an_unknown_outcome(env):
+    env.wire.takes_s = 5
+    task = asyncio.create_task(env.apply(create("a")))
     await asyncio.sleep(1)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert world.overlay.is_outcome_unknown(KEY, OWNER, create("a"))
+    assert env.overlay.is_outcome_unknown(KEY, OWNER, create("a"))
 
 
 @pytest.mark.rule("D15")
-async def test_a_repeat_that_is_rejected_does_not_hide_that_the_first_one_worked(world):
-    world.wire.answers.append(ApiUnavailableError("reset", is_outcome_unknown=True))
-    await world.apply(create("a"))
-    world.wire.answers += [status_error(403, "Forbidden", "exceeded quota"), exists("a")]
-    await world.apply(create("a"))
-    assert [view.name for view in world.in_flight()] == ["a"]
+async def test_a_repeat_that_is_rejected_does_not_hide_that_the_first_one_worked(env):
+    env.wire.answers.append(ApiUnavailableError("reset", is_outcome_unknown=True))
+    await env.apply(create("a"))
+    env.wire.answers += [status_error(403, "Forbidden", "exceeded quota"), exists("a")]
+    await env.apply(create("a"))
+    assert [view.name for view in env.in_flight()] == ["a"]
 
 
 @pytest.mark.rule("D15")
-async def test_a_repeat_that_is_rejected_ends_the_first_one_once_it_can_no_longer_be_carried_out(world):
+async def test_a_repeat_that_is_rejected_ends_the_first_one_once_it_can_no_longer_be_carried_out(env):
     rejected = [status_error(403, "Forbidden", "exceeded quota"), status_error(404, "NotFound")]
-    world.wire.answers += [ApiUnavailableError("reset", is_outcome_unknown=True), *rejected]
-    await world.apply(create("a"))
-    await world.apply(create("a"))
-    assert [view.name for view in world.in_flight()] == ["a"]
+    env.wire.answers += [ApiUnavailableError("reset", is_outcome_unknown=True), *rejected]
+    await env.apply(create("a"))
+    await env.apply(create("a"))
+    assert [view.name for view in env.in_flight()] == ["a"]
     await asyncio.sleep(60)
-    world.wire.answers += rejected
-    await world.apply(create("a"))
-    assert world.in_flight() == ()
+    env.wire.answers += rejected
+    await env.apply(create("a"))
+    assert env.in_flight() == ()
 
 
 @pytest.mark.rule("D6")
-async def test_a_repeat_that_did_not_happen_leaves_the_first_one_in_doubt(world):
-    world.wire.answers.append(ApiUnavailableError("reset", is_outcome_unknown=True))
-    await world.apply(create("a"))
-    world.wire.answers.append(status_error(429))
-    await world.apply(create("a"))
-    assert [view.name for view in world.in_flight()] == ["a"]
+async def test_a_repeat_that_did_not_happen_leaves_the_outcome_of_the_first_one_unknown(env):
+    env.wire.answers.append(ApiUnavailableError("reset", is_outcome_unknown=True))
+    await env.apply(create("a"))
+    env.wire.answers.append(status_error(429))
+    await env.apply(create("a"))
+    assert [view.name for view in env.in_flight()] == ["a"]
 
 
 @pytest.mark.rule("D15")
@@ -372,16 +374,16 @@ async def test_a_repeat_that_did_not_happen_leaves_the_first_one_in_doubt(world)
     ],
 )
 @pytest.mark.parametrize("is_repeat", [False, True], ids=["first time", "repeated"])
-async def test_a_create_that_finds_its_name_taken(world, live, result, in_flight, is_repeat):
+async def test_a_create_that_finds_its_name_taken(env, live, result, in_flight, is_repeat):
     if is_repeat:
-        world.wire.answers.append(ApiUnavailableError("reset", is_outcome_unknown=True))
-        await world.apply(create("a"))
-    world.wire.answers += [status_error(409, "AlreadyExists", "pods a already exists"), live]
+        env.wire.answers.append(ApiUnavailableError("reset", is_outcome_unknown=True))
+        await env.apply(create("a"))
+    env.wire.answers += [status_error(409, "AlreadyExists", "pods a already exists"), live]
     if is_repeat and result is Result.REJECTED:
-        world.wire.answers.append(live)
-    done = await world.apply(create("a"))
+        env.wire.answers.append(live)
+    done = await env.apply(create("a"))
     assert done.outcomes[0].result is result
-    assert [view.uid for view in world.in_flight()] == in_flight
+    assert [view.uid for view in env.in_flight()] == in_flight
 
 
 @pytest.mark.rule("RM:I5")
@@ -401,27 +403,27 @@ async def test_a_create_that_finds_its_name_taken(world, live, result, in_flight
         pytest.param([status_error(403, "Forbidden")], Result.REJECTED, id="what is forbidden is not"),
     ],
 )
-async def test_a_delete(world, answers, result):
-    world.wire.answers += answers
-    done = await world.apply(delete("a"))
+async def test_a_delete(env, answers, result):
+    env.wire.answers += answers
+    done = await env.apply(delete("a"))
     assert done.outcomes[0].result is result
-    assert world.in_flight(View("a", "u"))[0].is_terminating is (result is Result.DONE)
+    assert env.in_flight(View("a", "u"))[0].is_terminating is (result is Result.DONE)
 
 
-async def test_a_patch_carries_the_uid_it_means(world):
-    await world.apply(Patch(SERVICES, "ns", "s", "u", {"metadata": {"labels": {"a": "b"}}, "spec": {}}))
-    assert world.wire.calls[0].json == {"metadata": {"labels": {"a": "b"}, "uid": "u"}, "spec": {}}
+async def test_a_patch_carries_the_uid_it_means(env):
+    await env.apply(Patch(SERVICES, "ns", "s", "u", {"metadata": {"labels": {"a": "b"}}, "spec": {}}))
+    assert env.wire.calls[0].json == {"metadata": {"labels": {"a": "b"}, "uid": "u"}, "spec": {}}
 
 
-async def test_a_patch_carries_the_version_from_which_it_was_computed(world):
-    await world.apply(Patch(SERVICES, "ns", "s", "u", {"metadata": {"finalizers": ["a"]}}, version="7"))
+async def test_a_patch_carries_the_version_from_which_it_was_computed(env):
+    await env.apply(Patch(SERVICES, "ns", "s", "u", {"metadata": {"finalizers": ["a"]}}, version="7"))
     expected = {"metadata": {"finalizers": ["a"], "uid": "u", "resourceVersion": "7"}}
-    assert world.wire.calls[0].json == expected
+    assert env.wire.calls[0].json == expected
 
 
 @pytest.mark.rule("FD:RC-B1")
 @pytest.mark.parametrize(
-    ("version", "said", "result"),
+    ("version", "response", "result"),
     [
         pytest.param("7", status_error(409, "Conflict"), Result.UNAVAILABLE, id="a conflict means: look again"),
         pytest.param("", status_error(409, "Conflict"), Result.UNAVAILABLE, id="so it does without a version"),
@@ -430,18 +432,18 @@ async def test_a_patch_carries_the_version_from_which_it_was_computed(world):
         pytest.param("7", status_error(403, "Forbidden"), Result.REJECTED, id="what is forbidden is rejected"),
     ],
 )
-async def test_a_patch_that_meets_another_write(world, version, said, result):
-    world.wire.answers.append(said)
-    done = await world.apply(Patch(SERVICES, "ns", "s", "u", {"spec": {}}, version=version))
+async def test_a_patch_that_meets_another_write(env, version, response, result):
+    env.wire.answers.append(response)
+    done = await env.apply(Patch(SERVICES, "ns", "s", "u", {"spec": {}}, version=version))
     assert done.outcomes[0].result is result
 
 
 @pytest.mark.rule("D6")
-async def test_what_a_patch_made_of_an_object_is_in_the_overlay(world):
-    world.wire.answers.append(exists("a", uid="u"))
-    await world.apply(Patch(PODS, "ns", "a", "u", {"metadata": {"labels": {"a": "b"}}}))
-    world.version = 39
-    assert world.in_flight(View("a", "u", version="39"))[0].version == "40"
+async def test_what_a_patch_made_of_an_object_is_in_the_overlay(env):
+    env.wire.answers.append(exists("a", uid="u"))
+    await env.apply(Patch(PODS, "ns", "a", "u", {"metadata": {"labels": {"a": "b"}}}))
+    env.version = 39
+    assert env.in_flight(View("a", "u", version="39"))[0].version == "40"
 
 
 @pytest.mark.rule("D6")
@@ -461,38 +463,40 @@ async def test_what_a_patch_made_of_an_object_is_in_the_overlay(world):
         pytest.param(ApiUnavailableError("away"), 61, [""], id="no answer a minute later: it stays in doubt"),
     ],
 )
-async def test_a_doubtful_create_that_is_unwanted_is_looked_for_not_repeated(world, live, after_s, uids_in_flight):
-    world.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
-    await world.apply(create("a"))
+async def test_a_create_of_unknown_outcome_that_is_unwanted_is_looked_up_not_repeated(
+    env, live, after_s, uids_in_flight
+):
+    env.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
+    await env.apply(create("a"))
     await asyncio.sleep(after_s)
-    world.wire.responder = lambda call: live
-    sent = len(world.wire.calls)
+    env.wire.responder = lambda call: live
+    sent = len(env.wire.calls)
     is_answered = not isinstance(live, ApiUnavailableError)
     with contextlib.nullcontext() if is_answered else pytest.raises(ApiUnavailableError):
-        await world.executor.look_for(create("a"), key=KEY, owner_uid=OWNER)
-    assert {call.method for call in world.wire.calls[sent:]} == {"GET"}
-    assert [view.uid for view in world.in_flight()] == uids_in_flight
+        await env.executor.look_for(create("a"), key=KEY, owner_uid=OWNER)
+    assert {call.method for call in env.wire.calls[sent:]} == {"GET"}
+    assert [view.uid for view in env.in_flight()] == uids_in_flight
 
 
 @pytest.mark.rule("D6")
-async def test_a_doubtful_create_is_looked_for_every_30_seconds_until_a_minute_has_passed(world):
-    world.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
-    await world.apply(create("a"))
-    world.wire.responder = lambda call: status_error(404, "NotFound")
-    looks = 0
-    while world.in_flight():
-        await asyncio.sleep(world.overlay.requeue_after_s(KEY))
-        await world.executor.look_for(create("a"), key=KEY, owner_uid=OWNER)
-        looks += 1
-    assert looks == 3  # after 0, 30 and 60 s
+async def test_a_create_of_unknown_outcome_is_looked_up_every_30_seconds_until_a_minute_has_passed(env):
+    env.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
+    await env.apply(create("a"))
+    env.wire.responder = lambda call: status_error(404, "NotFound")
+    reads = 0
+    while env.in_flight():
+        await asyncio.sleep(env.overlay.requeue_after_s(KEY))
+        await env.executor.look_for(create("a"), key=KEY, owner_uid=OWNER)
+        reads += 1
+    assert reads == 3  # after 0, 30 and 60 s
 
 
 @pytest.mark.rule("D6")
-async def test_the_doubtful_creates_of_a_group_wait_while_an_unwanted_one_is_looked_for(world):
-    runner = ActionRunner(Client(world.wire, clock=Clock()), clock=Clock(), overlays={PODS: world.overlay})
-    world.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
+async def test_creates_of_unknown_outcome_wait_while_an_unwanted_one_of_their_group_is_looked_up(env):
+    runner = ActionRunner(Client(env.wire, clock=Clock()), clock=Clock(), overlays={PODS: env.overlay})
+    env.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
     await runner.apply(KEY, OWNER, [create("a"), create("b"), create("c", group="h")])
-    world.wire.responder = lambda call: exists("b")
+    env.wire.responder = lambda call: exists("b")
     again = await runner.due_retries(KEY, OWNER, [], {"b"})
     assert [action.name for action in again] == ["c"]
     assert runner.requeue_after_s(KEY, ApplyResult(()), (), is_continued=False) == 0, (
@@ -503,20 +507,20 @@ async def test_the_doubtful_creates_of_a_group_wait_while_an_unwanted_one_is_loo
 
 
 @pytest.mark.rule("D6")
-async def test_a_create_that_is_given_up_for_good_is_planned_without_at_once(world):
-    runner = ActionRunner(Client(world.wire, clock=Clock()), clock=Clock(), overlays={PODS: world.overlay})
-    world.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
+async def test_a_create_that_is_given_up_for_good_is_planned_without_at_once(env):
+    runner = ActionRunner(Client(env.wire, clock=Clock()), clock=Clock(), overlays={PODS: env.overlay})
+    env.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
     await runner.apply(KEY, OWNER, [create("a")])
-    world.wire.responder = lambda call: status_error(404, "NotFound")
+    env.wire.responder = lambda call: status_error(404, "NotFound")
     await runner.due_retries(KEY, OWNER, [], {"a"})
     assert runner.requeue_after_s(KEY, ApplyResult(()), (), is_continued=False) == 30
     await asyncio.sleep(61)
     await runner.due_retries(KEY, OWNER, [], {"a"})
-    looks = [runner.requeue_after_s(KEY, ApplyResult(()), (), is_continued=False) for _ in range(2)]
-    assert (world.in_flight(), looks) == ((), [0, None])
+    reads = [runner.requeue_after_s(KEY, ApplyResult(()), (), is_continued=False) for _ in range(2)]
+    assert (env.in_flight(), reads) == ((), [0, None])
 
 
-async def test_forgetting_a_key_forgets_its_overlay(world):
-    await world.apply(create("a"))
-    world.executor.forget(KEY)
-    assert world.in_flight() == ()
+async def test_forgetting_a_key_forgets_its_overlay(env):
+    await env.apply(create("a"))
+    env.executor.forget(KEY)
+    assert env.in_flight() == ()

@@ -28,7 +28,7 @@ def view_of(manifest: dict) -> View:
     return View(metadata["name"], metadata.get("uid", ""), version=metadata.get("resourceVersion", ""))
 
 
-class World:
+class Env:
     """An overlay, and what its informer would say."""
 
     def __init__(self) -> None:
@@ -60,13 +60,13 @@ class World:
     def accept(self, action: Create | Delete, live=None) -> None:
         self.overlay.accepted(KEY, OWNER, action, live)
 
-    def doubt(self, action: Create | Delete) -> None:
+    def lose_response(self, action: Create | Delete) -> None:
         self.overlay.outcome_unknown(KEY, OWNER, action)
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def env() -> Env:
+    return Env()
 
 
 def create(name: str = "p") -> Create:
@@ -81,64 +81,64 @@ def live(uid: str, version: int, name: str = "p") -> View:
     return View(name, uid, version=str(version))
 
 
-async def test_without_anything_in_flight_the_informer_is_believed(world):
-    assert world.shows(View("a", "u")) == (View("a", "u"),)
-    assert world.overlay.requeue_after_s(KEY) is None
+async def test_without_anything_in_flight_the_informer_is_believed(env):
+    assert env.shows(View("a", "u")) == (View("a", "u"),)
+    assert env.overlay.requeue_after_s(KEY) is None
 
 
-async def test_a_create_counts_from_the_moment_it_is_sent(world):
-    world.send(create())
-    assert world.shows(View("a", "u")) == (View("a", "u"), View("p"))
-    world.accept(create(), live("u1", 12))
-    assert world.shows() == (View("p", "u1"),)
+async def test_a_create_counts_from_the_moment_it_is_sent(env):
+    env.send(create())
+    assert env.shows(View("a", "u")) == (View("a", "u"), View("p"))
+    env.accept(create(), live("u1", 12))
+    assert env.shows() == (View("p", "u1"),)
 
 
-async def test_a_delete_marks_and_never_hides(world):
-    world.send(delete("u"))
-    assert world.shows(View("p", "u"), View("q", "v")) == (View("p", "u", is_terminating=True), View("q", "v"))
+async def test_a_delete_marks_and_never_hides(env):
+    env.send(delete("u"))
+    assert env.shows(View("p", "u"), View("q", "v")) == (View("p", "u", is_terminating=True), View("q", "v"))
 
 
-async def test_a_delete_means_one_uid_and_no_namesake(world):
-    world.send(delete("u"))
-    assert world.shows(View("p", "another")) == (View("p", "another"),)
+async def test_a_delete_means_one_uid_and_no_namesake(env):
+    env.send(delete("u"))
+    assert env.shows(View("p", "another")) == (View("p", "another"),)
 
 
-async def test_a_create_that_could_not_be_looked_for_is_not_looked_for_again_at_once(world):
-    world.send(create())
-    world.doubt(create())
-    world.overlay.lookup_failed(KEY, OWNER, create())
-    first_s = world.overlay.requeue_after_s(KEY)
-    world.overlay.lookup_failed(KEY, OWNER, create())
-    assert 0 < first_s < world.overlay.requeue_after_s(KEY)
+async def test_a_create_that_could_not_be_looked_up_is_not_looked_up_again_at_once(env):
+    env.send(create())
+    env.lose_response(create())
+    env.overlay.lookup_failed(KEY, OWNER, create())
+    first_s = env.overlay.requeue_after_s(KEY)
+    env.overlay.lookup_failed(KEY, OWNER, create())
+    assert 0 < first_s < env.overlay.requeue_after_s(KEY)
 
 
-async def test_an_older_namesake_ends_no_create(world):
-    world.send(create())
-    assert View("p", "") in world.shows(View("p", "old", is_terminating=True)), "its uid is not known yet"
-    world.accept(create(), live("u1", 12))
-    assert world.shows(View("p", "old")) == (View("p", "old"), View("p", "u1"))
-    assert world.shows(View("p", "u1")) == (View("p", "u1"),)
-    assert world.overlay.requeue_after_s(KEY) is None
+async def test_an_older_namesake_ends_no_create(env):
+    env.send(create())
+    assert View("p", "") in env.shows(View("p", "old", is_terminating=True)), "its uid is not known yet"
+    env.accept(create(), live("u1", 12))
+    assert env.shows(View("p", "old")) == (View("p", "old"), View("p", "u1"))
+    assert env.shows(View("p", "u1")) == (View("p", "u1"),)
+    assert env.overlay.requeue_after_s(KEY) is None
 
 
-async def test_a_create_whose_pod_is_told_to_go_asks_for_nothing_by_itself(world):
+async def test_a_create_whose_pod_is_being_deleted_asks_for_nothing_by_itself(env):
     """Or a pass would be due at once, for ever, while the informer is behind (RM:I13)."""
-    world.send(create())
-    world.accept(create(), live("u1", 12))
+    env.send(create())
+    env.accept(create(), live("u1", 12))
     await asyncio.sleep(25)
-    world.send(delete("u1"))
-    world.accept(delete("u1"), live("u1", 13))
+    env.send(delete("u1"))
+    env.accept(delete("u1"), live("u1", 13))
     await asyncio.sleep(10)
-    world.shows()
-    assert world.due() == ()
-    assert world.overlay.requeue_after_s(KEY) == pytest.approx(20)
+    env.shows()
+    assert env.due() == ()
+    assert env.overlay.requeue_after_s(KEY) == pytest.approx(20)
 
 
-async def test_a_create_ends_when_its_name_is_shown(world):
-    world.send(create())
-    world.accept(create(), live("u1", 12))
-    assert world.shows(View("p", "u1")) == (View("p", "u1"),)
-    assert world.shows() == ()
+async def test_a_create_ends_when_its_name_is_shown(env):
+    env.send(create())
+    env.accept(create(), live("u1", 12))
+    assert env.shows(View("p", "u1")) == (View("p", "u1"),)
+    assert env.shows() == ()
 
 
 @pytest.mark.parametrize(
@@ -148,151 +148,151 @@ async def test_a_create_ends_when_its_name_is_shown(world):
         pytest.param((View("p", "u", is_terminating=True),), id="it is shown as terminating"),
     ],
 )
-async def test_a_delete_ends_when(world, shown):
-    world.send(delete("u"))
-    world.accept(delete("u"), View("p", "u"))
-    world.shows(*shown)
-    assert world.shows(View("p", "u")) == (View("p", "u"),)
+async def test_a_delete_ends_when(env, shown):
+    env.send(delete("u"))
+    env.accept(delete("u"), View("p", "u"))
+    env.shows(*shown)
+    assert env.shows(View("p", "u")) == (View("p", "u"),)
 
 
-async def test_a_create_ends_when_the_informer_has_reached_its_version(world):
-    world.send(create())
-    world.accept(create(), live("u1", 12))
-    world.version = 11
-    assert world.shows() == (View("p", "u1"),)
-    world.version = 12
-    assert world.shows() == ()
+async def test_a_create_ends_when_the_informer_has_reached_its_version(env):
+    env.send(create())
+    env.accept(create(), live("u1", 12))
+    env.version = 11
+    assert env.shows() == (View("p", "u1"),)
+    env.version = 12
+    assert env.shows() == ()
 
 
-async def test_a_delete_ends_when_the_informer_has_reached_its_version(world):
-    world.send(delete("u"))
-    world.accept(delete("u"), live("u", 12))
-    assert world.shows(View("p", "u"))[0].is_terminating
-    world.version = 12
-    assert not world.shows(View("p", "u"))[0].is_terminating
+async def test_a_delete_ends_when_the_informer_has_reached_its_version(env):
+    env.send(delete("u"))
+    env.accept(delete("u"), live("u", 12))
+    assert env.shows(View("p", "u"))[0].is_terminating
+    env.version = 12
+    assert not env.shows(View("p", "u"))[0].is_terminating
 
 
-async def test_rejection_ends_an_entry(world):
-    world.send(create())
-    world.send(delete("u", "q"))
-    world.overlay.rejected(KEY, OWNER, create())
-    world.overlay.rejected(KEY, OWNER, delete("u", "q"))
-    assert world.shows(View("q", "u")) == (View("q", "u"),)
-    assert world.overlay.requeue_after_s(KEY) is None
+async def test_rejection_ends_an_entry(env):
+    env.send(create())
+    env.send(delete("u", "q"))
+    env.overlay.rejected(KEY, OWNER, create())
+    env.overlay.rejected(KEY, OWNER, delete("u", "q"))
+    assert env.shows(View("q", "u")) == (View("q", "u"),)
+    assert env.overlay.requeue_after_s(KEY) is None
 
 
-async def test_an_unknown_outcome_is_repeated_by_the_very_same_request(world):
+async def test_an_unknown_outcome_is_repeated_by_the_very_same_request(env):
     first, second = create(), delete("u", "q")
-    world.send(first)
-    world.send(second)
-    assert world.due() == ()
-    world.doubt(first)
-    world.doubt(second)
-    again = world.due()
+    env.send(first)
+    env.send(second)
+    assert env.due() == ()
+    env.lose_response(first)
+    env.lose_response(second)
+    again = env.due()
     assert again[0] is first
     assert again[1] is second
-    assert world.shows(View("q", "u")) == (View("q", "u", is_terminating=True), View("p"))
+    assert env.shows(View("q", "u")) == (View("q", "u", is_terminating=True), View("p"))
 
 
-async def test_one_relist_is_asked_for_per_entry(world):
-    world.send(create())
-    world.doubt(create())
-    world.due()
-    world.due()
-    assert world.relists == 1
+async def test_one_relist_is_asked_for_per_entry(env):
+    env.send(create())
+    env.lose_response(create())
+    env.due()
+    env.due()
+    assert env.relists == 1
 
 
-async def test_repeats_come_ever_more_slowly(world):
-    world.send(create())
-    world.doubt(create())
-    assert world.overlay.requeue_after_s(KEY) == 0
+async def test_repeats_come_ever_more_slowly(env):
+    env.send(create())
+    env.lose_response(create())
+    assert env.overlay.requeue_after_s(KEY) == 0
     waits = []
     for _ in range(7):
-        world.send(create())
-        world.doubt(create())
-        waits.append(world.overlay.requeue_after_s(KEY))
+        env.send(create())
+        env.lose_response(create())
+        waits.append(env.overlay.requeue_after_s(KEY))
     assert waits == pytest.approx([1, 2, 4, 8, 16, 30, 30])
-    assert world.due() == ()
+    assert env.due() == ()
 
 
-async def test_what_stays_unseen_for_thirty_seconds_is_repeated(world):
-    world.send(create())
-    world.accept(create(), live("u1", 12))
-    assert world.overlay.requeue_after_s(KEY) == pytest.approx(30)
+async def test_what_stays_unseen_for_thirty_seconds_is_repeated(env):
+    env.send(create())
+    env.accept(create(), live("u1", 12))
+    assert env.overlay.requeue_after_s(KEY) == pytest.approx(30)
     await asyncio.sleep(29)
-    assert world.due() == ()
+    assert env.due() == ()
     await asyncio.sleep(1)
-    assert [action.name for action in world.due()] == ["p"]
-    assert world.relists == 1
+    assert [action.name for action in env.due()] == ["p"]
+    assert env.relists == 1
 
 
-async def test_a_doubtful_create_keeps_counting_whatever_happens(world):
-    world.send(create())
-    world.doubt(create())
+async def test_a_create_of_unknown_outcome_keeps_counting_whatever_happens(env):
+    env.send(create())
+    env.lose_response(create())
     await asyncio.sleep(500)
-    world.version = 1000
-    assert world.shows() == (View("p"),)
+    env.version = 1000
+    assert env.shows() == (View("p"),)
 
 
-async def test_a_repeated_create_that_is_answered_is_no_longer_doubtful(world):
-    world.send(create())
-    world.doubt(create())
-    assert world.overlay.is_outcome_unknown(KEY, OWNER, create())
-    world.send(create())
-    world.accept(create(), live("u1", 12))
-    assert not world.overlay.is_outcome_unknown(KEY, OWNER, create())
-    assert world.due() == ()
+async def test_a_repeated_create_that_is_answered_is_no_longer_doubtful(env):
+    env.send(create())
+    env.lose_response(create())
+    assert env.overlay.is_outcome_unknown(KEY, OWNER, create())
+    env.send(create())
+    env.accept(create(), live("u1", 12))
+    assert not env.overlay.is_outcome_unknown(KEY, OWNER, create())
+    assert env.due() == ()
 
 
-async def test_a_create_whose_pod_is_told_to_go_is_not_repeated(world):
-    world.send(create())
-    world.accept(create(), live("u1", 12))
-    world.send(delete("u1"))
-    assert world.shows() == (View("p", "u1", is_terminating=True),)
+async def test_a_create_whose_pod_is_being_deleted_is_not_repeated(env):
+    env.send(create())
+    env.accept(create(), live("u1", 12))
+    env.send(delete("u1"))
+    assert env.shows() == (View("p", "u1", is_terminating=True),)
     await asyncio.sleep(31)
-    assert world.due() == (delete("u1"),)
+    assert env.due() == (delete("u1"),)
 
 
-async def test_a_pod_deleted_before_it_was_ever_shown_stays_marked_until_the_informer_caught_up(world):
-    world.send(create())
-    world.accept(create(), live("u1", 12))
-    world.send(delete("u1"))
-    world.accept(delete("u1"), None)
-    assert world.shows() == ()
-    world.version = 11
-    assert world.shows() == ()
-    assert world.shows(View("p", "u1")) == (View("p", "u1", is_terminating=True),)
-    world.version = 13
-    assert world.shows() == ()
-    assert world.overlay.requeue_after_s(KEY) is None
+async def test_a_pod_deleted_before_it_was_ever_shown_stays_marked_until_the_informer_caught_up(env):
+    env.send(create())
+    env.accept(create(), live("u1", 12))
+    env.send(delete("u1"))
+    env.accept(delete("u1"), None)
+    assert env.shows() == ()
+    env.version = 11
+    assert env.shows() == ()
+    assert env.shows(View("p", "u1")) == (View("p", "u1", is_terminating=True),)
+    env.version = 13
+    assert env.shows() == ()
+    assert env.overlay.requeue_after_s(KEY) is None
 
 
-async def test_a_delete_of_what_is_gone_marks_it_for_thirty_seconds_and_is_not_repeated(world):
-    world.send(delete("u"))
-    world.accept(delete("u"), None)
+async def test_a_delete_of_what_is_gone_marks_it_for_thirty_seconds_and_is_not_repeated(env):
+    env.send(delete("u"))
+    env.accept(delete("u"), None)
     await asyncio.sleep(29)
-    assert world.shows(View("p", "u"))[0].is_terminating
+    assert env.shows(View("p", "u"))[0].is_terminating
     await asyncio.sleep(2)
-    assert world.due() == ()
-    assert not world.shows(View("p", "u"))[0].is_terminating
-    assert world.relists == 1
+    assert env.due() == ()
+    assert not env.shows(View("p", "u"))[0].is_terminating
+    assert env.relists == 1
 
 
-async def test_a_new_owner_of_the_same_name_starts_with_an_empty_book(world):
-    world.send(create())
-    assert world.shows(owner="owner-2") == ()
-    assert world.shows() == ()
+async def test_a_new_owner_of_the_same_name_starts_with_an_empty_book(env):
+    env.send(create())
+    assert env.shows(owner="owner-2") == ()
+    assert env.shows() == ()
 
 
-async def test_forget_drops_one_key_and_clear_all(world):
+async def test_forget_drops_one_key_and_clear_all(env):
     other = Key("ns", "d")
-    world.send(create())
-    world.overlay.sending(other, OWNER, create())
-    world.overlay.forget(KEY)
-    assert world.shows() == ()
-    assert world.overlay.overlay(other, OWNER, ()) == (View("p"),)
-    world.overlay.clear()
-    assert world.overlay.overlay(other, OWNER, ()) == ()
+    env.send(create())
+    env.overlay.sending(other, OWNER, create())
+    env.overlay.forget(KEY)
+    assert env.shows() == ()
+    assert env.overlay.overlay(other, OWNER, ()) == (View("p"),)
+    env.overlay.clear()
+    assert env.overlay.overlay(other, OWNER, ()) == ()
 
 
 @pytest.mark.parametrize(
@@ -313,55 +313,55 @@ class Labelled(View):
     label: str = ""
 
 
-async def test_what_a_patch_made_is_shown_until_the_informer_has_it(world):
+async def test_what_a_patch_made_is_shown_until_the_informer_has_it(env):
     patched = Labelled("p", "u", version="12", label="new")
-    world.overlay.patched(KEY, OWNER, patched)
-    assert world.shows(Labelled("p", "u", version="9", label="old"), View("q", "v")) == (patched, View("q", "v"))
-    world.version = 12
-    assert world.shows(Labelled("p", "u", version="12", label="newer")) == (Labelled("p", "u", label="newer"),)
-    assert world.overlay.requeue_after_s(KEY) is None
+    env.overlay.patched(KEY, OWNER, patched)
+    assert env.shows(Labelled("p", "u", version="9", label="old"), View("q", "v")) == (patched, View("q", "v"))
+    env.version = 12
+    assert env.shows(Labelled("p", "u", version="12", label="newer")) == (Labelled("p", "u", label="newer"),)
+    assert env.overlay.requeue_after_s(KEY) is None
 
 
-async def test_a_patch_brings_back_nothing_that_the_informer_does_not_show(world):
-    world.overlay.patched(KEY, OWNER, live("u", 12))
-    assert world.shows() == ()
+async def test_a_patch_brings_back_nothing_that_the_informer_does_not_show(env):
+    env.overlay.patched(KEY, OWNER, live("u", 12))
+    assert env.shows() == ()
 
 
-async def test_a_patched_object_that_is_told_to_go_is_marked(world):
-    world.overlay.patched(KEY, OWNER, live("u", 12))
-    world.send(delete("u"))
-    assert world.shows(live("u", 9)) == (View("p", "u", is_terminating=True),)
+async def test_a_patched_object_that_is_being_deleted_is_marked(env):
+    env.overlay.patched(KEY, OWNER, live("u", 12))
+    env.send(delete("u"))
+    assert env.shows(live("u", 9)) == (View("p", "u", is_terminating=True),)
 
 
 @pytest.mark.rule("FD:REL-C", "RM:F10")
 async def test_a_create_stored_below_what_was_known_is_awaited_by_its_uid_and_asks_for_a_list():
-    world = World()
-    world.version = 500
+    env = Env()
+    env.version = 500
     action = create("w1")
-    world.send(action)
-    world.accept(action, View("w1", "u1", version="101"))
-    assert world.relists == 1
-    assert [view.name for view in world.shows()] == ["w1"], "500 of a lost history is no sign of it"
-    world.version = 101
-    assert [view.name for view in world.shows(View("w1", "u1", version="101"))] == ["w1"]
-    assert world.due() == ()
+    env.send(action)
+    env.accept(action, View("w1", "u1", version="101"))
+    assert env.relists == 1
+    assert [view.name for view in env.shows()] == ["w1"], "500 of a lost history is no sign of it"
+    env.version = 101
+    assert [view.name for view in env.shows(View("w1", "u1", version="101"))] == ["w1"]
+    assert env.due() == ()
 
 
 @pytest.mark.rule("FD:RC-B14")
 @pytest.mark.parametrize(
-    ("group", "words"),
+    ("group", "prefix"),
     [("headgroup", "NotSatisfiedHeadExpectations"), ("cpu", "NotSatisfiedGroupExpectations")],
 )
-async def test_what_is_unseen_for_thirty_seconds_is_logged_once_in_kuberays_words(world, caplog, group, words):
+async def test_what_is_unseen_for_thirty_seconds_is_logged_once_in_kuberays_words(env, caplog, group, prefix):
     action = Create(PODS, {"metadata": {"namespace": "ns", "name": "p"}}, "Created", group=group)
-    world.send(action)
-    world.accept(action, View("p", "uid-p", version="11"))
+    env.send(action)
+    env.accept(action, View("p", "uid-p", version="11"))
     await asyncio.sleep(29)
-    world.due()
+    env.due()
     assert caplog.text == ""
     await asyncio.sleep(1)
-    world.due()
-    world.due()
+    env.due()
+    env.due()
     (record,) = caplog.records
-    assert record.getMessage().startswith(f"{words}: create of p in group '{group}' of ")
+    assert record.getMessage().startswith(f"{prefix}: create of p in group '{group}' of ")
     assert "not observed for 30 s" in record.getMessage()

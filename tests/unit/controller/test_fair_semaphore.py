@@ -34,7 +34,7 @@ async def test_no_more_holders_than_slots():
             await asyncio.sleep(0.5)
 
 
-async def test_a_cancelled_waiter_costs_nobody_a_turn():
+async def test_a_cancelled_waiter_costs_no_other_key_a_turn():
     slots, log = FairSemaphore(1), list[str]()
     first, second, third = (asyncio.create_task(use(slots, key, log)) for key in "abc")
     await asyncio.sleep(0.5)
@@ -77,7 +77,7 @@ async def test_a_full_window_makes_the_next_one_wait():
 
 async def test_in_a_crowd_only_eight_are_let_in():
     crowd = [True]
-    window = Window(32, is_crowded=lambda: crowd[0])
+    window = Window(32, is_contended=lambda: crowd[0])
     for _ in range(8):
         await window.enter()
     ninth = asyncio.create_task(window.enter())

@@ -57,22 +57,22 @@ class LaggingServer(ScriptedTransport):
 def test_a_thousand_deletions_that_the_watch_tells_late_cause_no_list():
     async def main():
         server = LaggingServer()
-        room = RayClusterController(
+        controller = RayClusterController(
             Client(server, clock=Clock()), clock=Clock(), config=ClusterConfig(), options=RayClusterControllerOptions()
         )
-        running = asyncio.ensure_future(room.run())
+        running = asyncio.ensure_future(controller.run())
         await asyncio.sleep(30)
-        assert room.reconcile_loop.passes == DELETIONS
+        assert controller.reconcile_loop.passes == DELETIONS
         server.lists.clear()
-        keys, server.there = room.keys(), {}
+        keys, server.there = controller.keys(), {}
         server.deleted.set()
         for key in keys:  # as pods that are garbage ring, before the RayCluster's own end is seen
-            room.reconcile_loop.enqueue_coalesced(key)
+            controller.reconcile_loop.enqueue_coalesced(key)
         await asyncio.sleep(60)
         assert len(keys) == DELETIONS
-        assert room.keys() == []
+        assert controller.keys() == []
         assert server.lists == []
-        await room.stop()
+        await controller.stop()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
@@ -95,7 +95,7 @@ async def read(reader, asked, shown):
 
 
 @pytest.mark.parametrize(
-    ("said", "shown", "result", "lists"),
+    ("response", "shown", "result", "lists"),
     [
         pytest.param(answer(cluster("demo", 7)), 7, 7, 0, id="as it is shown"),
         pytest.param(answer(cluster("demo", 8)), 7, 8, 0, id="newer than it is shown"),
@@ -104,9 +104,9 @@ async def read(reader, asked, shown):
         pytest.param(status_error(404, "NotFound"), 7, None, 0, id="gone, and still shown"),
     ],
 )
-def test_one_reading(said, shown, result, lists):
+def test_one_reading(response, shown, result, lists):
     async def main():
-        reader, asked = reading(said)
+        reader, asked = reading(response)
         found = await read(reader, asked, shown)
         version = int(found["metadata"]["resourceVersion"]) if isinstance(found, dict) else None
         assert (version, len(asked)) == (result, lists)

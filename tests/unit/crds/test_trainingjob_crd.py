@@ -164,7 +164,7 @@ MODELS = {
     "spec.pserver": PserverSpec,
     "spec.trainer": TrainerSpec,
 }
-SAID = {"string": "x", "integer": 1, "boolean": True, "object": {"name": "x"}}
+EXAMPLE_BY_TYPE = {"string": "x", "integer": 1, "boolean": True, "object": {"name": "x"}}
 
 
 @pytest.mark.rule("TJ:2.1")
@@ -175,7 +175,7 @@ def test_every_field_is_read_or_named_as_unsupported(path):
         if name in spellings(MODELS[path]):
             continue
         keys = [*path.removeprefix("spec").strip(".").split("."), name]
-        job = changed_seed(**{"__".join(filter(None, keys)): SAID[schema["type"]]})
+        job = changed_seed(**{"__".join(filter(None, keys)): EXAMPLE_BY_TYPE[schema["type"]]})
         if f"{path}.{name}" not in [one.field for one in unsupported(TrainingJob.parse(job))]:
             silent.append(f"{path}.{name}")
     assert silent == []
@@ -338,7 +338,7 @@ CUT = {
 
 @pytest.mark.rule("FD:SEC-F1")
 @pytest.mark.parametrize("obj", CUT.values(), ids=CUT)
-def test_a_number_that_nobody_means_is_rejected_when_new_and_cut_with_a_word_when_stored(obj):
+def test_a_number_that_makes_no_sense_is_rejected_when_new_and_cut_with_a_word_when_stored(obj):
     assert is_rejected_by_the_crd(obj)
     job = TrainingJob.parse(obj)
     assert not violations(job)

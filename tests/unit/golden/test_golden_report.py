@@ -54,11 +54,11 @@ def test_an_identical_file_is_counted_as_that(capsys):
 
 def test_an_unlisted_difference_is_shown_with_both_sides_and_fails(capsys):
     assert golden.report({"01-minimal": captured("01-minimal", with_desired_cpu("7"))}, REFERENCE) == 1
-    said = capsys.readouterr().out
-    assert "UNLISTED   01-minimal" in said
-    assert '    reference "3"' in said
-    assert '    ours      "7"' in said
-    assert "with unlisted ones: 1" in said
+    output = capsys.readouterr().out
+    assert "UNLISTED   01-minimal" in output
+    assert '    reference "3"' in output
+    assert '    ours      "7"' in output
+    assert "with unlisted ones: 1" in output
 
 
 def test_a_listed_difference_is_shown_with_its_reason_and_passes(capsys):
@@ -104,7 +104,7 @@ def test_a_file_without_a_recording_fails_and_says_where_it_was_looked_for(tmp_p
     assert str(tmp_path / "01-minimal.json") in capsys.readouterr().out
 
 
-def test_a_folder_without_files_is_said(tmp_path, capsys, monkeypatch):
+def test_a_folder_without_files_is_reported(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["golden", "--specs", str(tmp_path)])
     assert golden.main() == 2
     assert str(tmp_path) in capsys.readouterr().out

@@ -86,16 +86,16 @@ class ScriptedTransport:
 
     def _answer(self, call: Call) -> Response:
         if self.answers:
-            said: Answer = self.answers.popleft()
+            reply: Answer = self.answers.popleft()
         elif self.responder is not None:
-            said = self.responder
+            reply = self.responder
         else:
             raise AssertionError(f"unexpected {call.method} {call.path}")
-        if callable(said):
-            said = said(call)
-        if isinstance(said, Exception):
-            raise said
-        return said
+        if callable(reply):
+            reply = reply(call)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     async def stream(
         self,

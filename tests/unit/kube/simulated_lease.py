@@ -48,17 +48,17 @@ class LeaseServer:
 
     def carry_out(self, method: str, body: bytes | None) -> Response:
         if self.status is not None:
-            return said(self.status, "Forbidden" if self.status == 403 else "InternalError")
+            return response(self.status, "Forbidden" if self.status == 403 else "InternalError")
         if method == "GET":
-            return said(404, "NotFound") if self.lease is None else Response(200, json.dumps(self.lease).encode())
+            return response(404, "NotFound") if self.lease is None else Response(200, json.dumps(self.lease).encode())
         wanted = json.loads(body or b"")
         if method == "POST" and self.lease is not None:
-            return said(409, "AlreadyExists")
+            return response(409, "AlreadyExists")
         if method == "PUT":
             if self.lease is None:
-                return said(404, "NotFound")
+                return response(404, "NotFound")
             if wanted["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
-                return said(409, "Conflict")
+                return response(409, "Conflict")
         wanted["metadata"]["resourceVersion"] = str(next(self._versions))
         self.lease = wanted
         self.history.append((asyncio.get_running_loop().time(), method, self.holder))
@@ -69,7 +69,7 @@ class LeaseServer:
         return (self.lease or {}).get("spec", {}).get("holderIdentity", "")
 
 
-def said(status: int, reason: str) -> Response:
+def response(status: int, reason: str) -> Response:
     return Response(status, json.dumps({"kind": "Status", "reason": reason, "message": reason}).encode())
 
 
@@ -81,22 +81,22 @@ class Wire:
         self.is_cut = False
         self.calls: list[str] = []
         self._server = server
-        self._under_way: set[asyncio.Task[Response]] = set()
+        self._in_flight: set[asyncio.Task[Response]] = set()
 
     async def request(
         self, method: str, _path: str, *, body: bytes | None = None, timeout_s: float, **_: Any
     ) -> Response:
         self.calls.append(method)
-        journey = asyncio.get_running_loop().create_task(self._journey(method, body))
-        self._under_way.add(journey)
-        journey.add_done_callback(self._under_way.discard)
+        delivery = asyncio.get_running_loop().create_task(self._deliver(method, body))
+        self._in_flight.add(delivery)
+        delivery.add_done_callback(self._in_flight.discard)
         try:
             async with asyncio.timeout(timeout_s):
-                return await asyncio.shield(journey)
+                return await asyncio.shield(delivery)
         except TimeoutError:
             raise ApiUnavailableError("no answer", is_outcome_unknown=method != "GET") from None
 
-    async def _journey(self, method: str, body: bytes | None) -> Response:
+    async def _deliver(self, method: str, body: bytes | None) -> Response:
         trip = self.trip()
         await asyncio.sleep(trip.there_s)
         if self.is_cut or trip.is_request_lost:
@@ -108,8 +108,8 @@ class Wire:
         return answer
 
     def hang_up(self) -> None:
-        for journey in self._under_way:
-            journey.cancel()
+        for delivery in self._in_flight:
+            delivery.cancel()
 
 
 class Process:

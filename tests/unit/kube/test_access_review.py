@@ -22,7 +22,7 @@ ROWS = (
 )
 
 
-class World:
+class Env:
     def __init__(self, asked=None, is_served=lambda _kind: True) -> None:
         self.wire = ScriptedTransport(responder=self.review, takes_s=0.01)
         self.denied: set[tuple[str, str]] = set()
@@ -35,10 +35,10 @@ class World:
 
 
 async def test_every_verb_is_asked_about_a_few_at_a_time():
-    world = World(access_reviews(PERMISSIONS, watched=("a", "b"), own="system"))
-    await world.rights.ask()
-    assert world.wire.most_in_flight == 8
-    asked = [call.json["spec"]["resourceAttributes"] for call in world.wire.calls]
+    env = Env(access_reviews(PERMISSIONS, watched=("a", "b"), own="system"))
+    await env.rights.ask()
+    assert env.wire.most_in_flight == 8
+    asked = [call.json["spec"]["resourceAttributes"] for call in env.wire.calls]
     assert {"verb": "create", "resource": "pods", "namespace": "a"} in asked
     assert {"verb": "create", "resource": "pods", "namespace": "b"} in asked
     assert {
@@ -48,7 +48,7 @@ async def test_every_verb_is_asked_about_a_few_at_a_time():
         "namespace": "system",
     } in asked
     assert {"verb": "list", "resource": "nodes"} in asked
-    assert {call.path for call in world.wire.calls} == {"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"}
+    assert {call.path for call in env.wire.calls} == {"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"}
 
 
 def test_about_all_namespaces_is_asked_only_where_some_are_watched():
@@ -68,44 +68,44 @@ def test_without_an_election_nobody_asks_about_leases():
 
 async def test_what_is_missing_is_named_once_with_what_it_is_for(caplog):
     caplog.set_level(logging.INFO)
-    world = World()
-    world.denied = {("create", "pods"), ("patch", "rayclusters"), ("list", "nodes")}
+    env = Env()
+    env.denied = {("create", "pods"), ("patch", "rayclusters"), ("list", "nodes")}
     for _ in range(2):
-        await world.rights.ask()
+        await env.rights.ask()
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "missing permission: create pods, needed to create and delete pods"),
         ("WARNING", "missing permission: patch rayclusters/status.ray.io, needed to report status"),
         ("INFO", "missing optional permission: list nodes, needed to see nodes"),
     ]
-    assert world.rights.check() == (False, "missing permissions: create pods, patch rayclusters/status.ray.io")
+    assert env.rights.check() == (False, "missing permissions: create pods, patch rayclusters/status.ray.io")
 
 
 async def test_what_is_not_required_makes_nobody_unready():
-    world = World()
-    world.denied = {("list", "nodes")}
-    await world.rights.ask()
-    assert world.rights.check() == (True, "all required permissions are granted")
+    env = Env()
+    env.denied = {("list", "nodes")}
+    await env.rights.ask()
+    assert env.rights.check() == (True, "all required permissions are granted")
 
 
 async def test_a_namespace_that_lacks_a_right_is_named():
-    world = World(access_reviews(ROWS, watched=("a",), own=None))
-    world.denied = {("create", "pods")}
-    await world.rights.ask()
-    assert world.rights.check() == (False, "missing permissions: create pods in namespace a")
+    env = Env(access_reviews(ROWS, watched=("a",), own=None))
+    env.denied = {("create", "pods")}
+    await env.rights.ask()
+    assert env.rights.check() == (False, "missing permissions: create pods in namespace a")
 
 
 async def test_it_asks_again_every_thirty_seconds_until_all_is_there(caplog):
     caplog.set_level(logging.INFO)
-    world = World()
-    world.denied = {("create", "pods")}
-    await world.rights.ask()
-    asking = asyncio.create_task(world.rights.run())
+    env = Env()
+    env.denied = {("create", "pods")}
+    await env.rights.ask()
+    asking = asyncio.create_task(env.rights.run())
     await asyncio.sleep(65)
-    assert len(world.wire.calls) == 3 * 4
-    world.denied = set()
+    assert len(env.wire.calls) == 3 * 4
+    env.denied = set()
     await asyncio.sleep(300)
-    assert len(world.wire.calls) == 4 * 4
-    assert world.rights.check() == (True, "all required permissions are granted")
+    assert len(env.wire.calls) == 4 * 4
+    assert env.rights.check() == (True, "all required permissions are granted")
     assert "all required permissions are granted" in caplog.text
     assert not asking.done()
     asking.cancel()
@@ -115,35 +115,35 @@ async def test_what_only_a_kind_needs_is_missed_while_it_is_served_and_named_whe
     caplog.set_level(logging.INFO)
     served = set()
     rows = (*ROWS, Permission(TRAININGJOBS, ("patch",), "report", subresource="status", kind=TRAININGJOBS))
-    world = World(access_reviews(rows, watched=(), own=None), is_served=lambda kind: kind in served)
-    world.denied = {("patch", "trainingjobs")}
-    await world.rights.ask()
-    assert world.rights.check() == (True, "all required permissions are granted")
+    env = Env(access_reviews(rows, watched=(), own=None), is_served=lambda kind: kind in served)
+    env.denied = {("patch", "trainingjobs")}
+    await env.rights.ask()
+    assert env.rights.check() == (True, "all required permissions are granted")
     assert "trainingjobs" not in caplog.text
-    asking = asyncio.create_task(world.rights.run())
+    asking = asyncio.create_task(env.rights.run())
     served.add(TRAININGJOBS)
-    assert world.rights.check() == (False, "missing permissions: patch trainingjobs/status.paddlepaddle.org")
+    assert env.rights.check() == (False, "missing permissions: patch trainingjobs/status.paddlepaddle.org")
     await asyncio.sleep(31)
     assert "missing permission: patch trainingjobs/status.paddlepaddle.org, needed to report" in caplog.text
     asking.cancel()
 
 
 @pytest.mark.parametrize(
-    "trouble",
+    "error",
     [
         pytest.param(ApiUnavailableError("away"), id="nobody answers"),
         pytest.param(status_error(403, "Forbidden", "no reviews"), id="asking itself is forbidden"),
     ],
 )
-async def test_what_cannot_be_asked_is_believed_and_asked_again(trouble):
-    world = World()
-    world.wire.responder = lambda _: trouble
-    await world.rights.ask()
-    is_well, words = world.rights.check()
+async def test_what_cannot_be_asked_is_used_and_asked_again(error):
+    env = Env()
+    env.wire.responder = lambda _: error
+    await env.rights.ask()
+    is_well, text = env.rights.check()
     assert is_well
-    assert "cannot review permissions" in words
-    world.wire.responder = world.review
-    asking = asyncio.create_task(world.rights.run())
+    assert "cannot review permissions" in text
+    env.wire.responder = env.review
+    asking = asyncio.create_task(env.rights.run())
     await asyncio.sleep(31)
-    assert world.rights.check() == (True, "all required permissions are granted")
+    assert env.rights.check() == (True, "all required permissions are granted")
     asking.cancel()

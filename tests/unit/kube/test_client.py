@@ -82,18 +82,18 @@ async def test_a_read_does_not_wait_beyond_its_deadline(client, wire):
 
 
 @pytest.mark.parametrize(
-    ("words", "wait_s"),
+    ("header", "wait_s"),
     [("3", 3.0), ("0", 0.0), ("99999", 300.0), ("-1", None), ("nan", None), ("Fri, 31 Dec 1999 23:59:59 GMT", None)],
 )
-async def test_only_a_sane_retry_after_counts(client, wire, words, wait_s):
-    wire.answers.append(status_error(429, headers={"retry-after": words}))
+async def test_only_a_sane_retry_after_counts(client, wire, header, wait_s):
+    wire.answers.append(status_error(429, headers={"retry-after": header}))
     with pytest.raises(ApiUnavailableError) as caught:
         await client.create(PODS, {"metadata": {"namespace": "ns", "name": "a"}})
     assert caught.value.retry_after_s == wait_s
 
 
 @pytest.mark.parametrize(
-    ("said", "is_unknown", "retry_after_s"),
+    ("response", "is_unknown", "retry_after_s"),
     [
         pytest.param(status_error(429, headers={"retry-after": "3"}), False, 3.0, id="429 did not happen"),
         pytest.param(status_error(401), False, None, id="401 did not happen"),
@@ -104,8 +104,8 @@ async def test_only_a_sane_retry_after_counts(client, wire, words, wait_s):
         pytest.param(answer(b"not json"), True, None, id="a yes that cannot be read"),
     ],
 )
-async def test_writes_are_sent_once(client, wire, said, is_unknown, retry_after_s):
-    wire.answers.append(said)
+async def test_writes_are_sent_once(client, wire, response, is_unknown, retry_after_s):
+    wire.answers.append(response)
     with pytest.raises(ApiUnavailableError) as caught:
         await client.create(PODS, {"metadata": {"namespace": "ns", "name": "a"}})
     assert caught.value.is_outcome_unknown is is_unknown
@@ -164,7 +164,7 @@ async def test_pages_become_smaller_while_objects_are_large_and_larger_again(cli
 
 
 @pytest.mark.rule("FD:SEC-F1")
-async def test_a_single_object_that_is_too_large_is_said(client, wire):
+async def test_a_single_object_that_is_too_large_is_reported(client, wire):
     wire.answers += [TooLargeError("the response is larger than 16 MiB", is_answer=True)] * 6
     with pytest.raises(TooLargeError):
         [item async for item in client.list(NODES)]
@@ -197,7 +197,7 @@ async def test_the_gate_shortens_writes_and_stops_them(wire):
 
 @pytest.mark.rule("FD:REL-D")
 @pytest.mark.parametrize(
-    ("reply", "in_doubt_s"),
+    ("reply", "unanswered_s"),
     [
         pytest.param(answer({}), 0, id="done"),
         pytest.param(status_error(403, "Forbidden", "no"), 0, id="refused"),
@@ -208,12 +208,12 @@ async def test_the_gate_shortens_writes_and_stops_them(wire):
     ],
 )
 async def test_a_write_without_an_answer_is_remembered_until_the_server_must_have_dropped_it(
-    client, wire, reply, in_doubt_s
+    client, wire, reply, unanswered_s
 ):
     wire.answers.append(reply)
     with contextlib.suppress(ApiStatusError, ApiUnavailableError):
         await client.create(PODS, {"metadata": {"namespace": "ns", "name": "a"}})
-    assert client.unanswered_s() == pytest.approx(in_doubt_s, abs=0.1)
+    assert client.unanswered_s() == pytest.approx(unanswered_s, abs=0.1)
 
 
 async def test_the_gate_does_not_touch_reads(wire):

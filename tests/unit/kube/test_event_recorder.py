@@ -108,8 +108,8 @@ async def test_a_pass_makes_one_event_per_reason_and_group(wire):
     async with recording(wire) as recorder:
         recorder.record_outcomes(CLUSTER, outcomes)
         await asyncio.sleep(1)
-    told = [(call.json["type"], call.json["reason"], call.json["message"]) for call in wire.calls]
-    assert told == [
+    sent = [(call.json["type"], call.json["reason"], call.json["message"]) for call in wire.calls]
+    assert sent == [
         ("Normal", "CreatedWorkerPod", "Created 5 pods p0 … p4"),
         ("Normal", "CreatedWorkerPod", "Created pod q"),
         ("Normal", "DeletedWorkerPod", "Deleted 2 pods x … y: not ready; named in workersToDelete"),
@@ -198,7 +198,7 @@ async def test_telling_never_waits_and_a_thousand_may(wire):
 
 
 @pytest.mark.parametrize(
-    ("trouble", "is_logged"),
+    ("error", "is_logged"),
     [
         pytest.param(ApiUnavailableError("away"), False, id="away"),
         pytest.param(status_error(403, "Forbidden", "no"), True, id="forbidden"),
@@ -209,8 +209,8 @@ async def test_telling_never_waits_and_a_thousand_may(wire):
         ),
     ],
 )
-async def test_an_event_that_cannot_be_posted_is_dropped(wire, trouble, is_logged, caplog):
-    wire.answers.append(trouble)
+async def test_an_event_that_cannot_be_posted_is_dropped(wire, error, is_logged, caplog):
+    wire.answers.append(error)
     async with recording(wire) as recorder:
         warn(recorder)
         warn(recorder, note="next")
@@ -245,7 +245,7 @@ async def test_a_flood_about_one_object_is_no_silence_about_others(wire):
         assert recorder.dropped == 10_000 - 100
         warn(recorder, "again", uid="hostile")
         await asyncio.sleep(1)
-    told = [call.json["message"] for call in wire.calls]
-    assert "one word" in told
-    assert told[-1] == "again"
-    assert len(told) == 102
+    sent = [call.json["message"] for call in wire.calls]
+    assert "one word" in sent
+    assert sent[-1] == "again"
+    assert len(sent) == 102

@@ -17,14 +17,14 @@ from raytide.kube.transport import StreamStatusError, TooLargeError
 from raytide.runtime.clock import Clock
 from support.tls_server import TlsServer
 
-Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
-async def serving(talk: Talk) -> AsyncIterator[HttpTransport]:
+async def serving(handler: Handler) -> AsyncIterator[HttpTransport]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await talk(reader, writer)
+            await handler(reader, writer)
         finally:
             writer.close()
 
@@ -39,17 +39,17 @@ async def serving(talk: Talk) -> AsyncIterator[HttpTransport]:
         server.close()
 
 
-def saying(*pieces: bytes, heard: list[bytes] | None = None, and_then_s: float = 0.0) -> Talk:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+def responding(*pieces: bytes, received: list[bytes] | None = None, and_then_s: float = 0.0) -> Handler:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await reader.readuntil(b"\r\n\r\n")
-        if heard is not None:
-            heard.append(request)
+        if received is not None:
+            received.append(request)
         for piece in pieces:
             writer.write(piece)
             await writer.drain()
         await asyncio.sleep(and_then_s)
 
-    return talk
+    return handler
 
 
 OK = b"HTTP/1.1 200 OK\r\nX-Who: me\r\nContent-Length: 2\r\n\r\nhi"
@@ -65,32 +65,32 @@ async def send(transport: HttpTransport, method: str = "POST", timeout_s: float 
 
 
 async def test_an_answer_is_a_response_with_lower_case_headers():
-    heard: list[bytes] = []
-    async with serving(saying(OK, heard=heard)) as transport:
+    received: list[bytes] = []
+    async with serving(responding(OK, received=received)) as transport:
         response = await send(transport)
     assert (response.status, response.body, response.headers["x-who"]) == (200, b"hi", "me")
-    assert heard[0].startswith(b"POST /prefix/api/v1/x?a=b%3Dc HTTP/1.1") or heard[0].startswith(
+    assert received[0].startswith(b"POST /prefix/api/v1/x?a=b%3Dc HTTP/1.1") or received[0].startswith(
         b"POST /prefix/api/v1/x?a=b=c HTTP/1.1"
     )
 
 
 async def test_a_no_is_a_response_too():
-    async with serving(saying(b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n")) as transport:
+    async with serving(responding(b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n")) as transport:
         assert (await send(transport)).status == 409
 
 
 @pytest.mark.parametrize(
-    "talk",
+    "handler",
     [
-        pytest.param(saying(and_then_s=30), id="no answer in time"),
-        pytest.param(saying(), id="closed instead of answered"),
-        pytest.param(saying(OK[:-1]), id="cut in the middle of the answer"),
-        pytest.param(saying(b"nonsense\r\n\r\n"), id="not HTTP"),
+        pytest.param(responding(and_then_s=30), id="no answer in time"),
+        pytest.param(responding(), id="closed instead of answered"),
+        pytest.param(responding(OK[:-1]), id="cut in the middle of the answer"),
+        pytest.param(responding(b"nonsense\r\n\r\n"), id="not HTTP"),
     ],
 )
 @pytest.mark.parametrize(("method", "is_unknown"), [("POST", True), ("DELETE", True), ("PATCH", True), ("GET", False)])
-async def test_trouble_after_sending_leaves_a_write_unknown(talk, method, is_unknown):
-    async with serving(talk) as transport:
+async def test_trouble_after_sending_leaves_a_write_unknown(handler, method, is_unknown):
+    async with serving(handler) as transport:
         with pytest.raises(ApiUnavailableError) as caught:
             await send(transport, method, timeout_s=0.2)
     assert caught.value.is_outcome_unknown is is_unknown
@@ -98,7 +98,7 @@ async def test_trouble_after_sending_leaves_a_write_unknown(talk, method, is_unk
 
 
 async def test_a_refused_connection_means_that_nothing_happened():
-    async with serving(saying(OK)) as transport:
+    async with serving(responding(OK)) as transport:
         pass
     session = aiohttp.ClientSession()
     gone = HttpTransport(session, str(transport._server))
@@ -109,20 +109,20 @@ async def test_a_refused_connection_means_that_nothing_happened():
 
 
 async def test_a_stream_gives_bytes_as_they_come_and_ends_with_the_server():
-    async with serving(saying(STREAM, chunk(b"one\n"), chunk(b"two\n"), b"0\r\n\r\n")) as transport:
+    async with serving(responding(STREAM, chunk(b"one\n"), chunk(b"two\n"), b"0\r\n\r\n")) as transport:
         assert b"".join([piece async for piece in transport.stream("/w", silence_s=5)]) == b"one\ntwo\n"
 
 
 @pytest.mark.parametrize(
-    "talk",
+    "handler",
     [
-        pytest.param(saying(STREAM, chunk(b"one\n"), and_then_s=30), id="silent"),
-        pytest.param(saying(STREAM, chunk(b"one\n")), id="cut"),
+        pytest.param(responding(STREAM, chunk(b"one\n"), and_then_s=30), id="silent"),
+        pytest.param(responding(STREAM, chunk(b"one\n")), id="cut"),
     ],
 )
-async def test_a_stream_that_breaks_keeps_what_came_before(talk):
+async def test_a_stream_that_breaks_keeps_what_came_before(handler):
     got = []
-    async with serving(talk) as transport:
+    async with serving(handler) as transport:
         stream = transport.stream("/w", silence_s=0.2)
         assert await anext(stream) == b"", "it is open"
         got.append(await anext(stream))
@@ -132,20 +132,20 @@ async def test_a_stream_that_breaks_keeps_what_came_before(talk):
 
 
 async def test_a_stream_that_never_begins_is_unavailable():
-    async with serving(saying(and_then_s=30)) as transport:
+    async with serving(responding(and_then_s=30)) as transport:
         with pytest.raises(ApiUnavailableError):
             [piece async for piece in transport.stream("/w", silence_s=0.2)]
 
 
 async def test_a_stream_that_is_not_opened_is_given_up_long_before_silence_would_be(monkeypatch):
     monkeypatch.setattr("raytide.kube.http.OPEN_STREAM_S", 0.2)
-    async with serving(saying(and_then_s=30)) as transport:
+    async with serving(responding(and_then_s=30)) as transport:
         with pytest.raises(ApiUnavailableError):
             [piece async for piece in transport.stream("/w", silence_s=60)]
 
 
 async def test_a_stream_answered_otherwise_is_rejected_with_the_answer():
-    async with serving(saying(b"HTTP/1.1 410 Gone\r\nContent-Length: 3\r\n\r\nold")) as transport:
+    async with serving(responding(b"HTTP/1.1 410 Gone\r\nContent-Length: 3\r\n\r\nold")) as transport:
         with pytest.raises(StreamStatusError) as caught:
             [piece async for piece in transport.stream("/w", silence_s=5)]
     assert (caught.value.response.status, caught.value.response.body) == (410, b"old")
@@ -164,7 +164,7 @@ async def test_a_stream_that_is_closed_early_waits_for_no_answer_of_tls():
 
 
 async def test_a_stream_may_be_closed_early():
-    async with serving(saying(STREAM, chunk(b"one\n"), and_then_s=30)) as transport:
+    async with serving(responding(STREAM, chunk(b"one\n"), and_then_s=30)) as transport:
         stream = transport.stream("/w", silence_s=5)
         assert [await anext(stream), await anext(stream)] == [b"", b"one\n"]
         await stream.aclose()
@@ -172,18 +172,18 @@ async def test_a_stream_may_be_closed_early():
 
 @pytest.mark.rule("D10")
 async def test_no_body_leaves_after_its_time_even_if_the_process_was_stopped(monkeypatch):
-    heard: list[bytes] = []
-    async with serving(saying(OK, heard=heard)) as transport:
+    received: list[bytes] = []
+    async with serving(responding(OK, received=received)) as transport:
         loop = asyncio.get_running_loop()
         asked = iter([loop.time()])
         real = loop.time
         # Asked once before sending, and then the process stands still for a minute.
         monkeypatch.setattr(loop, "time", lambda: next(asked, real() + 60))
-        with pytest.raises(ApiUnavailableError) as trouble:
+        with pytest.raises(ApiUnavailableError) as caught:
             await send(transport, timeout_s=5.0)
         monkeypatch.undo()
-    assert heard == []
-    assert not trouble.value.is_outcome_unknown
+    assert received == []
+    assert not caught.value.is_outcome_unknown
 
 
 class SuspendedClock(Clock):
@@ -199,38 +199,38 @@ class SuspendedClock(Clock):
 
 @pytest.mark.rule("FD:REL-F", "D10")
 async def test_no_body_leaves_after_its_time_even_if_the_machine_was_suspended():
-    heard: list[bytes] = []
-    async with serving(saying(OK, heard=heard)) as transport:
+    received: list[bytes] = []
+    async with serving(responding(OK, received=received)) as transport:
         transport._clock = SuspendedClock()
-        with pytest.raises(ApiUnavailableError) as trouble:
+        with pytest.raises(ApiUnavailableError) as caught:
             await send(transport, timeout_s=5.0)
-    assert heard == []
-    assert not trouble.value.is_outcome_unknown
+    assert received == []
+    assert not caught.value.is_outcome_unknown
 
 
 LARGE = b"x" * (1 << 20)
 
 
-def flooding(*, is_length_told: bool) -> Talk:
+def flooding(*, has_content_length: bool) -> Handler:
     """An answer of a gigabyte, as far as it is read."""
 
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        head = b"Content-Length: 1073741824" if is_length_told else b"Transfer-Encoding: chunked"
+        head = b"Content-Length: 1073741824" if has_content_length else b"Transfer-Encoding: chunked"
         writer.write(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n")
         with contextlib.suppress(ConnectionError):
             for _ in range(1024):
-                writer.write(LARGE if is_length_told else chunk(LARGE))
+                writer.write(LARGE if has_content_length else chunk(LARGE))
                 await writer.drain()
 
-    return talk
+    return handler
 
 
 @pytest.mark.rule("FD:SEC-F1")
-@pytest.mark.parametrize("is_length_told", [True, False])
+@pytest.mark.parametrize("has_content_length", [True, False])
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_an_answer_without_end_is_not_read_to_its_end(method, is_length_told):
-    async with serving(flooding(is_length_told=is_length_told)) as transport:
+async def test_an_answer_without_end_is_not_read_to_its_end(method, has_content_length):
+    async with serving(flooding(has_content_length=has_content_length)) as transport:
         tracemalloc.start()
         try:
             with pytest.raises(TooLargeError) as caught:
@@ -241,10 +241,10 @@ async def test_an_answer_without_end_is_not_read_to_its_end(method, is_length_to
     assert caught.value.is_outcome_unknown == (method == "POST")
 
 
-def listing(count: int) -> Talk:
+def listing(count: int) -> Handler:
     """That many objects of a megabyte each, in pages of as many as are asked for."""
 
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while request := await reader.readuntil(b"\r\n\r\n"):
                 query = parse_qs(request.split()[1].decode().partition("?")[2])
@@ -260,7 +260,7 @@ def listing(count: int) -> Talk:
                 writer.write(chunk(b"]}") + b"0\r\n\r\n")
                 await writer.drain()
 
-    return talk
+    return handler
 
 
 @pytest.mark.rule("FD:SEC-F1")

@@ -53,10 +53,10 @@ def bookmark(version: int) -> bytes:
     return line("BOOKMARK", {"metadata": {"resourceVersion": str(version)}})
 
 
-class World:
+class Env:
     def __init__(self, *, silence_s: float = SILENCE_S, forbidden_s: float = FORBIDDEN_S, **options) -> None:
         self.wire = ScriptedTransport()
-        self.told: list[str] = []
+        self.changes: list[str] = []
         client = Client(self.wire, clock=Clock())
         self.informer = Informer(
             SharedWatches(client, clock=Clock(), silence_s=silence_s, forbidden_s=forbidden_s),
@@ -72,7 +72,7 @@ class World:
         sign = "+" if old is None else "-" if new is None else "~"
         shown = self.informer.get("ns", name)
         assert shown == new, "the store must be changed before the change is told"
-        self.told.append(sign + name)
+        self.changes.append(sign + name)
 
     @property
     def names(self) -> list[str]:
@@ -84,10 +84,10 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def running(world: World) -> AsyncIterator[World]:
-    task = asyncio.create_task(world.informer.run())
+async def running(env: Env) -> AsyncIterator[Env]:
+    task = asyncio.create_task(env.informer.run())
     try:
-        yield world
+        yield env
     finally:
         if task.done():
             task.result()
@@ -103,16 +103,16 @@ async def settled(seconds: float = 1.0) -> None:
 
 
 async def test_it_lists_in_pages_and_watches_from_there():
-    world = World(label_selector="a=b", field_selector="c!=d")
-    world.wire.answers += [listed(pod("a", 1), version=5, more="x"), listed(pod("b", 2), version=5)]
-    assert not world.informer.is_synced
-    assert world.informer.version_in("ns") == 0
-    async with running(world):
-        await asyncio.wait_for(world.informer.wait_synced(), 1)
+    env = Env(label_selector="a=b", field_selector="c!=d")
+    env.wire.answers += [listed(pod("a", 1), version=5, more="x"), listed(pod("b", 2), version=5)]
+    assert not env.informer.is_synced
+    assert env.informer.version_in("ns") == 0
+    async with running(env):
+        await asyncio.wait_for(env.informer.wait_synced(), 1)
         await settled()
-        assert world.informer.is_synced
-        assert world.names == ["a", "b"]
-        (watch,) = world.wire.watches
+        assert env.informer.is_synced
+        assert env.names == ["a", "b"]
+        (watch,) = env.wire.watches
         assert watch.query == {
             "watch": "1",
             "labelSelector": "a=b",
@@ -122,207 +122,207 @@ async def test_it_lists_in_pages_and_watches_from_there():
             "timeoutSeconds": "55",
         }
         assert watch.timeout_s == 60
-        assert world.wire.calls[0].query == {"limit": "500", "labelSelector": "a=b", "fieldSelector": "c!=d"}
-        assert world.informer.version_in("ns") == world.informer.version == 5
+        assert env.wire.calls[0].query == {"limit": "500", "labelSelector": "a=b", "fieldSelector": "c!=d"}
+        assert env.informer.version_in("ns") == env.informer.version == 5
 
 
-async def test_changes_are_told_once_and_shown():
-    world = World()
-    world.wire.answers.append(listed(pod("a", 1), version=5))
+async def test_changes_are_reported_once_and_shown():
+    env = Env()
+    env.wire.answers.append(listed(pod("a", 1), version=5))
     changes = line("ADDED", pod("b", 6)) + line("MODIFIED", pod("a", 7)) + line("DELETED", pod("b", 8))
-    world.wire.streams.append([changes, HANG])
-    async with running(world):
+    env.wire.streams.append([changes, HANG])
+    async with running(env):
         await settled()
-    assert world.told == ["+a", "+b", "~a", "-b"]
-    assert world.names == ["a"]
-    assert world.informer.get("ns", "a") == View("a", "c", "7")
-    assert world.informer.get("ns", "b") is None
-    assert len(world.informer) == 1
-    assert world.informer.version == 8
+    assert env.changes == ["+a", "+b", "~a", "-b"]
+    assert env.names == ["a"]
+    assert env.informer.get("ns", "a") == View("a", "c", "7")
+    assert env.informer.get("ns", "b") is None
+    assert len(env.informer) == 1
+    assert env.informer.version == 8
 
 
 async def test_a_line_may_come_in_pieces():
-    world = World()
-    world.wire.answers.append(listed(version=5))
+    env = Env()
+    env.wire.answers.append(listed(version=5))
     whole = line("ADDED", pod("a", 6)) + line("ADDED", pod("b", 7))
-    world.wire.streams.append([whole[:17], whole[17:150], 0.1, whole[150:], HANG])
-    async with running(world):
+    env.wire.streams.append([whole[:17], whole[17:150], 0.1, whole[150:], HANG])
+    async with running(env):
         await settled()
-        assert world.names == ["a", "b"]
+        assert env.names == ["a", "b"]
 
 
 async def test_views_are_found_by_index_and_move_with_it():
-    world = World()
-    world.wire.answers.append(listed(pod("a", 1), pod("b", 2, "d"), pod("e", 3), version=5))
-    world.wire.streams.append([1, line("MODIFIED", pod("e", 6, "d")), line("DELETED", pod("a", 7)), HANG])
-    async with running(world):
+    env = Env()
+    env.wire.answers.append(listed(pod("a", 1), pod("b", 2, "d"), pod("e", 3), version=5))
+    env.wire.streams.append([1, line("MODIFIED", pod("e", 6, "d")), line("DELETED", pod("a", 7)), HANG])
+    async with running(env):
         await settled(0.5)
-        assert [view.name for view in world.informer.by_index(Key("ns", "c"))] == ["a", "e"]
+        assert [view.name for view in env.informer.by_index(Key("ns", "c"))] == ["a", "e"]
         await settled()
-        assert world.informer.by_index(Key("ns", "c")) == ()
-        assert [view.name for view in world.informer.by_index(Key("ns", "d"))] == ["b", "e"]
-        assert world.informer.index_keys() == (Key("ns", "d"),)
+        assert env.informer.by_index(Key("ns", "c")) == ()
+        assert [view.name for view in env.informer.by_index(Key("ns", "d"))] == ["b", "e"]
+        assert env.informer.index_keys() == (Key("ns", "d"),)
 
 
 async def test_bookmarks_move_the_version_and_tell_nothing():
-    world = World()
-    world.wire.answers.append(listed(version=5))
-    world.wire.streams += [[bookmark(90), 20], [HANG]]
-    async with running(world):
+    env = Env()
+    env.wire.answers.append(listed(version=5))
+    env.wire.streams += [[bookmark(90), 20], [HANG]]
+    async with running(env):
         await settled(21)
-    assert world.told == []
-    assert world.resumed_from == ["5", "90"]
-    assert world.informer.version == 90
+    assert env.changes == []
+    assert env.resumed_from == ["5", "90"]
+    assert env.informer.version == 90
 
 
 async def test_the_age_says_how_old_the_news_are():
-    world = World()
-    world.wire.answers.append(listed(version=5))
-    world.wire.streams.append([20, bookmark(6), HANG])
-    async with running(world):
+    env = Env()
+    env.wire.answers.append(listed(version=5))
+    env.wire.streams.append([20, bookmark(6), HANG])
+    async with running(env):
         await settled(15)
-        assert world.informer.age_s == pytest.approx(15)
+        assert env.informer.age_s == pytest.approx(15)
         await settled(10)
-        assert world.informer.age_s == pytest.approx(5)
+        assert env.informer.age_s == pytest.approx(5)
 
 
 async def test_each_namespace_has_a_list_and_a_watch_of_its_own():
-    world = World(namespaces=("ns", "other"))
-    world.wire.answers += [listed(pod("a", 1), version=5), listed(version=9)]
-    async with running(world):
-        await asyncio.wait_for(world.informer.wait_synced(), 1)
+    env = Env(namespaces=("ns", "other"))
+    env.wire.answers += [listed(pod("a", 1), version=5), listed(version=9)]
+    async with running(env):
+        await asyncio.wait_for(env.informer.wait_synced(), 1)
         await settled()
-        assert [call.path for call in world.wire.calls] == [
+        assert [call.path for call in env.wire.calls] == [
             "/api/v1/namespaces/ns/pods",
             "/api/v1/namespaces/other/pods",
         ]
-        assert [world.informer.version_in(name) for name in ("ns", "other", "third")] == [5, 9, 0]
-        assert world.informer.version == 5
-        assert len(world.wire.watches) == 2
+        assert [env.informer.version_in(name) for name in ("ns", "other", "third")] == [5, 9, 0]
+        assert env.informer.version == 5
+        assert len(env.wire.watches) == 2
 
 
-async def test_an_object_that_cannot_be_read_is_left_out_and_stops_nobody(caplog):
-    world = World()
+async def test_an_object_that_cannot_be_read_is_left_out_and_stops_no_other(caplog):
+    env = Env()
     broken = {"metadata": {"namespace": "ns", "name": "x", "resourceVersion": "2"}}
-    world.wire.answers.append(listed(pod("a", 1), broken, version=5))
-    world.wire.streams.append([line("ADDED", broken | {"spec": 1}), line("ADDED", pod("b", 7)), HANG])
-    async with running(world):
+    env.wire.answers.append(listed(pod("a", 1), broken, version=5))
+    env.wire.streams.append([line("ADDED", broken | {"spec": 1}), line("ADDED", pod("b", 7)), HANG])
+    async with running(env):
         await settled()
-    assert world.names == ["a", "b"]
+    assert env.names == ["a", "b"]
     assert "Pod ns/x cannot be decoded" in caplog.text
-    assert world.informer.lists == 1
+    assert env.informer.lists == 1
 
 
 # --- a bad day -----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_closed_stream_is_resumed_at_once():
-    world = World()
-    world.wire.answers.append(listed(version=5))
-    world.wire.streams += [[30, line("ADDED", pod("a", 6)), 25], [line("ADDED", pod("b", 7)), HANG]]
-    async with running(world):
+    env = Env()
+    env.wire.answers.append(listed(version=5))
+    env.wire.streams += [[30, line("ADDED", pod("a", 6)), 25], [line("ADDED", pod("b", 7)), HANG]]
+    async with running(env):
         await settled(55.01)
-        assert world.names == ["a", "b"]
-    assert world.resumed_from == ["5", "6"]
-    assert world.informer.lists == 1
+        assert env.names == ["a", "b"]
+    assert env.resumed_from == ["5", "6"]
+    assert env.informer.lists == 1
 
 
 async def test_an_idle_cluster_is_never_listed_again():
-    world = World()
-    world.wire.answers.append(listed(version=5))
-    world.wire.streams += [[53, bookmark(5), 2] for _ in range(100)]
-    async with running(world):
+    env = Env()
+    env.wire.answers.append(listed(version=5))
+    env.wire.streams += [[53, bookmark(5), 2] for _ in range(100)]
+    async with running(env):
         await settled(3600)
-        assert world.informer.lists == 1
-        assert world.informer.age_s <= 55
+        assert env.informer.lists == 1
+        assert env.informer.age_s <= 55
 
 
 @pytest.mark.rule("FD:REL-C", "RM:F10")
 async def test_a_stream_that_said_nothing_asks_for_the_version_and_goes_on():
-    world = World()
-    world.wire.answers += [listed(version=5)] * 3
-    world.wire.streams += [[55], [55], [HANG]]
-    async with running(world):
+    env = Env()
+    env.wire.answers += [listed(version=5)] * 3
+    env.wire.streams += [[55], [55], [HANG]]
+    async with running(env):
         await settled(200)
-    assert world.informer.lists == 1
-    assert [call.query["limit"] for call in world.wire.of("GET") if "limit" in call.query] == ["500", "1", "1"]
+    assert env.informer.lists == 1
+    assert [call.query["limit"] for call in env.wire.of("GET") if "limit" in call.query] == ["500", "1", "1"]
 
 
 @pytest.mark.rule("FD:REL-C", "RM:F10")
 async def test_a_server_whose_version_went_back_is_listed_anew():
-    world = World()
-    world.wire.answers += [listed(version=50), listed(version=7), listed(pod("a", 7), version=7)]
-    world.wire.streams += [[55], [HANG]]
-    async with running(world):
+    env = Env()
+    env.wire.answers += [listed(version=50), listed(version=7), listed(pod("a", 7), version=7)]
+    env.wire.streams += [[55], [HANG]]
+    async with running(env):
         await settled(60)
-        assert world.informer.lists == 2
-        assert world.names == ["a"]
-        assert world.informer.version == 7
+        assert env.informer.lists == 2
+        assert env.names == ["a"]
+        assert env.informer.version == 7
 
 
 async def test_a_cut_stream_is_resumed():
-    world = World()
-    world.wire.answers.append(listed(version=5))
+    env = Env()
+    env.wire.answers.append(listed(version=5))
     reset = ApiUnavailableError("connection reset")
-    world.wire.streams += [[line("ADDED", pod("a", 6)), reset], [line("ADDED", pod("b", 7)), HANG]]
-    async with running(world):
+    env.wire.streams += [[line("ADDED", pod("a", 6)), reset], [line("ADDED", pod("b", 7)), HANG]]
+    async with running(env):
         await settled(0.3)
-        assert world.names == ["a", "b"]
-    assert world.resumed_from == ["5", "6"]
-    assert world.informer.lists == 1
+        assert env.names == ["a", "b"]
+    assert env.resumed_from == ["5", "6"]
+    assert env.informer.lists == 1
 
 
 async def test_a_half_line_before_a_cut_is_not_used():
-    world = World()
-    world.wire.answers.append(listed(version=5))
+    env = Env()
+    env.wire.answers.append(listed(version=5))
     whole = line("ADDED", pod("a", 6))
-    world.wire.streams += [[whole[:40], ApiUnavailableError("reset")], [whole, HANG]]
-    async with running(world):
+    env.wire.streams += [[whole[:40], ApiUnavailableError("reset")], [whole, HANG]]
+    async with running(env):
         await settled()
-    assert world.told == ["+a"]
-    assert world.informer.lists == 1
+    assert env.changes == ["+a"]
+    assert env.informer.lists == 1
 
 
 async def test_silence_counts_as_cut_after_a_minute():
-    world = World()
-    world.wire.answers.append(listed(version=5))
-    world.wire.streams += [[line("ADDED", pod("a", 6)), HANG], [line("ADDED", pod("b", 7)), HANG]]
-    async with running(world):
+    env = Env()
+    env.wire.answers.append(listed(version=5))
+    env.wire.streams += [[line("ADDED", pod("a", 6)), HANG], [line("ADDED", pod("b", 7)), HANG]]
+    async with running(env):
         await settled(59)
-        assert world.names == ["a"]
+        assert env.names == ["a"]
         await settled(2)
-        assert world.names == ["a", "b"]
-    assert world.resumed_from[:2] == ["5", "6"]
+        assert env.names == ["a", "b"]
+    assert env.resumed_from[:2] == ["5", "6"]
 
 
-async def test_a_duplicate_event_is_told_once():
-    world = World()
-    world.wire.answers.append(listed(pod("a", 1), version=5))
+async def test_a_duplicate_event_is_reported_once():
+    env = Env()
+    env.wire.answers.append(listed(pod("a", 1), version=5))
     added, changed, gone = line("ADDED", pod("b", 6)), line("MODIFIED", pod("a", 7)), line("DELETED", pod("b", 8))
-    world.wire.streams.append([added, added, changed, changed, added, gone, gone, HANG])
-    async with running(world):
+    env.wire.streams.append([added, added, changed, changed, added, gone, gone, HANG])
+    async with running(env):
         await settled()
-    assert world.told == ["+a", "+b", "~a", "-b"]
-    assert world.informer.version == 8
+    assert env.changes == ["+a", "+b", "~a", "-b"]
+    assert env.informer.version == 8
 
 
 async def test_an_older_event_of_an_object_changes_nothing():
-    world = World()
-    world.wire.answers.append(listed(version=5))
-    world.wire.streams.append([line("ADDED", pod("a", 9)), line("MODIFIED", pod("a", 8)), HANG])
-    async with running(world):
+    env = Env()
+    env.wire.answers.append(listed(version=5))
+    env.wire.streams.append([line("ADDED", pod("a", 9)), line("MODIFIED", pod("a", 8)), HANG])
+    async with running(env):
         await settled()
-    assert world.informer.get("ns", "a").version == "9"
-    assert world.informer.version == 9
+    assert env.informer.get("ns", "a").version == "9"
+    assert env.informer.version == 9
 
 
 async def test_without_bookmarks_it_resumes_from_the_last_event():
-    world = World()
-    world.wire.answers.append(listed(version=5))
-    world.wire.streams += [[line("ADDED", pod("a", 6)), 55], [HANG]]
-    async with running(world):
+    env = Env()
+    env.wire.answers.append(listed(version=5))
+    env.wire.streams += [[line("ADDED", pod("a", 6)), 55], [HANG]]
+    async with running(env):
         await settled(56)
-    assert world.resumed_from == ["5", "6"]
+    assert env.resumed_from == ["5", "6"]
 
 
 @pytest.mark.parametrize(
@@ -338,30 +338,30 @@ async def test_without_bookmarks_it_resumes_from_the_last_event():
     ],
 )
 async def test_what_cannot_be_resumed_is_listed_anew(script):
-    world = World()
-    world.wire.answers += [listed(pod("a", 1), pod("b", 2), version=5), listed(pod("b", 2), pod("d", 8), version=9)]
-    world.wire.streams += [script, [HANG]]
-    async with running(world):
+    env = Env()
+    env.wire.answers += [listed(pod("a", 1), pod("b", 2), version=5), listed(pod("b", 2), pod("d", 8), version=9)]
+    env.wire.streams += [script, [HANG]]
+    async with running(env):
         await settled()
-    assert world.informer.lists == 2
-    assert world.told == ["+a", "+b", "-a", "+d"]
-    assert world.resumed_from == ["5", "9"]
+    assert env.informer.lists == 2
+    assert env.changes == ["+a", "+b", "-a", "+d"]
+    assert env.resumed_from == ["5", "9"]
 
 
 @pytest.mark.parametrize(
     "body", [b"}garbage{", b'{"metadata":{"resourceVersion":"\xff"}}', b'{"items":[{"a":1}],"metadata":{}}']
 )
 async def test_a_list_of_garbage_is_asked_for_again(body):
-    world = World()
-    world.wire.answers += [answer(body), listed(pod("a", 1), version=5)]
-    async with running(world):
+    env = Env()
+    env.wire.answers += [answer(body), listed(pod("a", 1), version=5)]
+    async with running(env):
         await settled()
-        assert world.names == ["a"]
+        assert env.names == ["a"]
 
 
 @pytest.mark.rule("D9")
 @pytest.mark.parametrize(
-    ("said", "is_sign_of_life"),
+    ("response", "is_activity"),
     [
         pytest.param(status_error(404, "NotFound"), True, id="the kind is not there yet"),
         pytest.param(status_error(403, "Forbidden"), True, id="nobody gave us leave"),
@@ -369,13 +369,13 @@ async def test_a_list_of_garbage_is_asked_for_again(body):
         pytest.param(ApiUnavailableError("no answer"), False, id="nobody answers"),
     ],
 )
-async def test_a_rejected_list_is_a_sign_of_life(said, is_sign_of_life):
-    world = World()
-    world.wire.responder = lambda _call: said
-    async with running(world):
+async def test_a_rejected_list_is_a_sign_of_life(response, is_activity):
+    env = Env()
+    env.wire.responder = lambda _call: response
+    async with running(env):
         await settled(200)
-        assert (world.informer.age_s <= 40) is is_sign_of_life
-        assert not world.informer.is_synced
+        assert (env.informer.age_s <= 40) is is_activity
+        assert not env.informer.is_synced
 
 
 DEAF = [[HANG] for _ in range(20)]
@@ -387,112 +387,112 @@ MUTE = [[b"", HANG] for _ in range(20)]
 @pytest.mark.rule("D9", "SC:S18")
 @pytest.mark.parametrize("streams", [DEAF, MUTE], ids=["never answered", "opened, and then silent"])
 async def test_lists_do_not_hide_that_the_streams_are_dead(streams):
-    world = World()
-    world.wire.responder = lambda _call: listed(pod("a", 1), version=5)
-    world.wire.streams += [[20, bookmark(6), HANG], *streams]
-    async with running(world):
+    env = Env()
+    env.wire.responder = lambda _call: listed(pod("a", 1), version=5)
+    env.wire.streams += [[20, bookmark(6), HANG], *streams]
+    async with running(env):
         await settled(600)
-        assert world.informer.lists > 2, "it goes on by lists"
-        assert world.informer.age_s > 460
-        world.wire.streams.clear()
-        world.wire.streams.append([bookmark(7), 55])
+        assert env.informer.lists > 2, "it goes on by lists"
+        assert env.informer.age_s > 460
+        env.wire.streams.clear()
+        env.wire.streams.append([bookmark(7), 55])
         await settled(75)
-        assert world.informer.age_s <= 55
+        assert env.informer.age_s <= 55
 
 
 @pytest.mark.rule("D9", "SC:S18")
 async def test_after_an_outage_an_open_stream_is_a_sign_of_life_though_nothing_happens():
-    world = World()
-    world.wire.responder = lambda _call: listed(version=5)
-    world.wire.streams += [
+    env = Env()
+    env.wire.responder = lambda _call: listed(version=5)
+    env.wire.streams += [
         [20, ApiUnavailableError("reset")],
         *([ApiUnavailableError("refused")] for _ in range(9)),
         [b"", 55],
         [b"", 55],
     ]
-    async with running(world):
+    async with running(env):
         await settled(95)
-        assert world.informer.age_s <= 56
+        assert env.informer.age_s <= 56
 
 
-async def test_streams_are_looked_for_again_soon_after_they_went_unanswered():
-    world = World()
-    world.wire.responder = lambda _call: listed(version=5)
-    world.wire.streams += [[ApiUnavailableError("no answer to the watch")] for _ in range(40)]
-    async with running(world):
+async def test_streams_are_looked_up_again_soon_after_they_went_unanswered():
+    env = Env()
+    env.wire.responder = lambda _call: listed(version=5)
+    env.wire.streams += [[ApiUnavailableError("no answer to the watch")] for _ in range(40)]
+    async with running(env):
         await settled(100)
-        begun = len(world.wire.watches)
+        begun = len(env.wire.watches)
         await settled(20)
-        assert len(world.wire.watches) - begun >= 4
+        assert len(env.wire.watches) - begun >= 4
 
 
 async def test_the_patience_with_silent_streams_can_be_set():
-    world = World(silence_s=6)
-    world.wire.answers.append(listed(version=5))
-    world.wire.streams += [[line("ADDED", pod("a", 6)), HANG], [line("ADDED", pod("b", 7)), HANG]]
-    async with running(world):
+    env = Env(silence_s=6)
+    env.wire.answers.append(listed(version=5))
+    env.wire.streams += [[line("ADDED", pod("a", 6)), HANG], [line("ADDED", pod("b", 7)), HANG]]
+    async with running(env):
         await settled(7)
-        assert world.names == ["a", "b"]
-    assert world.wire.watches[0].query["timeoutSeconds"] == "5"
+        assert env.names == ["a", "b"]
+    assert env.wire.watches[0].query["timeoutSeconds"] == "5"
 
 
-async def test_a_deletion_missed_while_down_is_told_by_the_new_list():
-    world = World()
-    world.wire.answers += [listed(pod("a", 1), pod("b", 2), version=5), listed(pod("b", 2), version=9)]
-    world.wire.streams += [[20, ApiUnavailableError("reset")], [status_error(410, "Expired")], [HANG]]
-    async with running(world):
+async def test_a_deletion_missed_while_down_is_reported_by_the_new_list():
+    env = Env()
+    env.wire.answers += [listed(pod("a", 1), pod("b", 2), version=5), listed(pod("b", 2), version=9)]
+    env.wire.streams += [[20, ApiUnavailableError("reset")], [status_error(410, "Expired")], [HANG]]
+    async with running(env):
         await settled(25)
-    assert world.told == ["+a", "+b", "-a"]
-    assert world.informer.by_index(Key("ns", "c")) == (View("b", "c", "2"),)
+    assert env.changes == ["+a", "+b", "-a"]
+    assert env.informer.by_index(Key("ns", "c")) == (View("b", "c", "2"),)
 
 
 async def test_a_recreated_namesake_is_a_change():
-    world = World()
-    world.wire.answers += [listed(pod("a", 1), version=5), listed(pod("a", 8), version=9)]
-    world.wire.streams += [[line("ERROR", {"code": 410})], [HANG]]
-    async with running(world):
+    env = Env()
+    env.wire.answers += [listed(pod("a", 1), version=5), listed(pod("a", 8), version=9)]
+    env.wire.streams += [[line("ERROR", {"code": 410})], [HANG]]
+    async with running(env):
         await settled()
-    assert world.told == ["+a", "~a"]
+    assert env.changes == ["+a", "~a"]
 
 
 async def test_three_fruitless_resumes_make_it_list_anew():
-    world = World()
-    world.wire.answers += [listed(version=5), listed(version=9)]
-    world.wire.streams += [[ApiUnavailableError("refused")]] * 3 + [[HANG]]
-    async with running(world):
+    env = Env()
+    env.wire.answers += [listed(version=5), listed(version=9)]
+    env.wire.streams += [[ApiUnavailableError("refused")]] * 3 + [[HANG]]
+    async with running(env):
         await settled(10)
-    assert world.informer.lists == 2
-    assert world.resumed_from == ["5", "5", "5", "9"]
+    assert env.informer.lists == 2
+    assert env.resumed_from == ["5", "5", "5", "9"]
 
 
 async def test_a_resume_that_brings_something_is_not_fruitless():
-    world = World()
-    world.wire.answers.append(listed(version=5))
+    env = Env()
+    env.wire.answers.append(listed(version=5))
     cut = ApiUnavailableError("cut")
-    world.wire.streams += [[cut], [cut], [bookmark(6), cut], [cut], [cut], [bookmark(7), HANG]]
-    async with running(world):
+    env.wire.streams += [[cut], [cut], [bookmark(6), cut], [cut], [cut], [bookmark(7), HANG]]
+    async with running(env):
         await settled(20)
-    assert world.informer.lists == 1
+    assert env.informer.lists == 1
 
 
 async def test_lists_that_fail_back_off_and_wait_as_long_as_asked():
-    world = World()
-    world.wire.answers += [status_error(403, "Forbidden")] * 3 + [
+    env = Env()
+    env.wire.answers += [status_error(403, "Forbidden")] * 3 + [
         status_error(429, headers={"retry-after": "20"}),
         listed(version=5),
     ]
     times = []
-    world.wire.responder = None
-    request = world.wire.request
+    env.wire.responder = None
+    request = env.wire.request
 
     async def timed(*args, **kwargs):
         times.append(virtual_time.elapsed_s())
         return await request(*args, **kwargs)
 
-    world.wire.request = timed
-    async with running(world):
+    env.wire.request = timed
+    async with running(env):
         await settled(60)
-        assert world.informer.is_synced
+        assert env.informer.is_synced
     assert times == pytest.approx([0, 0.2, 0.6, 1.4, 21.4])
 
 
@@ -502,43 +502,43 @@ AWAY = status_error(503, headers={"retry-after": "120"})
 
 @pytest.mark.rule("FD:REL-E", "D9")
 async def test_a_server_that_asks_for_two_minutes_is_asked_again_after_thirty_seconds():
-    world = World()
-    world.wire.responder = lambda _call: AWAY
-    async with running(world):
+    env = Env()
+    env.wire.responder = lambda _call: AWAY
+    async with running(env):
         for _ in range(600):
             await settled(1)
-            assert world.informer.age_s < 75, "the kubelet would restart us"
-        assert len(world.wire.calls) <= 21
+            assert env.informer.age_s < 75, "the kubelet would restart us"
+        assert len(env.wire.calls) <= 21
 
 
 @pytest.mark.rule("FD:REL-E", "D10")
 async def test_a_new_term_does_not_wait_until_a_server_wants_to_be_asked():
-    world = World()
-    world.wire.answers += [AWAY, listed(pod("a", 1), version=5)]
-    async with running(world):
+    env = Env()
+    env.wire.answers += [AWAY, listed(pod("a", 1), version=5)]
+    async with running(env):
         await settled(5)
-        await asyncio.wait_for(world.informer.refresh(), 1)
-        assert world.names == ["a"]
+        await asyncio.wait_for(env.informer.refresh(), 1)
+        assert env.names == ["a"]
 
 
 @pytest.mark.rule("FD:REL-E")
 async def test_what_looks_wrong_does_not_wait_for_a_back_off_and_hammers_nothing():
-    world = World()
-    world.wire.responder = lambda _call: AWAY
-    async with running(world):
+    env = Env()
+    env.wire.responder = lambda _call: AWAY
+    async with running(env):
         for _ in range(60):
             await settled(1)
-            world.informer.relist()
-        assert 6 <= len(world.wire.calls) <= 7
+            env.informer.relist()
+        assert 6 <= len(env.wire.calls) <= 7
 
 
 @pytest.mark.rule("FD:REL-E")
 async def test_it_ends_when_told_to_even_if_a_list_is_asked_for_at_that_moment():
-    world = World()
-    world.wire.responder = lambda _call: AWAY
-    running = asyncio.create_task(world.informer.run())
+    env = Env()
+    env.wire.responder = lambda _call: AWAY
+    running = asyncio.create_task(env.informer.run())
     await settled(5)
-    asking = asyncio.create_task(world.informer.refresh())
+    asking = asyncio.create_task(env.informer.refresh())
     await asyncio.sleep(0)
     running.cancel()
     done, _ = await asyncio.wait([running], timeout=60)
@@ -547,89 +547,89 @@ async def test_it_ends_when_told_to_even_if_a_list_is_asked_for_at_that_moment()
 
 
 async def test_a_list_that_breaks_half_way_changes_nothing():
-    world = World()
-    world.wire.answers += [
+    env = Env()
+    env.wire.answers += [
         listed(pod("a", 1), version=5),
         listed(pod("x", 7), version=9, more="x"),
         status_error(410, "Expired"),
         listed(pod("b", 8), version=10),
     ]
-    world.wire.streams += [[line("ERROR", {"code": 410})], [HANG]]
-    async with running(world):
+    env.wire.streams += [[line("ERROR", {"code": 410})], [HANG]]
+    async with running(env):
         await settled(2)
-    assert world.told == ["+a", "-a", "+b"]
+    assert env.changes == ["+a", "-a", "+b"]
 
 
 async def test_a_server_that_breaks_every_watch_is_not_hammered():
-    world = World()
-    world.wire.responder = lambda call: listed(version=5)
-    world.wire.streams += [[line("ERROR", {"code": 410})]] * 1000
-    async with running(world):
+    env = Env()
+    env.wire.responder = lambda call: listed(version=5)
+    env.wire.streams += [[line("ERROR", {"code": 410})]] * 1000
+    async with running(env):
         await settled(600)
-    assert 20 <= world.informer.lists <= 30
+    assert 20 <= env.informer.lists <= 30
 
 
 async def test_ten_good_seconds_start_the_back_off_anew():
-    world = World()
-    world.wire.answers.append(listed(version=5))
+    env = Env()
+    env.wire.answers.append(listed(version=5))
     cut = ApiUnavailableError("cut")
-    world.wire.streams += [[bookmark(6), cut]] * 6 + [[bookmark(7), 11, cut], [bookmark(8), HANG]]
-    async with running(world):
+    env.wire.streams += [[bookmark(6), cut]] * 6 + [[bookmark(7), 11, cut], [bookmark(8), HANG]]
+    async with running(env):
         await settled(0.2 + 0.4 + 0.8 + 1.6 + 3.2 + 4.0 + 11 + 0.1)
-        assert len(world.wire.watches) == 7
+        assert len(env.wire.watches) == 7
         await settled(0.2)
-        assert len(world.wire.watches) == 8
+        assert len(env.wire.watches) == 8
 
 
 async def test_a_list_asked_for_comes_once_and_not_right_after_another():
-    world = World()
-    world.wire.answers += [listed(pod("a", 1), version=5), listed(version=9)]
-    world.wire.streams += [[HANG], [HANG]]
-    async with running(world):
+    env = Env()
+    env.wire.answers += [listed(pod("a", 1), version=5), listed(version=9)]
+    env.wire.streams += [[HANG], [HANG]]
+    async with running(env):
         await settled(1)
         for _ in range(5):
-            world.informer.relist()
+            env.informer.relist()
         await settled(8)
-        assert world.informer.lists == 1
+        assert env.informer.lists == 1
         await settled(2)
-        assert world.informer.lists == 2
-        assert world.told == ["+a", "-a"]
+        assert env.informer.lists == 2
+        assert env.changes == ["+a", "-a"]
         await settled(20)
-        assert world.informer.lists == 2
-        assert world.resumed_from == ["5", "9"]
+        assert env.informer.lists == 2
+        assert env.resumed_from == ["5", "9"]
 
 
 async def test_refresh_waits_for_a_list_that_began_after_it():
-    world = World()
-    world.wire.responder = lambda call: listed(version=5)
-    world.wire.takes_s = 2
-    async with running(world):
+    env = Env()
+    env.wire.responder = lambda call: listed(version=5)
+    env.wire.takes_s = 2
+    async with running(env):
         await settled(1)
-        await asyncio.wait_for(world.informer.refresh(), 10)
+        await asyncio.wait_for(env.informer.refresh(), 10)
         assert virtual_time.elapsed_s() == pytest.approx(4)
-        await world.informer.refresh()
+        await env.informer.refresh()
         assert virtual_time.elapsed_s() == pytest.approx(6)
 
 
 async def test_a_kind_that_is_not_served_has_no_objects_and_is_asked_for_until_it_is(caplog):
-    world = World()
+    env = Env()
     gone = status_error(404, "NotFound", "the server could not find the requested resource")
-    world.wire.answers += [gone, listed(pod("a", 1), version=5), gone, gone, listed(pod("b", 7), version=8)]
-    world.wire.streams += [[ApiUnavailableError("cut")] * 1] * 3
-    async with running(world):
+    env.wire.answers += [gone, listed(pod("a", 1), version=5), gone, gone, listed(pod("b", 7), version=8)]
+    env.wire.streams += [[ApiUnavailableError("cut")] * 1] * 3
+    async with running(env):
         await settled(0.5)
-        assert world.informer.trouble == "waiting for CRD pods"
-        assert not world.informer.is_synced
+        assert env.informer.trouble == "waiting for CRD pods"
+        assert not env.informer.is_synced
         await settled(1)
-        assert (world.names, world.informer.trouble) == (["a"], "")
+        assert (env.names, env.informer.trouble) == (["a"], "")
         await settled(5)
-        assert world.names == ["b"]
-    assert world.told == ["+a", "-a", "+b"]
+        assert env.names == ["b"]
+    assert env.changes == ["+a", "-a", "+b"]
     assert caplog.text.count("waiting for CRD pods: the API server does not serve this resource") == 2
 
 
 @pytest.mark.parametrize(
-    ("said", "is_listable"),
+    ("response", "is_listable"),
     [
         pytest.param(ApiUnavailableError("no answer"), None, id="nobody knows before it has answered"),
         pytest.param(status_error(404, "NotFound"), False, id="not there"),
@@ -637,22 +637,22 @@ async def test_a_kind_that_is_not_served_has_no_objects_and_is_asked_for_until_i
         pytest.param(listed(version=5), True, id="there, and empty"),
     ],
 )
-async def test_whether_the_server_lets_us_list_it(said, is_listable):
-    world = World()
-    world.wire.responder = lambda _call: said
-    world.wire.streams += [[HANG]]
-    async with running(world):
+async def test_whether_the_server_lets_us_list_it(response, is_listable):
+    env = Env()
+    env.wire.responder = lambda _call: response
+    env.wire.streams += [[HANG]]
+    async with running(env):
         await settled(0.5)
-        assert world.informer.is_listable is is_listable
+        assert env.informer.is_listable is is_listable
 
 
 async def test_of_several_namespaces_one_that_may_be_listed_is_enough():
-    world = World(namespaces=("a", "b"))
-    world.wire.responder = lambda call: listed(version=5) if "/a/" in call.path else status_error(403, "Forbidden")
-    world.wire.streams += [[HANG]]
-    async with running(world):
+    env = Env(namespaces=("a", "b"))
+    env.wire.responder = lambda call: listed(version=5) if "/a/" in call.path else status_error(403, "Forbidden")
+    env.wire.streams += [[HANG]]
+    async with running(env):
         await settled(0.5)
-        assert world.informer.is_listable is True
+        assert env.informer.is_listable is True
 
 
 @pytest.mark.rule("RM:F14")
@@ -664,31 +664,31 @@ async def test_of_several_namespaces_one_that_may_be_listed_is_enough():
         pytest.param("watch", [b"", HANG], id="to watch, and the stream is open and still quiet"),
     ],
 )
-async def test_a_right_that_was_withdrawn_is_its_trouble_until_it_is_back(verb, back):
-    world = World()
+async def test_a_right_that_was_withdrawn_is_its_error_until_it_is_back(verb, back):
+    env = Env()
     no = status_error(403, "Forbidden", f'pods is forbidden: User "u" cannot {verb} resource "pods"')
     if verb == "list":
-        world.wire.answers += [no, no, listed(version=5)]
-        world.wire.streams += [back]
+        env.wire.answers += [no, no, listed(version=5)]
+        env.wire.streams += [back]
     else:
-        world.wire.answers += [listed(version=5)]
-        world.wire.streams += [[no], [no], back]
-    async with running(world):
+        env.wire.answers += [listed(version=5)]
+        env.wire.streams += [[no], [no], back]
+    async with running(env):
         await settled(0.1)
-        assert world.informer.trouble.startswith(f"cannot {verb} pods: pods is forbidden")
+        assert env.informer.trouble.startswith(f"cannot {verb} pods: pods is forbidden")
         await settled(2)
-        assert world.informer.trouble == ""
+        assert env.informer.trouble == ""
 
 
 @pytest.mark.rule("SC:S18")
 async def test_a_server_that_was_away_is_back_for_us_after_ten_seconds():
-    world = World()
-    world.wire.responder = lambda _: ApiUnavailableError("away")
-    async with running(world):
+    env = Env()
+    env.wire.responder = lambda _: ApiUnavailableError("away")
+    async with running(env):
         await settled(600)
-        world.wire.responder = lambda _: listed(pod("a", 1), version=5)
+        env.wire.responder = lambda _: listed(pod("a", 1), version=5)
         await settled(10.1)
-        assert world.names == ["a"]
+        assert env.names == ["a"]
 
 
 # --- what is optional, and what is narrowed ------------------------------------------------------------------------------
@@ -696,42 +696,42 @@ async def test_a_server_that_was_away_is_back_for_us_after_ten_seconds():
 
 @pytest.mark.rule("FD:AS-A16")
 async def test_the_question_for_the_version_keeps_to_the_selectors():
-    world = World(label_selector="a=b", field_selector="metadata.name=a")
-    world.wire.answers += [listed(version=5)] * 2
-    world.wire.streams += [[55], [HANG]]
-    async with running(world):
+    env = Env(label_selector="a=b", field_selector="metadata.name=a")
+    env.wire.answers += [listed(version=5)] * 2
+    env.wire.streams += [[55], [HANG]]
+    async with running(env):
         await settled(60)
-    asked = [call.query for call in world.wire.of("GET") if call.query.get("limit") == "1"]
+    asked = [call.query for call in env.wire.of("GET") if call.query.get("limit") == "1"]
     assert asked == [{"limit": "1", "labelSelector": "a=b", "fieldSelector": "metadata.name=a"}]
 
 
 @pytest.mark.rule("FD:AS-A16")
 async def test_an_optional_watch_that_is_forbidden_is_asked_for_rarely_and_followed_once_it_is_allowed(caplog):
     caplog.set_level(logging.INFO, logger="raytide")
-    world = World(if_forbidden="nothing is followed", forbidden_s=300.0)
-    world.wire.answers += [listed(version=5)] * 3
-    world.wire.streams += [[status_error(403, "Forbidden")], [status_error(403, "Forbidden")], [b"", HANG]]
-    async with running(world):
+    env = Env(if_forbidden="nothing is followed", forbidden_s=300.0)
+    env.wire.answers += [listed(version=5)] * 3
+    env.wire.streams += [[status_error(403, "Forbidden")], [status_error(403, "Forbidden")], [b"", HANG]]
+    async with running(env):
         await settled(290)
-        assert (world.informer.is_synced, world.informer.is_following) == (True, False)
+        assert (env.informer.is_synced, env.informer.is_following) == (True, False)
         await settled(290)
-        assert len(world.wire.of("GET")) == 2
+        assert len(env.wire.of("GET")) == 2
         await settled(30)
-        assert (world.informer.is_following, world.informer.trouble) == (True, "")
+        assert (env.informer.is_following, env.informer.trouble) == (True, "")
     assert len([r for r in caplog.records if "nothing is followed" in r.message]) == 1
 
 
 async def test_it_follows_only_while_a_stream_is_open():
-    world = World()
-    world.wire.answers.append(listed(version=5))
-    world.wire.streams += [[b"", 20, ApiUnavailableError("connection reset")], [5, b"", HANG]]
-    async with running(world):
+    env = Env()
+    env.wire.answers.append(listed(version=5))
+    env.wire.streams += [[b"", 20, ApiUnavailableError("connection reset")], [5, b"", HANG]]
+    async with running(env):
         await settled(10)
-        assert world.informer.is_following
+        assert env.informer.is_following
         await settled(12)
-        assert not world.informer.is_following
+        assert not env.informer.is_following
         await settled(10)
-        assert world.informer.is_following
+        assert env.informer.is_following
 
 
 @pytest.mark.rule("FD:SEC-F1")

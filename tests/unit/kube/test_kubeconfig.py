@@ -30,7 +30,7 @@ def certificates() -> Certificates:
     return make_certificates(datetime.now(UTC), ["127.0.0.1", "the-name.example"])
 
 
-class Door:
+class TlsServer:
     """A server that lets in who has the token, or a client certificate."""
 
     def __init__(self, folder: Path, certificates: Certificates) -> None:
@@ -48,7 +48,7 @@ class Door:
         return web.Response(status=200 if is_welcome else 401)
 
     @contextlib.asynccontextmanager
-    async def open(self, *, client_authority: Path | None = None) -> AsyncIterator["Door"]:
+    async def open(self, *, client_authority: Path | None = None) -> AsyncIterator["TlsServer"]:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(
             self.file("server.crt", self.certificates.server), self.file("server.key", self.certificates.server_key)
@@ -89,8 +89,8 @@ class Door:
 
 
 @pytest.fixture
-def door(tmp_path, certificates) -> Door:
-    return Door(tmp_path, certificates)
+def tls_server(tmp_path, certificates) -> TlsServer:
+    return TlsServer(tmp_path, certificates)
 
 
 async def knock(access: Access, times: int = 1) -> list[int]:
@@ -101,42 +101,42 @@ async def knock(access: Access, times: int = 1) -> list[int]:
         await transport.close()
 
 
-async def test_a_token_in_a_kubeconfig(door):
-    async with door.open():
-        access = await find_access(door.kubeconfig(user={"token": "secret"}))
+async def test_a_token_in_a_kubeconfig(tls_server):
+    async with tls_server.open():
+        access = await find_access(tls_server.kubeconfig(user={"token": "secret"}))
         assert await knock(access) == [200]
-        assert access.server == door.url
+        assert access.server == tls_server.url
 
 
-async def test_connect_opens_a_transport(door):
-    async with door.open():
-        transport = await connect(door.kubeconfig(user={"token": "secret"}))
+async def test_connect_opens_a_transport(tls_server):
+    async with tls_server.open():
+        transport = await connect(tls_server.kubeconfig(user={"token": "secret"}))
         assert (await transport.request("POST", "/x", body=b"{}", timeout_s=5)).status == 200
         await transport.close()
 
 
-async def test_name_and_password(door):
-    door.accepted = "Basic " + b64encode(b"me:pw").decode()
-    async with door.open():
-        assert await knock(await find_access(door.kubeconfig(user={"username": "me", "password": "pw"}))) == [200]
+async def test_name_and_password(tls_server):
+    tls_server.accepted = "Basic " + b64encode(b"me:pw").decode()
+    async with tls_server.open():
+        assert await knock(await find_access(tls_server.kubeconfig(user={"username": "me", "password": "pw"}))) == [200]
 
 
-async def test_a_token_file_is_read_again_after_401(door):
-    token = door.file("token", "secret")
-    async with door.open():
-        access = await find_access(door.kubeconfig(user={"tokenFile": str(token)}))
+async def test_a_token_file_is_read_again_after_401(tls_server):
+    token = tls_server.file("token", "secret")
+    async with tls_server.open():
+        access = await find_access(tls_server.kubeconfig(user={"tokenFile": str(token)}))
         transport = await access.open_transport()
         assert (await transport.request("GET", "/x", timeout_s=5)).status == 200
         token.write_text("fresh")
-        door.accepted = "Bearer fresh"
+        tls_server.accepted = "Bearer fresh"
         assert (await transport.request("POST", "/x", body=b"{}", timeout_s=5)).status == 200
         await transport.close()
-    assert door.seen == ["Bearer secret", "Bearer secret", "Bearer fresh"]
+    assert tls_server.seen == ["Bearer secret", "Bearer secret", "Bearer fresh"]
 
 
-async def test_an_exec_plugin_is_asked_again_after_401(door):
-    counter = door.file("counter", "0")
-    plugin = door.file(
+async def test_an_exec_plugin_is_asked_again_after_401(tls_server):
+    counter = tls_server.file("counter", "0")
+    plugin = tls_server.file(
         "plugin.py",
         "import json, pathlib\n"
         f"path = pathlib.Path({str(counter)!r})\n"
@@ -146,17 +146,17 @@ async def test_an_exec_plugin_is_asked_again_after_401(door):
         " 'status': {'token': f'token-{count}'}}))\n",
     )
     run = {"apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable, "args": [str(plugin)]}
-    door.accepted = "Bearer token-2"
-    async with door.open():
-        access = await find_access(door.kubeconfig(user={"exec": {**run, "interactiveMode": "Never"}}))
+    tls_server.accepted = "Bearer token-2"
+    async with tls_server.open():
+        access = await find_access(tls_server.kubeconfig(user={"exec": {**run, "interactiveMode": "Never"}}))
         assert await knock(access, times=2) == [200, 200]
-    assert door.seen == ["Bearer token-1", "Bearer token-2", "Bearer token-2"]
+    assert tls_server.seen == ["Bearer token-1", "Bearer token-2", "Bearer token-2"]
 
 
-async def test_a_wrong_token_is_sent_once_and_stays_a_401(door):
-    async with door.open():
-        assert await knock(await find_access(door.kubeconfig(user={"token": "wrong"}))) == [401]
-    assert door.seen == ["Bearer wrong"]
+async def test_a_wrong_token_is_sent_once_and_stays_a_401(tls_server):
+    async with tls_server.open():
+        assert await knock(await find_access(tls_server.kubeconfig(user={"token": "wrong"}))) == [401]
+    assert tls_server.seen == ["Bearer wrong"]
 
 
 def client_certificate() -> tuple[bytes, bytes]:
@@ -179,36 +179,36 @@ def client_certificate() -> tuple[bytes, bytes]:
     return certificate.public_bytes(PEM), private
 
 
-async def test_a_client_certificate(door):
+async def test_a_client_certificate(tls_server):
     certificate, key = client_certificate()
     user = {"client-certificate-data": b64encode(certificate).decode(), "client-key-data": b64encode(key).decode()}
-    async with door.open(client_authority=door.file("client.crt", certificate)):
-        assert await knock(await find_access(door.kubeconfig(user=user))) == [200]
-    assert door.peers[0]["subject"] == ((("commonName", "me"),),)
+    async with tls_server.open(client_authority=tls_server.file("client.crt", certificate)):
+        assert await knock(await find_access(tls_server.kubeconfig(user=user))) == [200]
+    assert tls_server.peers[0]["subject"] == ((("commonName", "me"),),)
 
 
-async def test_an_unknown_authority_is_not_trusted(door):
-    async with door.open():
-        stranger = make_certificates(datetime.now(UTC), ["127.0.0.1"]).authority
-        cluster = {"server": door.url, "certificate-authority-data": b64encode(stranger).decode()}
-        access = await find_access(door.kubeconfig(user={"token": "secret"}, cluster=cluster))
+async def test_an_unknown_authority_is_not_trusted(tls_server):
+    async with tls_server.open():
+        other_authority = make_certificates(datetime.now(UTC), ["127.0.0.1"]).authority
+        cluster = {"server": tls_server.url, "certificate-authority-data": b64encode(other_authority).decode()}
+        access = await find_access(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))
         with pytest.raises(ApiUnavailableError, match="certificate"):
             await knock(access)
-    assert door.seen == []
+    assert tls_server.seen == []
 
 
-async def test_verification_can_be_switched_off(door):
-    async with door.open():
-        cluster = {"server": door.url, "insecure-skip-tls-verify": True}
-        assert await knock(await find_access(door.kubeconfig(user={"token": "secret"}, cluster=cluster))) == [200]
+async def test_verification_can_be_switched_off(tls_server):
+    async with tls_server.open():
+        cluster = {"server": tls_server.url, "insecure-skip-tls-verify": True}
+        assert await knock(await find_access(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))) == [200]
 
 
 @pytest.mark.parametrize(("name", "is_trusted"), [("the-name.example", True), ("another.example", False)])
-async def test_the_certificate_may_carry_another_name(door, name, is_trusted):
-    async with door.open():
-        authority = b64encode(door.certificates.authority).decode()
-        cluster = {"server": door.url, "certificate-authority-data": authority, "tls-server-name": name}
-        access = await find_access(door.kubeconfig(user={"token": "secret"}, cluster=cluster))
+async def test_the_certificate_may_carry_another_name(tls_server, name, is_trusted):
+    async with tls_server.open():
+        authority = b64encode(tls_server.certificates.authority).decode()
+        cluster = {"server": tls_server.url, "certificate-authority-data": authority, "tls-server-name": name}
+        access = await find_access(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))
         if is_trusted:
             assert await knock(access) == [200]
         else:
@@ -216,74 +216,74 @@ async def test_the_certificate_may_carry_another_name(door, name, is_trusted):
                 await knock(access)
 
 
-def in_pod(door: Door) -> dict:
-    door.file("ca.crt", door.certificates.authority)
-    host, port = door.url.removeprefix("https://").split(":")
+def in_pod(tls_server: TlsServer) -> dict:
+    tls_server.file("ca.crt", tls_server.certificates.authority)
+    host, port = tls_server.url.removeprefix("https://").split(":")
     return {
         "environ": {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port},
-        "service_account": door.folder,
+        "service_account": tls_server.folder,
     }
 
 
-async def test_a_service_account_is_read_again_after_401(door):
-    token = door.file("token", "secret\n")
-    async with door.open():
-        access = await find_access(**in_pod(door))
+async def test_a_service_account_is_read_again_after_401(tls_server):
+    token = tls_server.file("token", "secret\n")
+    async with tls_server.open():
+        access = await find_access(**in_pod(tls_server))
         transport = await access.open_transport()
         assert (await transport.request("GET", "/x", timeout_s=5)).status == 200
         token.write_text("rotated")
-        door.accepted = "Bearer rotated"
+        tls_server.accepted = "Bearer rotated"
         assert (await transport.request("GET", "/x", timeout_s=5)).status == 200
         token.write_text("")
-        door.accepted = "Bearer nobody"
+        tls_server.accepted = "Bearer nobody"
         assert (await transport.request("GET", "/x", timeout_s=5)).status == 401
         await transport.close()
-    assert door.seen == ["Bearer secret", "Bearer secret", "Bearer rotated", "Bearer rotated"]
+    assert tls_server.seen == ["Bearer secret", "Bearer secret", "Bearer rotated", "Bearer rotated"]
 
 
-async def test_a_rotated_service_account_is_read_again_by_age(door, monkeypatch):
+async def test_a_rotated_service_account_is_read_again_by_age(tls_server, monkeypatch):
     monkeypatch.setattr(accessing, "TOKEN_AGE_S", 0.0)
-    token = door.file("token", "old")
-    door.accepted = "Bearer secret"
-    async with door.open():
-        access = await find_access(**in_pod(door))
+    token = tls_server.file("token", "old")
+    tls_server.accepted = "Bearer secret"
+    async with tls_server.open():
+        access = await find_access(**in_pod(tls_server))
         transport = await access.open_transport()
         assert (await transport.request("GET", "/x", timeout_s=5)).status == 401
         token.write_text("secret")
         assert (await transport.request("GET", "/x", timeout_s=5)).status == 200
         await transport.close()
-    assert door.seen == ["Bearer old", "Bearer secret"]
+    assert tls_server.seen == ["Bearer old", "Bearer secret"]
 
 
-async def test_an_authority_that_rotates_is_trusted_from_then_on(door, certificates):
-    door.file("token", "secret")
-    async with door.open():
-        options = in_pod(door)
-        door.file("ca.crt", make_certificates(datetime.now(UTC), ["127.0.0.1"]).authority)
+async def test_an_authority_that_rotates_is_trusted_from_then_on(tls_server, certificates):
+    tls_server.file("token", "secret")
+    async with tls_server.open():
+        options = in_pod(tls_server)
+        tls_server.file("ca.crt", make_certificates(datetime.now(UTC), ["127.0.0.1"]).authority)
         access = await find_access(**options)
-        door.file("ca.crt", certificates.authority)
+        tls_server.file("ca.crt", certificates.authority)
         assert await knock(access) == [200]
 
 
-async def test_another_session_of_the_same_access_is_signed_too(door):
-    async with door.open():
-        access = await find_access(door.kubeconfig(user={"token": "secret"}))
+async def test_another_session_of_the_same_access_is_signed_too(tls_server):
+    async with tls_server.open():
+        access = await find_access(tls_server.kubeconfig(user={"token": "secret"}))
         assert await knock(access) + await knock(access) == [200, 200]
 
 
 # --- which one -----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_order_is_argument_environment_pod_home(door, tmp_path):
-    door.url = "https://argument"
-    argument = door.kubeconfig(user={"token": "t"}).rename(tmp_path / "argument")
-    door.url = "https://environment"
-    environment = door.kubeconfig(user={"token": "t"}).rename(tmp_path / "environment")
-    door.url = "https://home"
+async def test_the_order_is_argument_environment_pod_home(tls_server, tmp_path):
+    tls_server.url = "https://argument"
+    argument = tls_server.kubeconfig(user={"token": "t"}).rename(tmp_path / "argument")
+    tls_server.url = "https://environment"
+    environment = tls_server.kubeconfig(user={"token": "t"}).rename(tmp_path / "environment")
+    tls_server.url = "https://home"
     (tmp_path / ".kube").mkdir()
-    door.kubeconfig(user={"token": "t"}).rename(tmp_path / ".kube" / "config")
-    door.file("token", "t")
-    door.file("ca.crt", door.certificates.authority)
+    tls_server.kubeconfig(user={"token": "t"}).rename(tmp_path / ".kube" / "config")
+    tls_server.file("token", "t")
+    tls_server.file("ca.crt", tls_server.certificates.authority)
     environ = {
         "KUBECONFIG": str(environment),
         "KUBERNETES_SERVICE_HOST": "fd00::1",
@@ -301,15 +301,15 @@ async def test_the_order_is_argument_environment_pod_home(door, tmp_path):
 async def one_line(*args, **options) -> str:
     with pytest.raises(NotConnectedError) as caught:
         await find_access(*args, **options)
-    words = str(caught.value)
-    assert "\n" not in words
-    return words
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
 
 
 async def test_no_cluster_says_what_to_do(tmp_path):
-    words = await one_line(environ={"HOME": str(tmp_path)})
-    assert "KUBECONFIG" in words
-    assert "raytide sandbox up" in words
+    message = await one_line(environ={"HOME": str(tmp_path)})
+    assert "KUBECONFIG" in message
+    assert "raytide sandbox up" in message
 
 
 async def test_a_kubeconfig_that_is_not_there(tmp_path):
@@ -329,10 +329,10 @@ async def test_a_kubeconfig_that_cannot_be_used(tmp_path, content):
     assert "cannot be used" in await one_line(tmp_path / "kubeconfig", environ={})
 
 
-async def test_certificates_that_cannot_be_read(door):
-    door.url = "https://127.0.0.1:1"
-    cluster = {"server": door.url, "certificate-authority-data": b64encode(b"nonsense").decode()}
-    assert "certificates" in await one_line(door.kubeconfig(user={"token": "t"}, cluster=cluster))
+async def test_certificates_that_cannot_be_read(tls_server):
+    tls_server.url = "https://127.0.0.1:1"
+    cluster = {"server": tls_server.url, "certificate-authority-data": b64encode(b"nonsense").decode()}
+    assert "certificates" in await one_line(tls_server.kubeconfig(user={"token": "t"}, cluster=cluster))
 
 
 async def test_a_pod_without_a_service_account(tmp_path):
@@ -354,45 +354,45 @@ def test_the_proxy_of_the_environment(environ, proxy):
     assert find_proxy("https://api.example.org:6443", environ) == proxy
 
 
-async def test_the_proxy_of_the_kubeconfig_comes_first(door):
+async def test_the_proxy_of_the_kubeconfig_comes_first(tls_server):
     cluster = {"server": "http://api.example.org", "proxy-url": "http://q:2"}
     access = await find_access(
-        door.kubeconfig(user={"token": "t"}, cluster=cluster), environ={"http_proxy": "http://p:1"}
+        tls_server.kubeconfig(user={"token": "t"}, cluster=cluster), environ={"http_proxy": "http://p:1"}
     )
     assert access.proxy == "http://q:2"
 
 
-def certified(door: Door, folder: Path, authority: Path | None = None) -> Access:
+def certified(tls_server: TlsServer, folder: Path, authority: Path | None = None) -> Access:
     certificate, key = client_certificate()
-    pair = ClientCertificate(door.file("me.crt", certificate), door.file("me.key", key))
-    host, port = door.url.removeprefix("https://").split(":")
+    pair = ClientCertificate(tls_server.file("me.crt", certificate), tls_server.file("me.key", key))
+    host, port = tls_server.url.removeprefix("https://").split(":")
     return service_account_access(host, port, environ={}, folder=folder, authority=authority, client_certificate=pair)
 
 
-async def test_in_a_pod_a_client_certificate_needs_no_token(door, tmp_path):
-    door.file("ca.crt", door.certificates.authority)
-    async with door.open():
-        door.accepted = None  # whoever sends no token
-        assert await knock(certified(door, tmp_path)) == [200]
-    assert door.seen == [None]
+async def test_in_a_pod_a_client_certificate_needs_no_token(tls_server, tmp_path):
+    tls_server.file("ca.crt", tls_server.certificates.authority)
+    async with tls_server.open():
+        tls_server.accepted = None  # whoever sends no token
+        assert await knock(certified(tls_server, tmp_path)) == [200]
+    assert tls_server.seen == [None]
 
 
-async def test_in_a_pod_another_authority_may_be_named(door, tmp_path):
-    authority = door.file("another.crt", door.certificates.authority)
-    async with door.open():
-        assert await knock(certified(door, tmp_path / "nothing", authority)) == [401]
+async def test_in_a_pod_another_authority_may_be_named(tls_server, tmp_path):
+    authority = tls_server.file("another.crt", tls_server.certificates.authority)
+    async with tls_server.open():
+        assert await knock(certified(tls_server, tmp_path / "nothing", authority)) == [401]
 
 
-async def test_in_a_pod_a_certificate_without_its_authority_is_one_line(door, tmp_path):
-    async with door.open():
+async def test_in_a_pod_a_certificate_without_its_authority_is_one_line(tls_server, tmp_path):
+    async with tls_server.open():
         with pytest.raises(NotConnectedError, match="no service account"):
-            certified(door, tmp_path / "nothing")
+            certified(tls_server, tmp_path / "nothing")
 
 
 @pytest.mark.rule("FD:SEC-F12")
-async def test_a_kubeconfig_that_verifies_nothing_is_warned_of(door, caplog):
-    async with door.open():
-        cluster = {"server": door.url, "insecure-skip-tls-verify": True}
-        await find_access(door.kubeconfig(user={"token": "secret"}, cluster=cluster))
+async def test_a_kubeconfig_that_verifies_nothing_is_warned_of(tls_server, caplog):
+    async with tls_server.open():
+        cluster = {"server": tls_server.url, "insecure-skip-tls-verify": True}
+        await find_access(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))
     assert "insecure-skip-tls-verify" in caplog.text
     assert "secret" not in caplog.text

@@ -41,7 +41,7 @@ async def leads(replica, **options):
     return await until(lambda: replica.may_write, **options)
 
 
-async def test_whoever_is_alone_leads_at_once():
+async def test_a_single_candidate_leads_at_once():
     async with replicas("a") as (server, a):
         a.start()
         assert await leads(a) <= 0.1
@@ -66,8 +66,8 @@ async def test_a_standby_waits_and_says_for_whom():
         b.start()
         await asyncio.sleep(120)
         assert (b.elector.terms, b.may_write, a.elector.terms) == (0, False, 1)
-        assert b.elector.words() == "standby, held by a"
-        assert a.elector.words().startswith("held, renewed ")
+        assert b.elector.status_text() == "standby, held by a"
+        assert a.elector.status_text().startswith("held, renewed ")
 
 
 @pytest.mark.rule("SC:S11")
@@ -126,7 +126,7 @@ async def test_losing_the_api_closes_the_gate_and_keeps_the_term():
 
 
 @pytest.mark.rule("SC:S18")
-async def test_an_outage_for_everybody_changes_no_leader():
+async def test_an_outage_for_all_changes_no_leader():
     async with replicas("a", "b") as (server, a, b):
         a.start()
         await leads(a)
@@ -155,7 +155,7 @@ async def test_losing_the_lease_ends_the_term_and_the_next_begins_after_it_has_e
         assert not a.may_write
         a.wire.is_cut = False
         await until(lambda: a.ended)
-        assert a.elector.words() == "standby, held by b"
+        assert a.elector.status_text() == "standby, held by b"
         b.stop()
         assert await leads(a) <= 5
         assert (len(a.began), a.elector.terms) == (2, 2)
@@ -169,7 +169,7 @@ async def test_losing_the_lease_ends_the_term_and_the_next_begins_after_it_has_e
         pytest.param(lambda lease: lease["spec"].update(leaseTransitions=9), id="held by another in between"),
     ],
 )
-async def test_a_lease_that_was_somebody_elses_ends_the_term(robbery, caplog):
+async def test_a_lease_that_was_another_owners_ends_the_term(robbery, caplog):
     caplog.set_level(logging.WARNING)
     async with replicas("a") as (server, a):
         a.start()
@@ -216,7 +216,7 @@ async def test_a_process_that_was_stopped_wakes_up_with_a_closed_gate():
         assert (b.may_write, a.may_write) == (True, False)
 
 
-async def test_trouble_in_a_term_gives_the_lease_back_and_is_told():
+async def test_an_error_in_a_term_releases_the_lease_and_is_reported():
     async with replicas("a", "b") as (server, a, b):
         a.start()
         await leads(a)
@@ -241,7 +241,7 @@ async def test_a_cancelled_elector_gives_the_lease_back():
         assert (server.holder, len(a.ended)) == ("", 1)
 
 
-async def test_a_standby_that_is_told_to_stop_stops():
+async def test_a_standby_that_receives_a_stop_signal_stops():
     async with replicas("a", "b") as (_, a, b):
         a.start()
         await leads(a)
@@ -261,23 +261,23 @@ async def test_an_api_that_is_away_at_the_end_does_not_hold_us_up():
         await asyncio.wait_for(a.task, 6)
 
 
-async def test_what_keeps_us_from_the_lease_is_said_once_a_minute(caplog):
+async def test_what_keeps_us_from_the_lease_is_reported_once_a_minute(caplog):
     caplog.set_level(logging.WARNING)
     async with replicas("a") as (server, a):
         server.status = 403
         a.start()
         await asyncio.sleep(59)
         assert caplog.text.count("cannot acquire or renew lease") == 1
-        assert "Forbidden" in a.elector.words()
+        assert "Forbidden" in a.elector.status_text()
         await asyncio.sleep(10)
         assert caplog.text.count("cannot acquire or renew lease") == 2
         assert a.elector.idle_s() < 5
         server.status = None
         await leads(a)
-        assert "Forbidden" not in a.elector.words()
+        assert "Forbidden" not in a.elector.status_text()
 
 
-async def test_everybody_hears_of_the_first_attempt():
+async def test_every_waiter_is_notified_of_the_first_attempt():
     async with replicas("a") as (_, a):
         a.wire.is_cut = True
         a.start()
@@ -353,21 +353,21 @@ steps = st.lists(
 async def live(seed: int, count: int, fates, timing: LeaseTiming) -> list[str]:
     """What `count` replicas do in those fates; returns who led, one term after the other."""
     server = LeaseServer()
-    everybody = [Replica(server, f"r{n}", timing, Chance(seed * 7 + n).trip).start() for n in range(count)]
+    candidates = [Replica(server, f"r{n}", timing, Chance(seed * 7 + n).trip).start() for n in range(count)]
     try:
-        return await suffer(everybody, count, fates)
+        return await suffer(candidates, count, fates)
     finally:
-        for one in everybody:
+        for one in candidates:
             await one.kill()  # thaws it too: what is frozen cannot be cancelled
 
 
-async def suffer(everybody: list[Replica], count: int, fates) -> list[str]:
+async def suffer(candidates: list[Replica], count: int, fates) -> list[str]:
     """The fates, one after the other, judged all the time; replicas that are started are added to `everybody`."""
     loop, led = asyncio.get_running_loop(), []
-    running = list(everybody)
+    running = list(candidates)
 
-    def judge() -> None:
-        holders = [one.identity for one in everybody if one.may_write]
+    def check_invariants() -> None:
+        holders = [one.identity for one in candidates if one.may_write]
         assert len(holders) <= 1, f"{holders} may write at {loop.time():.3f}"
         if holders and led[-1:] != holders:
             led.extend(holders)
@@ -385,12 +385,12 @@ async def suffer(everybody: list[Replica], count: int, fates) -> list[str]:
             await one.kill()
             identity = one.identity if fate == "restart" else f"{one.identity}'"
             running[n] = Replica(one.server, identity, one.timing, one.trip).start()
-            everybody.append(running[n])
+            candidates.append(running[n])
         elif fate == "stop":
             one.stop()
         ends_at = loop.time() + lasts_s
         while loop.time() < ends_at:
-            judge()
+            check_invariants()
             await asyncio.sleep(0.1)
     return led
 

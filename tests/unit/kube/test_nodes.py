@@ -41,7 +41,7 @@ async def following(*stream, listed=(), then=(), pods=()):
     wire = ScriptedTransport()
     wire.answers.append(answer({"metadata": {"resourceVersion": "100"}, "items": list(listed)}))
     wire.streams.extend([stream, then] if then else [stream])
-    told = []
+    reported = []
 
     def note(_old, new):
         dead.note(new)
@@ -52,10 +52,10 @@ async def following(*stream, listed=(), then=(), pods=()):
     dead = DeadNodes(informer)
     for pod in pods:
         dead.note_pod(None, pod)
-    tasks = [asyncio.ensure_future(work) for work in (informer.run(), dead.run(told.extend))]
+    tasks = [asyncio.ensure_future(work) for work in (informer.run(), dead.run(reported.extend))]
     try:
         await informer.wait_synced()
-        yield dead, told
+        yield dead, reported
     finally:
         for task in tasks:
             task.cancel()
@@ -86,11 +86,11 @@ def test_after_a_list(pods, dead):
 
 def test_a_node_whose_event_comes_after_its_pod_is_alive_all_the_time():
     async def main():
-        async with following(5.0, line("ADDED", node("new", 140)), HANG) as (dead, told):
+        async with following(5.0, line("ADDED", node("new", 140)), HANG) as (dead, reported):
             assert not dead.unready([on("new", 150)])
             await asyncio.sleep(120)
             assert not dead.unready([on("new", 150)])
-            assert told == []
+            assert reported == []
 
     virtual_time.run(main())
 
@@ -119,14 +119,14 @@ def test_a_node_that_was_deleted_is_gone_for_its_pods_however_they_change_afterw
 def test_a_pod_on_a_node_that_was_registered_again_is_on_no_dead_node_before_that_is_heard_of(known):
     async def main():
         stream = (line("DELETED", node("n1", 110)), 10.0, line("ADDED", node("n1", 140)), HANG)
-        async with following(*stream, listed=[node("n1", 10)], pods=known) as (dead, told):
+        async with following(*stream, listed=[node("n1", 10)], pods=known) as (dead, reported):
             await asyncio.sleep(1)
             assert dead.unready([on("n1", 105)]) == {"n1"}, "a cluster whose pods were all on the old node"
             assert not dead.unready([on("n1", 150, "new")])
             assert not dead.unready([on("n1", 120), on("n1", 150, "new")]), "told by node, so both are spared"
             await asyncio.sleep(60)
             assert not dead.unready([on("n1", 155, "new")])
-            assert told == []
+            assert reported == []
 
     virtual_time.run(main())
 
@@ -134,24 +134,24 @@ def test_a_pod_on_a_node_that_was_registered_again_is_on_no_dead_node_before_tha
 def test_a_node_that_is_not_registered_again_is_gone_for_pods_first_seen_after_its_deletion_too():
     async def main():
         stream = (line("DELETED", node("n1", 110)), 10.0, bookmark(150), HANG)
-        async with following(*stream, listed=[node("n1", 10)], pods=[on("n1", 150)]) as (dead, told):
+        async with following(*stream, listed=[node("n1", 10)], pods=[on("n1", 150)]) as (dead, reported):
             await asyncio.sleep(1)
             assert not dead.unready([on("n1", 150)])
-            await asyncio.sleep(10 + nodes.SETTLE_EVERY_S)
-            assert told == ["n1"]
+            await asyncio.sleep(10 + nodes.RECHECK_INTERVAL_S)
+            assert reported == ["n1"]
             assert dead.unready([on("n1", 170)]) == {"n1"}
 
     virtual_time.run(main())
 
 
-def test_a_doubt_is_told_within_seconds_of_the_word_that_ends_it():
+def test_a_missing_node_is_reported_within_seconds_of_the_event_that_decides():
     async def main():
-        async with following(30.0, bookmark(149), 5.0, bookmark(150), HANG, pods=[on("gone", 150)]) as (dead, told):
+        async with following(30.0, bookmark(149), 5.0, bookmark(150), HANG, pods=[on("gone", 150)]) as (dead, reported):
             assert not dead.unready([on("gone", 150)])
             await asyncio.sleep(34)
-            assert told == []
-            await asyncio.sleep(1 + nodes.SETTLE_EVERY_S)
-            assert told == ["gone"]
+            assert reported == []
+            await asyncio.sleep(1 + nodes.RECHECK_INTERVAL_S)
+            assert reported == ["gone"]
             assert dead.unready([on("gone", 170)]) == {"gone"}, "what has been told stays so"
 
     virtual_time.run(main())
@@ -160,11 +160,11 @@ def test_a_doubt_is_told_within_seconds_of_the_word_that_ends_it():
 def test_nothing_is_gone_while_nodes_cannot_be_followed():
     async def main():
         forbidden = status_error(403, "Forbidden", "nodes are forbidden")
-        async with following(forbidden, then=(bookmark(101), HANG)) as (dead, told):
+        async with following(forbidden, then=(bookmark(101), HANG)) as (dead, reported):
             await asyncio.sleep(0.1)
             assert not dead.unready([on("gone", 50)])
             await asyncio.sleep(5)
-            assert told == ["gone"], "and is again once they can be"
+            assert reported == ["gone"], "and is again once they can be"
 
     virtual_time.run(main())
 
@@ -192,12 +192,12 @@ def test_a_pod_of_a_restored_store_counts_by_its_new_lower_version():
 
 
 def test_doubts_are_bounded(monkeypatch):
-    monkeypatch.setattr(nodes, "MOST_DOUBTS", 3)
+    monkeypatch.setattr(nodes, "MOST_UNDECIDED", 3)
 
     async def main():
-        async with following(10.0, bookmark(500), HANG) as (dead, told):
+        async with following(10.0, bookmark(500), HANG) as (dead, reported):
             assert not dead.unready(on(f"n{n}", 500, f"p{n}") for n in range(5))
-            await asyncio.sleep(10 + nodes.SETTLE_EVERY_S)
-            assert sorted(told) == ["n2", "n3", "n4"]
+            await asyncio.sleep(10 + nodes.RECHECK_INTERVAL_S)
+            assert sorted(reported) == ["n2", "n3", "n4"]
 
     virtual_time.run(main())

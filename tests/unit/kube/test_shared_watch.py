@@ -26,7 +26,7 @@ def listed(*nodes: dict, version: int, more: str = ""):
     return answer({"metadata": {"resourceVersion": str(version), "continue": more}, "items": list(nodes)})
 
 
-class World:
+class Env:
     """A transport, its shared watches, and the changes that each informer's handler was called with."""
 
     def __init__(self, *answers, streams=()) -> None:
@@ -74,14 +74,14 @@ class World:
 
 async def test_equal_informers_share_a_list_and_a_watch_and_keep_their_own_views():
     events = line("ADDED", node("b", 6)) + line("MODIFIED", node("a", 7)) + line("DELETED", node("b", 8))
-    world = World(listed(node("a", 1), version=5), streams=[[events, HANG]])
-    names, versions = world.informer("names"), world.informer("versions", field="resourceVersion")
-    async with world.running(names, versions):
+    env = Env(listed(node("a", 1), version=5), streams=[[events, HANG]])
+    names, versions = env.informer("names"), env.informer("versions", field="resourceVersion")
+    async with env.running(names, versions):
         await asyncio.wait_for(versions.wait_synced(), 1)
         await asyncio.sleep(1)
-        assert (len(world.wire.calls), len(world.wire.watches)) == (1, 1)
-        assert world.changes["names"] == ["+a/a", "+b/b", "~a/a", "-b/b"]
-        assert world.changes["versions"] == ["+a/1", "+b/6", "~a/7", "-b/6"]
+        assert (len(env.wire.calls), len(env.wire.watches)) == (1, 1)
+        assert env.changes["names"] == ["+a/a", "+b/b", "~a/a", "-b/b"]
+        assert env.changes["versions"] == ["+a/1", "+b/6", "~a/7", "-b/6"]
         assert (names.get("", "a"), versions.get("", "a")) == ("a/a", "a/7")
         assert names.version == versions.version == 8
 
@@ -97,94 +97,94 @@ async def test_equal_informers_share_a_list_and_a_watch_and_keep_their_own_views
     ids=str,
 )
 async def test_other_selectors_namespaces_and_kinds_have_their_own_watch(options):
-    world = World(listed(version=5), listed(version=5))
-    async with world.running(world.informer("one"), world.informer("other", **options)):
+    env = Env(listed(version=5), listed(version=5))
+    async with env.running(env.informer("one"), env.informer("other", **options)):
         await asyncio.sleep(1)
-        assert (len(world.wire.calls), len(world.wire.watches)) == (2, 2)
+        assert (len(env.wire.calls), len(env.wire.watches)) == (2, 2)
 
 
 async def test_only_the_namespaces_that_both_watch_are_shared():
-    world = World(*[listed(version=5)] * 3)
-    one, other = (world.informer(str(n), resource=PODS, namespaces=n) for n in (("a", "b"), ("b", "c")))
-    async with world.running(one, other):
+    env = Env(*[listed(version=5)] * 3)
+    one, other = (env.informer(str(n), resource=PODS, namespaces=n) for n in (("a", "b"), ("b", "c")))
+    async with env.running(one, other):
         await asyncio.sleep(1)
-        assert sorted(watch.path for watch in world.wire.watches) == [f"/api/v1/namespaces/{n}/pods" for n in "abc"]
+        assert sorted(watch.path for watch in env.wire.watches) == [f"/api/v1/namespaces/{n}/pods" for n in "abc"]
         assert [other.version_in(name) for name in "abc"] == [0, 5, 5]
 
 
 async def test_an_informer_that_starts_later_is_filled_by_one_list_without_changes_for_the_others():
-    world = World(listed(node("a", 1), version=5), listed(node("a", 1), node("b", 6), version=7))
-    world.wire.streams += [[line("ADDED", node("b", 6)), HANG], [0.5, line("ADDED", node("c", 8)), HANG]]
-    early, late = world.informer("early"), world.informer("late")
-    async with world.running(early):
+    env = Env(listed(node("a", 1), version=5), listed(node("a", 1), node("b", 6), version=7))
+    env.wire.streams += [[line("ADDED", node("b", 6)), HANG], [0.5, line("ADDED", node("c", 8)), HANG]]
+    early, late = env.informer("early"), env.informer("late")
+    async with env.running(early):
         await asyncio.sleep(1)
         assert (late.is_synced, len(late), late.version_in("")) == (False, 0, 0)
-        world.start(late)
+        env.start(late)
         await asyncio.wait_for(late.wait_synced(), 1)
         assert (sorted(late.all()), late.version) == (["a/a", "b/b"], 7)
         await asyncio.sleep(1)
-        assert world.changes == {"early": ["+a/a", "+b/b", "+c/c"], "late": ["+a/a", "+b/b", "+c/c"]}
-        assert [watch.query["resourceVersion"] for watch in world.wire.watches] == ["5", "7"]
-        assert len(world.wire.calls) == 2
+        assert env.changes == {"early": ["+a/a", "+b/b", "+c/c"], "late": ["+a/a", "+b/b", "+c/c"]}
+        assert [watch.query["resourceVersion"] for watch in env.wire.watches] == ["5", "7"]
+        assert len(env.wire.calls) == 2
 
 
 async def test_an_informer_that_starts_during_a_list_receives_all_of_it_or_the_next():
-    world = World(listed(node("a", 1), version=5, more="x"), listed(node("b", 2), version=5))
-    world.wire.answers.append(listed(node("a", 1), node("b", 2), version=6))
-    world.wire.takes_s = 2
-    at_once, before, between = (world.informer(name) for name in ("at-once", "before", "between"))
-    async with world.running(at_once):
+    env = Env(listed(node("a", 1), version=5, more="x"), listed(node("b", 2), version=5))
+    env.wire.answers.append(listed(node("a", 1), node("b", 2), version=6))
+    env.wire.takes_s = 2
+    at_once, before, between = (env.informer(name) for name in ("at-once", "before", "between"))
+    async with env.running(at_once):
         await asyncio.sleep(1)
-        world.start(before)
+        env.start(before)
         await asyncio.sleep(2)
-        world.start(between)
+        env.start(between)
         await asyncio.sleep(1.1)
         assert (at_once.is_synced, before.is_synced, between.is_synced) == (True, True, False)
         assert (len(before), len(between)) == (2, 0)
         await asyncio.sleep(2)
         assert (between.is_synced, len(between)) == (True, 2)
-    assert world.changes == {name: ["+a/a", "+b/b"] for name in ("at-once", "before", "between")}
+    assert env.changes == {name: ["+a/a", "+b/b"] for name in ("at-once", "before", "between")}
 
 
 async def test_it_watches_as_long_as_one_informer_runs_and_starts_anew_after_the_last():
-    world = World(listed(node("a", 1), version=5), listed(node("b", 8), version=9))
-    world.wire.streams += [[1, line("ADDED", node("c", 6)), HANG], [HANG]]
-    one, other = world.informer("one"), world.informer("other")
-    async with world.running(one, other):
+    env = Env(listed(node("a", 1), version=5), listed(node("b", 8), version=9))
+    env.wire.streams += [[1, line("ADDED", node("c", 6)), HANG], [HANG]]
+    one, other = env.informer("one"), env.informer("other")
+    async with env.running(one, other):
         await asyncio.sleep(0.5)
-        await world.stop("one")
+        await env.stop("one")
         await asyncio.sleep(1)
-        assert world.changes == {"one": ["+a/a"], "other": ["+a/a", "+c/c"]}
-        await world.stop("other")
-        again = world.informer("again")
-        world.start(again)
+        assert env.changes == {"one": ["+a/a"], "other": ["+a/a", "+c/c"]}
+        await env.stop("other")
+        again = env.informer("again")
+        env.start(again)
         await asyncio.sleep(1)
         assert (list(again.all()), again.lists) == (["b/b"], 1)
-        assert len(world.wire.watches) == 2
-    assert world.changes["again"] == ["+b/b"]
-    assert world.changes["other"] == ["+a/a", "+c/c"]
+        assert len(env.wire.watches) == 2
+    assert env.changes["again"] == ["+b/b"]
+    assert env.changes["other"] == ["+a/a", "+c/c"]
 
 
 @pytest.mark.rule("D6")
 async def test_two_refreshes_cost_one_list():
-    world = World(*[listed(version=5)] * 3)
-    one, other = world.informer("one"), world.informer("other")
-    async with world.running(one, other):
+    env = Env(*[listed(version=5)] * 3)
+    one, other = env.informer("one"), env.informer("other")
+    async with env.running(one, other):
         await asyncio.sleep(1)
         await asyncio.wait_for(asyncio.gather(one.refresh(), other.refresh()), 1)
-        assert len(world.wire.calls) == 2
+        assert len(env.wire.calls) == 2
 
 
 @pytest.mark.rule("D6")
 async def test_a_refresh_also_waits_for_the_first_list_of_its_own_informer():
-    world = World(*[listed(node("a", 1), version=5)] * 3)
-    one, late = world.informer("one"), world.informer("late")
-    async with world.running(one):
+    env = Env(*[listed(node("a", 1), version=5)] * 3)
+    one, late = env.informer("one"), env.informer("late")
+    async with env.running(one):
         await asyncio.sleep(1)
         refreshed = asyncio.create_task(late.refresh())
         await asyncio.sleep(1)
         assert not refreshed.done()
-        world.start(late)
+        env.start(late)
         await asyncio.wait_for(refreshed, 1)
         assert list(late.all()) == ["a/a"]
 
@@ -192,28 +192,28 @@ async def test_a_refresh_also_waits_for_the_first_list_of_its_own_informer():
 @pytest.mark.rule("FD:REL-B")
 async def test_a_forbidden_collection_is_retried_rarely_only_while_every_informer_is_optional(caplog):
     caplog.set_level(logging.INFO, logger="raytide")
-    world = World()
-    world.wire.responder = lambda _call: status_error(403, "Forbidden")
-    optional, also = world.informer("one", if_forbidden="no a"), world.informer("two", if_forbidden="no b")
-    required = world.informer("required")
-    async with world.running(optional, also):
+    env = Env()
+    env.wire.responder = lambda _call: status_error(403, "Forbidden")
+    optional, also = env.informer("one", if_forbidden="no a"), env.informer("two", if_forbidden="no b")
+    required = env.informer("required")
+    async with env.running(optional, also):
         await asyncio.sleep(1)
-        assert len(world.wire.calls) == 1
+        assert len(env.wire.calls) == 1
         assert [r.message.split("; ", 1)[1] for r in caplog.records] == [
             "until this is allowed, no a; no b; retrying every 30 s"
         ]
-        world.start(required)
+        env.start(required)
         await asyncio.sleep(1)
-        assert len(world.wire.calls) == 4, "at once, and after 0.2 s and 0.6 s"
-        await world.stop("required")
+        assert len(env.wire.calls) == 4, "at once, and after 0.2 s and 0.6 s"
+        await env.stop("required")
         await asyncio.sleep(60)
-        assert len(world.wire.calls) <= 7
+        assert len(env.wire.calls) <= 7
 
 
 async def test_an_error_in_a_handler_ends_every_informer_of_the_collection():
-    world = World(listed(node("a", 1), version=5))
-    other = world.informer("other")
-    broken = Informer(world.watches, NODES, decoder=bytes, on_change=lambda _old, _new: 1 / 0)
+    env = Env(listed(node("a", 1), version=5))
+    other = env.informer("other")
+    broken = Informer(env.watches, NODES, decoder=bytes, on_change=lambda _old, _new: 1 / 0)
     tasks = [asyncio.create_task(each.run()) for each in (other, broken)]
     done, _ = await asyncio.wait(tasks, timeout=5)
     assert len(done) == 2
@@ -224,9 +224,9 @@ async def test_an_error_in_a_handler_ends_every_informer_of_the_collection():
 
 
 async def test_an_object_that_one_informer_cannot_decode_is_stored_by_the_others(caplog):
-    world = World(listed(node("a", 1), version=5), streams=[[line("ADDED", node("b", 6)), HANG]])
-    good, bad = world.informer("good"), world.informer("bad", field="uid")
-    async with world.running(good, bad):
+    env = Env(listed(node("a", 1), version=5), streams=[[line("ADDED", node("b", 6)), HANG]])
+    good, bad = env.informer("good"), env.informer("bad", field="uid")
+    async with env.running(good, bad):
         await asyncio.sleep(1)
         assert (sorted(good.all()), len(bad), bad.is_synced) == (["a/a", "b/b"], 0, True)
     assert caplog.text.count("cannot be decoded") == 2

@@ -60,18 +60,18 @@ def test_what_the_informer_saw_is_owed_until_kopf_rings(trailing, clock):
 
 
 @pytest.mark.parametrize(
-    ("rung", "is_owed"),
+    ("delivered", "is_pending"),
     [
         pytest.param("4", True, id="an older version pays nothing"),
         pytest.param("5", False, id="the same version pays"),
         pytest.param("10", False, id="a later version pays, and versions are numbers"),
     ],
 )
-def test_which_ring_pays(trailing, clock, rung, is_owed):
+def test_which_ring_pays(trailing, clock, delivered, is_pending):
     trailing.informer_saw(KEY, "5")
-    trailing.kopf_delivered(KEY, rung)
+    trailing.kopf_delivered(KEY, delivered)
     clock.at = 1.0
-    assert bool(trailing.lag_s()) is is_owed
+    assert bool(trailing.lag_s()) is is_pending
 
 
 def test_a_kopf_that_is_faster_than_the_informer_owes_nothing(trailing, clock):
@@ -115,7 +115,7 @@ def test_nothing_is_kept_of_what_both_saw_go(trailing, order):
 
 
 @pytest.mark.rule("FD:REL-G")
-def test_a_ring_that_comes_after_the_end_is_forgotten_when_kopf_starts_anew(trailing, clock):
+def test_an_event_that_comes_after_the_end_is_forgotten_when_kopf_starts_anew(trailing, clock):
     trailing.informer_saw(KEY, "5")
     trailing.informer_lost(KEY)
     trailing.kopf_delivered(KEY, "5")
@@ -124,7 +124,7 @@ def test_a_ring_that_comes_after_the_end_is_forgotten_when_kopf_starts_anew(trai
 
 
 @pytest.mark.rule("FD:REL-G")
-def test_what_a_new_kopf_rings_with_is_owed_no_more(trailing, clock):
+def test_what_a_new_kopf_reports_is_pending_no_more(trailing, clock):
     trailing.kopf_delivered(KEY, "5")
     trailing.reset()
     trailing.informer_saw(KEY, "5")
@@ -149,8 +149,8 @@ def test_a_new_kopf_gets_the_full_time(trailing, clock):
     assert trailing.lag_s() == 1.0
 
 
-def new_kind(resource=RAYCLUSTERS, *, ring=lambda *_: None, is_served=lambda: True):
-    return WatchedKind(resource, ring, is_served, WatchLag(Clock()))
+def new_kind(resource=RAYCLUSTERS, *, on_event=lambda *_: None, is_served=lambda: True):
+    return WatchedKind(resource, on_event, is_served, WatchLag(Clock()))
 
 
 class Kopfs:
@@ -192,27 +192,29 @@ def short_sleep(sleep):
     return slept
 
 
-async def test_rings_arrive_in_the_loop_that_runs_it(kopfs):
-    rings, threads = [], set()
+async def test_events_arrive_in_the_loop_that_runs_it(kopfs):
+    events, threads = [], set()
 
-    def ring(key, version):
-        rings.append((key, version))
+    def on_event(key, version):
+        events.append((key, version))
         threads.add(threading.current_thread())
 
-    running = asyncio.create_task(KopfEventSource(KopfLogin("s", None), [new_kind(ring=ring)], clock=Clock()).run())
+    running = asyncio.create_task(
+        KopfEventSource(KopfLogin("s", None), [new_kind(on_event=on_event)], clock=Clock()).run()
+    )
     await until(lambda: kopfs.started)
     stop, rang = kopfs.started[0]
     rang(RAYCLUSTERS, KEY, "5", False)
-    await until(lambda: rings)
-    assert (rings, threads) == ([(KEY, "5")], {threading.current_thread()})
+    await until(lambda: events)
+    assert (events, threads) == ([(KEY, "5")], {threading.current_thread()})
     running.cancel()
     await until(stop.is_set)
 
 
 async def test_a_kopf_that_trails_is_replaced(kopfs):
     kind = new_kind()
-    bell = KopfEventSource(KopfLogin("s", None), [kind], clock=Clock())
-    running = asyncio.create_task(bell.run())
+    source = KopfEventSource(KopfLogin("s", None), [kind], clock=Clock())
+    running = asyncio.create_task(source.run())
     await until(lambda: kopfs.started)
     kind.watch_lag.informer_saw(KEY, "5")
     await until(lambda: len(kopfs.started) == 2)
@@ -225,8 +227,8 @@ async def test_a_kopf_that_needs_longer_for_its_first_list_is_given_longer(kopfs
     monkeypatch.setattr(subject, "LAG_TOLERANCE_S", 0.02)
     monkeypatch.setattr(asyncio, "sleep", short_sleep(asyncio.sleep))
     kind = new_kind()
-    bell = KopfEventSource(KopfLogin("s", None), [kind], clock=Clock())
-    running = asyncio.create_task(bell.run())
+    source = KopfEventSource(KopfLogin("s", None), [kind], clock=Clock())
+    running = asyncio.create_task(source.run())
     kind.watch_lag.informer_saw(KEY, "5")
     began = []
     for number in (1, 2, 3, 4, 5):
@@ -313,7 +315,7 @@ async def test_kopf_reads_lists_as_lists(body, read):
 async def test_kopf_does_not_ask_who_the_user_is(monkeypatch):
     """A container that runs as 65532 has no such user."""
 
-    def nobody():
+    def no_user():
         raise KeyError("getpwuid(): uid not found: 65532")
 
     asked = asyncio.Event()
@@ -323,7 +325,7 @@ async def test_kopf_does_not_ask_who_the_user_is(monkeypatch):
         asked.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(getpass, "getuser", nobody)
+    monkeypatch.setattr(getpass, "getuser", no_user)
     login = KopfLogin("https://127.0.0.1:1", open_session)
     kopfs = asyncio.create_task(subject._operate(login, {RAYCLUSTERS}, (), stop, lambda *_: None))
     asking = asyncio.create_task(asked.wait())
@@ -428,8 +430,8 @@ async def test_kopfs_that_do_not_end_are_trouble_in_the_end(kopfs, monkeypatch):
     monkeypatch.setattr(subject, "LAG_TOLERANCE_S", 0.02)
     monkeypatch.setattr(asyncio, "sleep", short_sleep(asyncio.sleep))
     kind = new_kind()
-    bell = KopfEventSource(KopfLogin("s", None), [kind], clock=Clock())
-    running = asyncio.create_task(bell.run())
+    source = KopfEventSource(KopfLogin("s", None), [kind], clock=Clock())
+    running = asyncio.create_task(source.run())
     kind.watch_lag.informer_saw(KEY, "5")
     try:
         with pytest.raises(RuntimeError, match="3 kopf threads did not stop"):

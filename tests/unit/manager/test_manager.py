@@ -52,12 +52,12 @@ async def process(*, has_jobs):
         install(world)
     clock = WorldClock(world.now)
     wire = CountingWire(world.api)
-    rooms = ControllerManager(Client(wire, clock=clock), clock=clock, settings=Settings())
-    leading = asyncio.create_task(rooms.run_reconcilers())
-    following = asyncio.create_task(rooms.run_informers())
-    await rooms.discover_kinds()
-    yield SimpleNamespace(world=world, rooms=rooms, wire=wire)
-    await rooms.stop()
+    manager = ControllerManager(Client(wire, clock=clock), clock=clock, settings=Settings())
+    leading = asyncio.create_task(manager.run_reconcilers())
+    following = asyncio.create_task(manager.run_informers())
+    await manager.discover_kinds()
+    yield SimpleNamespace(world=world, manager=manager, wire=wire)
+    await manager.stop()
     await asyncio.wait_for(leading, 15)
     following.cancel()
 
@@ -78,14 +78,14 @@ def pods(here):
 
 async def test_both_kinds_are_looked_after_and_needed():
     async with process(has_jobs=True) as here:
-        assert here.rooms.check() == (True, "rayclusters.ray.io, trainingjobs.paddlepaddle.org")
-        assert all(map(here.rooms.is_needed, here.rooms.streams))
+        assert here.manager.check() == (True, "rayclusters.ray.io, trainingjobs.paddlepaddle.org")
+        assert all(map(here.manager.is_needed, here.manager.streams))
         create_cluster(here)
         create_job(here)
         await asyncio.sleep(30)
         assert len(pods(here)) == 3 + 2
-        assert here.rooms.waiting() == 0
-        assert here.rooms.oldest_pass_s() == 0
+        assert here.manager.waiting() == 0
+        assert here.manager.oldest_pass_s() == 0
 
 
 async def test_no_collection_is_watched_twice():
@@ -115,9 +115,9 @@ async def test_no_collection_is_watched_twice():
 
 async def test_without_the_crd_of_jobs_nothing_of_theirs_is_needed_until_it_comes():
     async with process(has_jobs=False) as here:
-        assert here.rooms.check() == (True, "rayclusters.ray.io; waiting for CRD trainingjobs.paddlepaddle.org")
-        assert (here.rooms.is_served(RAYCLUSTERS), here.rooms.is_served(TRAININGJOBS)) == (True, False)
-        needed = {name for name in here.rooms.streams if here.rooms.is_needed(name)}
+        assert here.manager.check() == (True, "rayclusters.ray.io; waiting for CRD trainingjobs.paddlepaddle.org")
+        assert (here.manager.is_served(RAYCLUSTERS), here.manager.is_served(TRAININGJOBS)) == (True, False)
+        needed = {name for name in here.manager.streams if here.manager.is_needed(name)}
         assert needed == {"rayclusters", "pods", "services", "headless-services"}
         create_cluster(here)
         await asyncio.sleep(30)
@@ -126,8 +126,8 @@ async def test_without_the_crd_of_jobs_nothing_of_theirs_is_needed_until_it_come
         create_job(here)
         await asyncio.sleep(40)
         assert len(pods(here)) == 5
-        assert all(map(here.rooms.is_needed, here.rooms.streams))
-        assert all(stream.is_synced for stream in here.rooms.streams.values())
+        assert all(map(here.manager.is_needed, here.manager.streams))
+        assert all(stream.is_synced for stream in here.manager.streams.values())
 
 
 async def test_an_operator_without_any_kind_has_nothing_to_do():
@@ -135,13 +135,13 @@ async def test_an_operator_without_any_kind_has_nothing_to_do():
     world.api.handle(Request("DELETE", f"{DEFINITIONS}/rayclusters.ray.io", {}, {}, b""))
     world.controllers.step(world.now())
     clock = WorldClock(world.now)
-    rooms = ControllerManager(
+    manager = ControllerManager(
         Client(InProcess(world.api, latency_s=0.001), clock=clock), clock=clock, settings=Settings()
     )
-    assert rooms.check()[0] is False, "nobody knows yet"
-    following = asyncio.create_task(rooms.run_informers())
-    await rooms.discover_kinds()
-    is_well, words = rooms.check()
+    assert manager.check()[0] is False, "nobody knows yet"
+    following = asyncio.create_task(manager.run_informers())
+    await manager.discover_kinds()
+    is_well, text = manager.check()
     following.cancel()
     assert not is_well
-    assert words == ("none served; waiting for CRD rayclusters.ray.io; waiting for CRD trainingjobs.paddlepaddle.org")
+    assert text == ("none served; waiting for CRD rayclusters.ray.io; waiting for CRD trainingjobs.paddlepaddle.org")

@@ -94,7 +94,7 @@ def test_gates_that_change_nothing_are_found(text, expected):
 
 
 @pytest.mark.rule("FD:RC-B13")
-def test_a_gate_that_changes_nothing_is_told_at_start(monkeypatch, caplog):
+def test_a_gate_that_changes_nothing_is_reported_at_start(monkeypatch, caplog):
     async def run_operator(_settings):
         return 0
 
@@ -111,7 +111,7 @@ def test_namespaces(text, expected):
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("flags", "message"),
     [
         *(pytest.param([flag, "x"], f"{flag}: {why}", id=flag) for flag, why in UNSUPPORTED_FLAGS.items()),
         pytest.param(["--leader-election-lease-duration", "x"], "'x' is not a duration", id="no duration"),
@@ -150,10 +150,10 @@ def test_namespaces(text, expected):
         pytest.param(["--reconcile-concurrency", "0"], "--reconcile-concurrency", id="no workers"),
     ],
 )
-def test_a_flag_without_effect_is_rejected_by_name(flags, words):
+def test_a_flag_without_effect_is_rejected_by_name(flags, message):
     result = CliRunner().invoke(command, flags)
     assert result.exit_code == 2
-    assert words in result.output
+    assert message in result.output
 
 
 @pytest.fixture
@@ -307,7 +307,7 @@ def test_the_autoscaler_is_ours_from_the_published_image_unless_told_otherwise(m
 
 @pytest.mark.rule("RC §6.3")
 @pytest.mark.parametrize(
-    ("told", "namespace", "is_in_cluster", "expected"),
+    ("given", "namespace", "is_in_cluster", "expected"),
     [
         pytest.param(None, "", True, True, id="in a cluster, as KubeRay"),
         pytest.param(None, "", False, False, id="on a person's machine"),
@@ -316,8 +316,8 @@ def test_the_autoscaler_is_ours_from_the_published_image_unless_told_otherwise(m
         pytest.param(False, "ns", True, False, id="switched off"),
     ],
 )
-def test_where_a_leader_is_elected(told, namespace, is_in_cluster, expected):
-    settings = Settings(is_leader_election_enabled=told, leader_election_namespace=namespace)
+def test_where_a_leader_is_elected(given, namespace, is_in_cluster, expected):
+    settings = Settings(is_leader_election_enabled=given, leader_election_namespace=namespace)
     assert settings.has_leader_election(is_in_cluster=is_in_cluster) is expected
 
 

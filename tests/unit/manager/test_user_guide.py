@@ -9,7 +9,7 @@ import pytest
 from raytide.api import constants
 from raytide.api.pod_failure import Cause
 from raytide.autoscaler.scaling import limit_reasons
-from raytide.autoscaler.state.group_availability import RESTING, Stuck
+from raytide.autoscaler.state.group_availability import IN_BACKOFF, Stuck
 from raytide.autoscaler.state.pod_startup import Unready
 from raytide.raycluster.conditions_scaling import OTHER_REASON
 
@@ -31,7 +31,7 @@ def reasons_of_module(module: ModuleType) -> set[str]:
 
 
 def test_the_table_of_scaling_limited_has_every_reason_of_the_code():
-    known = {*reasons_of_module(limit_reasons), *Cause, *Stuck, *Unready, RESTING, OTHER_REASON}
+    known = {*reasons_of_module(limit_reasons), *Cause, *Stuck, *Unready, IN_BACKOFF, OTHER_REASON}
     assert {"MaxReached", "InvalidGroup", "Draining", "UpscalingLimited", "ConstraintUnmet"} < known
     (_, text) = GUIDE.read_text().split("\nWith autoscaling, `ScalingLimited`")
     table = re.findall(r"^\| (`[^|]+) \|", text.split("\n`AutoscalerDown`")[0], re.MULTILINE)

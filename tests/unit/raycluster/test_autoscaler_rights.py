@@ -49,11 +49,11 @@ async def living():
     world = IdleWorld(random.Random(0))
     wire, clock, suffixes = CountingWire(world.api), VirtualClock(), itertools.count()
     options = RayClusterControllerOptions(namer=lambda prefix: f"{prefix}{next(suffixes):05d}")
-    room = RayClusterController(Client(wire, clock=clock), clock=clock, config=ClusterConfig(), options=options)
-    running = asyncio.create_task(room.run())
+    controller = RayClusterController(Client(wire, clock=clock), clock=clock, config=ClusterConfig(), options=options)
+    running = asyncio.create_task(controller.run())
     await asyncio.sleep(0.1)
-    yield SimpleNamespace(world=world, wire=wire, room=room)
-    await room.stop()
+    yield SimpleNamespace(world=world, wire=wire, controller=controller)
+    await controller.stop()
     await running
 
 
@@ -123,7 +123,7 @@ async def test_one_that_is_deleted_comes_back_at_the_latest_with_the_first_resyn
         assert there(here) == [["demo"], ["demo"], ["demo"]]
 
 
-async def news(here, every_s, times):
+async def pod_changes(here, every_s, times):
     """A pod of the cluster changes so many times, after so many seconds each."""
     for number in range(times):
         await asyncio.sleep(every_s)
@@ -137,10 +137,10 @@ async def news(here, every_s, times):
 async def test_one_that_is_deleted_comes_back_with_the_first_news_after_five_minutes(kind):
     async with living() as here:
         create(here)
-        await news(here, 30.0, 9)
+        await pod_changes(here, 30.0, 9)
         assert len(here.wire.reads) == 3, "it was looked at for each of the news, and nothing was asked for"
         here.world.store.delete(kind, "default", "demo")
-        await news(here, 30.0, 3)
+        await pod_changes(here, 30.0, 3)
         assert there(here) == [["demo"], ["demo"], ["demo"]]
 
 
@@ -148,7 +148,7 @@ async def test_one_that_is_deleted_comes_back_with_the_first_news_after_five_min
 async def test_news_without_end_cost_three_requests_in_five_minutes():
     async with living() as here:
         create(here)
-        await news(here, 10.0, 360)
+        await pod_changes(here, 10.0, 360)
         assert 3 * 10 <= len(here.wire.reads) <= 3 * 12
         assert here.wire.lists == []
 
@@ -169,7 +169,7 @@ async def test_the_users_account_is_waited_for_and_never_created():
         assert len(pods(here)) == 3
 
 
-async def test_a_role_of_somebody_elses_is_left_alone_and_the_user_is_told_whose_it_is():
+async def test_a_role_of_another_owner_is_left_alone_and_the_user_is_told_whose_it_is():
     async with living() as here:
         theirs = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -243,7 +243,7 @@ async def test_a_role_that_is_not_known_everywhere_yet_is_no_rejection():
         assert [note for note in notes(here) if "Failed" in note] == []
 
 
-async def test_missing_leave_to_read_roles_is_told_by_the_create():
+async def test_missing_leave_to_read_roles_is_reported_by_the_create():
     async with living() as here:
         body = b'{"kind":"Status","reason":"Forbidden","message":"roles is forbidden"}'
         forbidden = Response(403, body, {})

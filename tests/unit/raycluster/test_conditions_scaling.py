@@ -29,7 +29,7 @@ OTHER_HEAD = head("demo-head-bbbbb", containers=RUNNING)
 AGREED = GroupDecision(2)
 
 
-class Story:
+class Scenario:
     """A RayCluster in time: somebody edits, the operator looks, and its status is written."""
 
     def __init__(self, *groups):
@@ -59,26 +59,26 @@ class Story:
             other["fieldsV1"] = {"f:spec": {"f:rayVersion": {}}}
         self.obj["metadata"]["managedFields"] = [*kept, entry]
 
-    def look(self, after_s, *pods, times=1):
+    def reconcile_after(self, after_s, *pods, times=1):
         """A pass of the operator; its status is written when it differs. The conditions as they stand then."""
         now = NOON + timedelta(seconds=after_s)
         for _ in range(times):
             cluster = RayCluster.parse(self.obj)
-            world = Observed(pods=pods or (HEAD,), services=(head_service(),), seen_at=now)
-            todo = plan(cluster, world, ClusterConfig(), str)
+            observed = Observed(pods=pods or (HEAD,), services=(head_service(),), seen_at=now)
+            todo = plan(cluster, observed, ClusterConfig(), str)
             self.deletes = [
                 action for action in todo.actions if isinstance(action, Delete) and action.group != constants.HEAD_GROUP
             ]
-            scaling = scaling_of(cluster, world)
-            computed = status(cluster, world, todo, (), now, scaling=scaling)
-            self.next_look_s = requeue_after_s(cluster, world, computed, now, scaling=scaling)
+            scaling = scaling_of(cluster, observed)
+            computed = status(cluster, observed, todo, (), now, scaling=scaling)
+            self.requeue_s = requeue_after_s(cluster, observed, computed, now, scaling=scaling)
             self.writes += status_patch(cluster, computed) is not None
             self.obj = {**self.obj, "status": computed}
         return computed["conditions"]
 
     def condition(self, kind, after_s, *pods):
         """One condition as (status, reason), None when it is not there."""
-        found = find_condition(self.look(after_s, *pods), kind)
+        found = find_condition(self.reconcile_after(after_s, *pods), kind)
         return found and (found["status"], found["reason"])
 
     def message(self, kind):
@@ -98,10 +98,10 @@ def written(manager, after_s, fields=None):
 
 
 @pytest.fixture
-def story():
-    story = Story(group(replicas=2, high=50))
-    story.decide(cpu=AGREED)
-    return story
+def scenario():
+    scenario = Scenario(group(replicas=2, high=50))
+    scenario.decide(cpu=AGREED)
+    return scenario
 
 
 # --- AutoscalerDown --------------------------------------------------------------------------------------------------
@@ -110,87 +110,87 @@ OBEYED, DOWN = ("False", "HeadReplaced"), ("True", "HeadReplaced")
 
 
 @pytest.mark.rule("D19")
-def test_autoscaler_down_is_true_after_five_minutes_and_gone_when_a_record_is_valid(story):
-    told = [story.condition(constants.AUTOSCALER_DOWN, at, OTHER_HEAD) for at in (0, 1, 299, 300, 400)]
-    assert told == [OBEYED, OBEYED, OBEYED, DOWN, DOWN]
-    assert "replicas of the spec apply" in story.message(constants.AUTOSCALER_DOWN)
-    story.decide(DecisionRecord(CLUSTER_UID, OTHER_HEAD.uid), cpu=AGREED)
-    assert story.condition(constants.AUTOSCALER_DOWN, 401, OTHER_HEAD) is None
+def test_autoscaler_down_is_true_after_five_minutes_and_gone_when_a_record_is_valid(scenario):
+    conditions = [scenario.condition(constants.AUTOSCALER_DOWN, at, OTHER_HEAD) for at in (0, 1, 299, 300, 400)]
+    assert conditions == [OBEYED, OBEYED, OBEYED, DOWN, DOWN]
+    assert "replicas of the spec apply" in scenario.message(constants.AUTOSCALER_DOWN)
+    scenario.decide(DecisionRecord(CLUSTER_UID, OTHER_HEAD.uid), cpu=AGREED)
+    assert scenario.condition(constants.AUTOSCALER_DOWN, 401, OTHER_HEAD) is None
 
 
 @pytest.mark.rule("D19", "RC:K-6")
-def test_what_is_not_valid_for_another_reason_meanwhile_counts_on(story):
-    assert story.condition(constants.AUTOSCALER_DOWN, 0, pod()) == ("False", "HeadMissing")
-    assert story.condition(constants.AUTOSCALER_DOWN, 200, OTHER_HEAD) == OBEYED
-    assert story.condition(constants.AUTOSCALER_DOWN, 300, OTHER_HEAD) == DOWN
+def test_what_is_not_valid_for_another_reason_meanwhile_counts_on(scenario):
+    assert scenario.condition(constants.AUTOSCALER_DOWN, 0, pod()) == ("False", "HeadMissing")
+    assert scenario.condition(constants.AUTOSCALER_DOWN, 200, OTHER_HEAD) == OBEYED
+    assert scenario.condition(constants.AUTOSCALER_DOWN, 300, OTHER_HEAD) == DOWN
 
 
 @pytest.mark.rule("D19")
-def test_a_record_that_was_valid_in_between_begins_anew(story):
-    story.look(0, OTHER_HEAD)
-    assert story.condition(constants.AUTOSCALER_DOWN, 200, HEAD) is None
-    assert story.condition(constants.AUTOSCALER_DOWN, 310, OTHER_HEAD) == OBEYED
+def test_a_record_that_was_valid_in_between_begins_anew(scenario):
+    scenario.reconcile_after(0, OTHER_HEAD)
+    assert scenario.condition(constants.AUTOSCALER_DOWN, 200, HEAD) is None
+    assert scenario.condition(constants.AUTOSCALER_DOWN, 310, OTHER_HEAD) == OBEYED
 
 
 @pytest.mark.rule("D19")
-def test_the_five_minutes_are_waited_for(story):
-    story.look(0, OTHER_HEAD)
-    assert story.next_look_s == 300
-    story.look(299.5, OTHER_HEAD)
-    assert story.next_look_s == pytest.approx(0.5)
-    story.look(300, OTHER_HEAD)
-    assert story.next_look_s is None or story.next_look_s > 1
+def test_the_five_minutes_are_waited_for(scenario):
+    scenario.reconcile_after(0, OTHER_HEAD)
+    assert scenario.requeue_s == 300
+    scenario.reconcile_after(299.5, OTHER_HEAD)
+    assert scenario.requeue_s == pytest.approx(0.5)
+    scenario.reconcile_after(300, OTHER_HEAD)
+    assert scenario.requeue_s is None or scenario.requeue_s > 1
 
 
 @pytest.mark.rule("D19", "RM:I13")
-def test_an_invalid_cluster_is_not_looked_at_for_ever(story):
-    story.look(0, OTHER_HEAD)
-    story.rewrite(1, 1)
-    story.look(1, HEAD)
-    story.obj["spec"]["workerGroupSpecs"][0]["minReplicas"] = 99
-    story.look(400, OTHER_HEAD)
-    assert find_condition(story.obj["status"]["conditions"], constants.INVALID)
-    assert story.next_look_s is None
+def test_an_invalid_cluster_is_not_looked_at_for_ever(scenario):
+    scenario.reconcile_after(0, OTHER_HEAD)
+    scenario.rewrite(1, 1)
+    scenario.reconcile_after(1, HEAD)
+    scenario.obj["spec"]["workerGroupSpecs"][0]["minReplicas"] = 99
+    scenario.reconcile_after(400, OTHER_HEAD)
+    assert find_condition(scenario.obj["status"]["conditions"], constants.INVALID)
+    assert scenario.requeue_s is None
 
 
 @pytest.mark.rule("D19")
-def test_a_copied_record_is_said_not_to_be_obeyed(story):
-    story.decide(DecisionRecord("uid-of-the-backup", HEAD.uid), cpu=AGREED)
-    assert story.condition(constants.AUTOSCALER_DOWN, 0) == ("False", "RecordOfAnotherCluster")
-    assert "replicas of the spec apply" in story.message(constants.AUTOSCALER_DOWN)
+def test_a_copied_record_is_reported_not_to_be_obeyed(scenario):
+    scenario.decide(DecisionRecord("uid-of-the-backup", HEAD.uid), cpu=AGREED)
+    assert scenario.condition(constants.AUTOSCALER_DOWN, 0) == ("False", "RecordOfAnotherCluster")
+    assert "replicas of the spec apply" in scenario.message(constants.AUTOSCALER_DOWN)
 
 
 @pytest.mark.rule("D19")
-def test_desired_workers_follow_who_rules(story):
-    story.decide(cpu=GroupDecision(7))
-    story.look(0, OTHER_HEAD)
-    desired = [story.obj["status"][key] for key in ("desiredWorkerReplicas", "desiredCPU")]
+def test_desired_workers_follow_who_rules(scenario):
+    scenario.decide(cpu=GroupDecision(7))
+    scenario.reconcile_after(0, OTHER_HEAD)
+    desired = [scenario.obj["status"][key] for key in ("desiredWorkerReplicas", "desiredCPU")]
     assert desired == [7, "8"]
-    story.look(300, OTHER_HEAD)
-    story.look(301, OTHER_HEAD)
-    assert [story.obj["status"][key] for key in ("desiredWorkerReplicas", "desiredCPU")] == [2, "3"]
+    scenario.reconcile_after(300, OTHER_HEAD)
+    scenario.reconcile_after(301, OTHER_HEAD)
+    assert [scenario.obj["status"][key] for key in ("desiredWorkerReplicas", "desiredCPU")] == [2, "3"]
 
 
 @pytest.mark.rule("D19")
 @pytest.mark.parametrize("change", ["paused", "off"])
-def test_nobody_is_down_who_is_not_asked(story, change):
-    story.look(0, OTHER_HEAD)
+def test_nobody_is_down_who_is_not_asked(scenario, change):
+    scenario.reconcile_after(0, OTHER_HEAD)
     if change == "paused":
-        story.obj["metadata"]["annotations"][constants.AUTOSCALER_ANNOTATION] = constants.PAUSED
+        scenario.obj["metadata"]["annotations"][constants.AUTOSCALER_ANNOTATION] = constants.PAUSED
     else:
-        story.obj["spec"]["enableInTreeAutoscaling"] = False
-    assert story.condition(constants.AUTOSCALER_DOWN, 1, OTHER_HEAD) is None
+        scenario.obj["spec"]["enableInTreeAutoscaling"] = False
+    assert scenario.condition(constants.AUTOSCALER_DOWN, 1, OTHER_HEAD) is None
 
 
 @pytest.mark.rule("D19", "RC:SU-4")
-def test_a_suspended_cluster_has_no_autoscaler_to_miss(story):
-    story.look(0, OTHER_HEAD)
-    story.obj["spec"]["suspend"] = True
-    assert story.condition(constants.AUTOSCALER_DOWN, 1, OTHER_HEAD) is None
-    assert story.condition(constants.AUTOSCALER_DOWN, 900, OTHER_HEAD) is None
-    story.obj["spec"]["suspend"] = False
-    story.obj["status"]["conditions"] = []  # the suspension has ended, and it has been resumed
-    assert story.condition(constants.AUTOSCALER_DOWN, 901, OTHER_HEAD) == OBEYED
+def test_a_suspended_cluster_has_no_autoscaler_to_miss(scenario):
+    scenario.reconcile_after(0, OTHER_HEAD)
+    scenario.obj["spec"]["suspend"] = True
+    assert scenario.condition(constants.AUTOSCALER_DOWN, 1, OTHER_HEAD) is None
+    assert scenario.condition(constants.AUTOSCALER_DOWN, 900, OTHER_HEAD) is None
+    scenario.obj["spec"]["suspend"] = False
+    scenario.obj["status"]["conditions"] = []  # the suspension has ended, and it has been resumed
+    assert scenario.condition(constants.AUTOSCALER_DOWN, 901, OTHER_HEAD) == OBEYED
 
 
 # --- ReplicasContended -----------------------------------------------------------------------------------------------
@@ -199,57 +199,57 @@ DIFFERS, CONTENDED = ("False", "ReplicasDiffer"), ("True", "ReplicasRewritten")
 
 
 @pytest.mark.rule("D19", "SC:S6")
-def test_replicas_contended_is_true_after_ten_seconds_and_gone_after_fifteen_of_agreement(story):
-    assert story.condition(constants.REPLICAS_CONTENDED, 0) is None
-    story.rewrite(5, 1)
-    told = [story.condition(constants.REPLICAS_CONTENDED, at) for at in (5, 14, 15, 30)]
-    assert told == [DIFFERS, DIFFERS, CONTENDED, CONTENDED]
-    story.rewrite(31, 2, by=constants.AUTOSCALER_FIELD_MANAGER)
-    told = [story.condition(constants.REPLICAS_CONTENDED, at) for at in (31, 45, 46)]
-    assert told == [CONTENDED, CONTENDED, None]
+def test_replicas_contended_is_true_after_ten_seconds_and_gone_after_fifteen_of_agreement(scenario):
+    assert scenario.condition(constants.REPLICAS_CONTENDED, 0) is None
+    scenario.rewrite(5, 1)
+    conditions = [scenario.condition(constants.REPLICAS_CONTENDED, at) for at in (5, 14, 15, 30)]
+    assert conditions == [DIFFERS, DIFFERS, CONTENDED, CONTENDED]
+    scenario.rewrite(31, 2, by=constants.AUTOSCALER_FIELD_MANAGER)
+    conditions = [scenario.condition(constants.REPLICAS_CONTENDED, at) for at in (31, 45, 46)]
+    assert conditions == [CONTENDED, CONTENDED, None]
 
 
 @pytest.mark.rule("D19", "SC:S6")
-def test_it_names_group_numbers_and_field_manager(story):
-    story.rewrite(0, 1)
-    story.look(0)
-    story.look(11)
-    assert story.message(constants.REPLICAS_CONTENDED) == (
+def test_it_names_group_numbers_and_field_manager(scenario):
+    scenario.rewrite(0, 1)
+    scenario.reconcile_after(0)
+    scenario.reconcile_after(11)
+    assert scenario.message(constants.REPLICAS_CONTENDED) == (
         "group cpu: replicas is 1 (written by argocd), the autoscaler decided 2"
     )
 
 
 @pytest.mark.rule("D19")
-def test_a_number_that_was_obeyed_once_is_said_to_have_been(story):
-    story.decide(cpu=GroupDecision(2, adopted_replicas=30))
-    story.rewrite(0, 30)
-    story.look(0)
-    assert "decided 2; 30 was already applied once" in story.message(constants.REPLICAS_CONTENDED)
+def test_a_number_that_was_obeyed_once_is_said_to_have_been(scenario):
+    scenario.decide(cpu=GroupDecision(2, adopted_replicas=30))
+    scenario.rewrite(0, 30)
+    scenario.reconcile_after(0)
+    assert "decided 2; 30 was already applied once" in scenario.message(constants.REPLICAS_CONTENDED)
 
 
 @pytest.mark.rule("SC:S6")
-def test_a_loop_that_writes_every_five_seconds_is_contention_though_the_sidecar_writes_back_every_ten(story):
-    told = {}
+def test_a_loop_that_writes_every_five_seconds_is_contention_though_the_sidecar_writes_back_every_ten(scenario):
+    conditions = {}
     for at in range(60):
         if at % 5 == 0:
-            story.rewrite(at, 1)
+            scenario.rewrite(at, 1)
         if at % 10 == 2:
-            story.rewrite(at, 2, by=constants.AUTOSCALER_FIELD_MANAGER)
-        told[at] = story.condition(constants.REPLICAS_CONTENDED, at)
-    assert told[9] != CONTENDED
-    assert all(told[at] == CONTENDED for at in range(15, 60)), "and it does not flap"
-    story.rewrite(62, 2, by=constants.AUTOSCALER_FIELD_MANAGER)
-    assert story.condition(constants.REPLICAS_CONTENDED, 77) is None, "the loop has stopped"
+            scenario.rewrite(at, 2, by=constants.AUTOSCALER_FIELD_MANAGER)
+        conditions[at] = scenario.condition(constants.REPLICAS_CONTENDED, at)
+    assert conditions[9] != CONTENDED
+    assert all(conditions[at] == CONTENDED for at in range(15, 60)), "and it does not flap"
+    scenario.rewrite(62, 2, by=constants.AUTOSCALER_FIELD_MANAGER)
+    assert scenario.condition(constants.REPLICAS_CONTENDED, 77) is None, "the loop has stopped"
 
 
 @pytest.mark.rule("D19")
-def test_a_number_that_is_adopted_in_time_is_no_contention(story):
-    story.rewrite(0, 30, by="kubectl-edit")
-    told = [story.condition(constants.REPLICAS_CONTENDED, 0)]
-    story.decide(cpu=GroupDecision(30, adopted_replicas=30))
-    story.rewrite(5, 30, by=constants.AUTOSCALER_FIELD_MANAGER)
-    told += [story.condition(constants.REPLICAS_CONTENDED, at) for at in (5, 11, 19, 20)]
-    assert told == [DIFFERS, DIFFERS, DIFFERS, DIFFERS, None]
+def test_a_number_that_is_adopted_in_time_is_no_contention(scenario):
+    scenario.rewrite(0, 30, by="kubectl-edit")
+    conditions = [scenario.condition(constants.REPLICAS_CONTENDED, 0)]
+    scenario.decide(cpu=GroupDecision(30, adopted_replicas=30))
+    scenario.rewrite(5, 30, by=constants.AUTOSCALER_FIELD_MANAGER)
+    conditions += [scenario.condition(constants.REPLICAS_CONTENDED, at) for at in (5, 11, 19, 20)]
+    assert conditions == [DIFFERS, DIFFERS, DIFFERS, DIFFERS, None]
 
 
 @pytest.mark.rule("D19")
@@ -261,29 +261,29 @@ def test_a_number_that_is_adopted_in_time_is_no_contention(story):
     ],
 )
 def test_numbers_that_mean_the_same_are_no_contention(spec):
-    story = Story(group(replicas=50, high=50))
-    story.obj["spec"]["workerGroupSpecs"][0].update(spec)
-    story.decide(cpu=GroupDecision(50))
-    assert story.condition(constants.REPLICAS_CONTENDED, 0) is None
+    scenario = Scenario(group(replicas=50, high=50))
+    scenario.obj["spec"]["workerGroupSpecs"][0].update(spec)
+    scenario.decide(cpu=GroupDecision(50))
+    assert scenario.condition(constants.REPLICAS_CONTENDED, 0) is None
 
 
 @pytest.mark.rule("D19")
-def test_while_the_autoscaler_is_not_there_nobody_contends(story):
-    story.rewrite(0, 1)
-    story.look(0)
-    assert story.condition(constants.REPLICAS_CONTENDED, 1, OTHER_HEAD) is None
+def test_while_the_autoscaler_is_not_there_nobody_contends(scenario):
+    scenario.rewrite(0, 1)
+    scenario.reconcile_after(0)
+    assert scenario.condition(constants.REPLICAS_CONTENDED, 1, OTHER_HEAD) is None
 
 
 @pytest.mark.rule("D19")
-def test_its_deadlines_are_waited_for(story):
-    story.rewrite(0, 1)
-    story.look(0)
-    assert story.next_look_s == 10
-    story.look(10)
-    assert story.next_look_s is None or story.next_look_s > 15
-    story.rewrite(12, 2, by=constants.AUTOSCALER_FIELD_MANAGER)
-    story.look(13)
-    assert story.next_look_s == 14
+def test_its_deadlines_are_waited_for(scenario):
+    scenario.rewrite(0, 1)
+    scenario.reconcile_after(0)
+    assert scenario.requeue_s == 10
+    scenario.reconcile_after(10)
+    assert scenario.requeue_s is None or scenario.requeue_s > 15
+    scenario.rewrite(12, 2, by=constants.AUTOSCALER_FIELD_MANAGER)
+    scenario.reconcile_after(13)
+    assert scenario.requeue_s == 14
 
 
 @pytest.mark.rule("D19")
@@ -335,13 +335,13 @@ def test_who_wrote_last(entries, writer):
 
 
 @pytest.mark.rule("D19")
-def test_agreement_without_any_trace_of_a_writer_counts_from_the_condition(story):
-    story.rewrite(0, 1)
-    story.look(0)
-    story.rewrite(3, 2)
-    story.obj["metadata"]["managedFields"] = None
-    told = [story.condition(constants.REPLICAS_CONTENDED, at) for at in (14, 15)]
-    assert told == [DIFFERS, None]
+def test_agreement_without_any_trace_of_a_writer_counts_from_the_condition(scenario):
+    scenario.rewrite(0, 1)
+    scenario.reconcile_after(0)
+    scenario.rewrite(3, 2)
+    scenario.obj["metadata"]["managedFields"] = None
+    conditions = [scenario.condition(constants.REPLICAS_CONTENDED, at) for at in (14, 15)]
+    assert conditions == [DIFFERS, None]
 
 
 # --- ScalingLimited --------------------------------------------------------------------------------------------------
@@ -361,56 +361,60 @@ def test_agreement_without_any_trace_of_a_writer_counts_from_the_condition(story
         "HeadDown",
     ],
 )
-def test_why_it_does_not_scale_is_said_with_reason_group_and_count_and_gone_when_the_record_says_so(story, reason):
-    story.decide(cpu=GroupDecision(2, why=(Why(reason, 4, "as it is"),)))
-    assert story.condition(constants.SCALING_LIMITED, 0) == ("True", reason)
-    assert story.message(constants.SCALING_LIMITED) == f"group cpu: 4 × {reason} (as it is)"
-    story.decide(cpu=AGREED)
-    assert story.condition(constants.SCALING_LIMITED, 1) is None
+def test_why_it_does_not_scale_is_reported_with_reason_group_and_count_and_gone_when_the_record_says_so(
+    scenario, reason
+):
+    scenario.decide(cpu=GroupDecision(2, why=(Why(reason, 4, "as it is"),)))
+    assert scenario.condition(constants.SCALING_LIMITED, 0) == ("True", reason)
+    assert scenario.message(constants.SCALING_LIMITED) == f"group cpu: 4 × {reason} (as it is)"
+    scenario.decide(cpu=AGREED)
+    assert scenario.condition(constants.SCALING_LIMITED, 1) is None
 
 
 @pytest.mark.rule("SC:S21")
 def test_reasons_of_several_groups_stand_in_the_order_of_the_spec_and_those_of_none_last():
-    story = Story(group("b"), group("a"))
+    scenario = Scenario(group("b"), group("a"))
     record = DecisionRecord(CLUSTER_UID, HEAD.uid, why=(Why("NoFittingGroup", 3, "{TPU: 1}"),))
-    story.decide(record, a=GroupDecision(2, why=(Why("MaxReached"),)), b=GroupDecision(2, why=(Why("CrashLoop", 1),)))
-    story.look(0)
-    assert story.message(constants.SCALING_LIMITED) == (
+    scenario.decide(
+        record, a=GroupDecision(2, why=(Why("MaxReached"),)), b=GroupDecision(2, why=(Why("CrashLoop", 1),))
+    )
+    scenario.reconcile_after(0)
+    assert scenario.message(constants.SCALING_LIMITED) == (
         "group b: 1 × CrashLoop; group a: MaxReached; 3 × NoFittingGroup ({TPU: 1})"
     )
 
 
 @pytest.mark.rule("SC:S21")
 @pytest.mark.parametrize("reason", ["no reason", "9lives", "ends:", "é", "a" * 2000])
-def test_a_reason_the_api_would_reject_does_not_cost_the_status(story, reason):
-    story.decide(cpu=GroupDecision(2, why=(Why(reason, 1),)))
-    assert story.condition(constants.SCALING_LIMITED, 0) == ("True", "Other")
-    assert reason in story.message(constants.SCALING_LIMITED)
+def test_a_reason_the_api_would_reject_does_not_cost_the_status(scenario, reason):
+    scenario.decide(cpu=GroupDecision(2, why=(Why(reason, 1),)))
+    assert scenario.condition(constants.SCALING_LIMITED, 0) == ("True", "Other")
+    assert reason in scenario.message(constants.SCALING_LIMITED)
 
 
 @pytest.mark.rule("D19")
-def test_a_record_that_is_not_obeyed_limits_nothing(story):
-    story.decide(cpu=GroupDecision(2, why=(Why("MaxReached", 4),)))
-    story.obj["metadata"]["annotations"][constants.AUTOSCALER_ANNOTATION] = constants.PAUSED
-    assert story.condition(constants.SCALING_LIMITED, 0) is None
+def test_a_record_that_is_not_obeyed_limits_nothing(scenario):
+    scenario.decide(cpu=GroupDecision(2, why=(Why("MaxReached", 4),)))
+    scenario.obj["metadata"]["annotations"][constants.AUTOSCALER_ANNOTATION] = constants.PAUSED
+    assert scenario.condition(constants.SCALING_LIMITED, 0) is None
 
 
 # --- quiet -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.rule("D8", "RC:K-6", "RM:I19")
-def test_looking_again_writes_nothing_and_times_move_only_with_a_status(story):
-    story.decide(cpu=GroupDecision(2, why=(Why("MaxReached", 4),)))
-    story.rewrite(0, 1)
-    story.look(0)
-    written_before, first = story.writes, story.obj["status"]["conditions"]
-    story.look(1)
-    story.look(9)
-    assert story.writes == written_before
-    story.decide(cpu=GroupDecision(2, why=(Why("MaxReached", 5),)))
+def test_looking_again_writes_nothing_and_times_move_only_with_a_status(scenario):
+    scenario.decide(cpu=GroupDecision(2, why=(Why("MaxReached", 4),)))
+    scenario.rewrite(0, 1)
+    scenario.reconcile_after(0)
+    written_before, first = scenario.writes, scenario.obj["status"]["conditions"]
+    scenario.reconcile_after(1)
+    scenario.reconcile_after(9)
+    assert scenario.writes == written_before
+    scenario.decide(cpu=GroupDecision(2, why=(Why("MaxReached", 5),)))
     times = {c["type"]: c["lastTransitionTime"] for c in first}
-    assert times == {c["type"]: c["lastTransitionTime"] for c in story.look(9)}
-    assert story.writes == written_before + 1
+    assert times == {c["type"]: c["lastTransitionTime"] for c in scenario.reconcile_after(9)}
+    assert scenario.writes == written_before + 1
 
 
 # --- whatever happens ------------------------------------------------------------------------------------------------
@@ -426,32 +430,32 @@ happenings = st.one_of(
 )
 
 
-def is_valid(story, here):
+def is_valid(scenario, here):
     """Whether the last record was made beside this head, and its autoscaler runs."""
-    return here is not None and bool(here.containers) and here.uid == story.head
+    return here is not None and bool(here.containers) and here.uid == scenario.head
 
 
 @pytest.mark.rule("D19", "RM:I4", "RM:I21", "SC:S6")
 @given(st.lists(happenings, max_size=12))
 def test_whatever_is_written_in_whatever_order_nobody_goes_without_a_name(steps):
-    story = Story(group(replicas=2, low=LOW, high=HIGH))
+    scenario = Scenario(group(replicas=2, low=LOW, high=HIGH))
     here, at, ordered, adopted_replicas = HEAD, 0, set(), None
     for kind, what in steps:
         at += what if kind == "wait" else 1
         if kind == "rewrite":
-            story.rewrite(at, what)
+            scenario.rewrite(at, what)
         elif kind == "decide" and here is not None:
-            raised = None if story.last is None else story.last.replicas_to_adopt(story.replicas)
+            raised = None if scenario.last is None else scenario.last.replicas_to_adopt(scenario.replicas)
             adopted_replicas = adopted_replicas if raised is None else raised
-            story.last = replace(what, replicas=raised or what.replicas, adopted_replicas=adopted_replicas)
+            scenario.last = replace(what, replicas=raised or what.replicas, adopted_replicas=adopted_replicas)
             ordered |= set(what.delete)
-            story.decide(DecisionRecord(CLUSTER_UID, here.uid), cpu=story.last)
-            story.rewrite(at, story.last.replicas, by=constants.AUTOSCALER_FIELD_MANAGER)
+            scenario.decide(DecisionRecord(CLUSTER_UID, here.uid), cpu=scenario.last)
+            scenario.rewrite(at, scenario.last.replicas, by=constants.AUTOSCALER_FIELD_MANAGER)
         elif kind == "head":
             here = what
         pods = (*((here,) if here else ()), *WORKERS)
-        conditions = story.look(at, *pods, times=2)
-        assert {delete.name for delete in story.deletes} <= ordered
-        assert LOW <= story.obj["status"]["desiredWorkerReplicas"] <= HIGH
+        conditions = scenario.reconcile_after(at, *pods, times=2)
+        assert {delete.name for delete in scenario.deletes} <= ordered
+        assert LOW <= scenario.obj["status"]["desiredWorkerReplicas"] <= HIGH
         is_down = find_condition(conditions, constants.AUTOSCALER_DOWN) is not None
-        assert is_down == (story.last is not None and not is_valid(story, here))
+        assert is_down == (scenario.last is not None and not is_valid(scenario, here))

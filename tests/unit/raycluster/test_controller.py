@@ -75,11 +75,11 @@ async def here():
     world = IdleWorld(random.Random(0))
     wire, clock, suffixes = Wire(world.api), VirtualClock(), itertools.count()
     options = RayClusterControllerOptions(namer=lambda prefix: f"{prefix}{next(suffixes):05d}")
-    room = RayClusterController(Client(wire, clock=clock), clock=clock, config=ClusterConfig(), options=options)
-    running = asyncio.create_task(room.run())
-    await until_at_work(room.reconcile_loop)
-    yield SimpleNamespace(world=world, wire=wire, room=room)
-    await room.stop()
+    controller = RayClusterController(Client(wire, clock=clock), clock=clock, config=ClusterConfig(), options=options)
+    running = asyncio.create_task(controller.run())
+    await until_at_work(controller.reconcile_loop)
+    yield SimpleNamespace(world=world, wire=wire, controller=controller)
+    await controller.stop()
     await running
 
 
@@ -154,15 +154,15 @@ def with_rocksdb(obj):
 
 @pytest.mark.rule("FD:RC-B18", "RM:I19")
 @pytest.mark.parametrize("change", [autoscaled_with_restarts, with_rocksdb])
-async def test_a_cluster_with_a_standing_warning_is_told_once_and_nothing_is_written_for_two_days(here, change):
+async def test_a_cluster_with_a_standing_warning_is_reported_once_and_nothing_is_written_for_two_days(here, change):
     obj = raycluster(group())
     change(obj)
     here.world.create({**obj, "metadata": {"name": "demo", "namespace": "default"}})
     await asyncio.sleep(1)
     make_ready(here)
     await asyncio.sleep(120)
-    told = here.world.store.list("events")
-    assert [event["reason"] for event in told if event["type"] == "Warning"] == [constants.INVALID_SPEC]
+    events = here.world.store.list("events")
+    assert [event["reason"] for event in events if event["type"] == "Warning"] == [constants.INVALID_SPEC]
     here.wire.writes.clear()
     await asyncio.sleep(2 * 86_400)
     assert here.wire.writes == []
@@ -189,7 +189,7 @@ async def test_a_create_with_an_unknown_outcome_is_repeated_and_makes_no_second_
 @pytest.mark.parametrize(
     "answer", ["lost", ApiUnavailableError("no answer", is_outcome_unknown=True)], ids=["made", "not made"]
 )
-async def test_a_create_in_doubt_is_looked_for_when_nothing_may_be_made_any_more(here, change, answer):
+async def test_a_create_of_unknown_outcome_is_looked_up_when_nothing_may_be_made_any_more(here, change, answer):
     here.wire.instead = lambda method, path: answer if (method, path[-4:]) == ("POST", "pods") else None
     create(here, group(replicas=1))
     await asyncio.sleep(0.2)
@@ -205,18 +205,20 @@ async def test_a_create_in_doubt_is_looked_for_when_nothing_may_be_made_any_more
 
 
 @pytest.mark.rule("D6", "D15")
-async def test_a_create_that_nobody_has_seen_is_not_repeated_after_its_pod_was_told_to_go(here):
-    born = []
-    here.world.store.subscribe(lambda change: born.append(change.key.name) if change.type == "ADDED" else None, "pods")
+async def test_a_create_that_was_not_seen_is_not_repeated_after_its_pod_was_deleted(here):
+    created = []
+    here.world.store.subscribe(
+        lambda change: created.append(change.key.name) if change.type == "ADDED" else None, "pods"
+    )
     here.wire._lag_s = lambda: 40.0
     create(here, group(replicas=2))
-    here.room.enqueue(KEY)
+    here.controller.enqueue(KEY)
     await asyncio.sleep(29.5)
     assert len(pods(here)) == 3
     here.world.edit(CLUSTERS, "demo", None, lambda obj: obj["spec"]["workerGroupSpecs"][0].update(replicas=0))
     await asyncio.sleep(2)  # thirty seconds are over: every create is due again, and two pods have to go
     assert [pod["metadata"]["labels"]["ray.io/node-type"] for pod in pods(here)] == ["head"]
-    assert len(born) == len(set(born)) == 3
+    assert len(created) == len(set(created)) == 3
     await asyncio.sleep(60)  # nothing is on its way any more when the room ends
 
 
@@ -250,7 +252,7 @@ async def test_a_cluster_that_is_gone_is_forgotten_and_its_pods_are_not_made_ane
     here.world.store.delete(CLUSTERS, "default", "demo")
     await asyncio.sleep(1)
     here.wire.writes.clear()
-    for pod in list(here.room.pods.by_index(KEY)):
+    for pod in list(here.controller.pods.by_index(KEY)):
         here.world.vanish(pod.name)
     await asyncio.sleep(10)
     assert here.wire.writes == []
@@ -285,14 +287,14 @@ async def test_nothing_is_kept_of_a_cluster_that_is_gone(here):
     here.wire.instead = instead
     create(here, group(replicas=1, numOfHosts=2))
     await asyncio.sleep(50)
-    assert any("quotas" in path for path in names_kept(here.room.reconciler, KEY))
+    assert any("quotas" in path for path in names_kept(here.controller.reconciler, KEY))
     here.world.store.delete(CLUSTERS, "default", "demo")
     await asyncio.sleep(10)
-    assert names_kept(here.room.reconciler, KEY) == []
+    assert names_kept(here.controller.reconciler, KEY) == []
 
 
 @pytest.mark.rule("D2", "RM:I3")
-async def test_a_read_that_is_older_than_what_the_informer_shows_is_not_believed(here):
+async def test_a_read_that_is_older_than_what_the_informer_shows_is_not_used(here):
     create(here, group(replicas=1))
     await asyncio.sleep(5)
     old = here.world.store.entry(CLUSTERS, "default", "demo").raw
@@ -300,7 +302,7 @@ async def test_a_read_that_is_older_than_what_the_informer_shows_is_not_believed
     await asyncio.sleep(5)
     here.wire.writes.clear()
     here.wire.read_instead = lambda path: Response(200, old, {}) if path.endswith("/rayclusters/demo") else None
-    here.room.enqueue(KEY)
+    here.controller.enqueue(KEY)
     await asyncio.sleep(5)
     assert here.wire.writes == []
     here.wire.read_instead = lambda _path: None
@@ -310,7 +312,7 @@ async def test_a_read_that_is_older_than_what_the_informer_shows_is_not_believed
 
 
 @pytest.mark.rule("D2")
-async def test_a_cluster_that_the_informer_shows_is_asked_for_again_when_it_is_said_not_to_be_there(here):
+async def test_a_cluster_that_the_informer_shows_is_asked_for_again_when_it_is_reported_not_to_be_there(here):
     gone = Response(404, b'{"kind":"Status","reason":"NotFound","code":404}', {})
     here.wire.read_instead = lambda path: gone if path.endswith("/rayclusters/demo") else None
     create(here)
@@ -551,7 +553,7 @@ async def test_a_deleted_cluster_is_let_go_whatever_its_spec_says(here, spec):
     await asyncio.sleep(5)
     here.world.delete_cluster("demo")
     await asyncio.sleep(1)
-    assert here.world.cluster("demo") is None, (here.wire.writes, here.room.controller._queue.__dict__)
+    assert here.world.cluster("demo") is None, (here.wire.writes, here.controller.controller._queue.__dict__)
     (event,) = [e for e in here.world.store.list("events", "default") if e["action"] == "Cleanup"]
     assert (event["type"], event["reason"]) == ("Warning", constants.REDIS_CLEANUP_SKIPPED)
     assert event["involvedObject"]["uid"] in event["message"]
@@ -584,7 +586,7 @@ async def test_other_finalizers_stay_also_one_that_comes_in_between(here):
 
 
 @pytest.mark.rule("FD:RC-B1")
-async def test_a_finalizer_that_may_not_be_removed_is_told_and_tried_again_slowly(here):
+async def test_a_finalizer_that_may_not_be_removed_is_reported_and_tried_again_slowly(here):
     held(here, FINALIZER)
     await asyncio.sleep(5)
     forbidden = Response(403, b'{"kind":"Status","reason":"Forbidden","message":"no right"}', {})

@@ -61,7 +61,7 @@ def test_the_patch_removes_it_from_the_version_that_was_read(finalizers, left):
 
 @pytest.mark.rule("RC:FT-2")
 @pytest.mark.parametrize(
-    ("spec", "annotations", "words"),
+    ("spec", "annotations", "message"),
     [
         pytest.param({"gcsFaultToleranceOptions": OPTIONS}, {}, ["my-ns", "redis:6379"], id="as the options say"),
         pytest.param(
@@ -74,11 +74,11 @@ def test_the_patch_removes_it_from_the_version_that_was_read(finalizers, left):
         pytest.param({"gcsFaultToleranceOptions": "yes"}, {}, ["uid-demo"], id="options that cannot be read"),
     ],
 )
-def test_what_stays_in_redis_is_told(spec, annotations, words):
-    remark = decide(deleted(FINALIZER, annotations=annotations, **spec)).event
-    assert (remark.reason, remark.event_type) == (constants.REDIS_CLEANUP_SKIPPED, "Warning")
-    assert [word for word in words if word not in remark.message] == []
-    assert len(remark.message) < 800
+def test_what_stays_in_redis_is_reported(spec, annotations, message):
+    event = decide(deleted(FINALIZER, annotations=annotations, **spec)).event
+    assert (event.reason, event.event_type) == (constants.REDIS_CLEANUP_SKIPPED, "Warning")
+    assert [word for word in message if word not in event.message] == []
+    assert len(event.message) < 800
 
 
 @pytest.mark.rule("RC:FIN-1")

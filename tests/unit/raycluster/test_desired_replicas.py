@@ -46,9 +46,9 @@ def seen(*pods, at=NOW, **more):
     return Observed(pods=pods, services=(head_service(),), seen_at=at, **more)
 
 
-def order(cluster, world=None):
+def order(cluster, state=None):
     """What becomes of its first group."""
-    observed = seen(HEAD) if world is None else world
+    observed = seen(HEAD) if state is None else state
     return scaling_of(cluster, observed).desired_replicas_of(cluster.spec.worker_group_specs[0])
 
 
@@ -111,15 +111,15 @@ def test_names_are_those_of_spec_and_record():
 @pytest.mark.rule("D19", "RM:I4", "RM:I5")
 def test_names_in_the_record_end_only_pods_of_their_own_group_and_cluster():
     mine, others = workers(3), workers(2, "gpu")
-    stranger = pod("demo-cpu-worker-other", owner_uid="uid-other")
-    named = (mine[1].name, others[0].name, stranger.name, HEAD.name, "demo-cpu-worker-gone0")
+    foreign_pod = pod("demo-cpu-worker-other", owner_uid="uid-other")
+    named = (mine[1].name, others[0].name, foreign_pod.name, HEAD.name, "demo-cpu-worker-gone0")
     cluster = scaled(
         group(replicas=2), group("gpu", replicas=2), cpu=GroupDecision(2, delete=named), gpu=GroupDecision(2)
     )
-    made, gone, todo = decide(cluster, HEAD, *mine, *others, foreign_names=frozenset({stranger.name}))
+    made, gone, todo = decide(cluster, HEAD, *mine, *others, foreign_names=frozenset({foreign_pod.name}))
     assert (made, gone) == (0, [mine[1].name])
-    told = " ".join(remark.message for remark in todo.events)
-    assert all(name in told for name in (others[0].name, stranger.name, HEAD.name))
+    messages = " ".join(event.message for event in todo.events)
+    assert all(name in messages for name in (others[0].name, foreign_pod.name, HEAD.name))
 
 
 # --- not valid -------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ ENDED = ContainerView(constants.AUTOSCALER_CONTAINER, "terminated", "Error", exi
 
 @pytest.mark.rule("D19")
 @pytest.mark.parametrize(
-    ("world", "reason"),
+    ("state", "reason"),
     [
         pytest.param(seen(HEAD), None, id="the head of the record with a running autoscaler: valid"),
         pytest.param(
@@ -158,8 +158,8 @@ ENDED = ContainerView(constants.AUTOSCALER_CONTAINER, "terminated", "Error", exi
         pytest.param(seen(HEAD, unready_nodes=frozenset({"node-0"})), "HeadNodeAway", id="its node is away"),
     ],
 )
-def test_validity(world, reason):
-    scaling = scaling_of(scaled(cpu=GroupDecision(5)), world)
+def test_validity(state, reason):
+    scaling = scaling_of(scaled(cpu=GroupDecision(5)), state)
     assert (scaling.fault.reason if scaling.fault else None) == reason
     assert scaling.record is not None, "obeyed for five minutes all the same"
 

@@ -17,7 +17,7 @@ LOG = "/var/log/pods/default_demo-cpu-worker-aaaaa_uid-demo-cpu-worker-aaaaa"
 
 @pytest.mark.rule("FD:RC-B15")
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "message"),
     [
         pytest.param(
             {"phase": "Failed", "containers": (RAY_ENDED,)},
@@ -46,11 +46,11 @@ LOG = "/var/log/pods/default_demo-cpu-worker-aaaaa_uid-demo-cpu-worker-aaaaa"
         ),
     ],
 )
-def test_the_event_about_a_failed_worker_names_container_code_reason_and_log(fields, words):
+def test_the_event_about_a_failed_worker_names_container_code_reason_and_log(fields, message):
     worker = pod(**fields)
-    assert how_it_ended(worker) == words
+    assert how_it_ended(worker) == message
     (delete,) = [a for a in decide(parsed(), head(), worker, ENOUGH[0]).actions if a.name == worker.name]
-    assert build_note([Outcome(delete, Result.DONE)]) == f"Deleted pod {worker.name}: {words}"
+    assert build_note([Outcome(delete, Result.DONE)]) == f"Deleted pod {worker.name}: {message}"
 
 
 @pytest.mark.rule("FD:RC-B15")
@@ -99,12 +99,12 @@ def cluster(condition, **spec):
         ),
     ],
 )  # fmt: skip
-def test_a_head_that_is_lost_is_told_with_why_and_what_survives(condition, heads, spec, why, state):
+def test_a_head_that_is_lost_is_reported_with_the_reason_and_what_survives(condition, heads, spec, why, state):
     todo = decide(cluster(condition, **spec), *heads, *ENOUGH, unready_nodes=frozenset({"away"}))
-    (remark,) = [remark for remark in todo.events if remark.reason == constants.HEAD_POD_LOST]
-    assert remark.event_type == "Warning"
-    assert remark.message.startswith(f"Head pod demo-head-aaaaa is lost: {why}")
-    assert state in remark.message
+    (event,) = [event for event in todo.events if event.reason == constants.HEAD_POD_LOST]
+    assert event.event_type == "Warning"
+    assert event.message.startswith(f"Head pod demo-head-aaaaa is lost: {why}")
+    assert state in event.message
 
 
 @pytest.mark.rule("FD:RC-B16")
@@ -119,12 +119,12 @@ def test_a_head_that_is_lost_is_told_with_why_and_what_survives(condition, heads
     ],
 )
 def test_nothing_is_told_of_a_head_that_is_not_lost(found, heads):
-    remarks = decide(found, *heads, *ENOUGH).events
-    assert [remark for remark in remarks if remark.reason == constants.HEAD_POD_LOST] == []
+    events = decide(found, *heads, *ENOUGH).events
+    assert [event for event in events if event.reason == constants.HEAD_POD_LOST] == []
 
 
 @pytest.mark.rule("FD:RC-B16")
-def test_a_head_that_stays_away_is_told_too():
+def test_a_head_that_stays_away_is_reported_too():
     found = cluster(READY)
     obj = {
         **found.raw,
@@ -132,4 +132,4 @@ def test_a_head_that_stays_away_is_told_too():
     }
     obj["metadata"]["annotations"] = {constants.DISABLE_PROVISIONED_HEAD_RESTART_ANNOTATION: "true"}
     todo = decide(type(found).parse(obj), *ENOUGH)
-    assert (todo.actions, [remark.reason for remark in todo.events]) == ((), [constants.HEAD_POD_LOST])
+    assert (todo.actions, [event.reason for event in todo.events]) == ((), [constants.HEAD_POD_LOST])

@@ -136,7 +136,7 @@ def effect(cluster):
     return repr(todo).replace(recreate_hash(cluster), "HASH")
 
 
-def test_a_field_nobody_reads_would_be_noticed():
+def test_a_field_without_a_reader_would_be_noticed():
     obj = raycluster(somethingNew={"a": "b"})
     assert effect(RayCluster.parse(obj)) == effect(RayCluster.parse(raycluster()))
     assert unsupported(RayCluster.parse(obj)) == ()

@@ -38,28 +38,28 @@ def decide(found, *pods):
     return plan(found, seen(found, *pods), ClusterConfig(), lambda prefix: f"{prefix}new")
 
 
-def words(todo):
+def writes(todo):
     return [(type(action).__name__, action.name) for action in todo.actions]
 
 
-def test_the_last_failed_worker_stays_beside_its_successor_and_is_told():
+def test_the_last_failed_worker_stays_beside_its_successor_and_is_reported():
     todo = decide(cluster(group(replicas=1)), failed("demo-cpu-worker-a"))
-    assert words(todo) == [("Create", "demo-cpu-worker-new")]
-    (remark,) = todo.events
-    assert remark.reason == constants.KEPT_FAILED_POD
-    assert remark.message.startswith(
+    assert writes(todo) == [("Create", "demo-cpu-worker-new")]
+    (event,) = todo.events
+    assert event.reason == constants.KEPT_FAILED_POD
+    assert event.message.startswith(
         "Pod demo-cpu-worker-a is kept until another pod of group cpu fails: its phase is Failed"
     )
-    assert "exit code 137 (OOMKilled)" in remark.message
+    assert "exit code 137 (OOMKilled)" in event.message
 
 
-def test_it_makes_room_for_the_next_one_that_fails():
+def test_it_is_deleted_for_the_next_one_that_fails():
     before, after = (
         failed("demo-cpu-worker-z", "2026-01-01T00:00:00Z"),
         failed("demo-cpu-worker-a", "2026-01-01T00:01:00Z"),
     )
     todo = decide(cluster(group(replicas=1)), before, after, pod("demo-cpu-worker-b"))
-    assert words(todo) == [("Delete", "demo-cpu-worker-z")]
+    assert writes(todo) == [("Delete", "demo-cpu-worker-z")]
 
 
 def test_one_that_its_user_names_goes_and_the_failure_before_it_stays():
@@ -68,7 +68,7 @@ def test_one_that_its_user_names_goes_and_the_failure_before_it_stays():
         failed("demo-cpu-worker-z", "2026-01-01T00:00:00Z"),
         failed("demo-cpu-worker-a", "2026-01-01T00:01:00Z"),
     )
-    assert words(decide(cluster(named), last, pod("demo-cpu-worker-b"))) == [("Delete", "demo-cpu-worker-a")]
+    assert writes(decide(cluster(named), last, pod("demo-cpu-worker-b"))) == [("Delete", "demo-cpu-worker-a")]
     assert [each.name for each in seen(cluster(named), before, last).kept] == ["demo-cpu-worker-z"]
 
 

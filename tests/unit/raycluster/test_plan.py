@@ -25,7 +25,7 @@ def decide(cluster, *pods, service=True, config=CONFIG, **observed):
     )
 
 
-def told(todo):
+def writes_of(todo):
     """The writes as words."""
     verbs = {Create: "create", Delete: "delete"}
     return [f"{verbs[type(action)]} {action.name}" for action in todo.actions]
@@ -34,7 +34,7 @@ def told(todo):
 @pytest.mark.rule("RC:HP-5", "RC:HS-1")
 def test_a_new_cluster_gets_service_head_and_workers_in_one_pass():
     todo = decide(parsed(), service=False)
-    assert told(todo) == [
+    assert writes_of(todo) == [
         "create demo-head-svc",
         "create demo-head-00000",
         "create demo-cpu-worker-00001",
@@ -71,7 +71,7 @@ def test_a_new_pod_never_gets_a_name_that_is_in_use(in_use, suffixes):
     cluster = parsed(group(replicas=2 + len(there) + len(gone)))
     observed = Observed(pods=(head(), *there, *gone), services=(head_service(),), foreign_names=foreign)
     todo = plan(cluster, observed, CONFIG, drawing(*suffixes))
-    assert told(todo) == ["create demo-cpu-worker-aaaaa", "create demo-cpu-worker-bbbbb"]
+    assert writes_of(todo) == ["create demo-cpu-worker-aaaaa", "create demo-cpu-worker-bbbbb"]
 
 
 @pytest.mark.rule("D15", "RC:MH-6")
@@ -116,12 +116,12 @@ def test_an_invalid_cluster_keeps_what_runs_and_is_told_which_field():
     todo = decide(parsed(group(replicas=5, low=3, high=2)), head(), pod(phase="Failed"), service=False)
     assert todo.actions == ()
     assert todo.is_reported
-    assert [remark.reason for remark in todo.events] == [constants.INVALID_SPEC]
+    assert [event.reason for event in todo.events] == [constants.INVALID_SPEC]
     assert "minReplicas" in todo.events[0].message
 
 
 @pytest.mark.rule("RC:V-61")
-def test_a_warning_is_said_and_stops_nothing():
+def test_a_warning_is_reported_and_stops_nothing():
     cluster = parsed(
         group(template={"spec": {"containers": [{"name": "ray"}], "restartPolicy": "Always"}}),
         enableInTreeAutoscaling=True,
@@ -170,12 +170,12 @@ ENOUGH = (pod("demo-cpu-worker-a"), pod("demo-cpu-worker-b"))
 @pytest.mark.rule("RC:HP-2", "RC:HP-3", "RC:HP-4", "RM:I2")
 def test_head(heads, unready, expected):
     todo = decide(parsed(), *heads, *ENOUGH, unready_nodes=frozenset(unready))
-    assert told(todo) == expected
+    assert writes_of(todo) == expected
 
 
 @pytest.mark.rule("RC:HP-2")
 def test_losing_the_head_does_not_stop_the_groups():
-    assert told(decide(parsed(), head(phase="Failed"), ENOUGH[0])) == [
+    assert writes_of(decide(parsed(), head(phase="Failed"), ENOUGH[0])) == [
         "delete demo-head-aaaaa",
         "create demo-cpu-worker-00000",
     ]
@@ -191,7 +191,7 @@ def test_a_provisioned_head_whose_restart_is_disabled_stays_away_and_so_do_its_w
 
 def test_a_deterministic_head_name_has_no_random_end():
     config = ClusterConfig(pods=PodConfig(is_head_pod_name_deterministic=True))
-    assert told(decide(parsed(), *ENOUGH, config=config)) == ["create demo-head"]
+    assert writes_of(decide(parsed(), *ENOUGH, config=config)) == ["create demo-head"]
 
 
 # --- groups ----------------------------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def test_a_rejected_group_waits_and_the_others_do_not():
     retry = PendingRetry("a", constants.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0)
     cluster = parsed(group("a", 1), group("b", 1))
     todo = decide(cluster, head(), pending_retries=(retry,))
-    assert told(todo) == ["create demo-b-worker-00000"]
+    assert writes_of(todo) == ["create demo-b-worker-00000"]
     assert todo.requeue_after_s == 12.0
 
 
@@ -210,13 +210,13 @@ def test_a_rejected_group_waits_and_the_others_do_not():
 def test_a_rejected_group_still_shrinks():
     retry = PendingRetry("cpu", constants.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0)
     todo = decide(parsed(group(replicas=1)), head(), *ENOUGH, pending_retries=(retry,))
-    assert told(todo) == ["delete demo-cpu-worker-b"]
+    assert writes_of(todo) == ["delete demo-cpu-worker-b"]
 
 
 @pytest.mark.rule("SC:S14")
 def test_workers_of_a_removed_group_are_deleted_with_the_reason():
     todo = decide(parsed(), head(), *ENOUGH, pod("demo-gone-worker-a", group="gone"))
-    assert told(todo) == ["delete demo-gone-worker-a"]
+    assert writes_of(todo) == ["delete demo-gone-worker-a"]
     assert "no longer in the spec" in todo.actions[0].message
 
 
@@ -224,7 +224,7 @@ def test_workers_of_a_removed_group_are_deleted_with_the_reason():
 def test_workers_of_a_removed_group_are_deleted_after_the_create_of_the_head_and_before_creates_of_workers():
     """The head is what the cluster needs first; what the removed group uses of a quota is for the groups that are left."""
     todo = decide(parsed(group(replicas=1)), pod("demo-gone-worker-a", group="gone"))
-    assert told(todo) == ["create demo-head-00000", "delete demo-gone-worker-a", "create demo-cpu-worker-00001"]
+    assert writes_of(todo) == ["create demo-head-00000", "delete demo-gone-worker-a", "create demo-cpu-worker-00001"]
 
 
 @pytest.mark.rule("RM:I5")
@@ -237,31 +237,31 @@ def test_every_delete_carries_the_uid_it_means():
 
 
 @pytest.mark.rule("D6")
-def test_a_create_in_flight_that_nobody_wants_any_more_is_named_not_deleted():
+def test_a_create_in_flight_that_is_not_wanted_any_more_is_named_not_deleted():
     todo = decide(parsed(group(replicas=0)), head(), pending("demo-cpu-worker-flight", uid=""))
     assert (todo.unwanted, todo.actions) == ({"demo-cpu-worker-flight"}, ())
 
 
 @pytest.mark.rule("SC:S10", "RM:I5")
 def test_pods_that_only_carry_our_label_are_not_ours():
-    strangers = [pod("demo-cpu-worker-x", owner_uid="other"), head("demo-head-x", owner_uid="")]
+    foreign_pods = [pod("demo-cpu-worker-x", owner_uid="other"), head("demo-head-x", owner_uid="")]
     cluster = parsed(group(replicas=0, scaleStrategy={"workersToDelete": ["demo-cpu-worker-x"]}))
-    observed = observe(cluster.metadata.uid, pods=[head(), *strangers], services=[head_service()])
+    observed = observe(cluster.metadata.uid, pods=[head(), *foreign_pods], services=[head_service()])
     todo = plan(cluster, observed, CONFIG, str)
     assert todo.actions == ()
     assert "demo-cpu-worker-x" in todo.events[0].message
 
 
 @pytest.mark.rule("SC:S10")
-def test_a_worker_named_by_another_group_is_left_alone_and_remarked_on():
+def test_a_worker_named_by_another_group_is_left_alone_and_reported():
     cluster = parsed(
         group("cpu", 2), group("gpu", 0, scaleStrategy={"workersToDelete": ["demo-cpu-worker-a", "demo-head-aaaaa"]})
     )
     todo = decide(cluster, head(), *ENOUGH)
     assert todo.actions == ()
-    (remark,) = todo.events
-    assert remark.group == "gpu"
-    assert remark.message.startswith(
+    (event,) = todo.events
+    assert event.group == "gpu"
+    assert event.message.startswith(
         "scaleStrategy.workersToDelete of group gpu has names that are not workers of the group: demo-cpu-worker-a, demo-head-aaaaa;"
     )
 
@@ -277,7 +277,7 @@ def test_a_worker_named_by_another_group_is_left_alone_and_remarked_on():
 def test_autoscaled_groups(allowed, expected):
     cluster = parsed(group(replicas=1), enableInTreeAutoscaling=True)
     config = ClusterConfig(is_random_pod_delete_enabled=allowed)
-    assert told(decide(cluster, head(), *ENOUGH, config=config)) == expected
+    assert writes_of(decide(cluster, head(), *ENOUGH, config=config)) == expected
 
 
 @pytest.mark.rule("RC:SH-4")
@@ -302,7 +302,7 @@ def test_replica_index_labels_follow_the_gate():
 def test_suspended(spec, was_suspended, is_gated):
     status = {"conditions": [{"type": constants.SUSPENDED, "status": str(was_suspended)}]}
     todo = decide(parsed(status=status, **spec), service=False)
-    assert told(todo)[0] == "create demo-head-svc"
+    assert writes_of(todo)[0] == "create demo-head-svc"
     assert (len(todo.actions) > 1) is not is_gated
     assert todo.is_status_gated is is_gated
 
@@ -322,7 +322,7 @@ def hosts_of(todo):
 @pytest.mark.rule("RC:HL-1", "RC:MH-6", "RM:I6")
 def test_a_multi_host_group_gets_its_service_before_the_head_and_its_hosts_replica_by_replica():
     todo = decide(parsed(group(replicas=2, numOfHosts=2)), service=False)
-    assert told(todo)[:3] == ["create demo-head-svc", "create demo-headless", "create demo-head-00000"]
+    assert writes_of(todo)[:3] == ["create demo-head-svc", "create demo-headless", "create demo-head-00000"]
     first, second = "cpu-00001", "cpu-00002"
     assert hosts_of(todo) == [(first, "0", "0"), (first, "0", "1"), (second, "1", "0"), (second, "1", "1")]
     assert len({action.name for action in todo.actions}) == 7
@@ -353,7 +353,7 @@ def test_a_head_service_with_a_changed_selector_is_reported_and_left_as_it_is():
 
 @pytest.mark.rule("RC:HL-1")
 def test_single_host_groups_need_no_headless_service():
-    assert "create demo-headless" not in told(decide(parsed(group(replicas=2, numOfHosts=1)), service=False))
+    assert "create demo-headless" not in writes_of(decide(parsed(group(replicas=2, numOfHosts=1)), service=False))
 
 
 @pytest.mark.rule("RC:GRP-4")
@@ -371,7 +371,7 @@ def test_without_the_gate_hosts_are_plain_workers_that_are_counted():
 def test_hosts_of_replicas_are_made_anew_when_the_group_has_one_host_each():
     hosts = [pod(f"demo-cpu-worker-{i}", replica_name="r", replica_index=0, host_index=i) for i in range(2)]
     todo = decide(parsed(group(replicas=2, numOfHosts=1)), head(), *hosts)
-    assert told(todo) == ["delete demo-cpu-worker-0", "delete demo-cpu-worker-1"]
+    assert writes_of(todo) == ["delete demo-cpu-worker-0", "delete demo-cpu-worker-1"]
 
 
 @pytest.mark.rule("SC:S4", "RM:I18")
@@ -382,7 +382,7 @@ def test_a_replica_that_cannot_be_completed_is_given_up_and_no_other_begun():
     retry = PendingRetry("cpu", constants.FAILED_TO_CREATE_WORKER_POD, "exceeded quota", retry_in_s=12.0, times=2)
     cluster = parsed(group(replicas=3, numOfHosts=4), group("gpu", replicas=1))
     todo = decide(cluster, head(), *hosts, pending_retries=(retry,))
-    assert [name for name in told(todo) if "headless" not in name] == [
+    assert [name for name in writes_of(todo) if "headless" not in name] == [
         "delete demo-cpu-worker-0",
         "delete demo-cpu-worker-1",
         "create demo-gpu-worker-00000",
@@ -391,10 +391,10 @@ def test_a_replica_that_cannot_be_completed_is_given_up_and_no_other_begun():
 
 
 @pytest.mark.rule("FD:SEC-F12")
-def test_ten_thousand_names_of_nobody_are_one_remark():
+def test_ten_thousand_unknown_names_are_one_event():
     junk = [f"junk-{number}" for number in range(9_999)]
     todo = decide(parsed(group("cpu", 2, scaleStrategy={"workersToDelete": [*junk, "y" * 100_000]})), head(), *ENOUGH)
-    (remark,) = todo.events
-    assert remark.message.startswith("scaleStrategy.workersToDelete of group cpu has names that are not workers")
-    assert ": junk-0, junk-1, junk-10 and 9997 more; " in remark.message
-    assert len(remark.message) < 1000
+    (event,) = todo.events
+    assert event.message.startswith("scaleStrategy.workersToDelete of group cpu has names that are not workers")
+    assert ": junk-0, junk-1, junk-10 and 9997 more; " in event.message
+    assert len(event.message) < 1000

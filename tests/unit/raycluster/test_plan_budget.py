@@ -16,8 +16,8 @@ CONFIG = ClusterConfig()
 
 def decide(cluster, *pods, **observed):
     numbers = iter(range(10**9))
-    world = Observed(pods=(head(), *pods), services=(head_service(),), **observed)
-    return plan(cluster, world, CONFIG, lambda prefix: f"{prefix}{next(numbers):06d}")
+    state = Observed(pods=(head(), *pods), services=(head_service(),), **observed)
+    return plan(cluster, state, CONFIG, lambda prefix: f"{prefix}{next(numbers):06d}")
 
 
 def wide(groups, replicas, **extra):

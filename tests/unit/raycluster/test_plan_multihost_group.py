@@ -27,9 +27,9 @@ def group_of(replicas=2, hosts=SIZE, *, high=10, to_delete=(), **fields):
 
 def host(replica, index, made=pod, **fields):
     """One host of the replica of that number."""
-    born = f"2026-01-01T00:00:{replica:02d}Z"
+    created_at = f"2026-01-01T00:00:{replica:02d}Z"
     labels = {"replica_name": f"cpu-{replica}", "replica_index": replica, "host_index": index, "num_of_hosts": SIZE}
-    return made(f"demo-cpu-worker-{replica}{index}", **{**labels, "creation_timestamp": born, **fields})
+    return made(f"demo-cpu-worker-{replica}{index}", **{**labels, "creation_timestamp": created_at, **fields})
 
 
 def replica(number, hosts=range(SIZE), made=pod, **fields):
@@ -130,7 +130,7 @@ def test_no_number_fills_our_memory(replicas, hosts):
     assert len(created(decide(group_of(replicas, hosts, high=None), []))) == MOST_WRITES
 
 
-def test_a_suspended_group_wants_nobody():
+def test_a_suspended_group_wants_no_pods():
     decision = decide(group_of(2, suspend=True), [*replica(0), *replica(1, [0, 1])])
     assert (victims(decision), created(decision)) == ([*all_of(0), "10", "11"], [])
 
@@ -165,8 +165,8 @@ def test_the_host_that_ended_goes_last_because_it_alone_says_why_the_others_have
     half_way = [each.marked_terminating(LATER) if each.host_index == 0 else each for each in pods]
     assert victims(decide(group_of(1), half_way)) == ["01", "03"]
     assert victims(decide(group_of(1), [each for each in half_way if not each.is_terminating])) == ["01", "03"]
-    all_told = [each if each.is_finished else each.marked_terminating(LATER) for each in pods]
-    decision = decide(group_of(1), all_told)
+    all_marked = [each if each.is_finished else each.marked_terminating(LATER) for each in pods]
+    decision = decide(group_of(1), all_marked)
     assert (victims(decision), decision.is_continued) == (["02"], False)
 
 
@@ -219,7 +219,7 @@ def test_of_two_hosts_with_one_index_only_the_better_stays():
 
 @pytest.mark.rule("RC:MH-4", "RM:I5")
 @pytest.mark.parametrize(
-    ("named", "gone", "strangers"),
+    ("named", "gone", "unknown_names"),
     [
         pytest.param("demo-cpu-worker-12", all_of(1), (), id="any host stands for its replica"),
         pytest.param("demo-cpu-worker-99", [], (), id="a host that has gone is nobody's business"),
@@ -227,10 +227,10 @@ def test_of_two_hosts_with_one_index_only_the_better_stays():
         pytest.param("b-x-worker-1", [], ("b-x-worker-1",), id="so is another cluster's worker"),
     ],
 )
-def test_names_to_delete(named, gone, strangers):
+def test_names_to_delete(named, gone, unknown_names):
     group = group_of(2, to_delete=(named,))
     decision = decide(group, [*replica(0), *replica(1)], existing_names={"b-x-worker-1"})
-    assert (victims(decision), decision.unknown_names, created(decision)) == (gone, strangers, [])
+    assert (victims(decision), decision.unknown_names, created(decision)) == (gone, unknown_names, [])
 
 
 @pytest.mark.rule("RC:MH-7")
@@ -256,7 +256,7 @@ def test_a_create_without_an_answer_is_repeated_once_its_place_is_free():
 
 
 @pytest.mark.rule("RM:I6")
-def test_but_one_that_nobody_wants_to_complete_goes():
+def test_but_one_that_is_not_to_be_completed_goes():
     decision = decide(group_of(1), [*replica(0), *replica(1, [0, 1])], may_choose_victims=False)
     assert (victims(decision), created(decision)) == (["10", "11"], [])
 
@@ -467,7 +467,7 @@ def some_hosts(draw, number):
 
 
 @st.composite
-def worlds(draw):
+def observed_states(draw):
     pods = [each for number in range(draw(st.integers(0, 5))) for each in draw(some_hosts(number))]
     pods += [
         plain(i, replica_index=draw(st.sampled_from([None, None, 7])))
@@ -482,7 +482,7 @@ def carry_out(pods, decision, draw_outcome=lambda: True):
     """What the overlay shows afterwards: hosts in flight unless they were rejected, deletions marked."""
     doomed = {victim.pod.name for victim in decision.victims}
     stay = [each.marked_terminating(LATER) if each.name in doomed else each for each in pods]
-    born = [
+    created_at = [
         pending(
             f"demo-cpu-worker-{new.replica_name}-{new.host_index}-{len(pods)}",
             uid=f"uid-{new.replica_name}-{new.host_index}-{len(pods)}",
@@ -495,13 +495,13 @@ def carry_out(pods, decision, draw_outcome=lambda: True):
         for new in decision.new_hosts
         if draw_outcome()
     ]
-    return stay + born
+    return stay + created_at
 
 
 @pytest.mark.rule("RM:I1", "RM:I4", "RM:I5", "D6")
-@given(worlds())
-def test_never_too_many_never_a_stranger_and_a_second_look_finds_nothing_to_do(world):
-    group, pods, may_choose = world
+@given(observed_states())
+def test_never_too_many_never_a_foreign_pod_and_a_second_look_finds_nothing_to_do(state):
+    group, pods, may_choose = state
     decision = decide(group, pods, may_choose_victims=may_choose)
     alive = {each.name for each in pods if not each.is_terminating}
     doomed = [victim.pod.name for victim in decision.victims]
@@ -520,9 +520,9 @@ def test_never_too_many_never_a_stranger_and_a_second_look_finds_nothing_to_do(w
 
 
 @pytest.mark.rule("RM:I6", "RM:I14")
-@given(worlds(), st.data())
-def test_whatever_is_rejected_on_the_way_the_group_ends_with_whole_replicas(world, data):
-    group, pods, may_choose = world
+@given(observed_states(), st.data())
+def test_whatever_is_rejected_on_the_way_the_group_ends_with_whole_replicas(state, data):
+    group, pods, may_choose = state
     for attempt in range(12):
         has_luck = attempt > 5
         decision = decide(group, pods, may_choose_victims=may_choose)
@@ -541,9 +541,9 @@ def test_whatever_is_rejected_on_the_way_the_group_ends_with_whole_replicas(worl
 
 
 @pytest.mark.rule("RM:I23")
-@given(worlds(), st.randoms(use_true_random=False))
-def test_the_order_of_pods_does_not_matter(world, random):
-    group, pods, may_choose = world
+@given(observed_states(), st.randoms(use_true_random=False))
+def test_the_order_of_pods_does_not_matter(state, random):
+    group, pods, may_choose = state
     shuffled = random.sample(pods, len(pods))
     one, other = (decide(group, seen, may_choose_victims=may_choose) for seen in (pods, shuffled))
     assert victims(one) == victims(other)

@@ -50,7 +50,7 @@ def test_replicas_are_clamped(replicas, low, high, wanted):
 
 
 @pytest.mark.rule("RC:WG-1")
-def test_a_suspended_group_wants_nobody():
+def test_a_suspended_group_wants_no_pods():
     group = worker_group(replicas=3).model_copy(update={"suspend": True})
     assert wanted_pods(group, order_of(group)) == 0
     assert len(decide(group, running(3)).victims) == 3
@@ -147,7 +147,7 @@ def test_naming_one_and_asking_for_one_less_deletes_exactly_that_one():
 
 @pytest.mark.rule("SC:S10", "RM:I5")
 @pytest.mark.parametrize(
-    ("named", "is_stranger"),
+    ("named", "is_foreign"),
     [
         pytest.param("deployment-pod", True, id="a pod that cannot be a worker is a stranger"),
         pytest.param("b-cpu-worker-xxxxx", True, id="another cluster's worker is a stranger"),
@@ -155,9 +155,9 @@ def test_naming_one_and_asking_for_one_less_deletes_exactly_that_one():
         pytest.param("demo-cpu-worker-run00", False, id="a worker of the group is no stranger"),
     ],
 )
-def test_foreign_names_are_remarked_on_and_never_deleted(named, is_stranger):
+def test_foreign_names_are_reported_and_never_deleted(named, is_foreign):
     decision = decide(worker_group(replicas=2, to_delete=(named,)), running(2), existing_names={"b-cpu-worker-xxxxx"})
-    assert decision.unknown_names == ((named,) if is_stranger else ())
+    assert decision.unknown_names == ((named,) if is_foreign else ())
     assert all(victim.pod.cluster == "demo" for victim in decision.victims)
 
 
@@ -275,11 +275,11 @@ def carry_out(pods, decision):
     """What the overlay shows after the writes: creations in flight, deletions marked, the unwanted found and deleted."""
     doomed = {victim.pod.name for victim in decision.victims}
     stay = [p.marked_terminating("2026-01-01T02:00:00Z") if p.name in doomed else p for p in pods]
-    born = [
+    created = [
         pending(f"demo-cpu-worker-new{i}", uid="", replica_index=index)
         for i, index in enumerate(decision.create_indices)
     ]
-    return stay + born
+    return stay + created
 
 
 @pytest.mark.rule("RM:I1", "RM:I4", "D6")

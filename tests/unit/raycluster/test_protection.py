@@ -39,7 +39,7 @@ def cluster(spec, accepted="", *, groups=(), stored=None):
     return RayCluster.parse({**obj, "status": stored or {}})
 
 
-def look(cluster, *pods):
+def run_pass(cluster, *pods):
     """The plan for a cluster with these pods, and the status that follows."""
     observed = Observed(pods=pods, services=(head_service(),))
     todo = plan(cluster, observed, GATES, lambda prefix: f"{prefix}aaaaa")
@@ -57,10 +57,10 @@ def invalid(computed):
 @pytest.mark.rule("FD:RC-B3")
 @EACH
 def test_no_pod_is_made_without_the_protection_that_is_asked_for(field, spec):
-    todo, computed = look(cluster(spec))
+    todo, computed = run_pass(cluster(spec))
     assert new_pods(todo) == []
     assert field in invalid(computed)
-    (warning,) = [remark for remark in todo.events if field in remark.message]
+    (warning,) = [event for event in todo.events if field in event.message]
     assert (warning.event_type, warning.reason) == ("Warning", constants.INVALID_SPEC)
     assert f"{ALLOW_INSECURE}: {field.split('.')[1]}" in warning.message
     assert find_condition(computed["conditions"], constants.UNSUPPORTED) is None, "nothing runs without it"
@@ -71,13 +71,13 @@ def test_no_pod_is_made_without_the_protection_that_is_asked_for(field, spec):
 def test_a_cluster_that_runs_keeps_its_pods_and_its_state_and_gets_no_new_ones(field, spec):
     stored = {"state": "ready", "conditions": []}
     runs = (head(), pod("demo-cpu-worker-a"), pod("demo-cpu-worker-b"))
-    todo, computed = look(cluster(spec, stored=stored), *runs)
+    todo, computed = run_pass(cluster(spec, stored=stored), *runs)
     assert (todo.actions, computed["state"]) == ((), "ready")
     assert find_condition(computed["conditions"], constants.HEAD_POD_READY)["status"] == "True"
     assert computed["readyWorkerReplicas"] == 2
-    grown, _ = look(cluster(spec, groups=[group(replicas=5)]), *runs)
-    ended, _ = look(cluster(spec), head(phase="Failed", restart_policy="Never"), *runs[1:])
-    shrunk, _ = look(cluster(spec, groups=[group(replicas=1, numOfHosts=2)]), *runs)
+    grown, _ = run_pass(cluster(spec, groups=[group(replicas=5)]), *runs)
+    ended, _ = run_pass(cluster(spec), head(phase="Failed", restart_policy="Never"), *runs[1:])
+    shrunk, _ = run_pass(cluster(spec, groups=[group(replicas=1, numOfHosts=2)]), *runs)
     assert [action.resource for todo in (grown, ended, shrunk) for action in todo.actions] == [SERVICES]
     assert field in invalid(computed)
 
@@ -86,15 +86,15 @@ def test_a_cluster_that_runs_keeps_its_pods_and_its_state_and_gets_no_new_ones(f
 @pytest.mark.parametrize("name", PROTECTED)
 def test_an_annotation_accepts_pods_without_that_protection_and_no_other(name):
     field, spec = PROTECTED[name]
-    todo, computed = look(cluster(spec, name))
+    todo, computed = run_pass(cluster(spec, name))
     assert len(new_pods(todo)) == 3
     assert invalid(computed) == ""
     assert field in find_condition(computed["conditions"], constants.UNSUPPORTED)["message"]
     others = ",".join(PROTECTED.keys() - {name})
-    todo, computed = look(cluster(EVERYTHING, others))
+    todo, computed = run_pass(cluster(EVERYTHING, others))
     assert new_pods(todo) == []
     assert invalid(computed).startswith(f"{field} ")
-    assert len(new_pods(look(cluster(EVERYTHING, f" {name} , {others}"))[0])) == 3
+    assert len(new_pods(run_pass(cluster(EVERYTHING, f" {name} , {others}"))[0])) == 3
 
 
 @pytest.mark.rule("FD:RC-B3")
@@ -107,7 +107,7 @@ def test_an_annotation_accepts_pods_without_that_protection_and_no_other(name):
     ],
 )
 def test_what_asks_for_no_protection_holds_nothing_up(spec):
-    todo, computed = look(cluster(spec))
+    todo, computed = run_pass(cluster(spec))
     assert len(new_pods(todo)) == 3
     assert invalid(computed) == ""
 
@@ -115,14 +115,14 @@ def test_what_asks_for_no_protection_holds_nothing_up(spec):
 @pytest.mark.rule("FD:RC-B3")
 @pytest.mark.parametrize("conditions", [[], [SUSPENDING], [SUSPENDED]], ids=["asked for", "begun", "suspended"])
 def test_a_suspension_hides_from_nobody_why_there_will_be_no_pods(conditions):
-    todo, computed = look(cluster({**EVERYTHING, "suspend": True}, stored={"conditions": conditions}))
+    todo, computed = run_pass(cluster({**EVERYTHING, "suspend": True}, stored={"conditions": conditions}))
     assert new_pods(todo) == []
     assert "spec.tlsOptions" in invalid(computed)
 
 
 @pytest.mark.rule("FD:RC-B3")
-def test_a_field_without_effect_is_told_in_a_warning_too():
-    todo, _ = look(cluster({"upgradeStrategy": {"type": "Recreate"}}))
+def test_a_field_without_effect_is_reported_in_a_warning_too():
+    todo, _ = run_pass(cluster({"upgradeStrategy": {"type": "Recreate"}}))
     (warning,) = todo.events
     assert (warning.event_type, warning.reason) == ("Warning", "UnsupportedField")
     assert warning.message.startswith("spec.upgradeStrategy.type: ")

@@ -8,10 +8,10 @@ from raytide.api.meta import RESOURCE_QUOTAS, Key
 from raytide.api.quantity import Quantity
 from raytide.raycluster.observed import PendingRetry
 from raytide.raycluster.quota import Shortage, has_capacity, shortage_of
-from raytide.raycluster.quota_lookup import LOOK_EVERY_S, QuotaLookup
+from raytide.raycluster.quota_lookup import LOOKUP_INTERVAL_S, QuotaLookup
 from support.builders import group, parsed
 
-WORDS = (
+EXCEEDED = (
     'pods "demo-cpu-worker-*" is forbidden: exceeded quota: team, requested: pods=1,requests.cpu=500m, '
     "used: pods=10,requests.cpu=5, limited: pods=10,requests.cpu=5"
 )
@@ -21,7 +21,7 @@ SHORTAGE = Shortage("team", {"pods": Quantity.parse("1"), "requests.cpu": Quanti
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        pytest.param(WORDS, SHORTAGE, id="the API server's words name quota and amounts"),
+        pytest.param(EXCEEDED, SHORTAGE, id="the API server's words name quota and amounts"),
         pytest.param('pods "x" is forbidden: violates PodSecurity', None, id="another rejection is none of a quota"),
         pytest.param("exceeded quota: team, requested: pods=many, used: pods=1", None, id="amounts nobody can read"),
         pytest.param("", None, id="no words at all"),
@@ -67,7 +67,7 @@ class Quotas:
         return found
 
 
-class Hands:
+class FakeClock:
     """A clock somebody turns."""
 
     now = 100.0
@@ -76,7 +76,7 @@ class Hands:
         return self.now
 
 
-def waiting(message=WORDS, group="cpu", replicas_in_s=60.0):
+def waiting(message=EXCEEDED, group="cpu", replicas_in_s=60.0):
     return PendingRetry(group, constants.FAILED_TO_CREATE_WORKER_POD, message, 0.0, 0, replicas_in_s)
 
 
@@ -85,7 +85,7 @@ CLUSTER = parsed(group(numOfHosts=4))
 
 @pytest.mark.rule("SC:S4")
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "message"),
     [
         pytest.param(quota({"pods": "12"}, {"pods": "8"}), {"cpu": True}, id="has room"),
         pytest.param(quota({"pods": "10"}, {"pods": "8"}), {"cpu": False}, id="has no room"),
@@ -93,16 +93,16 @@ CLUSTER = parsed(group(numOfHosts=4))
         pytest.param(ApiUnavailableError("away"), {}, id="nobody answers: nothing is said"),
     ],
 )
-async def test_a_quota_that_is_waited_for(found, told):
+async def test_a_quota_that_is_waited_for(found, message):
     client = Quotas(team=found)
-    assert await QuotaLookup(client, clock=Hands()).has_capacity_by_group(CLUSTER, [waiting()]) == told
+    assert await QuotaLookup(client, clock=FakeClock()).has_capacity_by_group(CLUSTER, [waiting()]) == message
     assert client.asked == [Key("default", "team")]
 
 
 async def test_it_is_read_at_most_every_ten_seconds():
-    client, clock = Quotas(team=quota({"pods": "10"}, {"pods": "8"})), Hands()
+    client, clock = Quotas(team=quota({"pods": "10"}, {"pods": "8"})), FakeClock()
     lookup = QuotaLookup(client, clock=clock)
-    for passed_s in (0.0, 1.0, LOOK_EVERY_S - 1.5, 1.0):
+    for passed_s in (0.0, 1.0, LOOKUP_INTERVAL_S - 1.5, 1.0):
         clock.now += passed_s
         await lookup.has_capacity_by_group(CLUSTER, [waiting()])
     assert len(client.asked) == 2
@@ -118,7 +118,7 @@ async def test_it_is_read_at_most_every_ten_seconds():
         pytest.param(waiting(group="gone"), id="a group that is no longer there"),
     ],
 )
-async def test_asks_nobody(retry):
+async def test_makes_no_request(retry):
     client = Quotas()
-    assert await QuotaLookup(client, clock=Hands()).has_capacity_by_group(CLUSTER, [retry]) == {}
+    assert await QuotaLookup(client, clock=FakeClock()).has_capacity_by_group(CLUSTER, [retry]) == {}
     assert client.asked == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raytide.raycluster.ray_version import is_at_least, parse_ray_version
+from raytide.raycluster.spec_queries import is_at_least, parse_ray_version
 
 
 @pytest.mark.rule("RC:V-49", "RC:PRB-1")

@@ -32,7 +32,7 @@ def decide(cluster, *pods, config=ClusterConfig(), **observed):  # noqa: B008 - 
     return plan(cluster, Observed(pods=pods, services=(head_service(),), **observed), config, lambda p: f"{p}00000")
 
 
-def told(todo):
+def events_of(todo):
     return [f"{action.resource.kind} {action.name}" for action in todo.actions]
 
 
@@ -107,7 +107,7 @@ def test_the_users_account_only_has_to_exist():
     }
 
 
-def test_nothing_is_looked_for_where_nothing_is_written():
+def test_nothing_is_looked_up_where_nothing_is_written():
     dying = autoscaled()
     dying = dying.model_copy(
         update={"metadata": dying.metadata.model_copy(update={"deletion_timestamp": "2026-01-01T00:00:00Z"})}
@@ -122,10 +122,10 @@ def test_nothing_is_looked_for_where_nothing_is_written():
 @pytest.mark.rule("RC:RB-1", "RC:REC-6", "RC:REC-7", "RC:REC-8")
 def test_a_first_head_waits_for_its_rights():
     todo = decide(autoscaled(), missing=ALL_ABSENT)
-    assert told(todo) == ["ServiceAccount demo", "Role demo"]
+    assert events_of(todo) == ["ServiceAccount demo", "Role demo"]
     assert todo.is_continued
     then = decide(autoscaled(), missing=frozenset({(ROLE_BINDINGS, "demo")}))
-    assert told(then) == ["RoleBinding demo"]
+    assert events_of(then) == ["RoleBinding demo"]
     assert then.is_continued
     assert [(action.success_reason, action.failure_reason) for action in (*todo.actions, *then.actions)] == [
         ("CreatedServiceAccount", "FailedToCreateServiceAccount"),
@@ -143,7 +143,7 @@ def test_then_it_comes():
 @pytest.mark.rule("RC:RB-1")
 def test_only_what_is_missing_is_created_and_nothing_waits_beside_a_head_that_runs():
     todo = decide(autoscaled(workerGroupSpecs=[group(replicas=1)]), head(), missing=frozenset({(ROLES, "demo")}))
-    assert told(todo) == ["Role demo", "Pod demo-cpu-worker-00000"]
+    assert events_of(todo) == ["Role demo", "Pod demo-cpu-worker-00000"]
 
 
 def test_the_mode_of_the_install_decides_on_the_role():
@@ -153,28 +153,28 @@ def test_the_mode_of_the_install_decides_on_the_role():
 
 
 @pytest.mark.rule("RC:RB-2")
-def test_without_the_users_account_no_first_head_is_made_and_the_user_is_told():
+def test_without_the_users_account_no_first_head_is_made_and_an_event_says_so():
     todo = decide(autoscaled(account="mine"), missing=frozenset({(SERVICE_ACCOUNTS, "mine"), *ALL_ABSENT}))
     assert todo.actions == ()
-    (remark,) = todo.events
-    assert remark.reason == constants.AUTOSCALER_SERVICE_ACCOUNT_NOT_FOUND == "AutoscalerServiceAccountNotFound"
-    assert "service account mine of the head's template does not exist" in remark.message
+    (event,) = todo.events
+    assert event.reason == constants.AUTOSCALER_SERVICE_ACCOUNT_NOT_FOUND == "AutoscalerServiceAccountNotFound"
+    assert "service account mine of the head's template does not exist" in event.message
     assert todo.requeue_after_s == 5.0
 
 
 @pytest.mark.rule("RC:RB-2")
 def test_an_account_that_is_the_users_is_never_created():
     missing = ALL_ABSENT - {(SERVICE_ACCOUNTS, "demo")}
-    assert told(decide(autoscaled(account="mine"), missing=missing)) == ["Role demo"]
+    assert events_of(decide(autoscaled(account="mine"), missing=missing)) == ["Role demo"]
 
 
 @pytest.mark.rule("SC:S3")
 def test_a_rejection_is_waited_for_and_holds_up_no_workers_of_a_head_that_runs():
     rejected = (PendingRetry(RIGHTS_SLOT, constants.FAILED_TO_CREATE_ROLE, "no", 7.0),)
     cluster = autoscaled(workerGroupSpecs=[group(replicas=1)])
-    assert told(decide(cluster, missing=ALL_ABSENT, pending_retries=rejected)) == []
+    assert events_of(decide(cluster, missing=ALL_ABSENT, pending_retries=rejected)) == []
     todo = decide(cluster, head(), missing=ALL_ABSENT, pending_retries=rejected)
-    assert told(todo) == ["Pod demo-cpu-worker-00000"]
+    assert events_of(todo) == ["Pod demo-cpu-worker-00000"]
     assert todo.requeue_after_s == 7.0
 
 
@@ -243,7 +243,7 @@ def test_a_binding_that_was_there_is_used_if_it_binds_our_account_to_our_role(ch
         pytest.param(head_service(owner_uid="uid-of-another"), False, id="another's"),
     ],
 )
-def test_a_head_service_that_was_there_is_used_if_nobody_owns_it_and_workers_find_it(service, expected):
+def test_a_head_service_that_was_there_is_used_if_it_has_no_owner_and_workers_find_it(service, expected):
     observed = observe("uid-demo", pods=(), services=(service,), head_service_name="demo-head-svc")
     assert (observed.head_service is not None) == expected
 

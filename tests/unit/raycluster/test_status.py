@@ -40,10 +40,10 @@ UNSCHEDULABLE = PodCondition("False", "Unschedulable", "0/3 nodes are available"
 
 def compute(cluster, *pods, outcomes=(), now=NOW, service=True, tracks_readiness=False, **observed):
     services = (head_service(),) if service else ()
-    world = Observed(pods=pods, services=services, **observed)
-    todo = plan(cluster, world, ClusterConfig(), str)
+    state = Observed(pods=pods, services=services, **observed)
+    todo = plan(cluster, state, ClusterConfig(), str)
     return status(
-        cluster, world, todo, outcomes, now, scaling=scaling_of(cluster, world), tracks_readiness=tracks_readiness
+        cluster, state, todo, outcomes, now, scaling=scaling_of(cluster, state), tracks_readiness=tracks_readiness
     )
 
 
@@ -81,8 +81,8 @@ def test_ready_counts_ready_and_available_counts_running():
     ],
 )
 def test_head(cluster_ip, shown):
-    world = Observed(pods=(head(),), services=(head_service(cluster_ip=cluster_ip),))
-    computed = status(parsed(), world, RayClusterPlan(), (), NOW, scaling=scaling_of(parsed(), world))
+    state = Observed(pods=(head(),), services=(head_service(cluster_ip=cluster_ip),))
+    computed = status(parsed(), state, RayClusterPlan(), (), NOW, scaling=scaling_of(parsed(), state))
     assert computed["head"] == {
         "podIP": "10.0.0.1",
         "podName": "demo-head-aaaaa",
@@ -102,7 +102,7 @@ def test_endpoints_are_added_and_overwritten_never_removed():
     assert compute(cluster, head())["endpoints"] == {"old": "1", "client": "10001", "dashboard": "8265"}
 
 
-def test_before_there_is_a_head_service_everything_else_is_told():
+def test_before_there_is_a_head_service_everything_else_is_reported():
     computed = compute(parsed(), head(), *WORKERS, service=False)
     assert "endpoints" not in computed
     assert computed["readyWorkerReplicas"] == 2
@@ -212,7 +212,7 @@ def test_state_that_tracks_readiness_leaves_ready_once_something_has_been_missin
 
 
 @pytest.mark.rule("RM:I13")
-def test_a_cluster_that_stays_ready_gives_no_reason_to_look_again_at_once():
+def test_a_cluster_that_stays_ready_gives_no_reason_to_requeue_at_once():
     """A head without a Ready condition counts as running (RC §1.5), although HeadPodReady is False."""
     pods = (head(ready=NO_CONDITION), *WORKERS)
     cluster = later(parsed(), compute(parsed(), *pods))
@@ -366,7 +366,7 @@ def test_unsupported_names_the_fields():
 
 
 @pytest.mark.rule("RM:I9")
-def test_an_invalid_spec_is_told_and_not_observed_and_the_rest_stays_true():
+def test_an_invalid_spec_is_reported_and_not_observed_and_the_rest_stays_true():
     good = parsed(status=compute(parsed(), head(), *WORKERS))
     bad = RayCluster.parse({**good.raw, "spec": {**good.raw["spec"], "workerGroupSpecs": [group(low=3, high=2)]}})
     bad = bad.model_copy(update={"metadata": bad.metadata.model_copy(update={"generation": 2})})
@@ -425,8 +425,8 @@ def test_a_forged_generation_of_an_invalid_or_unreadable_spec_goes():
     faults = (Violation("V-1", "spec", "cannot be read"),)
     patch = unreadable_patch(obj, faults, NOW)
     assert patch["status"]["observedGeneration"] is None
-    told = {key: value for key, value in patch["status"].items() if value is not None}
-    assert unreadable_patch({**obj, "status": told}, faults, NOW) is None
+    written = {key: value for key, value in patch["status"].items() if value is not None}
+    assert unreadable_patch({**obj, "status": written}, faults, NOW) is None
 
 
 def test_dying_pods_still_count_as_running():

@@ -87,9 +87,9 @@ def test_our_status_is_kuberays(number):
     computed = status(
         cluster, observed, again, (), datetime(2026, 1, 1, tzinfo=UTC), scaling=scaling_of(cluster, observed)
     )
-    told = [c for c in computed.pop("conditions") if c["type"] not in OURS]
+    conditions = [c for c in computed.pop("conditions") if c["type"] not in OURS]
     expected = dict(recorded)
-    assert by_type(told) == by_type(expected.pop("conditions"))
+    assert by_type(conditions) == by_type(expected.pop("conditions"))
     computed["head"] = {"serviceName": computed["head"]["serviceName"]}  # addresses and names are not recorded
     assert {key: value for key, value in computed.items() if key not in TIMES} == expected
 

@@ -42,7 +42,7 @@ BOTH = stored(suspended=True, suspending=True)
 
 
 @dataclass
-class Life:
+class Lifecycle:
     """A cluster and its pods, pass after pass; pods told to go are gone at the next pass."""
 
     suspend: bool | None = None
@@ -65,8 +65,8 @@ class Life:
         config = ClusterConfig()
         todo = plan(self.cluster, observed, config, lambda prefix: f"{prefix}{next(suffixes):05d}")
         gone = {action.uid for action in todo.actions if isinstance(action, Delete)}
-        born = [pod_from_manifest(action.manifest) for action in todo.actions if isinstance(action, Create)]
-        self.pods = tuple(pod for pod in (*self.pods, *born) if pod.uid not in gone or not pod.uid)
+        created = [pod_from_manifest(action.manifest) for action in todo.actions if isinstance(action, Create)]
+        self.pods = tuple(pod for pod in (*self.pods, *created) if pod.uid not in gone or not pod.uid)
         outcomes = tuple(Outcome(action, Result.DONE) for action in todo.actions)
         after = Observed(pods=self.pods, services=(head_service(),))
         now = NOW + timedelta(seconds=self.passes)
@@ -74,8 +74,8 @@ class Life:
         patch = status_patch(self.cluster, computed)
         if patch and self.can_write_status:
             self.status = computed
-        words = {Create: "create", Delete: "delete"}
-        written = [words[type(action)] for action in todo.actions]
+        verbs = {Create: "create", Delete: "delete"}
+        written = [verbs[type(action)] for action in todo.actions]
         return written, bool(patch), todo.is_status_gated
 
     def is_true(self, kind):
@@ -111,61 +111,61 @@ def test_the_phase_is_derived_from_what_is_stored_and_then_from_the_spec(conditi
 
 @pytest.mark.rule("FD:RC-B4", "RC §5.4", "RC:SU-2")
 def test_suspending_is_stored_before_the_first_delete_and_the_state_follows_the_last_pod():
-    life = Life()
-    life.pass_once()
-    assert life.status["state"] == "ready"
-    life.suspend = True
-    assert life.pass_once() == ([], True, True)
-    assert life.is_true(constants.SUSPENDING)
-    assert not life.is_true(constants.SUSPENDED)
-    assert life.status["state"] == "ready"
-    assert life.pass_once() == (["delete"] * 3, True, True)
-    assert life.is_true(constants.SUSPENDED)
-    assert not life.is_true(constants.SUSPENDING)
-    assert life.status["state"] == "suspended"
-    assert not life.is_true(constants.PROVISIONED)
-    provisioned = find_condition(life.status["conditions"], constants.PROVISIONED)
+    lifecycle = Lifecycle()
+    lifecycle.pass_once()
+    assert lifecycle.status["state"] == "ready"
+    lifecycle.suspend = True
+    assert lifecycle.pass_once() == ([], True, True)
+    assert lifecycle.is_true(constants.SUSPENDING)
+    assert not lifecycle.is_true(constants.SUSPENDED)
+    assert lifecycle.status["state"] == "ready"
+    assert lifecycle.pass_once() == (["delete"] * 3, True, True)
+    assert lifecycle.is_true(constants.SUSPENDED)
+    assert not lifecycle.is_true(constants.SUSPENDING)
+    assert lifecycle.status["state"] == "suspended"
+    assert not lifecycle.is_true(constants.PROVISIONED)
+    provisioned = find_condition(lifecycle.status["conditions"], constants.PROVISIONED)
     assert (provisioned["reason"], provisioned["message"]) == (
         "RayClusterPodsProvisioning",
         "the RayCluster has been suspended",
     )
-    assert life.pass_once()[:2] == ([], False)
+    assert lifecycle.pass_once()[:2] == ([], False)
 
 
 @pytest.mark.rule("FD:RC-B4")
 def test_a_pod_that_is_still_ending_keeps_the_cluster_active():
     """Whoever waits for the room of a suspended cluster asks its state: it must not be given away before it is free."""
-    life = Life(suspend=True, status={**SUSPENDING, "state": "ready"}, pods=(dying("demo-cpu-worker-aaaaa"),))
-    life.pass_once()
-    assert life.status["state"] == "ready"
-    assert life.is_true(constants.SUSPENDING)
-    life.pods = ()
-    life.pass_once()
-    assert life.status["state"] == "suspended"
-    assert life.is_true(constants.SUSPENDED)
+    lifecycle = Lifecycle(suspend=True, status={**SUSPENDING, "state": "ready"}, pods=(dying("demo-cpu-worker-aaaaa"),))
+    lifecycle.pass_once()
+    assert lifecycle.status["state"] == "ready"
+    assert lifecycle.is_true(constants.SUSPENDING)
+    lifecycle.pods = ()
+    lifecycle.pass_once()
+    assert lifecycle.status["state"] == "suspended"
+    assert lifecycle.is_true(constants.SUSPENDED)
 
 
 @pytest.mark.rule("RC §5.4", "RC:SU-2")
 def test_a_resume_is_stored_before_the_first_pod_is_made():
-    life = Life(suspend=False, status={**SUSPENDED, "state": "suspended"}, pods=())
-    assert life.pass_once() == ([], True, True)
-    assert not life.is_true(constants.SUSPENDED)
-    assert life.status["state"] == "suspended"
-    written, _, is_gated = life.pass_once()
+    lifecycle = Lifecycle(suspend=False, status={**SUSPENDED, "state": "suspended"}, pods=())
+    assert lifecycle.pass_once() == ([], True, True)
+    assert not lifecycle.is_true(constants.SUSPENDED)
+    assert lifecycle.status["state"] == "suspended"
+    written, _, is_gated = lifecycle.pass_once()
     assert (written, is_gated) == (["create"] * 3, False)
-    assert life.status["state"] == "suspended"
-    life.pods = PODS
-    life.pass_once()
-    assert life.status["state"] == "ready"
-    assert life.is_true(constants.PROVISIONED)
+    assert lifecycle.status["state"] == "suspended"
+    lifecycle.pods = PODS
+    lifecycle.pass_once()
+    assert lifecycle.status["state"] == "ready"
+    assert lifecycle.is_true(constants.PROVISIONED)
 
 
 @pytest.mark.rule("RC:SU-3")
 def test_a_cluster_that_is_created_suspended_never_has_a_pod():
-    life = Life(suspend=True, pods=())
-    assert [life.pass_once()[0] for _ in range(4)] == [[]] * 4
-    assert life.is_true(constants.SUSPENDED)
-    assert [condition["type"] for condition in life.status["conditions"]] == [
+    lifecycle = Lifecycle(suspend=True, pods=())
+    assert [lifecycle.pass_once()[0] for _ in range(4)] == [[]] * 4
+    assert lifecycle.is_true(constants.SUSPENDED)
+    assert [condition["type"] for condition in lifecycle.status["conditions"]] == [
         constants.HEAD_POD_READY,
         constants.PROVISIONED,
         constants.SUSPENDED,
@@ -179,41 +179,41 @@ def test_a_cluster_that_is_created_suspended_never_has_a_pod():
 @pytest.mark.rule("FD:RC-B7", "RC §5.4")
 @pytest.mark.parametrize("suspend", [None, False], ids=["the field is absent", "the field is false"])
 def test_a_suspension_that_is_stored_is_completed_whatever_the_spec_says_now(suspend):
-    life = Life(suspend=suspend, status={**SUSPENDING, "state": "ready"})
-    written, _, _ = life.pass_once()
+    lifecycle = Lifecycle(suspend=suspend, status={**SUSPENDING, "state": "ready"})
+    written, _, _ = lifecycle.pass_once()
     assert written == ["delete"] * 3
-    assert life.is_true(constants.SUSPENDED)
-    assert life.status["state"] == "suspended"
-    later = [life.pass_once()[0] for _ in range(2)]
+    assert lifecycle.is_true(constants.SUSPENDED)
+    assert lifecycle.status["state"] == "suspended"
+    later = [lifecycle.pass_once()[0] for _ in range(2)]
     assert later == ([[], []] if suspend is None else [[], ["create"] * 3])
 
 
 @pytest.mark.rule("RC §5.4")
 @pytest.mark.parametrize("suspend", [True, False], ids=["suspend", "resume"])
 def test_while_the_status_cannot_be_written_no_pod_comes_or_goes(suspend):
-    life = Life(suspend=suspend, status=RUNNING if suspend else SUSPENDED, pods=PODS if suspend else ())
-    life.can_write_status = False
-    assert [life.pass_once()[0] for _ in range(3)] == [[]] * 3
+    lifecycle = Lifecycle(suspend=suspend, status=RUNNING if suspend else SUSPENDED, pods=PODS if suspend else ())
+    lifecycle.can_write_status = False
+    assert [lifecycle.pass_once()[0] for _ in range(3)] == [[]] * 3
 
 
 @pytest.mark.rule("FD:RC-B4")
 def test_an_invalid_spec_does_not_stop_a_suspension_half_way():
-    life = Life(suspend=True, spec=INVALID)
-    assert life.pass_once() == ([], True, True)
-    assert life.pass_once()[0] == ["delete"] * 3
-    assert life.is_true(constants.SUSPENDED)
-    assert life.is_true(constants.INVALID)
-    assert life.status["state"] == "suspended"
+    lifecycle = Lifecycle(suspend=True, spec=INVALID)
+    assert lifecycle.pass_once() == ([], True, True)
+    assert lifecycle.pass_once()[0] == ["delete"] * 3
+    assert lifecycle.is_true(constants.SUSPENDED)
+    assert lifecycle.is_true(constants.INVALID)
+    assert lifecycle.status["state"] == "suspended"
 
 
 def test_a_pod_that_comes_late_goes_too():
-    life = Life(suspend=True, status=SUSPENDED, pods=(pod("demo-cpu-worker-late1"),))
-    assert life.pass_once()[0] == ["delete"]
+    lifecycle = Lifecycle(suspend=True, status=SUSPENDED, pods=(pod("demo-cpu-worker-late1"),))
+    assert lifecycle.pass_once()[0] == ["delete"]
 
 
 @pytest.mark.rule("D6")
 @pytest.mark.parametrize("conditions", [RUNNING, SUSPENDING, SUSPENDED])
-def test_a_create_in_flight_is_looked_for_and_not_asked_for_again(conditions):
+def test_a_create_in_flight_is_looked_up_and_not_asked_for_again(conditions):
     unseen = pod("demo-cpu-worker-aaaaa", uid="")
     observed = Observed(pods=(unseen,), services=(head_service(),))
     todo = plan(parsed(suspend=True, status=conditions), observed, ClusterConfig(), str)
@@ -259,9 +259,9 @@ def test_the_deletes_carry_kuberays_reasons_and_a_uid():
 def test_nothing_is_missing_while_suspended(phase):
     missing = {"type": constants.WORKERS_MISSING, "status": "True"}
     before = {"conditions": [*phase["conditions"], missing]}
-    life = Life(suspend=True, status=before, pods=())
-    life.pass_once()
-    assert find_condition(life.status["conditions"], constants.WORKERS_MISSING) is None
+    lifecycle = Lifecycle(suspend=True, status=before, pods=())
+    lifecycle.pass_once()
+    assert find_condition(lifecycle.status["conditions"], constants.WORKERS_MISSING) is None
 
 
 # --- one group ---------------------------------------------------------------------------------------------------------
@@ -271,11 +271,11 @@ def test_nothing_is_missing_while_suspended(phase):
 def test_a_suspended_group_goes_alone_and_comes_back():
     on, off = group("on", 1), group("off", 2)
     pods = (head(), pod("demo-on-worker-a", group="on"), pod("demo-off-worker-a", group="off"))
-    life = Life(pods=pods, spec={"workerGroupSpecs": [on, {**off, "suspend": True}]})
-    assert life.pass_once()[0] == ["delete"]
-    assert [each.group for each in life.pods] == ["headgroup", "on"]
-    assert (life.status["desiredWorkerReplicas"], life.status["maxWorkerReplicas"]) == (1, 10)
-    assert life.status["state"] == "ready"
-    assert not life.is_true(constants.SUSPENDING)
-    life.spec = {"workerGroupSpecs": [on, off]}
-    assert life.pass_once()[0] == ["create", "create"]
+    lifecycle = Lifecycle(pods=pods, spec={"workerGroupSpecs": [on, {**off, "suspend": True}]})
+    assert lifecycle.pass_once()[0] == ["delete"]
+    assert [each.group for each in lifecycle.pods] == ["headgroup", "on"]
+    assert (lifecycle.status["desiredWorkerReplicas"], lifecycle.status["maxWorkerReplicas"]) == (1, 10)
+    assert lifecycle.status["state"] == "ready"
+    assert not lifecycle.is_true(constants.SUSPENDING)
+    lifecycle.spec = {"workerGroupSpecs": [on, off]}
+    assert lifecycle.pass_once()[0] == ["create", "create"]

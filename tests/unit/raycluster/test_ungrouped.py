@@ -21,7 +21,7 @@ LOST = pod("demo-cpu-worker-lost0", group="")
 WORKERS = (pod("demo-cpu-worker-aaaaa"), pod("demo-cpu-worker-bbbbb"))
 
 
-def look(cluster, *pods):
+def run_pass(cluster, *pods):
     observed = observe(CLUSTER_UID, pods=pods, services=(head_service(),), seen_at=NOW)
     return observed, plan(cluster, observed, ClusterConfig(), lambda prefix: f"{prefix}new00")
 
@@ -29,17 +29,17 @@ def look(cluster, *pods):
 @pytest.mark.parametrize("is_autoscaled", [False, True])
 def test_it_is_replaced_and_not_deleted(is_autoscaled):
     cluster = parsed(group(replicas=2), enableInTreeAutoscaling=is_autoscaled)
-    _, todo = look(cluster, head(), WORKERS[0], LOST)
+    _, todo = run_pass(cluster, head(), WORKERS[0], LOST)
     creates = [action.name for action in todo.actions if isinstance(action, Create) and "worker" in action.name]
     assert creates == ["demo-cpu-worker-new00"]
     assert not any(isinstance(action, Delete) for action in todo.actions)
-    _, todo = look(cluster, head(), *WORKERS, LOST)
+    _, todo = run_pass(cluster, head(), *WORKERS, LOST)
     assert todo.actions == ()
 
 
 def test_it_does_not_count():
     cluster = parsed(group(replicas=2))
-    observed, todo = look(cluster, head(), *WORKERS, LOST)
+    observed, todo = run_pass(cluster, head(), *WORKERS, LOST)
     computed = status(cluster, observed, todo, (), NOW, scaling=scaling_of(cluster, observed))
     assert computed["state"] == "ready"
     assert (computed["readyWorkerReplicas"], computed["availableWorkerReplicas"]) == (2, 2)
@@ -47,10 +47,10 @@ def test_it_does_not_count():
 
 def test_its_name_is_not_used_again_and_cannot_be_named_by_a_group():
     names_of_others = group(replicas=3, scaleStrategy={"workersToDelete": [LOST.name]})
-    observed, todo = look(parsed(names_of_others), head(), *WORKERS, LOST)
+    observed, todo = run_pass(parsed(names_of_others), head(), *WORKERS, LOST)
     assert LOST.name in set(observed.names_in_use())
     assert not any(isinstance(action, Delete) for action in todo.actions)
-    assert any(LOST.name in remark.message for remark in todo.events)
+    assert any(LOST.name in event.message for event in todo.events)
 
 
 def suspending():
@@ -63,10 +63,10 @@ def suspending():
 
 
 def test_a_suspension_deletes_it_and_is_over_when_it_is_gone():
-    observed, todo = look(suspending(), head(), *WORKERS, LOST)
+    observed, todo = run_pass(suspending(), head(), *WORKERS, LOST)
     assert {action.name for action in todo.actions} == {pod.name for pod in (head(), *WORKERS, LOST)}
     for left, state, word in (((dying(LOST.name, group=""),), "ready", "True"), ((), "suspended", "False")):
-        observed, todo = look(suspending(), *left)
+        observed, todo = run_pass(suspending(), *left)
         computed = status(suspending(), observed, todo, (), NOW, scaling=scaling_of(suspending(), observed))
         assert computed["state"] == state
         assert find_condition(computed["conditions"], constants.SUSPENDING)["status"] == word

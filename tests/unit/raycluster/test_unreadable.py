@@ -57,7 +57,7 @@ def test_the_patch_tells_and_leaves_the_rest_alone():
     assert "spec.headGroupSpec" in invalid["message"]
 
 
-def test_it_is_told_once():
+def test_it_is_reported_once():
     obj, faults = broken(headGroupSpec=None)
     obj["status"] = unreadable_patch(obj, faults, NOW)["status"]
     assert unreadable_patch(obj, faults, datetime(2027, 1, 1, tzinfo=UTC)) is None

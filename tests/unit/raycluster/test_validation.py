@@ -190,7 +190,7 @@ def test_an_upgrade_strategy_is_the_owners_business(owner):
     assert found(labels=labels, upgradeStrategy=strategy) == [("V-64", "spec.upgradeStrategy.type")]
 
 
-def test_every_fault_is_told_not_only_the_first():
+def test_every_fault_is_reported_not_only_the_first():
     rules = [rule for rule, _ in found(group(minReplicas=-1), group("b", minReplicas=11), name="1" * 54)]
     assert rules == ["V-1", "V-2", "V-9", "V-11"]
 

@@ -8,7 +8,7 @@ from raytide.runtime.health import HealthChecker
 from raytide.runtime.http_endpoints import address_of, report
 
 
-class World:
+class Env:
     """Its own only stream."""
 
     age_s = 0.0
@@ -27,39 +27,39 @@ class World:
 
 
 @pytest.fixture
-def world():
-    return World()
+def env():
+    return Env()
 
 
 @pytest.fixture
-def vitals(world):
+def checker(env):
     return HealthChecker(
-        streams={"pods": world},
-        is_answered=world.ask,
-        oldest_pass_s=lambda: world.oldest_s,
+        streams={"pods": env},
+        is_answered=env.ask,
+        oldest_pass_s=lambda: env.oldest_s,
         waiting=lambda: 7,
-        also_alive={"lease": lambda: (world.is_lease_alive, "stuck")},
-        also_ready={"rights": lambda: (world.has_rights, "missing: list pods")},
-        is_needed=lambda stream: world.is_needed and stream == "pods",
+        also_alive={"lease": lambda: (env.is_lease_alive, "stuck")},
+        also_ready={"rights": lambda: (env.has_rights, "missing: list pods")},
+        is_needed=lambda stream: env.is_needed and stream == "pods",
     )
 
 
-def is_alive(vitals):
-    return report(vitals.liveness())[0]
+def is_alive(checker):
+    return report(checker.liveness())[0]
 
 
-def is_ready(vitals):
-    return report(vitals.readiness())[0]
+def is_ready(checker):
+    return report(checker.readiness())[0]
 
 
-async def look(vitals, times):
+async def probe_times(checker, times):
     for _ in range(times):
-        await vitals.probe()
+        await checker.probe()
 
 
 @pytest.mark.rule("D9")
 @pytest.mark.parametrize(
-    ("trouble", "looks", "verdict"),
+    ("trouble", "probes", "expected"),
     [
         pytest.param((5.0, True), 5, (True, True), id="a fresh stream is well"),
         pytest.param((76.0, True), 3, (True, True), id="an API that is just back: the stream may still rest"),
@@ -67,43 +67,43 @@ async def look(vitals, times):
         pytest.param((76.0, False), 9, (True, False), id="an API that is away: not ready, but alive"),
     ],
 )
-async def test_streams(world, vitals, trouble, looks, verdict):
-    world.age_s, world.is_answered = trouble
-    await look(vitals, looks)
-    assert (is_alive(vitals), is_ready(vitals)) == verdict
+async def test_streams(env, checker, trouble, probes, expected):
+    env.age_s, env.is_answered = trouble
+    await probe_times(checker, probes)
+    assert (is_alive(checker), is_ready(checker)) == expected
 
 
-async def test_a_stream_that_comes_back_is_forgiven(world, vitals):
-    world.age_s = 91.0
-    await look(vitals, 6)
-    assert not is_alive(vitals)
-    world.age_s = 1.0
-    await look(vitals, 1)
-    assert is_alive(vitals)
+async def test_a_stream_that_comes_back_is_forgiven(env, checker):
+    env.age_s = 91.0
+    await probe_times(checker, 6)
+    assert not is_alive(checker)
+    env.age_s = 1.0
+    await probe_times(checker, 1)
+    assert is_alive(checker)
 
 
-async def test_nobody_is_asked_while_all_is_well(world, vitals):
-    await look(vitals, 3)
-    assert world.questions == 0
+async def test_nobody_is_asked_while_all_is_well(env, checker):
+    await probe_times(checker, 3)
+    assert env.questions == 0
 
 
-def test_a_stuck_pass_is_told(world, vitals):
-    world.oldest_s = 121.0
-    is_well, text = report(vitals.liveness())
+def test_a_stuck_pass_is_reported(env, checker):
+    env.oldest_s = 121.0
+    is_well, text = report(checker.liveness())
     assert not is_well
     assert "[-]queue 7 keys queued, oldest pass running for 121.0 s" in text
-    assert is_ready(vitals), "who works may be slow"
+    assert is_ready(checker), "who works may be slow"
 
 
 @pytest.mark.rule("SC:S18")
 @pytest.mark.looptime
-async def test_a_dead_stream_is_told_within_two_minutes(world, vitals):
+async def test_a_dead_stream_is_reported_within_two_minutes(env, checker):
     loop = asyncio.get_running_loop()
     died_at = loop.time()
-    looking = asyncio.create_task(vitals.run())
-    while is_alive(vitals):
+    looking = asyncio.create_task(checker.run())
+    while is_alive(checker):
         await asyncio.sleep(1)
-        world.age_s = loop.time() - died_at
+        env.age_s = loop.time() - died_at
     looking.cancel()
     assert loop.time() - died_at <= 120
 
@@ -116,18 +116,18 @@ async def test_a_dead_stream_is_told_within_two_minutes(world, vitals):
         pytest.param({"has_rights": False}, "[-]rights missing: list pods", id="a right is missing"),
     ],
 )
-def test_not_ready_says_why(world, vitals, change, line):
-    assert is_ready(vitals)
-    vars(world).update(change)
-    is_well, text = report(vitals.readiness())
+def test_not_ready_says_why(env, checker, change, line):
+    assert is_ready(checker)
+    vars(env).update(change)
+    is_well, text = report(checker.readiness())
     assert not is_well
     assert line in text
-    assert is_alive(vitals), "a restart would not help"
+    assert is_alive(checker), "a restart would not help"
 
 
-def test_what_else_must_be_alive_counts(world, vitals):
-    world.is_lease_alive = False
-    is_well, text = report(vitals.liveness())
+def test_what_else_must_be_alive_counts(env, checker):
+    env.is_lease_alive = False
+    is_well, text = report(checker.liveness())
     assert not is_well
     assert "[-]lease stuck" in text
 
@@ -154,13 +154,13 @@ def test_what_is_no_address_is_rejected(text):
 
 
 @pytest.mark.rule("D9")
-async def test_a_stream_that_nobody_follows_keeps_nobody_from_being_ready_and_makes_nobody_dead(world, vitals):
-    world.is_needed, world.is_synced, world.age_s = False, False, 1000.0
-    world.trouble = "waiting for CRD x"
-    await look(vitals, 10)
-    assert is_alive(vitals)
-    assert is_ready(vitals)
-    assert world.questions == 0
-    assert "[+]stream-pods not needed: waiting for CRD x" in report(vitals.readiness())[1]
-    world.is_needed = True
-    assert not is_ready(vitals)
+async def test_a_stream_without_a_follower_affects_neither_readiness_nor_liveness(env, checker):
+    env.is_needed, env.is_synced, env.age_s = False, False, 1000.0
+    env.trouble = "waiting for CRD x"
+    await probe_times(checker, 10)
+    assert is_alive(checker)
+    assert is_ready(checker)
+    assert env.questions == 0
+    assert "[+]stream-pods not needed: waiting for CRD x" in report(checker.readiness())[1]
+    env.is_needed = True
+    assert not is_ready(checker)

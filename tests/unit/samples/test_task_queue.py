@@ -71,7 +71,7 @@ def test_the_next_pass_begins_when_all_tasks_of_this_one_are_done(make):
 
 
 @pytest.mark.rule("TJ:2.2")
-def test_a_task_whose_trainer_is_silent_is_for_somebody_else(make, time):
+def test_a_task_whose_trainer_is_silent_is_for_another_one(make, time):
     queue = make(1)
     ask(queue, "a")
     time.s += TIMEOUT_S - 0.01
@@ -100,7 +100,7 @@ def test_the_second_of_two_that_did_a_task_does_not_count(make, time):
 
 
 @pytest.mark.rule("TJ:2.2")
-def test_a_task_that_is_late_too_often_is_dropped_and_told(make, time):
+def test_a_task_that_is_late_too_often_is_dropped_and_reported(make, time):
     queue = make(1, passes=2, most_timeouts=2)
     for _ in range(3):
         assert ask(queue) == 0
@@ -143,7 +143,7 @@ def test_only_the_trainer_that_has_a_task_can_give_it_back(make, trainer, task, 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whoever_comes_goes_or_dies_every_task_of_every_pass_is_done_exactly_once(make, time, master, seed):
+def test_whichever_trainers_come_go_or_die_every_task_of_every_pass_is_done_exactly_once(make, time, master, seed):
     """Trainers at random, the master itself included: it is started again from its state now and then."""
     lot = random.Random(seed)
     tasks, passes = 7, 3

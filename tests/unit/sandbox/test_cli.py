@@ -19,8 +19,8 @@ def state(tmp_path) -> StateDirectory:
     return found
 
 
-def call(state: StateDirectory, *words: str):
-    return CliRunner().invoke(command, [*words, "--state-dir", str(state.path)])
+def call(state: StateDirectory, *args: str):
+    return CliRunner().invoke(command, [*args, "--state-dir", str(state.path)])
 
 
 def record(pid: int, ticks: int) -> Record:
@@ -44,7 +44,7 @@ def ended_record() -> Record:
 
 
 @pytest.mark.parametrize(
-    ("words", "exit_code", "text"),
+    ("args", "exit_code", "text"),
     [
         (["status"], 1, "No sandbox is running. Start one with: raytide sandbox up"),
         (["down"], 0, "No sandbox is running."),
@@ -53,8 +53,8 @@ def ended_record() -> Record:
         (["logs"], 1, "no sandbox has run with this state directory"),
     ],
 )
-def test_without_a_sandbox(state, words, exit_code, text):
-    result = call(state, *words)
+def test_without_a_sandbox(state, args, exit_code, text):
+    result = call(state, *args)
     assert (result.exit_code, text in result.output) == (exit_code, True), result.output
 
 
@@ -100,7 +100,7 @@ def test_status_tells_of_a_sandbox_that_ended_without_notice(state):
     assert "was killed or crashed" in result.output
 
 
-def test_down_clears_what_was_left_and_signals_no_stranger(state):
+def test_down_clears_what_was_left_and_signals_no_foreign_process(state):
     state.write_record(ended_record())
     state.kubeconfig.touch()
     result = call(state, "down")
@@ -150,13 +150,13 @@ def test_without_a_control_plane_one_line_says_what_to_do(state, monkeypatch, tm
     assert not state.record.exists()
 
 
-def test_a_server_that_ends_without_a_word_has_its_log_told(state, monkeypatch):
+def test_of_a_server_that_ends_silently_the_log_is_reported(state, monkeypatch):
     monkeypatch.setattr(daemonize.sys, "executable", "/bin/cat")
     with pytest.raises(daemonize.LaunchError, match=r"ended while starting\n.*invalid option"):
         daemonize.start(Settings(), state, deadline_s=20)
 
 
-def test_a_state_directory_that_cannot_be_is_said_plainly(tmp_path):
+def test_a_state_directory_that_cannot_be_is_reported_plainly(tmp_path):
     (tmp_path / "file").touch()
     result = call(StateDirectory(tmp_path / "file" / "s"), "up")
     assert result.exit_code == 1
@@ -166,15 +166,15 @@ def test_a_state_directory_that_cannot_be_is_said_plainly(tmp_path):
 def test_status_reads_well(state):
     nodes = ({"status": {"allocatable": {"cpu": "8", "memory": "32Gi"}}},) * 3
     pods = ({"status": {"phase": "Running"}}, {"status": {"phase": "Pending"}}, {"status": {"phase": "Running"}})
-    told = dict(rows(Overview(record(42, 1), state, 125.0, nodes, pods)))
-    assert told["sandbox"] == "raytide 0.1.0, up 2m, process 42"
-    assert told["isolation"] == "ns: a trial pod worked"
-    assert told["nodes"] == "3 × 8 CPU, 32Gi (for scheduling only, not enforced)"
-    assert told["pods"] == "1 Pending, 2 Running"
-    assert told["state"].startswith(str(state.path))
+    table = dict(rows(Overview(record(42, 1), state, 125.0, nodes, pods)))
+    assert table["sandbox"] == "raytide 0.1.0, up 2m, process 42"
+    assert table["isolation"] == "ns: a trial pod worked"
+    assert table["nodes"] == "3 × 8 CPU, 32Gi (for scheduling only, not enforced)"
+    assert table["pods"] == "1 Pending, 2 Running"
+    assert table["state"].startswith(str(state.path))
 
 
 def test_status_says_when_the_api_does_not_answer(state):
-    told = dict(rows(Overview(record(42, 1), state, 1.0, trouble="the API does not answer: timed out")))
-    assert told["trouble"] == "the API does not answer: timed out"
-    assert "pods" not in told
+    table = dict(rows(Overview(record(42, 1), state, 1.0, error="the API does not answer: timed out")))
+    assert table["trouble"] == "the API does not answer: timed out"
+    assert "pods" not in table

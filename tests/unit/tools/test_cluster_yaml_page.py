@@ -28,7 +28,7 @@ def _keys(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def test_every_key_of_the_schema_has_its_row():
-    said = {word for code in re.findall(r"`([^`]+)`", PAGE.read_text()) for word in re.findall(r"\w+", code)}
+    mentioned = {word for code in re.findall(r"`([^`]+)`", PAGE.read_text()) for word in re.findall(r"\w+", code)}
     keys = set(_keys(_schema()))
     assert {"available_node_types", "upscaling_speed", "docker", "ssh_user"} <= keys, "the schema was read"
-    assert keys - said == set()
+    assert keys - mentioned == set()

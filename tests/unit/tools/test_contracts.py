@@ -81,7 +81,7 @@ def broken_contracts(folder: Path) -> list[str]:
     )
     verdicts = re.findall(r"^(.+?) (KEPT|BROKEN)(?: \(.*\))?$", run.stdout, re.MULTILINE)
     assert [name for name, _ in verdicts] == [contract["name"] for contract in CONTRACTS], run.stdout + run.stderr
-    found = [name for name, verdict in verdicts if verdict == "BROKEN"]
+    found = [name for name, result in verdicts if result == "BROKEN"]
     assert run.returncode == bool(found)
     return found
 

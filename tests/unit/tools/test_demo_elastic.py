@@ -32,7 +32,7 @@ def picture() -> Picture:
         jobs = [JobLook("a", 4, 4, 1, 4)] if second < 10 else [JobLook("a", 2, 2, 1, 4), JobLook("b", 2, 2, 1, 4)]
         found.note(jobs)
         time.s += 1
-    found.tell("b", "ScaledUp 1→2 into free capacity")
+    found.note_event("b", "ScaledUp 1→2 into free capacity")
     return found
 
 
@@ -91,9 +91,9 @@ def test_a_demo_job_is_a_valid_copy_of_the_sample_and_twelve_trainers_fit():
     (container,) = made["spec"]["master"]["template"]["spec"]["containers"]
     assert f"--tasks {demo_elastic.TASKS} --passes 1000" in container["command"][-1]
     millis = {role: int(cpu.removesuffix("m")) for role, cpu in demo_elastic.CPU.items()}
-    per_node, room = divmod(demo_elastic.NODE_CPUS * 1000, millis["trainer"])
+    per_node, remainder = divmod(demo_elastic.NODE_CPUS * 1000, millis["trainer"])
     assert per_node * demo_elastic.NODES == demo_elastic.SLOTS
-    assert room >= millis["master"] + millis["pserver"]
+    assert remainder >= millis["master"] + millis["pserver"]
 
 
 def state(**changes):
@@ -105,12 +105,12 @@ def state(**changes):
     return {"finished": True, "dropped": [], "done": done} | changes
 
 
-def test_a_training_that_did_all_and_learned_is_told_in_a_sentence():
-    assert demo_elastic.judge("a", state()).startswith("a 2 passes, loss ")
+def test_a_training_that_did_all_and_learned_is_reported_in_a_sentence():
+    assert demo_elastic.check_outcome("a", state()).startswith("a 2 passes, loss ")
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
+    ("found", "message"),
     [
         pytest.param(state(finished=False), "not finished", id="it has not ended"),
         pytest.param(state(dropped=[{"task": 3}]), "'task': 3", id="a task was dropped"),
@@ -119,9 +119,9 @@ def test_a_training_that_did_all_and_learned_is_told_in_a_sentence():
         pytest.param(state(done=state()["done"][::-1]), "has not done|the loss went", id="the loss rose"),
     ],
 )
-def test_any_other_is_a_failure(found, words):
-    with pytest.raises(DemoError, match=words):
-        demo_elastic.judge("a", found)
+def test_any_other_is_a_failure(found, message):
+    with pytest.raises(DemoError, match=message):
+        demo_elastic.check_outcome("a", found)
 
 
 def test_the_committed_picture_is_one_of_the_demo():

@@ -16,13 +16,13 @@ class SpeakingCluster:
 
     def __init__(self, *lines: str, code: int = 0) -> None:
         self.lines, self.code = lines, code
-        self.is_heard = asyncio.Event()
+        self.is_connected = asyncio.Event()
 
     async def execute(self, pod, command, *, on_line):
         assert (pod, *command[-3:-1]) == ("head", "python", "-c")
         for line in self.lines:
             on_line(line)
-        self.is_heard.set()
+        self.is_connected.set()
         return "\n".join(self.lines), self.code
 
 
@@ -34,7 +34,7 @@ async def test_its_lines_tell_how_far_it_is():
     cluster = SpeakingCluster("Ray says much", "DEMO-TASK a", "DEMO-TASK b", "DEMO-GANG 7.5 a b", "")
     job = job_of(cluster)
     async with job.running(2, 2):
-        await cluster.is_heard.wait()
+        await cluster.is_connected.wait()
         assert await job.has_done(2) == (True, "2 of 2 tasks on 2 workers")
         assert await job.has_spread(2) == (True, "on 2 workers")
         assert (await job.has_ended())[0]
@@ -44,7 +44,7 @@ async def test_a_failed_job_ends_the_wait_with_its_last_words():
     cluster = SpeakingCluster("it broke", code=1)
     job = job_of(cluster)
     async with job.running(2, 2):
-        await cluster.is_heard.wait()
+        await cluster.is_connected.wait()
         with pytest.raises(DemoError, match=r"exit code 1; its last words:\nit broke"):
             await job.has_done(2)
 
@@ -53,6 +53,6 @@ async def test_bundles_that_share_a_worker_are_a_failure():
     cluster = SpeakingCluster("DEMO-GANG 7.5 a a b")
     job = job_of(cluster)
     async with job.running(0, 3):
-        await cluster.is_heard.wait()
+        await cluster.is_connected.wait()
         with pytest.raises(DemoError, match="the 3 bundles stood on 2 workers"):
             await job.has_spread(3)

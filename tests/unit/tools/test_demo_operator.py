@@ -36,7 +36,7 @@ def test_a_later_process_with_the_same_number_is_left_alone(tmp_path, program):
 
 
 @pytest.mark.parametrize("record", ["", "{}", '{"pid": 1'], ids=["empty", "without a number", "half written"])
-def test_a_record_that_cannot_be_read_is_nobody(tmp_path, program, record):
+def test_a_record_that_cannot_be_read_is_ignored(tmp_path, program, record):
     (tmp_path / "operator.json").write_text(record)
     assert not DemoOperator(tmp_path, program).end()
     assert not (tmp_path / "operator.json").exists()

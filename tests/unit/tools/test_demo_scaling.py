@@ -28,7 +28,7 @@ def watch():
     return Watch()
 
 
-def test_nothing_is_told_before_there_is_demand(watch):
+def test_nothing_is_reported_before_there_is_demand(watch):
     watch.see(5, Look())
     assert watch.timeline.looks == []
     watch.see(5, Look(demand=12))

@@ -32,50 +32,50 @@ def programs(tmp_path, monkeypatch):
     return put
 
 
-def run_main(e2e, monkeypatch, capsys, *words):
-    monkeypatch.setattr("sys.argv", ["e2e.py", *words])
+def run_main(e2e, monkeypatch, capsys, *args):
+    monkeypatch.setattr("sys.argv", ["e2e.py", *args])
     return e2e.main(), capsys.readouterr().out
 
 
 def test_without_docker_it_is_not_run(e2e, programs, monkeypatch, capsys):
-    code, said = run_main(e2e, monkeypatch, capsys, "--kind")
-    assert (code, said.splitlines()[0]) == (0, "e2e on kind: not run: there is no docker on PATH")
-    assert "passed" not in said
+    code, output = run_main(e2e, monkeypatch, capsys, "--kind")
+    assert (code, output.splitlines()[0]) == (0, "e2e on kind: not run: there is no docker on PATH")
+    assert "passed" not in output
 
 
 def test_without_kind_it_is_not_run(e2e, programs, monkeypatch, capsys):
     programs("docker", "exit 0")
-    code, said = run_main(e2e, monkeypatch, capsys, "--kind")
-    assert (code, said.splitlines()[0]) == (0, "e2e on kind: not run: there is no kind on PATH")
+    code, output = run_main(e2e, monkeypatch, capsys, "--kind")
+    assert (code, output.splitlines()[0]) == (0, "e2e on kind: not run: there is no kind on PATH")
 
 
 def test_with_a_docker_that_does_not_answer_it_is_not_run(e2e, programs, monkeypatch, capsys):
     programs("docker", "exit 1")
     programs("kind", "exit 0")
-    code, said = run_main(e2e, monkeypatch, capsys, "--kind")
-    assert (code, said.splitlines()[0]) == (0, "e2e on kind: not run: Docker is installed and does not answer")
+    code, output = run_main(e2e, monkeypatch, capsys, "--kind")
+    assert (code, output.splitlines()[0]) == (0, "e2e on kind: not run: Docker is installed and does not answer")
 
 
 def test_without_the_node_image_it_is_not_run(e2e, programs, monkeypatch, capsys):
     programs("docker", 'test "$1" = info')
     programs("kind", "exit 0")
-    code, said = run_main(e2e, monkeypatch, capsys, "--kind")
+    code, output = run_main(e2e, monkeypatch, capsys, "--kind")
     assert code == 0
-    assert said.startswith(f"e2e on kind: not run: the node image {e2e.NODE_IMAGE} is not here")
+    assert output.startswith(f"e2e on kind: not run: the node image {e2e.NODE_IMAGE} is not here")
 
 
 def test_where_it_can_run_a_build_that_fails_is_a_failure(e2e, programs, monkeypatch, capsys):
     programs("docker", 'test "$1" != build')
     programs("kind", "exit 0")
-    code, said = run_main(e2e, monkeypatch, capsys, "--kind")
+    code, output = run_main(e2e, monkeypatch, capsys, "--kind")
     assert code == 1
-    assert "failed: docker build" in said
+    assert "failed: docker build" in output
 
 
 def test_without_helm_the_suite_is_a_failure_not_a_skip(e2e, programs, monkeypatch, capsys):
-    code, said = run_main(e2e, monkeypatch, capsys, "--kubeconfig", "/nowhere")
+    code, output = run_main(e2e, monkeypatch, capsys, "--kubeconfig", "/nowhere")
     assert code == 1
-    assert "no helm on PATH: run `make tools`" in said
+    assert "no helm on PATH: run `make tools`" in output
 
 
 def test_a_process_that_is_left_is_found_by_its_environment(e2e, tmp_path):

@@ -51,15 +51,15 @@ def test_paddle_runs_on_the_one_python_it_is_locked_for() -> None:
     paddle_env.check((3, 11), ("Linux", "x86_64"))
 
 
-@pytest.mark.parametrize(("words", "code"), [([], 0), (["--require"], 1)], ids=["by itself", "required"])
+@pytest.mark.parametrize(("args", "code"), [([], 0), (["--require"], 1)], ids=["by itself", "required"])
 def test_paddle_is_no_failure_unless_it_is_required(
-    words: list[str], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    args: list[str], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def missing() -> Path:
         raise paddle_env.PaddleMissingError("not here")
 
     monkeypatch.setattr(paddle_env, "provide_paddle", missing)
-    monkeypatch.setattr("sys.argv", ["paddle_env.py", *words])
+    monkeypatch.setattr("sys.argv", ["paddle_env.py", *args])
     assert paddle_env.main() == code
     assert "not run: not here" in capsys.readouterr().err
 

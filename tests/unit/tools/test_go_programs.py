@@ -24,7 +24,7 @@ esac
 """
 
 
-class World:
+class Env:
     """A PATH, a cache folder and a module of a test's own."""
 
     def __init__(self, folder, monkeypatch):
@@ -60,8 +60,8 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path, monkeypatch):
-    made = World(tmp_path, monkeypatch)
+def env(tmp_path, monkeypatch):
+    made = Env(tmp_path, monkeypatch)
     made.put("go", GO)
     packages = {
         "kubectl": (made.module, "a/kubectl"),
@@ -73,169 +73,169 @@ def world(tmp_path, monkeypatch):
 
 
 # --- the control plane ----------------------------------------------------------------------------------------------------
-def test_a_second_call_builds_nothing(world):
-    first = world.provide()
-    assert world.provide() == first
-    assert len(world.built()) == 1
+def test_a_second_call_builds_nothing(env):
+    first = env.provide()
+    assert env.provide() == first
+    assert len(env.built()) == 1
 
 
-def test_what_was_built_is_found(world):
-    built = world.provide()
-    assert find_binary(world.environ) == built
+def test_what_was_built_is_found(env):
+    built = env.provide()
+    assert find_binary(env.environ) == built
 
 
 @pytest.mark.parametrize("name", control_plane.SOURCES)
-def test_every_source_counts(world, name):
-    before = world.provide()
-    with (world.module / name).open("a") as file:
+def test_every_source_counts(env, name):
+    before = env.provide()
+    with (env.module / name).open("a") as file:
         file.write("// changed\n")
-    after = world.provide()
+    after = env.provide()
     assert after != before
     assert before.exists()
-    assert find_binary(world.environ) == after
+    assert find_binary(env.environ) == after
 
 
-def test_gos_version_counts(world):
-    before = world.provide()
-    world.set(FAKE_VERSION="go1.27.1")
-    assert world.provide() != before
+def test_gos_version_counts(env):
+    before = env.provide()
+    env.set(FAKE_VERSION="go1.27.1")
+    assert env.provide() != before
 
 
-def test_where_the_module_lies_does_not_count(world):
-    before = world.provide()
-    moved = world.module.rename(world.folder / "elsewhere")
-    assert control_plane.provide(world.environ, moved) == before
+def test_where_the_module_lies_does_not_count(env):
+    before = env.provide()
+    moved = env.module.rename(env.folder / "elsewhere")
+    assert control_plane.provide(env.environ, moved) == before
 
 
-def test_nothing_of_the_users_changes_what_is_built(world):
-    world.provide()
-    assert all(flag in world.built()[0] for flag in ("-mod=readonly", "-trimpath", "-buildvcs=false"))
+def test_nothing_of_the_users_changes_what_is_built(env):
+    env.provide()
+    assert all(flag in env.built()[0] for flag in ("-mod=readonly", "-trimpath", "-buildvcs=false"))
     assert go_build.SETTINGS == {"GOFLAGS": "", "GOWORK": "off", "CGO_ENABLED": "0"}
 
 
-def test_kubernetes_is_told_its_version(world):
+def test_kubernetes_is_told_its_version(env):
     """The module proxy's sources have a placeholder there, and helm rejects charts on a cluster of version 0.0."""
     required = "\nrequire (\n\tk8s.io/kubernetes v1.35.4\n\tk8s.io/kubectl v0.35.4\n)\n"
-    (world.module / "go.mod").write_text(f"module m\n\ngo 1.25.0\n{required}")
-    world.provide()
-    (line,) = world.built()
-    for told in ("gitVersion=v1.35.4", "gitMajor=1", "gitMinor=35"):
-        assert f"-X {go_build.KUBERNETES}.{told}" in line
+    (env.module / "go.mod").write_text(f"module m\n\ngo 1.25.0\n{required}")
+    env.provide()
+    (line,) = env.built()
+    for flag in ("gitVersion=v1.35.4", "gitMajor=1", "gitMinor=35"):
+        assert f"-X {go_build.KUBERNETES}.{flag}" in line
 
 
-def test_a_build_that_fails_leaves_nothing_and_tells_gos_words(world, monkeypatch, capsys):
-    world.set(FAKE_REFUSAL="missing go.sum entry")
-    monkeypatch.setattr(control_plane, "provide", lambda provide=control_plane.provide: provide(module=world.module))
+def test_a_build_that_fails_leaves_nothing_and_tells_gos_words(env, monkeypatch, capsys):
+    env.set(FAKE_REFUSAL="missing go.sum entry")
+    monkeypatch.setattr(control_plane, "provide", lambda provide=control_plane.provide: provide(module=env.module))
     assert control_plane.main() == 2
     assert capsys.readouterr().err == "building controlplane failed:\nmissing go.sum entry\n"
-    assert [path.name for path in (world.folder / "cache").rglob("*") if path.is_file()] == ["lock"]
+    assert [path.name for path in (env.folder / "cache").rglob("*") if path.is_file()] == ["lock"]
 
 
-def test_what_a_killed_build_left_is_cleared_away(world):
-    built = world.provide()
+def test_what_a_killed_build_left_is_cleared_away(env):
+    built = env.provide()
     (built.parent / ".building-abc").mkdir()
     built.unlink()
-    world.provide()
+    env.provide()
     assert [path.name for path in built.parent.iterdir()] == ["controlplane"]
 
 
-def test_two_builds_at_once_are_one(world):
+def test_two_builds_at_once_are_one(env):
     results = []
-    threads = [threading.Thread(target=lambda: results.append(world.provide())) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: results.append(env.provide())) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(results) == 2
-    assert len(world.built()) == 1
+    assert len(env.built()) == 1
 
 
 @pytest.mark.parametrize(
-    ("version", "words"),
+    ("version", "message"),
     [
         pytest.param(None, "Go 1.25.0 or newer is needed, and there is no go on PATH", id="no Go"),
         pytest.param("go1.19.8", "Go 1.25.0 or newer is needed, and this one will not do (go1.19.8)", id="an old Go"),
     ],
 )
-def test_one_line_says_what_to_install_or_set(world, monkeypatch, capsys, version, words):
+def test_one_line_says_what_to_install_or_set(env, monkeypatch, capsys, version, message):
     if version is None:
-        (world.programs / "go").unlink()
+        (env.programs / "go").unlink()
     else:
-        world.set(FAKE_VERSION=version)
-    monkeypatch.setattr(control_plane, "provide", lambda provide=control_plane.provide: provide(module=world.module))
+        env.set(FAKE_VERSION=version)
+    monkeypatch.setattr(control_plane, "provide", lambda provide=control_plane.provide: provide(module=env.module))
     assert control_plane.main() == 2
-    said = capsys.readouterr()
-    assert said.err.startswith(
-        words + ": install it (https://go.dev/dl), or set KUBEBUILDER_ASSETS to a folder with etcd"
+    output = capsys.readouterr()
+    assert output.err.startswith(
+        message + ": install it (https://go.dev/dl), or set KUBEBUILDER_ASSETS to a folder with etcd"
     )
-    assert (said.err.count("\n"), said.out) == (1, "")
+    assert (output.err.count("\n"), output.out) == (1, "")
 
 
-def test_a_go_that_rejects_the_module_is_too_old(world):
-    world.put(
+def test_a_go_that_rejects_the_module_is_too_old(env):
+    env.put(
         "go", "#!/bin/sh\necho 'go: go.mod requires go >= 1.25.0 (running go 1.22.1; GOTOOLCHAIN=local)' >&2\nexit 1\n"
     )
     with pytest.raises(go_build.GoMissingError, match=r"running go 1\.22\.1"):
-        world.provide()
+        env.provide()
 
 
-def test_a_persons_own_programs_are_checked_and_used(world, capsys):
+def test_a_persons_own_programs_are_checked_and_used(env, capsys):
     for name in ("etcd", "kube-apiserver", "kube-controller-manager"):
-        world.put(name)
-    world.set(KUBEBUILDER_ASSETS=str(world.programs))
+        env.put(name)
+    env.set(KUBEBUILDER_ASSETS=str(env.programs))
     assert control_plane.main() == 2
-    assert capsys.readouterr().err.startswith(f"{world.programs} has no kube-scheduler: ")
-    world.put("kube-scheduler")
+    assert capsys.readouterr().err.startswith(f"{env.programs} has no kube-scheduler: ")
+    env.put("kube-scheduler")
     assert control_plane.main() == 0
-    assert capsys.readouterr().out.startswith(f"control plane: {world.programs} (")
-    assert world.built() == []
+    assert capsys.readouterr().out.startswith(f"control plane: {env.programs} (")
+    assert env.built() == []
 
 
 # --- kubectl, helm and kwok -----------------------------------------------------------------------------------------------
-def test_only_tools_that_are_missing_are_built(world):
-    world.put("kubectl")
-    found = kube_tools.provide(world.environ)
-    assert found["kubectl"] == world.programs / "kubectl"
-    assert [line.split()[-1] for line in world.built()] == ["b/helm", "c/kwok"]
-    assert {name: kube_tools.find_tool(name, world.environ) for name in found} == found
-    kube_tools.provide(world.environ)
-    assert len(world.built()) == 2
+def test_only_tools_that_are_missing_are_built(env):
+    env.put("kubectl")
+    found = kube_tools.provide(env.environ)
+    assert found["kubectl"] == env.programs / "kubectl"
+    assert [line.split()[-1] for line in env.built()] == ["b/helm", "c/kwok"]
+    assert {name: kube_tools.find_tool(name, env.environ) for name in found} == found
+    kube_tools.provide(env.environ)
+    assert len(env.built()) == 2
 
 
-def test_each_tool_is_built_from_its_own_module(world):
-    kube_tools.provide(world.environ)
-    assert [line.split()[0] for line in world.built()] == [
-        str(world.module),
-        str(world.module / "tools/helm"),
-        str(world.module / "tools/kwok"),
+def test_each_tool_is_built_from_its_own_module(env):
+    kube_tools.provide(env.environ)
+    assert [line.split()[0] for line in env.built()] == [
+        str(env.module),
+        str(env.module / "tools/helm"),
+        str(env.module / "tools/kwok"),
     ]
 
 
-def test_with_all_tools_on_path_no_go_is_needed(world):
-    (world.programs / "go").unlink()
+def test_with_all_tools_on_path_no_go_is_needed(env):
+    (env.programs / "go").unlink()
     for name in kube_tools.PACKAGES:
-        world.put(name)
-    assert set(kube_tools.provide(world.environ)) == set(kube_tools.PACKAGES)
+        env.put(name)
+    assert set(kube_tools.provide(env.environ)) == set(kube_tools.PACKAGES)
 
 
-def test_a_tool_on_path_comes_first(world):
-    kube_tools.provide(world.environ)
-    world.put("helm")
-    assert kube_tools.find_tool("helm", world.environ) == world.programs / "helm"
+def test_a_tool_on_path_comes_first(env):
+    kube_tools.provide(env.environ)
+    env.put("helm")
+    assert kube_tools.find_tool("helm", env.environ) == env.programs / "helm"
 
 
-def test_a_tool_that_is_nowhere_is_missed_in_one_line(world, monkeypatch, capsys):
+def test_a_tool_that_is_nowhere_is_missed_in_one_line(env, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["kube_tools.py", "--find", "kwok"])
     assert kube_tools.main() == 2
     assert capsys.readouterr().err == "no kwok on PATH: run `make tools` (builds it, needs Go), or install it\n"
 
 
-def test_without_go_the_missing_tools_are_named(world, monkeypatch, capsys):
-    (world.programs / "go").unlink()
+def test_without_go_the_missing_tools_are_named(env, monkeypatch, capsys):
+    (env.programs / "go").unlink()
     monkeypatch.setattr("sys.argv", ["kube_tools.py"])
     assert kube_tools.main() == 2
-    said = capsys.readouterr().err
-    assert said == (
+    output = capsys.readouterr().err
+    assert output == (
         "Go 1.25.0 or newer is needed, and there is no go on PATH: install it (https://go.dev/dl), "
         "or put kubectl, helm, kwok on PATH\n"
     )

@@ -14,21 +14,23 @@ MAKE = shutil.which("make")
 pytestmark = pytest.mark.skipif(MAKE is None, reason="no make on PATH")
 
 
-def make(*words, **environ):
+def make(*args, **environ):
     """Run it without the recipe of `setup`, which would look after `.venv`."""
     environ |= {"PATH": os.environ["PATH"]}  # not the settings and flags of the make that may run these tests
     return subprocess.run(
-        [MAKE, "-o", "setup", *words], cwd=ROOT, env=environ, capture_output=True, text=True, check=False
+        [MAKE, "-o", "setup", *args], cwd=ROOT, env=environ, capture_output=True, text=True, check=False
     )
 
 
 def test_help_names_every_target_but_those_that_others_call():
     targets = set(re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[0].split())
-    told = set(re.findall(r"make ([a-z0-9-]+)", re.sub(r"\x1b\[\d+m", "", make().stdout)))
-    assert targets - told == {"setup", "locks"}
+    listed = set(re.findall(r"make ([a-z0-9-]+)", re.sub(r"\x1b\[\d+m", "", make().stdout)))
+    assert targets - listed == {"setup", "locks"}
 
 
-@pytest.mark.parametrize("figure", ["", "P=P99", "P=rig"], ids=["no figure", "an unknown one", "a file that is none"])
+@pytest.mark.parametrize(
+    "figure", ["", "P=P99", "P=harness"], ids=["no figure", "an unknown one", "a file that is none"]
+)
 def test_bench_names_the_figures_there_are(figure):
     run = make("bench", *filter(None, [figure]))
     assert (run.returncode, run.stdout) == (2, f"say which: make bench P=P6; there are: {' '.join(figures())}\n")

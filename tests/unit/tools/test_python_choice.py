@@ -39,15 +39,15 @@ def test_python3_is_taken_when_it_will_do(choose):
     assert (run.returncode, run.stdout, run.stderr) == (0, "python3\n", "")
 
 
-@pytest.mark.parametrize("poor", [OLD, BARE], ids=["python3 is too old", "python3 is without venv"])
-def test_another_one_is_taken_and_said(choose, poor):
-    run = choose(python3=poor, python3_14=BROKEN_SHIM, python3_12=GOOD)
+@pytest.mark.parametrize("outdated", [OLD, BARE], ids=["python3 is too old", "python3 is without venv"])
+def test_another_one_is_taken_and_reported(choose, outdated):
+    run = choose(python3=outdated, python3_14=BROKEN_SHIM, python3_12=GOOD)
     assert (run.returncode, run.stdout) == (0, "python3.12\n")
     assert "using python3.12" in run.stderr
 
 
 @pytest.mark.parametrize(
-    ("programs", "told"),
+    ("programs", "expected"),
     [
         pytest.param(
             {}, ("3.11 to 3.14", "there is no python3", "apt install python3 python3-venv"), id="there is none"
@@ -56,7 +56,7 @@ def test_another_one_is_taken_and_said(choose, poor):
         pytest.param({"python3": BARE}, ("venv and pip", "-venv"), id="the only one is without venv"),
     ],
 )
-def test_what_to_install_is_one_line(choose, programs, told):
+def test_what_to_install_is_one_line(choose, programs, expected):
     run = choose(**programs)
     assert (run.returncode, run.stdout, run.stderr.count("\n")) == (1, "", 1)
-    assert [words for words in told if words not in run.stderr] == []
+    assert [words for words in expected if words not in run.stderr] == []

@@ -78,7 +78,7 @@ def test_what_has_nodes_gives_nothing_back(has_run):
 
 
 @pytest.mark.rule("FD:SEC-F3")
-def test_a_gang_whose_pods_are_rejected_gives_its_room_back_soon():
+def test_a_gang_whose_pods_are_rejected_gives_its_capacity_back_soon():
     world = JobWorld(startPolicy="Gang", pendingTimeoutSeconds=2147483647).settle()
     world.admit()
     world.pending_retries = (FORBIDDEN,)
@@ -154,5 +154,5 @@ def test_a_time_out_without_end_counts_as_a_week_and_says_so():
     job = parsed_job(pendingTimeoutSeconds=2147483647, trainer={"entrypoint": "true"})
     assert job.pending_timeout_s == LONGEST_PENDING_S
     assert not violations(job)
-    (told,) = warnings(job)
-    assert "604800 (one week) is used" in told.message
+    (warning,) = warnings(job)
+    assert "604800 (one week) is used" in warning.message

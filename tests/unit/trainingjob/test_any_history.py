@@ -21,14 +21,14 @@ HAPPENING = st.one_of(
 )
 
 
-class Story:
+class Scenario:
     """A job that lives through happenings, and how many failures it had."""
 
     def __init__(self) -> None:
         self.world = JobWorld(low=1, high=MOST, backoffLimit=10_000, pserver={"min-instance": 1})
         self.failures = 0
 
-    def tell(self, what: str, number: int) -> None:
+    def apply_event(self, what: str, number: int) -> None:
         world = self.world
         match what:
             case "resize":
@@ -73,13 +73,13 @@ class Story:
 @settings(max_examples=150, deadline=None)
 @given(st.lists(HAPPENING, max_size=25))
 def test_every_failure_counts_once_and_the_job_gets_the_size_it_has_to_have(happenings):
-    story = Story()
-    story.world.run()
+    scenario = Scenario()
+    scenario.world.run()
     for what, number in happenings:
-        story.tell(what, number)
-        assert len(story.world.trainers) <= MOST
-    world = story.calm_down()
-    assert world.status["trainer"]["failed"] == story.failures
+        scenario.apply_event(what, number)
+        assert len(scenario.world.trainers) <= MOST
+    world = scenario.calm_down()
+    assert world.status["trainer"]["failed"] == scenario.failures
     assert len(world.trainers) == world.job.desired_replicas()
     assert 0 in world.trainers
     assert world.plan().actions == ()
@@ -90,14 +90,14 @@ def test_every_failure_counts_once_and_the_job_gets_the_size_it_has_to_have(happ
 @settings(max_examples=100, deadline=None)
 @given(st.lists(HAPPENING, max_size=25), st.lists(HAPPENING, max_size=10))
 def test_a_plan_is_the_same_for_the_same_and_never_beyond_the_size(before, after):
-    story = Story()
-    story.world.run()
+    scenario = Scenario()
+    scenario.world.run()
     for what, number in before:
-        story.tell(what, number)
-    assert story.world.plan() == story.world.plan()
+        scenario.apply_event(what, number)
+    assert scenario.world.plan() == scenario.world.plan()
     for what, number in after:
-        story.tell(what, number)
-        story.world.settle()
-        here = [pod for pod in story.world.pods.values() if pod.role == constants.TRAINER and not pod.is_terminating]
+        scenario.apply_event(what, number)
+        scenario.world.settle()
+        here = [pod for pod in scenario.world.pods.values() if pod.role == constants.TRAINER and not pod.is_terminating]
         alive = [pod for pod in here if not pod.is_finished]
-        assert len(alive) <= story.world.job.desired_replicas()
+        assert len(alive) <= scenario.world.job.desired_replicas()

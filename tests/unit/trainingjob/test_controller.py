@@ -76,16 +76,16 @@ class IdleWorld(World):
 
 
 @asynccontextmanager
-async def room_in(world):
+async def running_controller(world):
     """A room at work there."""
     wire, clock = Wire(world.api), VirtualClock()
-    room = TrainingJobController(
+    controller = TrainingJobController(
         Client(wire, clock=clock), clock=clock, config=JobConfig(), options=ControllerOptions()
     )
-    running = asyncio.create_task(room.run())
+    running = asyncio.create_task(controller.run())
     await asyncio.sleep(0.1)
-    yield SimpleNamespace(world=world, wire=wire, room=room)
-    await room.stop()
+    yield SimpleNamespace(world=world, wire=wire, controller=controller)
+    await controller.stop()
     await running
 
 
@@ -93,8 +93,8 @@ async def room_in(world):
 async def here():
     world = IdleWorld(random.Random(0))
     install(world)
-    async with room_in(world) as here:
-        await until_at_work(here.room.reconcile_loop)
+    async with running_controller(world) as here:
+        await until_at_work(here.controller.reconcile_loop)
         yield here
 
 
@@ -161,13 +161,13 @@ async def test_once_it_runs_nothing_is_written_for_an_hour(here):
 
 
 @pytest.mark.rule("FD:RC-B18", "RM:I19")
-async def test_a_job_with_a_standing_warning_is_told_once_and_nothing_is_written_for_two_days(here):
+async def test_a_job_with_a_standing_warning_is_reported_once_and_nothing_is_written_for_two_days(here):
     create(here)
     await asyncio.sleep(1)
     make_ready(here)
     await asyncio.sleep(120)
-    told = here.world.store.list("events")
-    assert [event["reason"] for event in told if event["type"] == "Warning"] == [constants.INVALID_SPEC]
+    events = here.world.store.list("events")
+    assert [event["reason"] for event in events if event["type"] == "Warning"] == [constants.INVALID_SPEC]
     here.wire.writes.clear()
     await asyncio.sleep(2 * 86_400)
     assert here.wire.writes == []
@@ -279,7 +279,7 @@ async def test_a_create_without_an_answer_is_repeated_and_makes_no_second_pod(he
 
 
 @pytest.mark.rule("D6", "PF:P8")
-async def test_a_create_in_doubt_is_looked_for_once_when_the_job_has_become_invalid(here):
+async def test_a_create_of_unknown_outcome_is_looked_up_once_when_the_job_has_become_invalid(here):
     lost = ApiUnavailableError("no answer", is_outcome_unknown=True)
     here.wire.instead = lambda method, path: lost if (method, path[-4:]) == ("POST", "pods") else None
     create(here)
@@ -288,10 +288,10 @@ async def test_a_create_in_doubt_is_looked_for_once_when_the_job_has_become_inva
     here.world.edit(JOBS, "demo", None, lambda job: job["spec"]["trainer"].update(change))
     await asyncio.sleep(0.2)
     here.wire.writes.clear()
-    passes = here.room.reconcile_loop.passes
+    passes = here.controller.reconcile_loop.passes
     await asyncio.sleep(60)
     assert here.wire.times("POST", "pods") == []
-    assert here.room.reconcile_loop.passes - passes < 10
+    assert here.controller.reconcile_loop.passes - passes < 10
 
 
 def with_any_schema(world):
@@ -306,7 +306,7 @@ def with_any_schema(world):
 
 
 @pytest.mark.rule("D13")
-async def test_a_job_that_cannot_be_read_is_told_so_and_others_go_on(here):
+async def test_a_job_that_cannot_be_read_is_reported_and_others_go_on(here):
     with_any_schema(here.world)
     broken = {"trainer": {"min-instance": "many"}}
     metadata = {"name": "broken", "namespace": "default"}
@@ -315,10 +315,10 @@ async def test_a_job_that_cannot_be_read_is_told_so_and_others_go_on(here):
     )
     create(here)
     await asyncio.sleep(3)
-    told = here.world.store.find(JOBS, "default", "broken").obj()["status"]
-    assert told["waiting"] == constants.INVALID_SPEC
-    assert "spec.trainer.min-instance" in told["conditions"][0]["message"]
-    assert (told["conditions"][0]["type"], told["conditions"][0]["reason"]) == (
+    events = here.world.store.find(JOBS, "default", "broken").obj()["status"]
+    assert events["waiting"] == constants.INVALID_SPEC
+    assert "spec.trainer.min-instance" in events["conditions"][0]["message"]
+    assert (events["conditions"][0]["type"], events["conditions"][0]["reason"]) == (
         constants.INVALID,
         constants.INVALID_SPEC,
     )
@@ -339,11 +339,11 @@ async def test_an_invalid_job_is_suspended_its_pods_are_deleted_and_it_is_report
     invalid = {"suspend": True, "backoffLimit": limit}
     here.world.edit(JOBS, "demo", None, lambda obj: obj["spec"].update(invalid))
     await asyncio.sleep(30)
-    told = here.world.store.find(JOBS, *KEY).obj()["status"]
-    conditions = {each["type"]: each["status"] for each in told["conditions"]}
+    events = here.world.store.find(JOBS, *KEY).obj()["status"]
+    conditions = {each["type"]: each["status"] for each in events["conditions"]}
     assert pods(here) == {}
-    assert (told["phase"], conditions["Suspended"], conditions[constants.INVALID]) == ("Suspended", "True", "True")
-    assert "backoffLimit" in next(each["message"] for each in told["conditions"] if each["type"] == constants.INVALID)
+    assert (events["phase"], conditions["Suspended"], conditions[constants.INVALID]) == ("Suspended", "True", "True")
+    assert "backoffLimit" in next(each["message"] for each in events["conditions"] if each["type"] == constants.INVALID)
     before = len(here.wire.writes)
     await asyncio.sleep(3600)
     assert here.wire.writes[before:] == []
@@ -353,7 +353,7 @@ async def test_an_invalid_job_is_suspended_its_pods_are_deleted_and_it_is_report
 
 
 async def test_without_its_crd_only_the_kind_is_asked_for_and_it_begins_when_it_appears():
-    async with room_in(IdleWorld(random.Random(0))) as here:
+    async with running_controller(IdleWorld(random.Random(0))) as here:
         await asyncio.sleep(120)
         assert set(here.wire.lists) == {"trainingjobs"}
         assert 4 <= len(here.wire.lists) <= 12
@@ -363,8 +363,8 @@ async def test_without_its_crd_only_the_kind_is_asked_for_and_it_begins_when_it_
         assert len(pods(here)) == 2
 
 
-async def test_a_room_that_waits_for_its_kind_stops_in_order():
-    async with room_in(IdleWorld(random.Random(0))) as here:
+async def test_a_controller_that_waits_for_its_kind_stops_in_order():
+    async with running_controller(IdleWorld(random.Random(0))) as here:
         await asyncio.sleep(5)
         stopping_at = virtual_time.elapsed_s()
     assert virtual_time.elapsed_s() - stopping_at < 1
@@ -384,5 +384,5 @@ async def test_a_node_that_goes_just_before_its_pods_die_is_gone_at_once(here):
     here.world.store.delete("nodes", "", "n9")
     here.world.store.delete("pods", "default", name)
     await asyncio.sleep(1)
-    (dying,) = (pod for pod in here.room.pods.by_index(KEY) if pod.is_terminating)
-    assert here.room.dead_nodes.unready([dying]) == {"n9"}
+    (dying,) = (pod for pod in here.controller.pods.by_index(KEY) if pod.is_terminating)
+    assert here.controller.dead_nodes.unready([dying]) == {"n9"}

@@ -35,7 +35,7 @@ HOSTILE = {
 
 @pytest.mark.rule("FD:SEC-F1")
 @pytest.mark.parametrize(("spec", "field"), HOSTILE.values(), ids=HOSTILE)
-def test_a_number_above_its_limit_counts_as_the_limit_and_its_user_is_told(spec, field):
+def test_a_number_above_its_limit_counts_as_the_limit_and_is_reported(spec, field):
     world = JobWorld(**spec)
     tracemalloc.start()
     began = time.process_time()
@@ -44,9 +44,9 @@ def test_a_number_above_its_limit_counts_as_the_limit_and_its_user_is_told(spec,
     spent = time.process_time() - began
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    words = [note for reason, note in world.events if reason == INVALID_SPEC and note.startswith(f"{field} ")]
-    assert words
-    assert all("above the limit of" in note and "set" in note for note in words)
+    notes = [note for reason, note in world.events if reason == INVALID_SPEC and note.startswith(f"{field} ")]
+    assert notes
+    assert all("above the limit of" in note and "set" in note for note in notes)
     assert peak < 100_000_000
     assert spent < 20  # traced, and on a busy machine: before, it never ended
 

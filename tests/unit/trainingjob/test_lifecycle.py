@@ -10,7 +10,7 @@ from raytide.api.conditions import timestamp
 from raytide.api.gang_admission import is_admitted, may_be_admitted_at
 from raytide.api.meta import TRAININGJOBS
 from raytide.api.pod import ContainerView
-from raytide.trainingjob.lifecycle import CLOCK_DOUBT_S
+from raytide.trainingjob.lifecycle import CLOCK_SKEW_S
 from raytide.trainingjob.messages import DEADLINE_EXCEEDED
 from support.job_world import BEGIN, JobWorld
 
@@ -34,7 +34,7 @@ def gang(**spec):
         pytest.param({"trainer": GPU, "startPolicy": "Optimistic"}, False, id="a GPU job that takes its chance begins"),
     ],
 )
-def test_gpu_jobs_wait_for_room_and_cpu_jobs_take_their_chance(spec, waits):
+def test_gpu_jobs_wait_for_capacity_and_cpu_jobs_take_their_chance(spec, waits):
     world = JobWorld(**spec).settle()
     assert bool(world.pods) is not waits
     assert world.condition(constants.ADMITTED)["status"] == ("False" if waits else "True")
@@ -59,7 +59,7 @@ def test_a_gang_begins_when_it_is_admitted_and_says_when_it_is_complete():
 
 @pytest.mark.rule("TJ:3.11")
 @pytest.mark.parametrize("uid", ["", "another"])
-def test_a_record_that_was_copied_with_a_manifest_admits_nobody(uid):
+def test_a_record_that_was_copied_with_a_manifest_admits_no_job(uid):
     world = gang()
     world.admit()
     annotations = world.obj["metadata"]["annotations"]
@@ -70,7 +70,7 @@ def test_a_record_that_was_copied_with_a_manifest_admits_nobody(uid):
 
 
 @pytest.mark.rule("TJ:6-258")
-def test_a_gang_that_does_not_come_together_in_time_gives_its_room_back():
+def test_a_gang_that_does_not_come_together_in_time_gives_its_capacity_back():
     """PaddleCloud #258, DLRover #1175: some pods hold GPUs while others pend."""
     world = gang(pendingTimeoutSeconds=120)
     world.admit()
@@ -401,7 +401,7 @@ def test_a_time_to_live_of_nothing_is_at_once_and_none_is_for_ever():
     ("known_for_s", "ends"),
     [
         pytest.param(0.0, False, id="this process has only just met the job"),
-        pytest.param(CLOCK_DOUBT_S, True, id="it has known it for a minute"),
+        pytest.param(CLOCK_SKEW_S, True, id="it has known it for a minute"),
     ],
 )
 def test_what_destroys_something_does_not_trust_a_stamp_alone(known_for_s, ends):
@@ -412,7 +412,7 @@ def test_what_destroys_something_does_not_trust_a_stamp_alone(known_for_s, ends)
     world.settle()
     assert (world.phase == constants.PHASE_FAILED) is ends
     if not ends:
-        assert world.reconcile().requeue_after_s == CLOCK_DOUBT_S
+        assert world.reconcile().requeue_after_s == CLOCK_SKEW_S
 
 
 def test_admission_in_the_very_second_of_giving_back_does_not_count():

@@ -333,7 +333,7 @@ def test_an_invalid_spec_does_not_keep_the_pods_of_a_suspended_job():
 @pytest.mark.rule("TJ:7.12")
 @pytest.mark.parametrize("spec", [{"startPolicy": "Gang"}, {"activeDeadlineSeconds": 3600}], ids=["gang", "deadline"])
 def test_a_job_that_is_suspended_while_its_spec_is_invalid_goes_on_like_any_other(spec):
-    def lived(**mistake: int) -> tuple[object, ...]:
+    def replay(**mistake: int) -> tuple[object, ...]:
         world = JobWorld(**spec)
         world.admit()
         world.run()
@@ -352,7 +352,7 @@ def test_a_job_that_is_suspended_while_its_spec_is_invalid_goes_on_like_any_othe
         world.settle()
         return (*shown, world.status.get("startTime"), world.phase, world.trainers, world.status.get("reason"))
 
-    assert lived(**{"min-instance": 9}) == lived()
+    assert replay(**{"min-instance": 9}) == replay()
 
 
 @pytest.mark.rule("TJ:7.12")

@@ -12,7 +12,7 @@ from raytide.trainingjob.messages import (
     POD_FAILED,
     TOO_MANY_FAILED,
 )
-from raytide.trainingjob.restart_policy import FAREWELL_S, Fault, fault_of
+from raytide.trainingjob.restart_policy import EARLY_EXIT_GRACE_S, Fault, fault_of
 from support.job_world import JobWorld
 from support.training_builders import parsed_job
 
@@ -115,7 +115,7 @@ def test_nobody_is_deleted_before_the_status_has_counted_him():
         pytest.param({"trainer": {"min-instance": 9, "max-instance": 1}}, id="invalid"),
     ],
 )
-def test_a_failure_counts_once_while_nobody_judges_it(change):
+def test_a_failure_counts_once_while_the_job_is_not_reconciled(change):
     world = JobWorld(**FIXED, restartPolicy="Never").run()
     trainer = world.obj["spec"]["trainer"]
     world.end("trainer-1", 1)
@@ -185,7 +185,7 @@ def test_a_crashing_program_is_tried_ever_more_slowly():
     assert pauses == [10, 20, 40, 80, 160, 320, 360]
 
 
-def test_the_pause_is_told_with_its_end():
+def test_the_pause_is_reported_with_its_end():
     world = JobWorld().run()
     ended(world, "trainer-1")
     waiting = world.condition(constants.WAITING)
@@ -304,10 +304,10 @@ def test_parameter_servers_may_end_well_a_little_before_the_trainers_do():
     world = JobWorld(restartPolicy="Never", pserver={"min-instance": 1}).run()
     world.end("pserver-0")
     todo = world.reconcile()
-    assert (todo.actions, todo.requeue_after_s) == ((), FAREWELL_S)
+    assert (todo.actions, todo.requeue_after_s) == ((), EARLY_EXIT_GRACE_S)
     world.end("trainer-0")
     world.end("trainer-1")
-    world.pass_time(2 * FAREWELL_S)
+    world.pass_time(2 * EARLY_EXIT_GRACE_S)
     world.settle()
     assert world.phase == constants.PHASE_SUCCEEDED
     assert world.status["pserver"]["failed"] == 0
@@ -316,7 +316,7 @@ def test_parameter_servers_may_end_well_a_little_before_the_trainers_do():
 def test_a_parameter_server_that_leaves_while_trainers_go_on_is_a_failure_and_made_anew():
     world = JobWorld(restartPolicy="Never", pserver={"min-instance": 1}).run()
     world.end("pserver-0")
-    world.pass_time(FAREWELL_S)
+    world.pass_time(EARLY_EXIT_GRACE_S)
     world.settle()
     assert world.status["pserver"]["failed"] == 1
     made_anew(world)
@@ -349,7 +349,7 @@ def test_indices_are_written_as_ranges_and_read_back(indices, text):
 
 
 @pytest.mark.parametrize("text", [None, 5, "x", "-", "3-", "a-b", "5-3", "0-99999999999999", "²"])
-def test_what_is_no_range_names_nobody_or_only_its_beginning(text):
+def test_what_is_no_range_names_no_object_or_only_its_beginning(text):
     assert indices_in(text) <= {3}
 
 

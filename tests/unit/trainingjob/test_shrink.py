@@ -22,19 +22,19 @@ def of_size(size, **spec):
     return JobWorld(low=1, high=9, trainer={"replicas": size}, **spec).run()
 
 
-def look(world, looks):
-    for short, look in looks.items():
+def run_passes(world, passes):
+    for short, run_passes in passes.items():
         fields = {
             "pending": {"phase": "Pending", "ready": NO_CONDITION},
             "stuck": {"phase": "Pending", "ready": NO_CONDITION, "scheduled": STUCK},
             "unready": {"ready": NOT_READY},
-        }[look]
+        }[run_passes]
         world.pod(f"trainer-{short}", **fields)
 
 
 @pytest.mark.rule("TJ:7.5", "TJ:6-2074")
 @pytest.mark.parametrize(
-    ("looks", "size", "staying"),
+    ("passes", "size", "staying"),
     [
         pytest.param({}, 3, [0, 1, 2], id="all well: the highest indices go"),
         pytest.param({}, 1, [0], id="trainer 0 goes last"),
@@ -45,10 +45,10 @@ def look(world, looks):
         pytest.param({1: "unready", 2: "unready"}, 4, [0, 1, 3, 4], id="of two alike the higher index"),
     ],
 )
-def test_a_shrinking_job_loses_what_costs_least(looks, size, staying):
+def test_a_shrinking_job_loses_what_costs_least(passes, size, staying):
     """Volcano #2074: pending pods should go before running ones."""
     world = of_size(5)
-    look(world, looks)
+    run_passes(world, passes)
     world.resize(size)
     world.settle()
     assert world.trainers == staying
@@ -58,7 +58,7 @@ def test_a_shrinking_job_loses_what_costs_least(looks, size, staying):
 @pytest.mark.rule("TJ:7.5")
 def test_victims_go_in_the_order_of_what_they_cost():
     world = of_size(5)
-    look(world, {2: "pending", 1: "unready"})
+    run_passes(world, {2: "pending", 1: "unready"})
     world.resize(1)
     victims = [action.name for action in world.plan().actions if isinstance(action, Delete)]
     assert victims == ["demo-trainer-2", "demo-trainer-1", "demo-trainer-4", "demo-trainer-3"]
@@ -85,7 +85,7 @@ def test_nobody_comes_in_place_of_one_that_has_only_been_asked_to_go():
 @pytest.mark.rule("TJ:7.7")
 def test_a_growing_job_fills_the_holes_first():
     world = of_size(5)
-    look(world, {2: "pending"})
+    run_passes(world, {2: "pending"})
     world.resize(4)
     world.settle()
     world.let_go()
@@ -96,7 +96,7 @@ def test_a_growing_job_fills_the_holes_first():
 
 def test_ranks_are_positions_among_the_members():
     world = of_size(5)
-    look(world, {2: "pending"})
+    run_passes(world, {2: "pending"})
     world.resize(4)
     job, observed = world.job, world.observed
     assert assign_trainers(job, observed, count_terminations(job, observed)).members == (0, 1, 3, 4)
@@ -158,7 +158,7 @@ def test_a_planned_removal_is_neither_a_failure_nor_a_success(code, policy):
 
 
 @pytest.mark.rule("TJ:7.5")
-def test_somebody_elses_delete_is_no_failure_either():
+def test_another_owners_delete_is_no_failure_either():
     world = of_size(3)
     world.pod("trainer-1", deletion_timestamp="2026-01-01T00:00:00Z")
     world.settle()
@@ -173,7 +173,7 @@ def test_somebody_elses_delete_is_no_failure_either():
 def test_after_the_first_success_pending_trainers_beyond_the_minimum_go():
     """kubeflow/trainer #1751: a late worker started after all others had finished, and the job never ended."""
     world = of_size(4)
-    look(world, {3: "pending"})
+    run_passes(world, {3: "pending"})
     for index in (0, 1, 2):
         world.end(f"trainer-{index}")
     world.settle()
@@ -208,7 +208,7 @@ def test_after_the_first_success_the_minimum_is_still_owed():
     assert world.phase == constants.PHASE_SUCCEEDED
 
 
-def test_a_pod_that_lost_its_index_is_nobody():
+def test_a_pod_that_lost_its_index_is_no_trainer():
     world = of_size(2)
     world.pod("trainer-1", index=None)
     todo = world.plan()
@@ -222,7 +222,7 @@ def test_a_pod_that_lost_its_index_is_nobody():
 def test_what_keeps_a_pod_from_starting_makes_it_cheapest():
     world = of_size(3)
     image = ContainerView("trainer", "waiting", "ImagePullBackOff", "no such image")
-    look(world, {1: "pending", 2: "pending"})
+    run_passes(world, {1: "pending", 2: "pending"})
     world.pod("trainer-1", containers=(image,))
     world.resize(2)
     assert world.settle().trainers == [0, 2]
@@ -233,7 +233,7 @@ def test_what_keeps_a_pod_from_starting_makes_it_cheapest():
 
 @pytest.mark.rule("FD:SH-B3", "TJ:7.5")
 @pytest.mark.parametrize(
-    ("looks", "size", "victims", "staying"),
+    ("passes", "size", "victims", "staying"),
     [
         pytest.param({}, 3, ["trainer-1", "trainer-3"], [0, 2, 4], id="exactly the named ones"),
         pytest.param({2: "pending"}, 3, ["trainer-1", "trainer-3"], [0, 2, 4], id="even beside one that pends"),
@@ -244,9 +244,9 @@ def test_what_keeps_a_pod_from_starting_makes_it_cheapest():
         pytest.param({}, 3, [], [0, 1, 2], id="a record of an earlier version names none"),
     ],
 )
-def test_named_victims_go_first(looks, size, victims, staying):
+def test_named_victims_go_first(passes, size, victims, staying):
     world = of_size(5)
-    look(world, looks)
+    run_passes(world, passes)
     world.order(size, "Reclaimed", victims=victims)
     world.settle()
     assert world.trainers == staying

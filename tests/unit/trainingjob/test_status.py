@@ -184,7 +184,7 @@ def test_a_trainer_that_is_made_anew_is_no_scaling():
 
 @pytest.mark.rule("TJ:7.8", "TJ:8")
 @pytest.mark.parametrize(
-    ("fields", "reason", "words", "event"),
+    ("fields", "reason", "message", "event"),
     [
         pytest.param(
             {"scheduled": UNSCHEDULABLE},
@@ -209,7 +209,7 @@ def test_a_trainer_that_is_made_anew_is_no_scaling():
         ),
     ],
 )
-def test_what_keeps_a_pod_from_starting_is_said(fields, reason, words, event):
+def test_what_keeps_a_pod_from_starting_is_reported(fields, reason, message, event):
     """The event is called WaitingForResources only where more room would help."""
     world = JobWorld().settle()
     world.run("trainer-0")
@@ -218,13 +218,13 @@ def test_what_keeps_a_pod_from_starting_is_said(fields, reason, words, event):
     waiting = world.condition(constants.WAITING)
     assert (waiting["status"], waiting["reason"]) == ("True", reason)
     assert "1 of 2 trainer pods cannot start" in waiting["message"]
-    assert words in waiting["message"]
+    assert message in waiting["message"]
     assert world.status["waiting"] == reason
-    assert [note for told, note in world.events if told in (constants.WAITING_FOR_RESOURCES, reason)] == world.told(
+    assert [note for each, note in world.events if each in (constants.WAITING_FOR_RESOURCES, reason)] == world.told(
         event
     )
     (note,) = world.told(event)
-    assert words in note
+    assert message in note
     assert reason not in note or event != reason
     world.run()
     assert not world.condition(constants.WAITING)
@@ -232,7 +232,7 @@ def test_what_keeps_a_pod_from_starting_is_said(fields, reason, words, event):
 
 
 @pytest.mark.rule("TJ:7.8")
-def test_a_rejection_by_a_quota_is_said():
+def test_a_rejection_by_a_quota_is_reported():
     world = JobWorld()
     world.pending_retries = (PendingRetry(constants.TRAINER, "x", 'pods "a" is forbidden: exceeded quota: small', 9.0),)
     world.settle()
@@ -243,7 +243,7 @@ def test_a_rejection_by_a_quota_is_said():
 @pytest.mark.parametrize(
     "reason", ["InsufficientGPU", "Fragmented", "QuotaExceeded", "Unsatisfiable", "HigherPriority"]
 )
-def test_a_gang_says_why_there_is_no_room_in_the_words_of_the_sharing_pass(reason):
+def test_a_gang_says_why_there_is_no_capacity_in_the_words_of_the_sharing_pass(reason):
     world = JobWorld(startPolicy="Gang")
     world.say_waiting(reason, "needs 2 more GPUs; best node has 1")
     world.settle()
@@ -267,7 +267,7 @@ def test_a_job_that_could_be_larger_says_why_it_is_not_and_does_not_wait():
     assert not world.condition(constants.WAITING)
 
 
-def test_waiting_is_told_once_per_change_of_reason():
+def test_waiting_is_reported_once_per_change_of_reason():
     world = JobWorld(startPolicy="Gang").settle()
     for message in ("one", "two"):
         world.say_waiting("InsufficientGPU", message)
@@ -282,7 +282,7 @@ def test_waiting_is_told_once_per_change_of_reason():
 
 
 @pytest.mark.rule("TJ:6-399")
-def test_the_order_of_the_start_is_said_but_not_told():
+def test_the_start_order_is_in_the_condition_and_not_in_an_event():
     world = JobWorld(master={}, pserver={"min-instance": 2}).settle()
     assert world.condition(constants.WAITING)["reason"] == "WaitingForMaster"
     world.run("master")
@@ -304,7 +304,7 @@ def test_what_is_not_built_is_named():
 
 
 @pytest.mark.rule("TJ:7.8", "TJ:8")
-def test_a_resize_is_told_once_with_what_it_was_for():
+def test_a_resize_is_reported_once_with_what_it_was_for():
     world = JobWorld(low=2, high=8, trainer={"replicas": 8}).run()
     world.pass_time(60)
     world.order(6, "Reclaimed", "ScaledDown 8→6 for ns/other, which needs 2 to reach its minimum", "ns/other")
@@ -445,7 +445,7 @@ def test_only_a_valid_generation_is_observed():
         pytest.param({"completionTime": "2026-01-01T00:00:00Z"}, 0.5, id="the job has ended: clean up"),
     ],
 )
-def test_what_the_next_plan_goes_by_is_looked_at_again_soon(change, again):
+def test_what_the_next_plan_goes_by_is_reconciled_again_soon(change, again):
     world = JobWorld().run()
     assert requeue_after_s(world.job, world.observed, {**world.status, **change}, world.now) == again
 

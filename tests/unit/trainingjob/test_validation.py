@@ -119,14 +119,14 @@ FAULTS = {
 
 
 @pytest.mark.rule("TJ:2.1", "TJ:3-2", "TJ:3-4", "TJ:8-template", "TJ:8-scaling")
-@pytest.mark.parametrize(("change", "field", "words"), FAULTS.values(), ids=FAULTS)
-def test_one_fault_is_told_once_with_its_field_and_the_way_out(change, field, words):
+@pytest.mark.parametrize(("change", "field", "message"), FAULTS.values(), ids=FAULTS)
+def test_one_fault_is_reported_once_with_its_field_and_the_way_out(change, field, message):
     (fault,) = violations(seed(**change))
     assert (fault.field, fault.event_reason) == (field, INVALID_SPEC)
-    assert words in str(fault)
+    assert message in str(fault)
 
 
-def test_all_faults_are_told_at_once():
+def test_all_faults_are_reported_at_once():
     job = seed(**{"trainer__min-instance": 7, "fault_tolerant": True, "port": -1, "scaling__step": 0})
     assert fields(violations(job)) == ["spec.trainer.min-instance", "spec.scaling.step", "spec.port"]
 
@@ -246,13 +246,13 @@ ODD = {
 
 
 @pytest.mark.rule("TJ:8-scaling")
-@pytest.mark.parametrize(("change", "field", "words"), ODD.values(), ids=ODD)
-def test_what_is_odd_is_a_warning_and_no_fault(change, field, words):
+@pytest.mark.parametrize(("change", "field", "message"), ODD.values(), ids=ODD)
+def test_what_is_odd_is_a_warning_and_no_fault(change, field, message):
     job = seed(**change)
     assert violations(job) == ()
     (warning,) = warnings(job)
     assert warning.field == field
-    assert words in str(warning)
+    assert message in str(warning)
 
 
 @pytest.mark.rule("TJ:3-18")

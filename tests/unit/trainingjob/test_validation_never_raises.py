@@ -92,7 +92,7 @@ def read(obj):
 @pytest.mark.rule("RM:I9")
 @settings(max_examples=800, deadline=None)
 @given(jobs())
-def test_any_job_is_read_or_rejected_with_a_path_and_judged(obj):
+def test_any_job_is_read_or_rejected_with_a_path_and_checked(obj):
     job, complaints = read(obj)
     assert (job is None) == bool(complaints)
     assert all(fault.field.startswith("spec") for fault in complaints)

@@ -39,11 +39,11 @@ FAULTS = {
 
 @pytest.mark.rule("TJ:3-18")
 @pytest.mark.parametrize("role", ["trainer", "pserver", "master"])
-@pytest.mark.parametrize(("limits", "requests", "field", "words"), FAULTS.values(), ids=FAULTS)
-def test_an_amount_that_no_pod_can_have(role, limits, requests, field, words):
+@pytest.mark.parametrize(("limits", "requests", "field", "message"), FAULTS.values(), ids=FAULTS)
+def test_an_amount_that_no_pod_can_have(role, limits, requests, field, message):
     (fault,) = violations(job(limits, requests, role=role))
     assert fault.field == f"spec.{role}.resources.{field}"
-    assert words in fault.message
+    assert message in fault.message
 
 
 SOUND = {
@@ -107,13 +107,13 @@ OF_A_TEMPLATE = {
 
 @pytest.mark.rule("TJ:8-template")
 @pytest.mark.parametrize("role", ["trainer", "pserver", "master"])
-@pytest.mark.parametrize(("resources", "field", "words"), OF_A_TEMPLATE.values(), ids=OF_A_TEMPLATE)
-def test_amounts_of_a_template_that_no_pod_can_have_are_reported(role, resources, field, words):
+@pytest.mark.parametrize(("resources", "field", "message"), OF_A_TEMPLATE.values(), ids=OF_A_TEMPLATE)
+def test_amounts_of_a_template_that_no_pod_can_have_are_reported(role, resources, field, message):
     containers = [{"name": "beside"}, {"name": role, "resources": resources}]
     sound = {"cpu": "1"}
     (fault,) = violations(job(sound, sound, role=role, template={"spec": {"containers": containers}}))
     assert fault.field == f"spec.{role}.template.spec.containers[1].resources{field}"
-    assert words in fault.message
+    assert message in fault.message
 
 
 @pytest.mark.rule("TJ:8-template")

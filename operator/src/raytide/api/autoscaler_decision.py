@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from raytide.api.conditions import timestamp
+from raytide.api.conditions import cut, timestamp
 from raytide.api.record_fields import count_or_none, timestamp_or_none
-from raytide.api.wording import cut
 
 VERSION: Final = 2
 """In version 1 the record did not contain groups that were removed from the spec."""

@@ -49,7 +49,7 @@ class ObjectMeta(Value):
         return Key(self.namespace, self.name)
 
 
-_WORDS: Final = {
+_MESSAGES: Final = {
     "missing": "is missing",
     "string_type": "must be a string",
     "tuple_type": "must be a list",
@@ -63,7 +63,7 @@ _WORDS: Final = {
 def faults_of(error: ValidationError) -> tuple[Violation, ...]:
     """One violation per field that has the wrong type, is too long or is missing; at most `MOST_FAULTS`."""
     return tuple(
-        Violation("type", _path_of(one["loc"]), _WORDS.get(one["type"]) or _too_long(one) or _lower(one["msg"]))
+        Violation("type", _path_of(one["loc"]), _MESSAGES.get(one["type"]) or _too_long(one) or _lower(one["msg"]))
         for one in islice(error.errors(include_url=False, include_input=False), MOST_FAULTS)
     )
 

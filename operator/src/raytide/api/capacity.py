@@ -82,8 +82,8 @@ class CapacityPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def standing(self) -> tuple[object, ...]:
         """The fields that can change and affect capacity; most status updates of a pod change none of them."""
-        life = (self.uid, self.node, self.is_terminating, self.is_finished, self.is_running, self.is_scheduling_gated)
-        return (*life, self.is_unschedulable, self.requests, self.limits)
+        state = (self.uid, self.node, self.is_terminating, self.is_finished, self.is_running, self.is_scheduling_gated)
+        return (*state, self.is_unschedulable, self.requests, self.limits)
 
 
 class CapacityNode(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -107,3 +107,8 @@ def _cut(message: str) -> str:
     if len(encoded) <= MAX_MESSAGE_BYTES:
         return message
     return encoded[: MAX_MESSAGE_BYTES - 3].decode(errors="ignore") + "…"
+
+
+def cut(text: str, most: int) -> str:
+    """The text cut to at most `most` characters, with an ellipsis; the limit of a condition's message is in bytes."""
+    return text if len(text) <= most else text[: max(0, most - 1)] + "…"[:most]

@@ -32,8 +32,8 @@ def is_admitted(job: TrainingJob, record: SharingRecord | None) -> bool:
         return is_condition_true(job.status.get("conditions") or (), constants.ADMITTED)
     if not record.is_admitted:
         return False
-    given_back = admission_revoked_at(job)
-    return given_back is None or (record.admitted_at is not None and record.admitted_at > given_back)
+    revoked_at = admission_revoked_at(job)
+    return revoked_at is None or (record.admitted_at is not None and record.admitted_at > revoked_at)
 
 
 def admission_revoked_at(job: TrainingJob) -> datetime | None:
@@ -69,8 +69,8 @@ def may_be_admitted_at(job: TrainingJob) -> datetime | None:
     It is at least one second after the release: timestamps are whole seconds, and an admission in the same second would
     count as earlier.
     """
-    given_back, times = admission_revoked_at(job), gang_timeouts(job)
-    if given_back is None:
+    revoked_at, times = admission_revoked_at(job), gang_timeouts(job)
+    if revoked_at is None:
         return None
-    distance_s = min(LONGEST_DISTANCE_S, FIRST_DISTANCE_S * 2.0 ** min(times - 1, 30)) if times > 0 else 1.0
-    return given_back + timedelta(seconds=distance_s)
+    delay_s = min(LONGEST_DISTANCE_S, FIRST_DISTANCE_S * 2.0 ** min(times - 1, 30)) if times > 0 else 1.0
+    return revoked_at + timedelta(seconds=delay_s)

@@ -32,7 +32,7 @@ class LeaseTiming:
         return min(5.0, self.renew_deadline_s / 4)
 
     @property
-    def look_s(self) -> float:
+    def attempt_interval_s(self) -> float:
         """Seconds between a candidate's reads of the lease."""
         return self.retry_s / 2
 
@@ -77,7 +77,7 @@ def record_of(lease: Manifest, *, default_s: float) -> Record:
     )
 
 
-def sight(previous: LeaseObservation | None, record: Record, now: float, *, longest_gap_s: float) -> LeaseObservation:
+def observe(previous: LeaseObservation | None, record: Record, now: float, *, longest_gap_s: float) -> LeaseObservation:
     """Record one more read of the lease.
 
     Time between two reads counts as `longest_gap_s` at most: while the API server was unavailable or this process was
@@ -88,13 +88,13 @@ def sight(previous: LeaseObservation | None, record: Record, now: float, *, long
     return LeaseObservation(record, now, previous.unchanged_s + min(now - previous.at, longest_gap_s))
 
 
-def decide(sighting: LeaseObservation | None, identity: str) -> LeaseDecision:
+def decide(observation: LeaseObservation | None, identity: str) -> LeaseDecision:
     """The verdict for `identity`; None stands for a Lease that does not exist."""
-    if sighting is None or not sighting.record.holder:
+    if observation is None or not observation.record.holder:
         return LeaseDecision.ACQUIRE
-    if sighting.record.holder == identity:
+    if observation.record.holder == identity:
         return LeaseDecision.RENEW
-    return LeaseDecision.ACQUIRE if sighting.unchanged_s >= sighting.record.duration_s else LeaseDecision.WAIT
+    return LeaseDecision.ACQUIRE if observation.unchanged_s >= observation.record.duration_s else LeaseDecision.WAIT
 
 
 def build_held(lease: Manifest | None, key: Key, identity: str, duration_s: int, moment: str) -> Manifest:

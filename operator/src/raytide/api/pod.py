@@ -226,9 +226,9 @@ class StateDocument(msgspec.Struct, gc=False):
     @property
     def latest(self) -> tuple[str, StateDetail]:
         """Name and details of the state; `terminated` takes precedence over `waiting` and `running`."""
-        for word, found in (("terminated", self.terminated), ("waiting", self.waiting), ("running", self.running)):
+        for name, found in (("terminated", self.terminated), ("waiting", self.waiting), ("running", self.running)):
             if found is not None:
-                return word, found
+                return name, found
         return "", StateDetail()
 
 

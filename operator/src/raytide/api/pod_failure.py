@@ -53,7 +53,7 @@ _CAUSE_BY_REASON: Final = {
     **dict.fromkeys(CRASH_REASONS, Cause.CRASH),
     **dict.fromkeys(CONFIG_REASONS, Cause.CONFIG),
 }
-_CAUSE_BY_WORDS: Final = {"exceeded quota": Cause.QUOTA, NOT_OURS: Cause.NAME_TAKEN}
+_CAUSE_BY_TEXT: Final = {"exceeded quota": Cause.QUOTA, NOT_OURS: Cause.NAME_TAKEN}
 
 
 class PodConditions(Protocol):
@@ -90,7 +90,7 @@ def failure_of(pod: PodConditions) -> PodFailure | None:
 
 def failure_of_rejection(reason: str, message: str) -> PodFailure:
     """The cause that keeps a pod from being created, from the API server's message."""
-    cause = next((cause for words, cause in _CAUSE_BY_WORDS.items() if words in message), Cause.FORBIDDEN)
+    cause = next((cause for text, cause in _CAUSE_BY_TEXT.items() if text in message), Cause.FORBIDDEN)
     return PodFailure(cause, message or reason)
 
 

@@ -12,7 +12,7 @@ from raytide.api.quantity import MAX_INT32
 
 
 def count_or_none(value: Any) -> int | None:
-    """An integer from 0 to `MAX_INT32`, else None; booleans are not counts."""
+    """A number of a decision or sharing record: an integer from 0 to `MAX_INT32`, else None; booleans are not counts."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_INT32
     return value if is_count else None
 

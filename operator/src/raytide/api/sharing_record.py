@@ -15,10 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-from raytide.api.conditions import timestamp
+from raytide.api.conditions import cut, timestamp
 from raytide.api.record_fields import count_or_none, timestamp_or_none
 from raytide.api.trainingjob_constants import AWAITING_CAPACITY
-from raytide.api.wording import cut
 
 VERSION: Final = 1
 MAX_RESIZES: Final = 10

@@ -47,7 +47,7 @@ def with_template(spec: RoleSpec, role: str) -> Resources:
 
 
 def normalised(resources: Resources) -> Resources:
-    """The resources under current names, with every request that Kubernetes would default."""
+    """A role's resources under current names, with every request and limit that Kubernetes would default."""
     requests, limits = _renamed(resources.requests), _renamed(resources.limits)
     for name, amount in limits.items():
         requests.setdefault(name, amount)

@@ -98,15 +98,15 @@ def priority_class_of(job: TrainingJob, role: str) -> str:
 
 def scheduling_spec(job: TrainingJob, role: str) -> Manifest:
     """The fields of the pod spec that the scheduler reads, before the user's template is merged."""
-    spec, said = job.spec, role_spec(job, role)
+    spec, own = job.spec, role_spec(job, role)
     containers: list[Manifest] = [{"name": role, "resources": resources_manifest(role_resources(job, role))}]
     if role == MASTER and is_launched(job):
         containers.append({"name": ETCD, "resources": resources_manifest(_ETCD_RESOURCES)})
     outline: Manifest = {"containers": containers}
-    if said.node_selector:
-        outline["nodeSelector"] = dict(said.node_selector)
-    if said.tolerations:
-        outline["tolerations"] = list(said.tolerations)
+    if own.node_selector:
+        outline["nodeSelector"] = dict(own.node_selector)
+    if own.tolerations:
+        outline["tolerations"] = list(own.tolerations)
     if spec.host_network:
         outline["hostNetwork"] = True
     if spec.priority_class_name:

@@ -55,9 +55,9 @@ GCS_S: Final = 15.0
 """Longest wait for one reply; the wire's own deadline is shorter, so that it notices timeouts and opens a new channel.
 """
 DRAINS_S: Final = 5.0
-STRAGGLERS_S: Final = 0.5
+OTHER_DRAINS_S: Final = 0.5
 """Longest wait for the other drain replies once one node has accepted, so that it is named soon (B-21, B-28)."""
-LONGEST_REST_S: Final = 30.0
+LONGEST_BACKOFF_S: Final = 30.0
 """Longest backoff after a tick without a decision or with a failed patch."""
 LEVELS: Final = {Level.DEBUG: logging.DEBUG, Level.INFO: logging.INFO, Level.WARNING: logging.WARNING}
 
@@ -93,11 +93,11 @@ class Tick:
 
 
 class SkippedError(Exception):
-    """No decision is possible now; `word` is the metric label, the message is for the log."""
+    """No decision is possible now; `label` is the metric label, the message is for the log."""
 
-    def __init__(self, word: str, message: str) -> None:
+    def __init__(self, label: str, message: str) -> None:
         super().__init__(message)
-        self.word = word
+        self.label = label
 
 
 class Autoscaler:
@@ -126,9 +126,9 @@ class Autoscaler:
         self._settings = settings or LoopSettings()
         self._on_tick = tuple(on_tick)
         self._on_progress = on_progress
-        self._woken = asyncio.Event()
+        self._pods_changed = asyncio.Event()
         self.provider = Provider(
-            client, key, clock=clock, on_pods_changed=self._woken.set, api_version=self._settings.api_version
+            client, key, clock=clock, on_pods_changed=self._pods_changed.set, api_version=self._settings.api_version
         )
         self._node_events = NodeEvents(client, key.namespace, clock=clock, presence=self._settings.node_autoscaler)
         self._state = ReconcilerState()
@@ -136,13 +136,13 @@ class Autoscaler:
         """The last complete tick that was reported to Ray; it need not be repeated while nothing changes."""
         self._reported: tuple[str, int] | None = None
         """Session, and the version of the report its GCS held at the first contact (B-5)."""
-        self._away = Backoff(first_s=self._settings.interval_s, longest_s=LONGEST_REST_S)
-        self._unwritten = Backoff(first_s=SHORTEST_TICK_S, longest_s=LONGEST_REST_S)
-        self._complaint = ""
+        self._skip_backoff = Backoff(first_s=self._settings.interval_s, longest_s=LONGEST_BACKOFF_S)
+        self._write_backoff = Backoff(first_s=SHORTEST_TICK_S, longest_s=LONGEST_BACKOFF_S)
+        self._last_skip_message = ""
         self._is_gcs_away = False
         self._answered_in_s = 0.0
         """Duration of the last state call to the GCS, successful or not."""
-        self._nonsense: frozenset[str] = frozenset()
+        self._invalid_kinds: frozenset[str] = frozenset()
         """Kinds of invalid entries in Ray's last reply."""
         self._began_s: float | None = None
         """When the current tick began."""
@@ -151,40 +151,40 @@ class Autoscaler:
         """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.provider.run())
-            tasks.create_task(self._turn())
+            tasks.create_task(self._run_ticks())
 
     def running_s(self) -> float:
         """For how long the current tick has been running; 0 between ticks."""
         return 0.0 if self._began_s is None else self._clock.monotonic() - self._began_s
 
-    async def _turn(self) -> None:
+    async def _run_ticks(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.interval_s):
                 await self.provider.wait_synced()
         while True:
             began_s = self._clock.monotonic()
-            self._woken.clear()
+            self._pods_changed.clear()
             tick = await self.tick()
-            await self._rest(self._rest_s(tick), not_before_s=began_s + shortest_tick_s(self._answered_in_s))
+            await self._wait(self._next_tick_in_s(tick), not_before_s=began_s + shortest_tick_s(self._answered_in_s))
 
-    async def _rest(self, longest_s: float, *, not_before_s: float) -> None:
+    async def _wait(self, longest_s: float, *, not_before_s: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(longest_s):
-                await self._woken.wait()
+                await self._pods_changed.wait()
         await asyncio.sleep(max(0.0, not_before_s - self._clock.monotonic()))
 
-    def _rest_s(self, tick: Tick) -> float:
+    def _next_tick_in_s(self, tick: Tick) -> float:
         """Time until the next tick, unless a pod changes."""
         if tick.plan is None:
-            return self._away.next_s()
-        self._away.reset()
+            return self._skip_backoff.next_s()
+        self._skip_backoff.reset()
         if tick.written is Written.YES:
-            self._unwritten.reset()
+            self._write_backoff.reset()
         elif tick.written is not None:
-            return self._unwritten.next_s()
-        dues_s = (tick.plan.requeue_after_s, self._node_events.requeue_after_s)
-        due_s = min((due_s for due_s in dues_s if due_s is not None), default=self._settings.interval_s)
-        return max(0.0, min(due_s, self._settings.interval_s))
+            return self._write_backoff.next_s()
+        delays_s = (tick.plan.requeue_after_s, self._node_events.requeue_after_s)
+        delay_s = min((delay_s for delay_s in delays_s if delay_s is not None), default=self._settings.interval_s)
+        return max(0.0, min(delay_s, self._settings.interval_s))
 
     # --- one tick ----------------------------------------------------------------------------------------------------
 
@@ -193,10 +193,10 @@ class Autoscaler:
         began_s = self._began_s = self._clock.monotonic()
         try:
             tick = await self._tick(began_s)
-            self._recover()
+            self._log_recovery()
         except SkippedError as error:
-            self._complain(str(error), error.word)
-            tick = Tick(self._clock.monotonic() - began_s, skipped=error.word)
+            self._log_skipped(str(error), error.label)
+            tick = Tick(self._clock.monotonic() - began_s, skipped=error.label)
         except GcsUnauthenticatedError:
             raise
         except Exception:
@@ -204,10 +204,10 @@ class Autoscaler:
             tick = Tick(self._clock.monotonic() - began_s, skipped="bug")
         finally:
             self._began_s = None
-        self._tell(tick)
+        self._notify_listeners(tick)
         return tick
 
-    def _tell(self, tick: Tick) -> None:
+    def _notify_listeners(self, tick: Tick) -> None:
         """Call the listeners; their errors must not affect decisions."""
         for note in self._on_tick:
             try:
@@ -216,33 +216,33 @@ class Autoscaler:
                 log.exception(messages.listener_failed())
 
     async def _tick(self, began_s: float) -> Tick:
-        snapshot = await self._look()
+        snapshot = await self._read_inputs()
         if self._decided is not None and is_noop(*self._decided, snapshot):
             return Tick(self._clock.monotonic() - began_s, self._decided[1], snapshot.gcs)
         self._decided = None
         plan = reconcile(snapshot, self._state, self._on_progress)
         self._state = plan.state
-        _speak(plan.log)
+        _write_log(plan.log)
         submitted = await self.provider.submit(plan.patch) if plan.patch else None
         answers: Answers = {}
         if plan.drains and await self._may_drain(snapshot, submitted):
             answers = await self._drain(plan.drains)
             written = submitted.cluster if submitted else None
-            await self._name(replace(snapshot, cluster=written or snapshot.cluster), plan, answers)
+            await self._name_drained_pods(replace(snapshot, cluster=written or snapshot.cluster), plan, answers)
         if plan.report is not None and snapshot.gcs is not None:
             is_reported = await self._report(plan.report)
             self._decided = (snapshot, replace(plan, log=(), events=())) if is_reported else None
         lasted_s = self._clock.monotonic() - began_s
         return Tick(lasted_s, plan, snapshot.gcs, written=submitted.written if submitted else None, answers=answers)
 
-    async def _look(self) -> Snapshot:
+    async def _read_inputs(self) -> Snapshot:
         """Read both sides concurrently; a missing GCS state is tolerated, a missing RayCluster raises `SkippedError`."""
         if not self.provider.is_synced:
             raise SkippedError("pods", messages.pods_not_listed(self.provider.trouble))
         async with asyncio.TaskGroup() as tasks:
-            looking_at_cluster = tasks.create_task(_outcome(self.provider.cluster()))
-            asking_ray = tasks.create_task(_outcome(self._ask_ray()))
-        cluster, gcs = looking_at_cluster.result(), asking_ray.result()
+            reading_cluster = tasks.create_task(_outcome(self.provider.cluster()))
+            reading_gcs = tasks.create_task(_outcome(self._read_gcs_state()))
+        cluster, gcs = reading_cluster.result(), reading_gcs.result()
         if isinstance(gcs, ApiStatusError) and gcs.status == UNAUTHENTICATED:
             raise GcsUnauthenticatedError(str(gcs))
         if isinstance(cluster, Exception):
@@ -263,14 +263,14 @@ class Autoscaler:
             reported_version=self._reported[1] if self._reported else 0,
         )
 
-    async def _ask_ray(self) -> GcsState:
+    async def _read_gcs_state(self) -> GcsState:
         began_s = self._clock.monotonic()
         try:
-            state = await _within(GCS_S, self._gcs.state())
+            state = await _with_timeout(GCS_S, self._gcs.state())
         finally:
             self._answered_in_s = self._clock.monotonic() - began_s
         if self._reported is None or self._reported[0] != state.session:
-            self._reported = state.session, await _within(GCS_S, self._gcs.reported_version())
+            self._reported = state.session, await _with_timeout(GCS_S, self._gcs.reported_version())
         return state
 
     # --- execution ---------------------------------------------------------------------------------------------------
@@ -292,46 +292,46 @@ class Autoscaler:
         not in the answers.
         """
         replicas = by_replica(drains)
-        answers = await self._ask([hosts[0] for hosts in replicas])
-        others = [drain for hosts in replicas if _agrees(answers[hosts[0].node_id]) for drain in hosts[1:]]
-        return {**answers, **await self._ask(others)} if others else answers
+        answers = await self._send_drains([hosts[0] for hosts in replicas])
+        others = [drain for hosts in replicas if _is_accepted(answers[hosts[0].node_id]) for drain in hosts[1:]]
+        return {**answers, **await self._send_drains(others)} if others else answers
 
-    async def _ask(self, drains: Sequence[Drain]) -> Answers:
+    async def _send_drains(self, drains: Sequence[Drain]) -> Answers:
         """Send all drains at once (B-21); one without a reply in time is left to a later tick."""
         answers: dict[str, Drained | None] = dict.fromkeys(drain.node_id for drain in drains)
-        asking = {asyncio.create_task(_outcome(self._ask_to_leave(drain))): drain.node_id for drain in drains}
-        pending: set[asyncio.Task[Drained | Exception]] = set(asking)
+        requests = {asyncio.create_task(_outcome(self._send_drain(drain))): drain.node_id for drain in drains}
+        pending: set[asyncio.Task[Drained | Exception]] = set(requests)
         ends_at = self._clock.monotonic() + DRAINS_S
         try:
             while pending and (left_s := ends_at - self._clock.monotonic()) > 0:
                 done, pending = await asyncio.wait(pending, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
-                    answers[asking[task]] = _answer(task.result(), asking[task])
-                if any(_agrees(answer) for answer in answers.values()):
-                    ends_at = min(ends_at, self._clock.monotonic() + STRAGGLERS_S)
+                    answers[requests[task]] = _drain_result(task.result(), requests[task])
+                if any(_is_accepted(answer) for answer in answers.values()):
+                    ends_at = min(ends_at, self._clock.monotonic() + OTHER_DRAINS_S)
         finally:
             for task in pending:
                 task.cancel()
         return answers
 
-    async def _ask_to_leave(self, drain: Drain) -> Drained:
+    async def _send_drain(self, drain: Drain) -> Drained:
         return await self._gcs.drain(
             drain.node_id, reason=drain.reason, message=drain.message, deadline_ms=drain.deadline_ms
         )
 
-    async def _name(self, snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> None:
+    async def _name_drained_pods(self, snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> None:
         """Name the pods of accepted drains at once: they terminate within a second (B-28)."""
         naming = plan_names(snapshot, plan, answers)
         self._state = naming.state
-        _speak(naming.log)
+        _write_log(naming.log)
         if naming.patch:
             await self.provider.submit(naming.patch)
 
     async def _report(self, report: Report) -> bool:
         """Whether the report reached Ray."""
-        trouble = await _outcome(_within(GCS_S, self._gcs.report(report)))
-        if isinstance(trouble, Exception):
-            log.info(messages.report_failed(trouble))
+        error = await _outcome(_with_timeout(GCS_S, self._gcs.report(report)))
+        if isinstance(error, Exception):
+            log.info(messages.report_failed(error))
             return False
         return True
 
@@ -347,25 +347,25 @@ class Autoscaler:
             else:
                 log.info(messages.state_back())
         if not isinstance(found, Exception):
-            self._note_nonsense(found.problems)
+            self._log_invalid_state(found.problems)
 
-    def _note_nonsense(self, problems: Sequence[str]) -> None:
+    def _log_invalid_state(self, problems: Sequence[str]) -> None:
         """Log each kind once for as long as it lasts; counts and examples change with every reply."""
         sentences = {problem.partition(":")[0]: problem for problem in problems}
-        for kind in sentences.keys() - self._nonsense:
+        for kind in sentences.keys() - self._invalid_kinds:
             log.warning(messages.state_invalid(sentences[kind]))
-        self._nonsense = frozenset(sentences)
+        self._invalid_kinds = frozenset(sentences)
 
-    def _complain(self, message: str, word: str) -> None:
+    def _log_skipped(self, message: str, label: str) -> None:
         """Log once per kind of failure."""
-        if word != self._complaint:
+        if label != self._last_skip_message:
             log.warning(messages.no_decision(message))
-        self._complaint = word
+        self._last_skip_message = label
 
-    def _recover(self) -> None:
-        if self._complaint:
+    def _log_recovery(self) -> None:
+        if self._last_skip_message:
             log.info(messages.deciding_again())
-        self._complaint = ""
+        self._last_skip_message = ""
 
 
 def shortest_tick_s(answered_in_s: float) -> float:
@@ -376,24 +376,24 @@ def shortest_tick_s(answered_in_s: float) -> float:
     return min(max(SHORTEST_TICK_S, answered_in_s / GCS_SHARE), RAYS_INTERVAL_S)
 
 
-def _speak(lines: Sequence[LogLine]) -> None:
+def _write_log(lines: Sequence[LogLine]) -> None:
     for line in lines:
         values = "".join(f" {name}={value}" for name, value in line.values)
         log.log(LEVELS[line.level], "%s%s", line.message, values)
 
 
-def _agrees(answer: Drained | None) -> bool:
+def _is_accepted(answer: Drained | None) -> bool:
     return answer is not None and answer.is_accepted
 
 
-def _answer(outcome: Drained | Exception, node_id: str) -> Drained | None:
+def _drain_result(outcome: Drained | Exception, node_id: str) -> Drained | None:
     if isinstance(outcome, Exception):
         log.info(messages.drain_unanswered(node_id, outcome))
         return None
     return outcome
 
 
-async def _within(seconds: float, call: Coroutine[Any, Any, T]) -> T:
+async def _with_timeout(seconds: float, call: Coroutine[Any, Any, T]) -> T:
     try:
         async with asyncio.timeout(seconds):
             return await call

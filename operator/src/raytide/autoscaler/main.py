@@ -25,7 +25,6 @@ from raytide.api.constants import GCS_SERVER_PORT, VERSION
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key
 from raytide.autoscaler import messages
-from raytide.autoscaler.alarm import Alarm
 from raytide.autoscaler.gcs import client as ray
 from raytide.autoscaler.gcs.channel import connect_gcs
 from raytide.autoscaler.gcs.credentials import gcs_access
@@ -36,6 +35,7 @@ from raytide.autoscaler.reporting.event_log import EventLog
 from raytide.autoscaler.settings import ApiSettings, SettingError, SidecarSettings, read_settings, without_effect
 from raytide.autoscaler.state.snapshot import ReconcilerSettings
 from raytide.autoscaler.supervisor import BAD_ARGUMENTS
+from raytide.autoscaler.watchdog import Watchdog
 from raytide.kube.client import Client
 from raytide.kube.credentials import (
     SERVICE_ACCOUNT,
@@ -50,10 +50,10 @@ from raytide.runtime.http_endpoints import Answer, Endpoints, page, text_of
 
 log = logging.getLogger(__name__)
 
-ASK_GCS_EVERY_S: Final = 5.0
-ASK_STARTING_GCS_EVERY_S: Final = 1.0
+GCS_RETRY_S: Final = 5.0
+STARTING_GCS_RETRY_S: Final = 1.0
 """Head and sidecar start together: in the first minute a short interval shortens the start and no warning is due."""
-REMIND_EVERY: Final = 60
+LOG_EVERY_ATTEMPTS: Final = 60
 """Attempts without an answer per log line: a minute, later five."""
 IN_POD: Final = "KUBERNETES_SERVICE_HOST"
 """Set by the kubelet in every container."""
@@ -68,13 +68,13 @@ class SidecarIdentity:
     key: Key
     gcs_address: str = ""
     """Empty: on this pod."""
-    life_line: int | None = None
+    supervisor_fd: int | None = None
     """A file descriptor that closes when the supervisor is gone."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run with `NAME NAMESPACE GCS-ADDRESS LIFE-LINE`, as the supervisor passes them; returns the exit code."""
-    name, namespace, gcs_address, life_line = arguments
+    name, namespace, gcs_address, supervisor_fd = arguments
     try:
         settings = read_settings(os.environ)
     except SettingError as error:
@@ -84,10 +84,12 @@ def main(arguments: Sequence[str]) -> int:
     tune_gc()
     for variable, why in without_effect(os.environ):
         log.warning(messages.setting_without_effect(variable, why))
-    return asyncio.run(run(SidecarIdentity(Key(namespace, name), gcs_address, int(life_line)), settings, os.environ))
+    return asyncio.run(
+        run(SidecarIdentity(Key(namespace, name), gcs_address, int(supervisor_fd)), settings, os.environ)
+    )
 
 
-async def run(whose: SidecarIdentity, settings: SidecarSettings, environ: Mapping[str, str]) -> int:
+async def run(identity: SidecarIdentity, settings: SidecarSettings, environ: Mapping[str, str]) -> int:
     """Exit code: 0 after a signal, 1 if a new process is needed, 2 outside a pod."""
     try:
         access = api_access(settings.api, environ)
@@ -98,9 +100,9 @@ async def run(whose: SidecarIdentity, settings: SidecarSettings, environ: Mappin
         log.error("%s", error)  # noqa: TRY400 - one line for a person
         return 1
     stop = asyncio.Event()
-    _on_end(stop, whose.life_line)
+    _on_stop(stop, identity.supervisor_fd)
     async with AsyncExitStack() as closing:
-        sidecar = Sidecar(whose, settings, access, closing)
+        sidecar = Sidecar(identity, settings, access, closing)
         working = asyncio.create_task(sidecar.work(environ))
         ending = asyncio.create_task(stop.wait())
         await asyncio.wait({working, ending}, return_when=asyncio.FIRST_COMPLETED)
@@ -108,37 +110,37 @@ async def run(whose: SidecarIdentity, settings: SidecarSettings, environ: Mappin
         if not working.done():
             log.info(messages.shutting_down())
             working.cancel()
-        return await _verdict(working)
+        return await _exit_code(working)
 
 
-async def _verdict(working: "asyncio.Task[None]") -> int:
+async def _exit_code(working: "asyncio.Task[None]") -> int:
     """The exit code; logs one line for what a new process may resolve, a traceback for the rest."""
     try:
         await working
     except asyncio.CancelledError:
         return 0
-    except BaseExceptionGroup as troubles:
-        if rejected := first_of(troubles, GcsUnauthenticatedError):
+    except BaseExceptionGroup as errors:
+        if rejected := first_of(errors, GcsUnauthenticatedError):
             log.error(messages.credentials_rejected(rejected))  # noqa: TRY400 - one line for a person
         else:
             log.exception(messages.process_failed())
     return 1
 
 
-def first_of(trouble: BaseException, kind: type[BaseException]) -> BaseException | None:
+def first_of(error: BaseException, kind: type[BaseException]) -> BaseException | None:
     """The first exception of that kind in nested groups."""
-    if not isinstance(trouble, BaseExceptionGroup):
-        return trouble if isinstance(trouble, kind) else None
-    return next(filter(None, (first_of(inner, kind) for inner in trouble.exceptions)), None)
+    if not isinstance(error, BaseExceptionGroup):
+        return error if isinstance(error, kind) else None
+    return next(filter(None, (first_of(inner, kind) for inner in error.exceptions)), None)
 
 
 class Sidecar:
     """The parts of one process, wired."""
 
     def __init__(
-        self, whose: SidecarIdentity, settings: SidecarSettings, access: Access, closing: AsyncExitStack
+        self, identity: SidecarIdentity, settings: SidecarSettings, access: Access, closing: AsyncExitStack
     ) -> None:
-        self._whose = whose
+        self._identity = identity
         self._settings = settings
         self._access = access
         self._closing = closing
@@ -148,21 +150,23 @@ class Sidecar:
         self._autoscaler: Autoscaler | None = None
         self._is_session_new = asyncio.Event()
         self._own_address = own_address(settings.api.host, settings.api.port, settings.pod_ip)
-        self.gcs_address = whose.gcs_address or settings.gcs_address or _with_port(self._own_address, GCS_SERVER_PORT)
+        self.gcs_address = (
+            identity.gcs_address or settings.gcs_address or _with_port(self._own_address, GCS_SERVER_PORT)
+        )
 
     async def work(self, environ: Mapping[str, str]) -> None:
         """Run until cancelled, or `GcsUnauthenticatedError`."""
-        log.info(messages.started(VERSION, self._whose.key, self.gcs_address))
+        log.info(messages.started(VERSION, self._identity.key, self.gcs_address))
         async with asyncio.TaskGroup() as tasks:
             clock = Clock()
-            alarm = Alarm(clock)
-            tasks.create_task(alarm.beat())
+            watchdog = Watchdog(clock)
+            tasks.create_task(watchdog.beat())
             health = text_of({"loop": self._check})
             await self._serve(self._settings.health_port, {"/healthz": health}, "health page")
             gcs = connect_gcs(self.gcs_address, gcs_access(environ))
             self._closing.push_async_callback(gcs.close)
-            await _wait_for(gcs, self.gcs_address)
-            unanswered = await self._meet(gcs)
+            await _wait_for_gcs(gcs, self.gcs_address)
+            unanswered = await self._send_queries(gcs)
             tasks.create_task(self._follow_sessions(gcs, unanswered))
             transport = await self._access.open_transport()
             self._closing.push_async_callback(transport.close)
@@ -171,43 +175,46 @@ class Sidecar:
                 Client(transport, clock=clock, version=VERSION, timeout_s=api.timeout_s),
                 gcs,
                 clock=clock,
-                key=self._whose.key,
+                key=self._identity.key,
                 settings=loop_settings(self._settings),
                 on_tick=(self._files.note, self._note_session, self._metrics.note),
-                on_progress=alarm.note_progress,
+                on_progress=watchdog.note_progress,
             )
             await self._autoscaler.run()
 
-    async def _meet(self, gcs: ray.GcsClient) -> tuple["_Question", ...]:
+    async def _send_queries(self, gcs: ray.GcsClient) -> tuple["_Query", ...]:
         """Query what only Ray provides; decisions do not need it. Returns the queries without an answer."""
-        questions = (
-            _Question("Ray's log directory is unknown, logs are in the container's output only", self._find_folders),
-            _Question(
+        attempts = (
+            _Query("Ray's log directory is unknown, logs are in the container's output only", self._find_folders),
+            _Query(
                 "the name of Ray's session is unknown, the label SessionName of metrics is empty", self._find_session
             ),
-            _Question("Ray's autoscaler version is unknown", _look_at_version),
-            _Question("the metrics address is not registered with Ray's Prometheus service discovery", self._announce),
+            _Query("Ray's autoscaler version is unknown", _check_autoscaler_version),
+            _Query("the metrics address is not registered with Ray's Prometheus service discovery", self._announce),
         )
-        unanswered = tuple([question for question in questions if not await question.is_answered(gcs)])
-        for question in unanswered:
-            log.warning(messages.query_unanswered(question.words))
+        unanswered = tuple([query for query in attempts if not await query.is_answered(gcs)])
+        for query in unanswered:
+            log.warning(messages.query_unanswered(query.description))
         metrics = page(lambda: (generate_latest(self._metrics.registry), CONTENT_TYPE_LATEST))
         await self._serve(self._settings.metrics_port, {"/": metrics, "/metrics": metrics}, "metrics")
         return unanswered
 
-    async def _follow_sessions(self, gcs: ray.GcsClient, unanswered: tuple["_Question", ...]) -> None:
+    async def _follow_sessions(self, gcs: ray.GcsClient, unanswered: tuple["_Query", ...]) -> None:
         """Retry unanswered queries, and register the metrics address again after a GCS restart, which loses it."""
-        announcing = _Question(
+        announcing = _Query(
             "the metrics address is not registered with Ray's Prometheus service discovery", self._announce
         )
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(ASK_GCS_EVERY_S if unanswered else None):
+                async with asyncio.timeout(GCS_RETRY_S if unanswered else None):
                     await self._is_session_new.wait()
             if self._is_session_new.is_set():
                 self._is_session_new.clear()
-                unanswered = (*(question for question in unanswered if question.words != announcing.words), announcing)
-            unanswered = tuple([question for question in unanswered if not await question.is_answered(gcs)])
+                unanswered = (
+                    *(query for query in unanswered if query.description != announcing.description),
+                    announcing,
+                )
+            unanswered = tuple([query for query in unanswered if not await query.is_answered(gcs)])
 
     async def _find_folders(self, gcs: ray.GcsClient) -> None:
         self._files.open(Path((await gcs.head_directories()).logs))
@@ -341,58 +348,58 @@ def _with_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def _wait_for(gcs: ray.GcsClient, address: str) -> None:
+async def _wait_for_gcs(gcs: ray.GcsClient, address: str) -> None:
     """Wait until the GCS answers, without limit; raises `GcsUnauthenticatedError`."""
-    for questions in itertools.count():
+    for attempts in itertools.count():
         try:
             log.info(messages.gcs_connected(await gcs.check_alive()))
         except (ApiUnavailableError, ApiStatusError) as error:
             if isinstance(error, ApiStatusError) and error.status == UNAUTHENTICATED:
                 raise GcsUnauthenticatedError(str(error)) from error
-            is_starting = questions < REMIND_EVERY
-            if questions == 0:
+            is_starting = attempts < LOG_EVERY_ATTEMPTS
+            if attempts == 0:
                 log.info(messages.gcs_starting(address))
-            elif questions % REMIND_EVERY == 0:
+            elif attempts % LOG_EVERY_ATTEMPTS == 0:
                 log.warning(messages.gcs_missing(address, error))
-            await asyncio.sleep(ASK_STARTING_GCS_EVERY_S if is_starting else ASK_GCS_EVERY_S)
+            await asyncio.sleep(STARTING_GCS_RETRY_S if is_starting else GCS_RETRY_S)
         else:
             return
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _Query:
     """A query to Ray; without an answer a convenience is missing, not the autoscaler."""
 
-    words: str
-    ask: Callable[[ray.GcsClient], Awaitable[None]]
+    description: str
+    send: Callable[[ray.GcsClient], Awaitable[None]]
 
     async def is_answered(self, gcs: ray.GcsClient) -> bool:
         """Send the query; return whether it was answered."""
         try:
-            await self.ask(gcs)
+            await self.send(gcs)
         except (ApiUnavailableError, ApiStatusError) as error:
-            log.debug("%s: %s", self.words, error)
+            log.debug("%s: %s", self.description, error)
             return False
         return True
 
 
-async def _look_at_version(gcs: ray.GcsClient) -> None:
+async def _check_autoscaler_version(gcs: ray.GcsClient) -> None:
     if not await ray.is_autoscaler_v2(gcs):
         log.warning(messages.ray_has_v1())
 
 
-def _on_end(stop: asyncio.Event, life_line: int | None) -> None:
+def _on_stop(stop: asyncio.Event, supervisor_fd: int | None) -> None:
     """Stop on SIGTERM, SIGINT, or the end of the supervisor."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    if life_line is not None:
+    if supervisor_fd is not None:
 
-        def is_cut() -> None:
-            loop.remove_reader(life_line)
+        def on_supervisor_exit() -> None:
+            loop.remove_reader(supervisor_fd)
             stop.set()
 
-        loop.add_reader(life_line, is_cut)
+        loop.add_reader(supervisor_fd, on_supervisor_exit)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ so that every module of the sidecar can use it. Called by main.py, loop.py, prov
 # --- supervisor ------------------------------------------------------------------------------------------------------
 
 
-def process_ended(exit_code: int, rest_s: float) -> str:
-    """The child ended, and is restarted after `rest_s`; a negative code is a signal."""
+def process_ended(exit_code: int, delay_s: float) -> str:
+    """The child ended, and is restarted after `delay_s`; a negative code is a signal."""
     how = f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
-    return f"the autoscaler process ended with {how}, restarting it in {rest_s:g} s"
+    return f"the autoscaler process ended with {how}, restarting it in {delay_s:g} s"
 
 
 def process_not_started(error: OSError) -> str:
@@ -60,6 +60,11 @@ def process_failed() -> str:
 def page_not_served(what: str, error: OSError) -> str:
     """A port is in use."""
     return f"{what} not served: cannot listen: {error}"
+
+
+def log_file_not_written(path: object, error: OSError) -> str:
+    """`monitor.log` or the event file."""
+    return f"cannot write {path} ({error.strerror}): its lines are in the container's output only"
 
 
 # --- connection to Ray -----------------------------------------------------------------------------------------------
@@ -115,6 +120,11 @@ def drain_unanswered(node_id: str, error: Exception) -> str:
     return f"no answer to the drain request for node {node_id}: {error}"
 
 
+def request_lost() -> str:
+    """A new GCS does not have the constraint of the last `request_resources()`."""
+    return "the GCS has lost the constraint of request_resources(), the last known one applies until the next call"
+
+
 # --- ticks -----------------------------------------------------------------------------------------------------------
 
 
@@ -134,7 +144,7 @@ def cluster_missing(cluster: object) -> str:
 
 
 def no_decision(why: str) -> str:
-    """The first tick without a decision for this kind of reason."""
+    """The first of several ticks of the sidecar that cannot decide for the same kind of reason."""
     return f"no decision is possible, retrying: {why}"
 
 

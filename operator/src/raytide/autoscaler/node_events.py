@@ -26,16 +26,16 @@ from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-ASK_EVERY_S: Final = 2.0
-ANSWER_S: Final = 30.0
+POLL_INTERVAL_S: Final = 2.0
+FIRST_ANSWER_S: Final = 30.0
 """So long a first answer about a pod is polled often: node autoscalers act every ten seconds."""
-LOOK_AGAIN_S: Final = 20.0
+RECHECK_S: Final = 20.0
 """Interval once every waiting pod has an answer or got none in that time: answers may change."""
 REJECTED_RETRY_S: Final = 600.0
 MOST_PAGES: Final = 10
 
 
-class _About(msgspec.Struct, gc=False):
+class _InvolvedObject(msgspec.Struct, gc=False):
     kind: str = ""
     name: str = ""
     uid: str = ""
@@ -51,7 +51,7 @@ class _Meta(msgspec.Struct, gc=False, rename="camel"):
 
 class _Event(msgspec.Struct, gc=False, rename="camel"):
     metadata: _Meta = msgspec.field(default_factory=_Meta)
-    involved_object: _About = msgspec.field(default_factory=_About)
+    involved_object: _InvolvedObject = msgspec.field(default_factory=_InvolvedObject)
     reason: str | None = None
     last_timestamp: str | None = None
     event_time: str | None = None
@@ -79,7 +79,7 @@ class NodeEvents:
     @property
     def requeue_after_s(self) -> float | None:
         """Seconds until an answer a pod waits for may arrive; None: no pod waits for one."""
-        return ASK_EVERY_S if self._is_open else None
+        return POLL_INTERVAL_S if self._is_open else None
 
     async def look(self, pods: Sequence[PodView]) -> NodeAutoscaler:
         """The node autoscaler's state with regard to these pods."""
@@ -87,9 +87,9 @@ class NodeEvents:
         now_s = self._clock.monotonic()
         self._note(waiting, now_s)
         if self._known.presence is not Presence.ABSENT and waiting and now_s >= self._next_s:
-            await self._ask(waiting)
+            await self._list_events(waiting)
             if self._known.is_readable:
-                self._next_s = self._clock.monotonic() + (ASK_EVERY_S if self._is_any_open(now_s) else LOOK_AGAIN_S)
+                self._next_s = self._clock.monotonic() + (POLL_INTERVAL_S if self._is_any_open(now_s) else RECHECK_S)
         self._is_open = self._is_any_open(now_s)
         return self._known
 
@@ -98,17 +98,18 @@ class NodeEvents:
         before = self._since_s
         self._since_s = {pod.name: before.get(pod.name, now_s) for pod in waiting}
         if self._known.is_readable and self._since_s.keys() - before.keys():
-            self._next_s = min(self._next_s, now_s + ASK_EVERY_S)
+            self._next_s = min(self._next_s, now_s + POLL_INTERVAL_S)
 
     def _is_any_open(self, now_s: float) -> bool:
         """Whether a first answer may come soon; without a node autoscaler none does, and a pod may wait for days."""
         if self._known.presence is Presence.ABSENT or not self._known.is_readable:
             return False
         return any(
-            now_s - since_s < ANSWER_S and self._known.answer(name) is None for name, since_s in self._since_s.items()
+            now_s - since_s < FIRST_ANSWER_S and self._known.answer(name) is None
+            for name, since_s in self._since_s.items()
         )
 
-    async def _ask(self, waiting: Sequence[PodView]) -> None:
+    async def _list_events(self, waiting: Sequence[PodView]) -> None:
         events: list[PodEvent] = []
         for source in self._sources:
             try:
@@ -155,15 +156,15 @@ def _events(items: Iterable[msgspec.Raw]) -> Iterable[PodEvent]:
 
 
 def _moment(event: _Event) -> datetime | None:
-    said = (
+    times = (
         event.series.last_observed_time if event.series else None,
         event.last_timestamp,
         event.event_time,
         event.metadata.creation_timestamp,
     )
-    return max((moment for text in said if text and (moment := parse_timestamp(text))), default=None)
+    return max((moment for text in times if text and (moment := parse_timestamp(text))), default=None)
 
 
 def _is_unschedulable(pod: PodView) -> bool:
-    trouble = failure_of(pod)
-    return trouble is not None and trouble.cause is Cause.UNSCHEDULABLE
+    failure = failure_of(pod)
+    return failure is not None and failure.cause is Cause.UNSCHEDULABLE

@@ -12,24 +12,24 @@ from typing import Final
 from raytide.autoscaler.model import HEAD_TYPE, GcsState, Status
 from raytide.autoscaler.state.snapshot import ReconcileResult, Snapshot
 
-LONGEST_QUIET_S: Final = 60.0
+MAX_SKIP_S: Final = 60.0
 
 
 def is_noop(before: Snapshot, plan: ReconcileResult, now: Snapshot) -> bool:
     """Whether `plan`, which followed from `before`, also follows from `now`."""
     return (
-        now.monotonic_s - before.monotonic_s < LONGEST_QUIET_S
+        now.monotonic_s - before.monotonic_s < MAX_SKIP_S
         and _version(now) == _version(before)
         and now.pods == before.pods
-        and _is_still(plan)
+        and _is_settled(plan)
         and before.gcs is not None
         and now.gcs is not None
-        and _is_unasked(now.gcs)
-        and _as_far_as_it_matters(now.gcs) == _as_far_as_it_matters(before.gcs)
+        and _has_no_demand(now.gcs)
+        and _without_irrelevant_values(now.gcs) == _without_irrelevant_values(before.gcs)
     )
 
 
-def _as_far_as_it_matters(state: GcsState) -> GcsState:
+def _without_irrelevant_values(state: GcsState) -> GcsState:
     """State without values that change by themselves and affect no decision: its version and the head's idle time."""
     nodes = tuple(replace(node, idle_ms=0) if node.node_type == HEAD_TYPE else node for node in state.nodes)
     return replace(state, version=0, nodes=nodes)
@@ -40,7 +40,7 @@ def _version(snapshot: Snapshot) -> str:
     return f"{metadata.get('uid')}/{metadata.get('resourceVersion')}"
 
 
-def _is_still(plan: ReconcileResult) -> bool:
+def _is_settled(plan: ReconcileResult) -> bool:
     """Whether nothing was ordered, no timer is due, and no instance is launching or terminating."""
     return (
         not (plan.patch or plan.drains or plan.why_not)
@@ -50,5 +50,5 @@ def _is_still(plan: ReconcileResult) -> bool:
     )
 
 
-def _is_unasked(state: GcsState) -> bool:
+def _has_no_demand(state: GcsState) -> bool:
     return not (state.tasks or state.gangs or state.constraint)

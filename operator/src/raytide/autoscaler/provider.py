@@ -155,15 +155,15 @@ class Provider:
         return Submitted(Written.YES, cluster)
 
 
-def _outcome(trouble: ApiStatusError | ApiUnavailableError) -> Written:
+def _outcome(error: ApiStatusError | ApiUnavailableError) -> Written:
     """Outcome of a patch that was not reported as written; logs it."""
-    if isinstance(trouble, ApiUnavailableError):
-        log.warning(messages.patch_unknown(trouble))
+    if isinstance(error, ApiUnavailableError):
+        log.warning(messages.patch_unknown(error))
         return Written.UNKNOWN
-    if trouble.status in TEST_FAILED:
-        log.info(messages.patch_conflict(trouble))
+    if error.status in TEST_FAILED:
+        log.info(messages.patch_conflict(error))
         return Written.OUTRUN
-    log.warning(messages.patch_rejected(trouble, trouble.status, trouble.reason))
+    log.warning(messages.patch_rejected(error, error.status, error.reason))
     return Written.REJECTED
 
 

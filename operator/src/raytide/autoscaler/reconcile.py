@@ -12,7 +12,7 @@ from dataclasses import replace
 from raytide.api.autoscaler_decision import MAX_NAMES_PER_GROUP, GroupDecision
 from raytide.autoscaler.model import OnProgress, unwatched
 from raytide.autoscaler.reporting.collect import collect_messages, report_of
-from raytide.autoscaler.reporting.messages import counted
+from raytide.autoscaler.reporting.messages import drained_line, not_drained_line
 from raytide.autoscaler.scaling.decision_patch import PatchPlan, patch_now, plan_patch
 from raytide.autoscaler.scaling.drains import leaving_since, names_to_delete_after, plan_drains, rejections_after
 from raytide.autoscaler.scaling.group_decisions import HOLD_S, GroupResult, Outcomes, group_outcomes
@@ -24,7 +24,6 @@ from raytide.autoscaler.state.snapshot import (
     Answers,
     Drain,
     DrainRejection,
-    Level,
     LogLine,
     NamesPlan,
     ReconcileResult,
@@ -37,7 +36,7 @@ def reconcile(snapshot: Snapshot, state: ReconcilerState, on_progress: OnProgres
     """The plan for this snapshot; `on_progress` is called repeatedly meanwhile."""
     snapshot = with_own_pods(snapshot)
     current = read_current_targets(snapshot, state)
-    why_not = _why_hands_off(snapshot)
+    why_not = _why_inactive(snapshot)
     if why_not:
         return ReconcileResult(state=state, why_not=why_not, record=current.record)
     cluster = read_cluster_state(snapshot, state, current)
@@ -47,7 +46,7 @@ def reconcile(snapshot: Snapshot, state: ReconcilerState, on_progress: OnProgres
     decisions = {**outcomes.decisions(), **removed_decisions(snapshot, current, cluster.found.instances)}
     writing = plan_patch(snapshot, state, cluster, decisions, outcomes.cluster_why)
     drains = plan_drains(snapshot, state, cluster, outcomes, is_written=bool(writing.patch))
-    words = collect_messages(state, cluster, scheduled, outcomes, writing.written)
+    texts = collect_messages(state, cluster, scheduled, outcomes, writing.written)
     report = report_of(snapshot, state, cluster, scheduled, outcomes)
     return ReconcileResult(
         patch=writing.patch,
@@ -56,10 +55,10 @@ def reconcile(snapshot: Snapshot, state: ReconcilerState, on_progress: OnProgres
         state=replace(
             _next_state(snapshot, state, cluster, outcomes, writing),
             report_version=report.version if report else state.report_version,
-            words=words.said,
+            reported_keys=texts.reported_keys,
         ),
-        log=words.lines,
-        events=words.events,
+        log=texts.lines,
+        events=texts.events,
         requeue_after_s=_requeue_after_s(snapshot, cluster, outcomes, writing),
         decisions=decisions,
         why=outcomes.cluster_why,
@@ -93,18 +92,11 @@ def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> N
     if not names_by_group:
         return NamesPlan(state=state, log=_rejection_lines(plan.drains, answers))
     patch = patch_now(snapshot, current, decisions, plan.why)
-    lines = tuple(
-        LogLine(
-            Level.INFO,
-            f"group {group}: {counted(len(names), 'node')} accepted the drain, the operator deletes the pods",
-            (("group", group), ("named", len(names))),
-        )
-        for group, names in names_by_group.items()
-    )
+    lines = tuple(drained_line(group, len(names)) for group, names in names_by_group.items())
     return NamesPlan(patch, replace(state, wrote_s=now_s), (*lines, *_rejection_lines(plan.drains, answers)))
 
 
-def _why_hands_off(snapshot: Snapshot) -> str:
+def _why_inactive(snapshot: Snapshot) -> str:
     """Why nothing is decided at all; empty if decisions are allowed."""
     if snapshot.cluster["metadata"].get("deletionTimestamp"):
         return "the RayCluster is being deleted"
@@ -126,9 +118,7 @@ def _rejection_lines(drains: tuple[Drain, ...], answers: Answers) -> tuple[LogLi
             continue
         answer = answers[drain.node_id]
         if answer is None or not answer.is_accepted:
-            said = "the GCS did not answer" if answer is None else answer.message
-            values = (("group", drain.group), ("pod", drain.pod), ("node", drain.node_id))
-            lines.append(LogLine(Level.INFO, f"pod {drain.pod} was not drained: {said}", values))
+            lines.append(not_drained_line(drain, None if answer is None else answer.message))
     return tuple(lines)
 
 
@@ -150,17 +140,17 @@ def _next_state(
         unneeded_s=outcomes.unneeded_s,
         pending_s=outcomes.pending_s,
         leaving_s=outcomes.leaving_s,
-        rejections=_rejections_of_those_there(state, cluster),
+        rejections=_rejections_of_present_nodes(state, cluster),
         timers=cluster.found.timers,
         known=cluster.found.known,
         silent_s=silent_s,
     )
 
 
-def _rejections_of_those_there(state: ReconcilerState, cluster: ClusterState) -> Mapping[str, DrainRejection]:
+def _rejections_of_present_nodes(state: ReconcilerState, cluster: ClusterState) -> Mapping[str, DrainRejection]:
     if not state.rejections:
         return state.rejections
-    there = {stay.node_id for stay in cluster.found.timers.stays.values()}
+    there = {entry.node_id for entry in cluster.found.timers.stages.values()}
     return {node_id: rejection for node_id, rejection in state.rejections.items() if node_id in there}
 
 

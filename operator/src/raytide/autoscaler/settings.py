@@ -173,20 +173,20 @@ class _Reader:
         return self._environ.get(name, "").strip() or default
 
     def path(self, name: str) -> Path | None:
-        words = self.text(name)
-        return Path(words) if words else None
+        value = self.text(name)
+        return Path(value) if value else None
 
     def whole(self, name: str, default: int, *, at_least: int | None) -> int:
         """A whole number or `inf`, as Ray's `env_integer` reads it; raises `SettingError` for anything else."""
-        words = self.text(name, str(default))
-        if words == "inf":
+        value = self.text(name, str(default))
+        if value == "inf":
             return HUGE
         try:
-            number = int(words)
+            number = int(value)
         except ValueError:
-            raise SettingError(f"{name}={words!r} is not an integer: set an integer or `inf`, or unset it") from None
+            raise SettingError(f"{name}={value!r} is not an integer: set an integer or `inf`, or unset it") from None
         if at_least is not None and number < at_least:
-            raise SettingError(f"{name}={words} is too small: set at least {at_least}, or unset it")
+            raise SettingError(f"{name}={value} is too small: set at least {at_least}, or unset it")
         return number
 
     def port(self, name: str, default: int) -> int:
@@ -196,17 +196,17 @@ class _Reader:
         return number
 
     def presence(self, name: str) -> Presence:
-        words = self.text(name, Presence.AUTO).lower()
-        if words not in [*Presence]:
-            raise SettingError(f"{name}={words!r} is not supported: set one of {', '.join(Presence)}, or unset it")
-        return Presence(words)
+        value = self.text(name, Presence.AUTO).lower()
+        if value not in [*Presence]:
+            raise SettingError(f"{name}={value!r} is not supported: set one of {', '.join(Presence)}, or unset it")
+        return Presence(value)
 
     def level(self, *names: str) -> int:
         """The first variable that is set; raises `SettingError` for an unknown level."""
         for name in names:
-            words = self.text(name).lower()
-            if words and words not in RAY_LEVELS:
-                raise SettingError(f"{name}={words!r} is not a log level: set one of {', '.join(RAY_LEVELS)}")
-            if words:
-                return RAY_LEVELS[words]
+            value = self.text(name).lower()
+            if value and value not in RAY_LEVELS:
+                raise SettingError(f"{name}={value!r} is not a log level: set one of {', '.join(RAY_LEVELS)}")
+            if value:
+                return RAY_LEVELS[value]
         return RAY_LEVELS["info"]

@@ -23,13 +23,13 @@ LONGEST_WAIT_S: Final = 10.0
 """Shorter than a liveness probe's failure time: a container ended by a probe is not restarted."""
 HEALTHY_S: Final = 60.0
 """The backoff is reset after a child that ran for so long."""
-LAST_WORDS_S: Final = 5.0
+GRACE_PERIOD_S: Final = 5.0
 """Grace period of the child after a termination signal."""
 ENDING: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 PASSED_ON: Final = frozenset({signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT})
 EXPECTED: Final = ENDING | PASSED_ON | {signal.SIGCHLD}
 
-CHILDS_ENVIRONMENT: Final = {"MALLOC_ARENA_MAX": "1", "GRPC_VERBOSITY": "NONE"}
+CHILD_ENVIRONMENT: Final = {"MALLOC_ARENA_MAX": "1", "GRPC_VERBOSITY": "NONE"}
 """Child environment unless the container sets it; it must be set before the start. gRPC's threads get no heaps of their
 own, and gRPC does not log, since the sidecar logs its errors."""
 
@@ -43,9 +43,9 @@ class Supervisor:
     - SIGHUP, SIGUSR1, SIGUSR2 and SIGQUIT are forwarded.
     """
 
-    def __init__(self, command: Sequence[str], *, say: Callable[[str], None]) -> None:
+    def __init__(self, command: Sequence[str], *, report: Callable[[str], None]) -> None:
         self._command = tuple(command)
-        self._say = say
+        self._report = report
         self._backoff = Backoff(first_s=FIRST_WAIT_S, longest_s=LONGEST_WAIT_S)
         self._child = 0
         """Zero while there is none."""
@@ -55,42 +55,42 @@ class Supervisor:
     def run(self) -> int:
         """Run until a termination signal, or until the child reports bad arguments; returns the exit code."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, EXPECTED)
-        life_line, held = os.pipe()
-        os.set_inheritable(life_line, True)
+        supervisor_fd, held = os.pipe()
+        os.set_inheritable(supervisor_fd, True)
         try:
-            return self._keep_running(str(life_line))
+            return self._keep_running(str(supervisor_fd))
         finally:
-            os.close(life_line)
+            os.close(supervisor_fd)
             os.close(held)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def _keep_running(self, life_line: str) -> int:
+    def _keep_running(self, supervisor_fd: str) -> int:
         while True:
             started_at = time.monotonic()
-            self._start(life_line)
+            self._start(supervisor_fd)
             if self._has_to_stop(None):
                 return 0
             if self._exit_code == BAD_ARGUMENTS:
                 return BAD_ARGUMENTS
             if time.monotonic() - started_at >= HEALTHY_S:
                 self._backoff.reset()
-            rest_s = self._backoff.next_s()
-            self._say(messages.process_ended(self._exit_code, rest_s))
-            if self._has_to_stop(rest_s):
+            delay_s = self._backoff.next_s()
+            self._report(messages.process_ended(self._exit_code, delay_s))
+            if self._has_to_stop(delay_s):
                 return 0
 
-    def _start(self, life_line: str) -> None:
-        command = [*self._command, life_line]
-        environ = {**CHILDS_ENVIRONMENT, **os.environ}
+    def _start(self, supervisor_fd: str) -> None:
+        command = [*self._command, supervisor_fd]
+        environ = {**CHILD_ENVIRONMENT, **os.environ}
         try:
             self._child = os.posix_spawn(command[0], command, environ, setsigmask=(), setsigdef=EXPECTED)
         except OSError as error:  # no memory or no process left: treated as a child that ended at once
             self._exit_code = 1
-            self._say(messages.process_not_started(error))
+            self._report(messages.process_not_started(error))
 
-    def _has_to_stop(self, rest_s: float | None) -> bool:
+    def _has_to_stop(self, delay_s: float | None) -> bool:
         """Wait until the child ends (None), or for a time without one; true as soon as a termination signal arrives."""
-        ends_at = None if rest_s is None else time.monotonic() + rest_s
+        ends_at = None if delay_s is None else time.monotonic() + delay_s
         while (self._child or ends_at is not None) and (left_s := _left_s(ends_at)) > 0:
             arrived = signal.sigtimedwait(EXPECTED, left_s)
             number = signal.Signals(arrived.si_signo) if arrived else None
@@ -99,18 +99,18 @@ class Supervisor:
             elif number is not None and self._child:
                 os.kill(self._child, number)
             if number in ENDING:
-                self._let_end()
+                self._end_child()
                 return True
         return False
 
-    def _let_end(self) -> None:
+    def _end_child(self) -> None:
         """Give the child, which has received the signal, its grace period; then kill it."""
-        ends_at = time.monotonic() + LAST_WORDS_S
+        ends_at = time.monotonic() + GRACE_PERIOD_S
         while self._child and (left_s := _left_s(ends_at)) > 0:
             if signal.sigtimedwait({signal.SIGCHLD}, left_s) is not None:
                 self._reap()
         if self._child:
-            self._say(messages.process_killed(LAST_WORDS_S))
+            self._report(messages.process_killed(GRACE_PERIOD_S))
             os.kill(self._child, signal.SIGKILL)
             os.waitpid(self._child, 0)
 

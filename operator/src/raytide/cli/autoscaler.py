@@ -38,4 +38,4 @@ def command(cluster_name: str, cluster_namespace: str, gcs_address: str) -> None
     except SettingError as error:
         raise click.UsageError(str(error)) from error
     child = (sys.executable, "-m", "raytide.autoscaler.main", cluster_name, cluster_namespace, gcs_address)
-    raise SystemExit(Supervisor(child, say=lambda line: click.echo(line, err=True)).run())
+    raise SystemExit(Supervisor(child, report=lambda line: click.echo(line, err=True)).run())

@@ -15,6 +15,7 @@ import click
 
 from raytide.api.config import DEFAULT_ETCD_IMAGE
 from raytide.api.tenants import parse_tenants
+from raytide.manager import messages
 from raytide.manager.settings import (
     Settings,
     gates_without_effect,
@@ -310,7 +311,7 @@ def command(**fields: Any) -> None:
     tune_gc()
     logs.install(logging.getLevelNamesMapping()[settings.log_level.upper()])
     for name in variables_without_effect(os.environ):
-        log.warning("environment variable %s has no effect, see docs/compatibility.md", name)
+        log.warning(messages.VARIABLE_WITHOUT_EFFECT, name)
     for switched in gates_without_effect(settings.feature_gates):
-        log.warning("feature gate %s has no effect, see docs/compatibility.md", switched)
+        log.warning(messages.GATE_WITHOUT_EFFECT, switched)
     raise SystemExit(asyncio.run(run_operator(settings)))

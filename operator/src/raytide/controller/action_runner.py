@@ -13,6 +13,7 @@ from raytide.api.actions import Action, Create, Delete, Outcome, Result
 from raytide.api.errors import ApiUnavailableError
 from raytide.api.meta import Key, Resource
 from raytide.api.plan import earliest
+from raytide.controller import messages
 from raytide.controller.executor import ApplyResult, Executor
 from raytide.controller.expectations import Expectations
 from raytide.kube.client import Client
@@ -21,7 +22,7 @@ from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-ASK_AGAIN_S: Final = 30.0
+REJECTED_REQUEUE_S: Final = 30.0
 """Requeue delay after a rejected or skipped action, such as in a terminating namespace."""
 
 
@@ -41,10 +42,10 @@ class ActionRunner:
         *,
         clock: Clock,
         overlays: Mapping[Resource, Expectations[Any]],
-        is_crowded: Callable[[], bool] = lambda: False,
+        is_contended: Callable[[], bool] = lambda: False,
     ) -> None:
         self.overlays = overlays
-        self._executor = Executor(client, clock=clock, overlays=overlays, is_crowded=is_crowded)
+        self._executor = Executor(client, clock=clock, overlays=overlays, is_contended=is_contended)
         self._settled: set[Key] = set()
         """Keys with a create of unknown outcome that was settled after planning: they are requeued at once."""
 
@@ -63,16 +64,16 @@ class ActionRunner:
         """
         due = [action for overlay in self.overlays.values() for action in overlay.due(key, owner_uid)]
         creates = [action for action in due if isinstance(action, Create)]
-        doubtful = [create for create in creates if create.name in unwanted or not may_create]
-        for create in doubtful:
+        uncertain = [create for create in creates if create.name in unwanted or not may_create]
+        for create in uncertain:
             await self._executor.look_for(create, key=key, owner_uid=owner_uid)
             if not self.overlays[create.resource].is_outcome_unknown(key, owner_uid, create):
                 self._settled.add(key)  # the plan assumed that it might exist
-        waiting = {(create.resource, create.group) for create in doubtful}
-        going = {action.name for action in actions if isinstance(action, Delete)}
+        waiting = {(create.resource, create.group) for create in uncertain}
+        deleting = {action.name for action in actions if isinstance(action, Delete)}
         deletes = [action for action in due if isinstance(action, Delete)]
         wanted = [create for create in creates if (create.resource, create.group) not in waiting]
-        return (*deletes, *(create for create in wanted if create.name not in going))
+        return (*deletes, *(create for create in wanted if create.name not in deleting))
 
     async def apply(
         self, key: Key, owner_uid: str, actions: Sequence[Action], again: Sequence[Action] = ()
@@ -84,7 +85,7 @@ class ActionRunner:
             planned.sort(key=lambda action: isinstance(action, Create))
         if not planned:
             return ApplyResult(())
-        log.info("sending %d writes (%d repeated)", len(planned), len(again))
+        log.info(messages.SENDING, len(planned), len(again))
         applied = await self._executor.apply(planned, key=key, owner_uid=owner_uid)
         for outcome in applied.outcomes:
             kind, verb = outcome.action.resource.kind, type(outcome.action).__name__.lower()
@@ -109,16 +110,16 @@ class ActionRunner:
         self._settled.discard(key)
         if applied.is_cut_short or is_settled:
             return 0.0
-        lost = next(filter(self._is_lost, applied.outcomes), None)
-        if lost is not None:
-            raise ApiUnavailableError(lost.message, retry_after_s=applied.retry_after_s)
+        unanswered = next(filter(self._needs_backoff, applied.outcomes), None)
+        if unanswered is not None:
+            raise ApiUnavailableError(unanswered.message, retry_after_s=applied.retry_after_s)
         if is_continued and applied.outcomes and all(o.result is Result.DONE for o in applied.outcomes):
             return 0.0
         if has_more and any(o.result in (Result.DONE, Result.REJECTED) for o in applied.outcomes):
             return 0.0
-        has_to_ask_again = any(o.result in (Result.REJECTED, Result.SKIPPED) for o in applied.outcomes)
+        has_rejections = any(o.result in (Result.REJECTED, Result.SKIPPED) for o in applied.outcomes)
         in_flight = (overlay.requeue_after_s(key) for overlay in self.overlays.values())
-        return earliest(*deadlines, ASK_AGAIN_S if has_to_ask_again else None, *in_flight)
+        return earliest(*deadlines, REJECTED_REQUEUE_S if has_rejections else None, *in_flight)
 
     def forget(self, key: Key) -> None:
         """Drop the state of a deleted owner."""
@@ -131,7 +132,7 @@ class ActionRunner:
             overlay.clear()
         self._settled.clear()
 
-    def _is_lost(self, outcome: Outcome) -> bool:
+    def _needs_backoff(self, outcome: Outcome) -> bool:
         """Whether the call was unanswered and no expectation will repeat it."""
         is_remembered = outcome.action.resource in self.overlays and isinstance(outcome.action, Create | Delete)
         return outcome.result is Result.UNAVAILABLE or (outcome.result is Result.UNKNOWN and not is_remembered)

@@ -19,6 +19,7 @@ import msgspec
 from raytide.api.constants import OPERATOR
 from raytide.api.meta import NODES, Key, Resource
 from raytide.api.node import NodeView, decode_node, has_readiness_changed
+from raytide.controller import messages
 from raytide.controller.action_runner import ActionRunner
 from raytide.controller.child_lister import ChildLister
 from raytide.controller.controller import ReconcileLoop
@@ -148,7 +149,7 @@ class BaseController(ABC):
             self._client,
             clock=self._clock,
             overlays={child.resource: child.in_flight for child in children},
-            is_crowded=self.has_concurrent_passes,
+            is_contended=self.has_concurrent_passes,
         )
         return Dependencies(
             clock=self._clock,
@@ -195,7 +196,7 @@ class BaseController(ABC):
         if self._stopping.is_set():
             return
         log.info(
-            "informers synced, starting to reconcile %d %ss with %d pods",
+            messages.RECONCILING,
             len(self.objects),
             self.resource.kind,
             len(self.pods),

@@ -13,6 +13,7 @@ from zlib import crc32
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key
+from raytide.controller import messages
 from raytide.controller.workqueue import WorkQueue
 from raytide.runtime.clock import Clock
 from raytide.runtime.logs import PASS
@@ -20,7 +21,7 @@ from raytide.runtime.logs import PASS
 log = logging.getLogger(__name__)
 
 RESYNC_SLOTS = 60
-LONGEST_AWAY_S = 10.0
+LONGEST_BACKOFF_S = 10.0
 """Longest backoff while the API server is away: 15 s after an outage all keys must be reconciled again (SC:S18)."""
 
 
@@ -28,11 +29,11 @@ LONGEST_AWAY_S = 10.0
 class Pace:
     """Rate limits of a controller, in seconds unless the field name says otherwise."""
 
-    bundle_s: float = 0.2
+    batch_s: float = 0.2
     """Minimum delay between the end of a pass and the next pass enqueued by `enqueue_coalesced` (D4)."""
-    bundle_factor: float = 10.0
-    """The delay is this multiple of the duration of the last pass if that is longer than `bundle_s` (D4)."""
-    bundle_longest_s: float = 2.0
+    batch_factor: float = 10.0
+    """The delay is this multiple of the duration of the last pass if that is longer than `batch_s` (D4)."""
+    batch_longest_s: float = 2.0
     """Upper bound of the delay: a pass that waited 2 s for the API server must not delay readiness by 20 s."""
     resync_s: float = 1800.0
     drain_s: float = 10.0
@@ -77,9 +78,9 @@ class ReconcileLoop:
         self._workers: list[asyncio.Task[None]] = []
         self._resyncing: asyncio.Task[None] | None = None
         self._started_at: dict[Key, float] = {}
-        self._rests_until: dict[Key, float] = {}
+        self._batched_until: dict[Key, float] = {}
         self._seen: dict[Key, tuple[str, ...]] = {}
-        self._heard: dict[Key, set[str]] = {}
+        self._versions_while_running: dict[Key, set[str]] = {}
         self._is_soon: set[Key] = set()
 
     def enqueue(self, key: Key, version: str = "") -> None:
@@ -88,14 +89,14 @@ class ReconcileLoop:
             if not version or version not in self._seen.get(key, ()):
                 self._queue.put(key)
         else:  # possibly an own write whose answer is still in flight: decided when the pass ends
-            self._heard.setdefault(key, set()).add(version)
+            self._versions_while_running.setdefault(key, set()).add(version)
 
     def enqueue_coalesced(self, key: Key) -> None:
         """Enqueue the key with batching, for frequent changes such as those of its pods."""
         if self._queue.is_running(key):
             self._is_soon.add(key)
         else:
-            self._queue.put_after(key, self._rests_until.get(key, 0.0) - self._clock.monotonic())
+            self._queue.put_after(key, self._batched_until.get(key, 0.0) - self._clock.monotonic())
 
     def ignore_resource_version(self, key: Key, *versions: str) -> None:
         """Record versions that the pass has read or written: `enqueue` drops keys that carry one of them.
@@ -108,7 +109,7 @@ class ReconcileLoop:
         """Drop the state of a deleted object; its batching delay stays, because its pods are deleted in a burst."""
         self._queue.forget(key)
         self._seen.pop(key, None)
-        self._heard.pop(key, None)
+        self._versions_while_running.pop(key, None)
         self._is_soon.discard(key)
 
     def oldest_running_s(self) -> float:
@@ -142,7 +143,7 @@ class ReconcileLoop:
 
     def _reset_for_new_term(self) -> None:
         self._queue = WorkQueue()
-        for memory in (self._rests_until, self._seen, self._heard, self._is_soon):
+        for memory in (self._batched_until, self._seen, self._versions_while_running, self._is_soon):
             memory.clear()
 
     async def stop(self) -> None:
@@ -173,16 +174,14 @@ class ReconcileLoop:
             requeue_after_s = await self._reconcile(key)
         except ApiUnavailableError as error:
             wait_s = error.retry_after_s or 0.0
-            delay_s = self._queue.put_backed_off(key, longest_s=LONGEST_AWAY_S, at_least_s=wait_s)
-            log.info("reconcile interrupted, requeued after %.1f s: %s", delay_s, error)
+            delay_s = self._queue.put_backed_off(key, longest_s=LONGEST_BACKOFF_S, at_least_s=wait_s)
+            log.info(messages.INTERRUPTED, delay_s, error)
         except ApiStatusError as error:
             delay_s = self._queue.put_backed_off(key, first_s=5.0, longest_s=60.0)
-            log.warning(
-                "request rejected by the API server (%s), requeued after %.0f s: %s", error.reason, delay_s, error
-            )
+            log.warning(messages.REQUEST_REJECTED, error.reason, delay_s, error)
         except Exception:
             delay_s = self._queue.put_backed_off(key, first_s=1.0, longest_s=300.0)
-            log.exception("unexpected exception, this is a bug; requeued after %.0f s", delay_s)
+            log.exception(messages.UNEXPECTED, delay_s)
         else:
             self._queue.succeeded(key)
             if requeue_after_s is not None:
@@ -190,14 +189,14 @@ class ReconcileLoop:
 
     def _end(self, key: Key, took_s: float) -> None:
         pace = self._pace
-        rest_s = min(pace.bundle_longest_s, max(pace.bundle_s, pace.bundle_factor * took_s))
-        self._rests_until[key] = self._clock.monotonic() + rest_s
-        if self._heard.pop(key, set()) - set(self._seen.get(key, ())):
+        batch_s = min(pace.batch_longest_s, max(pace.batch_s, pace.batch_factor * took_s))
+        self._batched_until[key] = self._clock.monotonic() + batch_s
+        if self._versions_while_running.pop(key, set()) - set(self._seen.get(key, ())):
             self._queue.put(key)
         self._queue.done(key)
         if key in self._is_soon:
             self._is_soon.discard(key)
-            self._queue.put_after(key, rest_s)
+            self._queue.put_after(key, batch_s)
 
     async def _resync(self) -> None:
         """Enqueue one sixtieth of the keys per slot."""
@@ -205,7 +204,7 @@ class ReconcileLoop:
         while True:
             await asyncio.sleep(self._pace.resync_s / RESYNC_SLOTS)
             now = self._clock.monotonic()
-            self._rests_until = {key: until for key, until in self._rests_until.items() if until > now}
+            self._batched_until = {key: until for key, until in self._batched_until.items() if until > now}
             for key in self._keys():
                 if crc32(str(key).encode()) % RESYNC_SLOTS == slot:
                     self.enqueue(key)

@@ -45,16 +45,16 @@ class CreateBackoff(Generic[H]):
 
     def __init__(
         self,
-        new_held: Callable[[], H],
+        new_entry: Callable[[], H],
         *,
         wait_s: Callable[[Outcome, int], float],
-        words: Callable[[Outcome], str],
+        message_of: Callable[[Outcome], str],
     ) -> None:
-        """`wait_s(rejected, times)` returns the delay of a group in seconds, `words` the text that is stored."""
-        self._new_held = new_held
+        """`wait_s(rejected, times)` returns the delay of a group in seconds, `message_of` the text that is stored."""
+        self._new_entry = new_entry
         self._wait_s = wait_s
-        self._words = words
-        self._books: dict[Key, _OwnerBackoff[H]] = {}
+        self._message_of = message_of
+        self._by_owner: dict[Key, _OwnerBackoff[H]] = {}
 
     def waiting(self, key: Key, uid: str, generation: int, now: float) -> tuple[PendingRetry, ...]:
         """The groups that must wait at `now` (monotonic seconds)."""
@@ -66,39 +66,39 @@ class CreateBackoff(Generic[H]):
 
     def held(self, key: Key, uid: str, generation: int) -> Mapping[str, H]:
         """All stored rejections of that uid and generation, by group."""
-        book = self._book(key, uid, generation)
-        return book.held if book is not None else {}
+        owner = self._find(key, uid, generation)
+        return owner.held if owner is not None else {}
 
     def note(self, key: Key, uid: str, generation: int, outcomes: Iterable[Outcome], now: float) -> None:
         """Record the outcomes of a pass."""
-        book = self._book(key, uid, generation) or _OwnerBackoff(uid, generation)
+        owner = self._find(key, uid, generation) or _OwnerBackoff(uid, generation)
         outcomes_by_group: dict[str, list[Outcome]] = {}
         for outcome in outcomes:
             if isinstance(outcome.action, Create):
                 outcomes_by_group.setdefault(outcome.action.group, []).append(outcome)
         for group, found in outcomes_by_group.items():
-            self._note(book.held, group, found, now)
-        if book.held:
-            self._books[key] = book
+            self._note(owner.held, group, found, now)
+        if owner.held:
+            self._by_owner[key] = owner
         else:
-            self._books.pop(key, None)
+            self._by_owner.pop(key, None)
 
     def forget(self, key: Key) -> None:
         """Drop the state of a deleted owner."""
-        self._books.pop(key, None)
+        self._by_owner.pop(key, None)
 
     def held_now(self, key: Key, group: str) -> H | None:
         """The stored rejection of that group, for any generation."""
-        book = self._books.get(key)
-        return book.held.get(group) if book is not None else None
+        owner = self._by_owner.get(key)
+        return owner.held.get(group) if owner is not None else None
 
     def outlives_success(self, held: H, now: float) -> bool:  # noqa: ARG002 - for subclasses
         """Whether a rejection stays stored after a successful create of its group."""
         return False
 
-    def _book(self, key: Key, uid: str, generation: int) -> _OwnerBackoff[H] | None:
-        book = self._books.get(key)
-        return book if book is not None and (book.uid, book.generation) == (uid, generation) else None
+    def _find(self, key: Key, uid: str, generation: int) -> _OwnerBackoff[H] | None:
+        owner = self._by_owner.get(key)
+        return owner if owner is not None and (owner.uid, owner.generation) == (uid, generation) else None
 
     def _note(self, held_by_group: dict[str, H], group: str, outcomes: Iterable[Outcome], now: float) -> None:
         last_by_result = {outcome.result: outcome for outcome in outcomes}
@@ -112,6 +112,6 @@ class CreateBackoff(Generic[H]):
             return
         times = 1 if is_some_done or held is None else held.times + 1
         if held is None:
-            held = held_by_group[group] = self._new_held()
-        held.reason, held.message = rejected.action.failure_reason, self._words(rejected)
+            held = held_by_group[group] = self._new_entry()
+        held.reason, held.message = rejected.action.failure_reason, self._message_of(rejected)
         held.times, held.until = times, now + self._wait_s(rejected, times)

@@ -111,19 +111,19 @@ def _due_events(
         topic for topic, gone_at in reported.items() if gone_at is not None and now - gone_at >= EVENT_INTERVAL_S
     ]:
         del reported[topic]
-    made, news = set(), []
+    made, new = set(), []
     for event in events:
         topic = (event.reason, event.message)
         if topic not in reported:
             if len(reported) >= MOST_TOPICS:
                 continue
-            news.append(event)
+            new.append(event)
         reported[topic] = None
         made.add(topic)
     for topic, gone_at in reported.items():
         if gone_at is None and topic not in made:
             reported[topic] = now
-    return news
+    return new
 
 
 def _is_due(

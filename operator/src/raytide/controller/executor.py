@@ -17,6 +17,7 @@ from raytide.api.actions import MOST_WRITES, Action, Create, Delete, Outcome, Pa
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key, Manifest, Resource
 from raytide.api.pod_failure import NOT_OURS
+from raytide.controller import messages
 from raytide.controller.expectations import Expectations, ViewDecoder
 from raytide.controller.fair_semaphore import FairSemaphore, Window
 from raytide.kube.client import Client
@@ -28,13 +29,13 @@ BUDGET_ACTIONS: Final = 200
 BUDGET_ALONE: Final = MOST_WRITES
 """Budget while no other key is being reconciled: ending the pass early would only drain the window and start again."""
 BUDGET_S: Final = 2.0
-GIVE_UP_AFTER: Final = 3
+MAX_UNANSWERED: Final = 3
 """After this many unanswered calls in one pass the API server counts as unavailable and the rest is skipped."""
 MAX_REJECTED_DELETES: Final = 10
 """A create is rejected for its group, a delete possibly for its pod only: this many rejections hold for the group."""
 
 
-UNREAD: Final[ViewDecoder[None]] = ViewDecoder(read=lambda _body: None, view_of=lambda _object: None)
+NO_DECODER: Final[ViewDecoder[None]] = ViewDecoder(read=lambda _body: None, view_of=lambda _object: None)
 """Reader for kinds without expectations: the answer is not decoded."""
 
 
@@ -73,7 +74,7 @@ class _Pass:
 
     def is_pointless(self, action: Action) -> bool:
         """Whether to skip the action: its group was rejected, or the API server or the namespace is unavailable."""
-        if self.is_namespace_terminating or self.unanswered >= GIVE_UP_AFTER:
+        if self.is_namespace_terminating or self.unanswered >= MAX_UNANSWERED:
             return True
         group = action.resource, action.group
         if isinstance(action, Create):
@@ -115,14 +116,14 @@ class Executor:
         clock: Clock,
         overlays: Mapping[Resource, Expectations[Any]],
         slots: int = 64,
-        is_crowded: Callable[[], bool] = lambda: False,
+        is_contended: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_crowded` returns whether other keys are being reconciled now."""
+        """`is_contended` returns whether other keys are being reconciled now."""
         self._client = client
         self._clock = clock
         self._overlays = overlays
         self._slots = FairSemaphore(slots)
-        self._is_crowded = is_crowded
+        self._is_contended = is_contended
         self._widths: dict[Key, dict[Resource, int]] = {}
         """Window widths of passes that were cut short; the next pass starts with them."""
 
@@ -130,7 +131,7 @@ class Executor:
         """Send the actions that the budget permits; the rest is SKIPPED."""
         widths = self._widths.pop(key, {})
         kinds = {action.resource for action in actions}
-        windows = {kind: Window(widths.get(kind, 1), is_crowded=self._is_crowded) for kind in kinds}
+        windows = {kind: Window(widths.get(kind, 1), is_contended=self._is_contended) for kind in kinds}
         run = _Pass(key, owner_uid, windows, [None] * len(actions))
         ends_at = self._clock.monotonic() + BUDGET_S
         sent = 0
@@ -154,7 +155,7 @@ class Executor:
         return ApplyResult(tuple(outcomes), is_cut_short, run.retry_after_s)
 
     def _budget(self) -> int:
-        return BUDGET_ACTIONS if self._is_crowded() else BUDGET_ALONE
+        return BUDGET_ACTIONS if self._is_contended() else BUDGET_ALONE
 
     async def look_for(self, create: Create, *, key: Key, owner_uid: str) -> None:
         """Settle a create of unknown outcome with one GET instead of sending it again.
@@ -166,20 +167,20 @@ class Executor:
         try:
             live = await self._client.get(create.resource, _key(create))
         except (ApiStatusError, ApiUnavailableError) as error:
-            log.info("outcome of creating %s %s is still unknown: %s", create.resource.kind, create.name, error)
+            log.info(messages.STILL_UNKNOWN, create.resource.kind, create.name, error)
             overlay.lookup_failed(key, owner_uid, create)
             if isinstance(error, ApiUnavailableError):
                 raise
             return
         if live is None:
             overlay.not_found(key, owner_uid, create)
-        elif _is_same_intention(create, live, owner_uid):
+        elif _is_result_of(create, live, owner_uid):
             overlay.accepted(key, owner_uid, create, overlay.reader.view_of(live))
         else:
             overlay.rejected(key, owner_uid, create)
 
     def forget(self, key: Key) -> None:
-        """Drop the state of a deleted owner."""
+        """Drop the window widths and the expectations of a deleted owner."""
         self._widths.pop(key, None)
         for overlay in self._overlays.values():
             overlay.forget(key)
@@ -209,7 +210,7 @@ class Executor:
             if overlay is not None:
                 overlay.patched(run.key, run.owner_uid, overlay.reader.view_of(live))
             return
-        reader = UNREAD if overlay is None else overlay.reader
+        reader = NO_DECODER if overlay is None else overlay.reader
         write = self._create(reader, run, action) if isinstance(action, Create) else self._delete(reader, action)
         if overlay is None:
             await write
@@ -245,22 +246,18 @@ class Executor:
                 # Concurrent creates conflicted on a ResourceQuota, or a new Role has not reached all API servers yet:
                 # no rejection.
                 if error.status == 409 or error.is_not_found:
-                    raise ApiUnavailableError(
-                        f"{action.resource.kind} {action.name} was not created, the create is retried: {error}"
-                    ) from error
+                    raise ApiUnavailableError(messages.not_created(action.resource.kind, action.name, error)) from error
                 raise
             live = await self._client.get(action.resource, _key(action))
-            if live is not None and not _is_same_intention(action, live, run.owner_uid):
-                raise ApiStatusError(error.status, error.reason, _whose(error, live)) from error
+            if live is not None and not _is_result_of(action, live, run.owner_uid):
+                raise ApiStatusError(error.status, error.reason, _name_conflict(error, live)) from error
             if live is None or live["metadata"].get("deletionTimestamp"):
-                raise _NameTakenError(
-                    f"{action.resource.kind} {action.name} already exists and is terminating"
-                ) from error
+                raise _NameTakenError(messages.name_terminating(action.resource.kind, action.name)) from error
             return reader.view_of(live)
         if lost := _lost_identity(reader, action, live):
             with suppress(ApiStatusError, ApiUnavailableError):
                 await self._client.delete(action.resource, _key(action), live.uid)
-            raise ApiStatusError(422, "Invalid", _without_identity(action, lost))
+            raise ApiStatusError(422, "Invalid", messages.identity_removed(action.resource.kind, action.name, lost))
         return live
 
     async def _delete(self, reader: ViewDecoder[Any], action: Delete) -> Any:
@@ -275,9 +272,7 @@ class Executor:
             live = await self._client.get(action.resource, _key(action))
             if live is None or live["metadata"].get("uid") != action.uid:
                 return None
-            raise ApiUnavailableError(
-                f"{action.resource.kind} {action.name} was not deleted, the delete is retried: {error}"
-            ) from error
+            raise ApiUnavailableError(messages.not_deleted(action.resource.kind, action.name, error)) from error
 
     async def _patch(self, action: Patch) -> Manifest:
         """Patch the object and return it; `ApiUnavailableError` if it changed or was replaced since it was read."""
@@ -285,9 +280,7 @@ class Executor:
             return await self._client.patch(action.resource, _key(action), _guarded(action))
         except ApiStatusError as error:
             if error.status == 409 or (action.version and error.is_not_found):
-                raise ApiUnavailableError(
-                    f"{action.resource.kind} {action.name} was not patched, it changed since it was read: {error}"
-                ) from error
+                raise ApiUnavailableError(messages.not_patched(action.resource.kind, action.name, error)) from error
             raise
 
     async def _settle_rejected(self, overlay: Expectations[Any], run: _Pass, create: Create) -> None:
@@ -298,15 +291,15 @@ class Executor:
             return
         if live is None:
             overlay.not_found(run.key, run.owner_uid, create)
-        elif not _is_same_intention(create, live, run.owner_uid):
+        elif not _is_result_of(create, live, run.owner_uid):
             overlay.rejected(run.key, run.owner_uid, create)
 
-    def _unanswered(self, run: _Pass, action: Action, trouble: ApiUnavailableError) -> Outcome:
+    def _unanswered(self, run: _Pass, action: Action, error: ApiUnavailableError) -> Outcome:
         run.unanswered += 1
-        if trouble.retry_after_s is not None:
-            run.retry_after_s = max(trouble.retry_after_s, run.retry_after_s or 0.0)
-        result = Result.UNKNOWN if trouble.is_outcome_unknown else Result.UNAVAILABLE
-        return Outcome(action, result, reason="Unavailable", message=str(trouble))
+        if error.retry_after_s is not None:
+            run.retry_after_s = max(error.retry_after_s, run.retry_after_s or 0.0)
+        result = Result.UNKNOWN if error.is_outcome_unknown else Result.UNAVAILABLE
+        return Outcome(action, result, reason="Unavailable", message=str(error))
 
     def _rejected(self, run: _Pass, action: Action, error: ApiStatusError) -> Outcome:
         if error.is_namespace_terminating:
@@ -317,7 +310,7 @@ class Executor:
         elif isinstance(action, Delete):
             run.rejected_deletes[action.resource, action.group] += 1
         verb = type(action).__name__.lower()
-        log.info("API server rejected %s of %s %s: %s", verb, action.resource.kind, _key(action), error)
+        log.info(messages.WRITE_REJECTED, verb, action.resource.kind, _key(action), error)
         return Outcome(action, Result.REJECTED, reason=error.reason, message=error.message)
 
 
@@ -337,11 +330,11 @@ def _guarded(action: Patch) -> Manifest:
     return {**action.body, "metadata": {**action.body.get("metadata", {}), **preconditions}}
 
 
-def _whose(error: ApiStatusError, live: Manifest) -> str:
+def _name_conflict(error: ApiStatusError, live: Manifest) -> str:
     """The API server's message, and the owner of the object that already has the name."""
     owner = next((owner for owner in live["metadata"].get("ownerReferences", ()) if owner.get("controller")), None)
-    whose = f"it is controlled by {owner.get('kind')} {owner.get('name')}" if owner else "it has no controller"
-    return f"{error.message}, {NOT_OURS}: {whose}"
+    owned_by = f"it is controlled by {owner.get('kind')} {owner.get('name')}" if owner else "it has no controller"
+    return f"{error.message}, {NOT_OURS}: {owned_by}"
 
 
 def _lost_identity(reader: ViewDecoder[Any], action: Create, live: Any) -> list[str]:
@@ -350,14 +343,7 @@ def _lost_identity(reader: ViewDecoder[Any], action: Create, live: Any) -> list[
     return [name for name, value in wanted.items() if value not in ("", None) and found.get(name) != value]
 
 
-def _without_identity(action: Create, lost: Sequence[str]) -> str:
-    return (
-        f"admission removed or changed {', '.join(lost)} of {action.resource.kind} {action.name}, which was deleted again; "
-        "exempt it from the mutating webhook or policy"
-    )
-
-
-def _is_same_intention(action: Create, live: Manifest, owner_uid: str) -> bool:
+def _is_result_of(action: Create, live: Manifest, owner_uid: str) -> bool:
     """Whether `live` is the result of this create: it has our owner, and for members of a group all of our labels."""
     metadata = live["metadata"]
     if all(owner.get("uid") != owner_uid for owner in metadata.get("ownerReferences", ())):

@@ -14,6 +14,7 @@ from typing import Final, Generic, TypeVar
 from raytide.api import constants
 from raytide.api.actions import Create, Delete
 from raytide.api.meta import Key, Manifest
+from raytide.controller import messages
 from raytide.runtime.backoff import backoff_s
 from raytide.runtime.clock import Clock
 
@@ -76,7 +77,7 @@ class _Entry:
 
 
 @dataclass(slots=True)
-class _Book(Generic[V]):
+class _OwnerEntries(Generic[V]):
     """Requests in flight for one owner."""
 
     owner_uid: str
@@ -140,26 +141,26 @@ class Expectations(Generic[V]):
         self._informer_version = informer_version
         self._ask_relist = ask_relist
         self._patience_s = patience_s
-        self._books: dict[Key, _Book[V]] = {}
+        self._by_owner: dict[Key, _OwnerEntries[V]] = {}
 
     # --- read by controllers ---------------------------------------------------------------------------------------
 
     def overlay(self, key: Key, owner_uid: str, seen: Sequence[V]) -> tuple[V, ...]:
         """Merge requests in flight into `seen` after ending fulfilled ones; plan with it before the next await."""
-        book = self._book(key, owner_uid)
-        if book is None:
+        entries = self._owner_entries(key, owner_uid)
+        if entries is None:
             return tuple(seen)
-        self._end_fulfilled(key, book, seen)
-        known = (book.patched.get(self._uid_of(view), view) for view in (*seen, *book.views.values()))
-        return tuple(self._as_terminating(v) if self._uid_of(v) in book.deletes else v for v in known)
+        self._end_fulfilled(key, entries, seen)
+        known = (entries.patched.get(self._uid_of(view), view) for view in (*seen, *entries.views.values()))
+        return tuple(self._as_terminating(v) if self._uid_of(v) in entries.deletes else v for v in known)
 
     def due(self, key: Key, owner_uid: str) -> tuple[Create | Delete, ...]:
         """The requests to repeat now, unchanged; send them before the plan's actions."""
-        book = self._book(key, owner_uid)
-        if book is None:
+        entries = self._owner_entries(key, owner_uid)
+        if entries is None:
             return ()
         now = self._clock.monotonic()
-        due = [entry for entry in self._repeatable(book) if entry.due_at <= now]
+        due = [entry for entry in self._repeatable(entries) if entry.due_at <= now]
         if any(not entry.has_asked_relist for entry in due):
             self._ask_relist()
         for entry in due:
@@ -170,11 +171,11 @@ class Expectations(Generic[V]):
 
     def _log_unseen(self, key: Key, entry: _Entry) -> None:
         """Log in KubeRay's wording, because users search for it (FD:RC-B14)."""
-        who = "Head" if entry.action.group == constants.HEAD_GROUP else "Group"
+        target = "Head" if entry.action.group == constants.HEAD_GROUP else "Group"
         verb = "create" if isinstance(entry.action, Create) else "delete"
         log.warning(
-            "NotSatisfied%sExpectations: %s of %s in group %r of %s not observed for %g s; the request is repeated and a relist is requested",
-            who,
+            messages.NOT_OBSERVED,
+            target,
             verb,
             entry.action.name,
             entry.action.group,
@@ -184,48 +185,48 @@ class Expectations(Generic[V]):
 
     def requeue_after_s(self, key: Key) -> float | None:
         """Seconds until a request may be due; None when nothing is in flight."""
-        book = self._books.get(key)
-        if book is None:
+        entries = self._by_owner.get(key)
+        if entries is None:
             return None
         now = self._clock.monotonic()
         # A create whose pod is being deleted ends with its delete; repeating it here would never end.
-        awaited = (*self._repeatable(book), *(entry for entry in book.deletes.values() if entry.is_gone))
+        awaited = (*self._repeatable(entries), *(entry for entry in entries.deletes.values() if entry.is_gone))
         return min((max(0.0, entry.due_at - now) for entry in awaited), default=None)
 
     def forget(self, key: Key) -> None:
         """Drop the state of a deleted owner."""
-        self._books.pop(key, None)
+        self._by_owner.pop(key, None)
 
     def clear(self) -> None:
         """Drop everything."""
-        self._books.clear()
+        self._by_owner.clear()
 
     # --- written by the executor -----------------------------------------------------------------------------------
 
     def sending(self, key: Key, owner_uid: str, action: Create | Delete) -> None:
         """Record a request right before it is sent, also for a repeat."""
-        book = self._book(key, owner_uid)
-        if book is None:
-            book = self._books[key] = _Book(owner_uid)
-        entry = self._entry(book, action)
+        entries = self._owner_entries(key, owner_uid)
+        if entries is None:
+            entries = self._by_owner[key] = _OwnerEntries(owner_uid)
+        entry = self._entry(entries, action)
         due_at = self._clock.monotonic() + self._patience_s
         if entry is not None:
             entry.attempts += 1
             entry.due_at = due_at
         elif isinstance(action, Create):
             known_version = self._informer_version(key.namespace)
-            book.creates[action.name] = _Entry(action, "", due_at, known_version=known_version)
-            book.views[action.name] = self.reader.view_of(action.manifest)
+            entries.creates[action.name] = _Entry(action, "", due_at, known_version=known_version)
+            entries.views[action.name] = self.reader.view_of(action.manifest)
         else:
-            created = next((e for e in book.creates.values() if e.uid == action.uid), None)
+            created = next((e for e in entries.creates.values() if e.uid == action.uid), None)
             shown_from = created.version or 0 if created else 0
-            book.deletes[action.uid] = _Entry(action, action.uid, due_at, shown_from=shown_from)
+            entries.deletes[action.uid] = _Entry(action, action.uid, due_at, shown_from=shown_from)
 
     def accepted(self, key: Key, owner_uid: str, action: Create | Delete, live: V | None) -> None:
         """Record success: `live` is the object in the answer, None if it was not found (delete only)."""
-        book = self._book(key, owner_uid)
-        entry = self._entry(book, action) if book else None
-        if book is None or entry is None:
+        entries = self._owner_entries(key, owner_uid)
+        entry = self._entry(entries, action) if entries else None
+        if entries is None or entry is None:
             return
         entry.is_outcome_unknown, entry.given_up_at = False, float("-inf")
         if entry.due_at <= (now := self._clock.monotonic()):  # it was looked up, not sent again
@@ -234,17 +235,17 @@ class Expectations(Generic[V]):
         if isinstance(action, Create) and live is not None:
             self._check_version(entry)
             entry.uid = self._uid_of(live)
-            book.views[action.name] = live
+            entries.views[action.name] = live
         elif live is None:
             entry.is_gone = True
-            created = book.creates.get(action.name)
+            created = entries.creates.get(action.name)
             if created is not None and created.uid == entry.uid:
-                book.drop_create(action.name)
+                entries.drop_create(action.name)
 
     def outcome_unknown(self, key: Key, owner_uid: str, action: Create | Delete) -> None:
         """Record that the outcome is unknown."""
-        book = self._book(key, owner_uid)
-        entry = self._entry(book, action) if book else None
+        entries = self._owner_entries(key, owner_uid)
+        entry = self._entry(entries, action) if entries else None
         if entry is not None:
             entry.is_outcome_unknown = True
             entry.given_up_at = self._clock.monotonic()
@@ -252,16 +253,16 @@ class Expectations(Generic[V]):
 
     def lookup_failed(self, key: Key, owner_uid: str, action: Create) -> None:
         """Record that looking up a create failed."""
-        book = self._book(key, owner_uid)
-        entry = self._entry(book, action) if book else None
+        entries = self._owner_entries(key, owner_uid)
+        entry = self._entry(entries, action) if entries else None
         if entry is not None:
             entry.attempts += 1  # the first attempt has no backoff: a failing GET would be repeated at once
             self._put_off(entry)
 
     def not_found(self, key: Key, owner_uid: str, action: Create) -> None:
         """Record that a lookup did not find the object: the create ends, unless it may still be carried out."""
-        book = self._book(key, owner_uid)
-        entry = self._entry(book, action) if book else None
+        entries = self._owner_entries(key, owner_uid)
+        entry = self._entry(entries, action) if entries else None
         if entry is None:
             return
         now, settled_at = self._clock.monotonic(), entry.given_up_at + ARRIVES_WITHIN_S
@@ -272,70 +273,72 @@ class Expectations(Generic[V]):
 
     def rejected(self, key: Key, owner_uid: str, action: Create | Delete) -> None:
         """Record that the request had no effect."""
-        book = self._book(key, owner_uid)
-        if book is None:
+        entries = self._owner_entries(key, owner_uid)
+        if entries is None:
             return
         if isinstance(action, Create):
-            book.drop_create(action.name)
+            entries.drop_create(action.name)
         else:
-            book.deletes.pop(action.uid, None)
-        self._drop_if_empty(key, book)
+            entries.deletes.pop(action.uid, None)
+        self._drop_if_empty(key, entries)
 
     def patched(self, key: Key, owner_uid: str, live: V) -> None:
         """Record a successful patch: `live` is the object as it is now."""
-        book = self._book(key, owner_uid)
-        if book is None:
-            book = self._books[key] = _Book(owner_uid)
-        book.patched[self._uid_of(live)] = live
+        entries = self._owner_entries(key, owner_uid)
+        if entries is None:
+            entries = self._by_owner[key] = _OwnerEntries(owner_uid)
+        entries.patched[self._uid_of(live)] = live
 
     def is_outcome_unknown(self, key: Key, owner_uid: str, action: Create | Delete) -> bool:
         """Whether an earlier send of it has an unknown outcome."""
-        book = self._book(key, owner_uid)
-        entry = self._entry(book, action) if book else None
+        entries = self._owner_entries(key, owner_uid)
+        entry = self._entry(entries, action) if entries else None
         return (
             entry is not None and entry.is_outcome_unknown
         )  # --- internal ---------------------------------------------------------------------------------------------------
 
-    def _book(self, key: Key, owner_uid: str) -> _Book[V] | None:
-        book = self._books.get(key)
-        if book is not None and book.owner_uid != owner_uid:
-            del self._books[key]
+    def _owner_entries(self, key: Key, owner_uid: str) -> _OwnerEntries[V] | None:
+        entries = self._by_owner.get(key)
+        if entries is not None and entries.owner_uid != owner_uid:
+            del self._by_owner[key]
             return None
-        return book
+        return entries
 
     @staticmethod
-    def _entry(book: _Book[V], action: Create | Delete) -> _Entry | None:
-        return book.creates.get(action.name) if isinstance(action, Create) else book.deletes.get(action.uid)
+    def _entry(entries: _OwnerEntries[V], action: Create | Delete) -> _Entry | None:
+        return entries.creates.get(action.name) if isinstance(action, Create) else entries.deletes.get(action.uid)
 
     def _put_off(self, entry: _Entry) -> None:
         wait_s = backoff_s(entry.attempts - 1, first_s=1.0, longest_s=self._patience_s)
         entry.due_at = self._clock.monotonic() + wait_s
 
     @staticmethod
-    def _repeatable(book: _Book[V]) -> Iterator[_Entry]:
+    def _repeatable(entries: _OwnerEntries[V]) -> Iterator[_Entry]:
         """Entries that may be sent again: no create whose pod is being deleted, and no delete of an absent object."""
-        yield from (entry for entry in book.creates.values() if not entry.uid or entry.uid not in book.deletes)
-        yield from (entry for entry in book.deletes.values() if not entry.is_gone)
+        yield from (entry for entry in entries.creates.values() if not entry.uid or entry.uid not in entries.deletes)
+        yield from (entry for entry in entries.deletes.values() if not entry.is_gone)
 
-    def _end_fulfilled(self, key: Key, book: _Book[V], seen: Sequence[V]) -> None:
+    def _end_fulfilled(self, key: Key, entries: _OwnerEntries[V], seen: Sequence[V]) -> None:
         version = self._informer_version(key.namespace)
         seen_by_uid = {self._uid_of(view): view for view in seen}
-        alive = {self._name_of(view) for view in seen if self._as_terminating(view) != view} if book.creates else set()
-        for name, entry in list(book.creates.items()):
+        alive = (
+            {self._name_of(view) for view in seen if self._as_terminating(view) != view} if entries.creates else set()
+        )
+        for name, entry in list(entries.creates.items()):
             is_shown = entry.uid in seen_by_uid if entry.uid else name in alive
             if is_shown or self._is_reached(entry, version):
-                book.drop_create(name)
-        if book.deletes:
-            self._end_deletes(book, seen_by_uid, version)
-        for uid, live in list(book.patched.items()):
+                entries.drop_create(name)
+        if entries.deletes:
+            self._end_deletes(entries, seen_by_uid, version)
+        for uid, live in list(entries.patched.items()):
             if version >= (version_number(self._version_of(live)) or 0):
-                del book.patched[uid]
-        self._drop_if_empty(key, book)
+                del entries.patched[uid]
+        self._drop_if_empty(key, entries)
 
-    def _end_deletes(self, book: _Book[V], seen_by_uid: Mapping[str, V], version: int) -> None:
-        awaited = {entry.uid for entry in book.creates.values() if entry.uid}
+    def _end_deletes(self, entries: _OwnerEntries[V], seen_by_uid: Mapping[str, V], version: int) -> None:
+        awaited = {entry.uid for entry in entries.creates.values() if entry.uid}
         now = self._clock.monotonic()
-        for uid, entry in list(book.deletes.items()):
+        for uid, entry in list(entries.deletes.items()):
             view = seen_by_uid.get(uid)
             if view is not None:
                 is_over = self._as_terminating(view) == view
@@ -345,7 +348,7 @@ class Expectations(Generic[V]):
             if is_stale and view is not None:
                 self._ask_relist()  # not found by the API server, but still in the informer
             if is_over or is_stale or self._is_reached(entry, version):
-                del book.deletes[uid]
+                del entries.deletes[uid]
 
     def _check_version(self, entry: _Entry) -> None:
         """Relist if a create was stored at or below the version known before: the store was restored (RM:F10).
@@ -360,6 +363,6 @@ class Expectations(Generic[V]):
     def _is_reached(entry: _Entry, version: int) -> bool:
         return entry.version is not None and version >= entry.version
 
-    def _drop_if_empty(self, key: Key, book: _Book[V]) -> None:
-        if book.is_empty:
-            self._books.pop(key, None)
+    def _drop_if_empty(self, key: Key, entries: _OwnerEntries[V]) -> None:
+        if entries.is_empty:
+            self._by_owner.pop(key, None)

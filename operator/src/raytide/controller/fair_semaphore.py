@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 
 WIDEST_WINDOW = 32
-WIDEST_IN_A_CROWD = 8
+WIDEST_WHEN_CONTENDED = 8
 """Limit while other keys are being reconciled: requests of one key in flight delay those of all other keys."""
 
 
@@ -40,23 +40,23 @@ class FairSemaphore:
         if self._free > 0:
             self._free -= 1
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(key, deque()).append(turn)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(key, deque()).append(waiter)
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if waiter.done() and not waiter.cancelled():
                 self._release()
             raise
 
     def _release(self) -> None:
         while self._waiting:
-            key, turns = self._waiting.popitem(last=False)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[key] = turns  # behind the other keys
-            if not turn.done():
-                turn.set_result(None)
+            key, waiters = self._waiting.popitem(last=False)
+            waiter = waiters.popleft()
+            if waiters:
+                self._waiting[key] = waiters  # behind the other keys
+            if not waiter.done():
+                waiter.set_result(None)
                 return
         self._free += 1
 
@@ -69,29 +69,29 @@ class Window:
     - While other keys are being reconciled at most 8 are in flight, regardless of the width.
     """
 
-    def __init__(self, width: int = 1, *, is_crowded: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, width: int = 1, *, is_contended: Callable[[], bool] = lambda: False) -> None:
         self.width = width
-        self._is_crowded = is_crowded
-        self._under_way = 0
+        self._is_contended = is_contended
+        self._in_flight = 0
         self._changed = asyncio.Event()
 
     async def enter(self) -> None:
-        """Wait until the window has capacity, then take it."""
-        while self._under_way >= self._room():
+        """Wait until another write of the pass may be sent, and count it as in flight."""
+        while self._in_flight >= self._limit():
             self._changed.clear()
             await self._changed.wait()
-        self._under_way += 1
+        self._in_flight += 1
 
     def leave(self, *, is_success: bool) -> None:
-        """Release the capacity and adjust the width."""
-        self._under_way -= 1
+        """End a write that was answered, and adjust the width."""
+        self._in_flight -= 1
         self.width = min(WIDEST_WINDOW, self.width * 2) if is_success else max(1, self.width // 2)
         self._changed.set()
 
     def withdraw(self) -> None:
-        """Release the capacity without adjusting the width."""
-        self._under_way -= 1
+        """End a write without a result; the width stays."""
+        self._in_flight -= 1
         self._changed.set()
 
-    def _room(self) -> int:
-        return min(self.width, WIDEST_IN_A_CROWD) if self._is_crowded() else self.width
+    def _limit(self) -> int:
+        return min(self.width, WIDEST_WHEN_CONTENDED) if self._is_contended() else self.width

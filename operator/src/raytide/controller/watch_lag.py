@@ -18,48 +18,48 @@ class WatchLag:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._owed: dict[Key, tuple[str, float]] = {}
-        self._rung: dict[Key, str] = {}
+        self._pending: dict[Key, tuple[str, float]] = {}
+        self._delivered: dict[Key, str] = {}
 
     def informer_saw(self, key: Key, version: str) -> None:
         """Record a version received by the informer."""
-        if not _is_at_least(self._rung.get(key, ""), version):
-            self._owed[key] = (version, self._owed.get(key, ("", self._clock.monotonic()))[1])
+        if not _is_at_least(self._delivered.get(key, ""), version):
+            self._pending[key] = (version, self._pending.get(key, ("", self._clock.monotonic()))[1])
 
     def informer_lost(self, key: Key) -> None:
         """Record a deletion received by the informer."""
-        self._owed.pop(key, None)
-        self._rung.pop(key, None)
+        self._pending.pop(key, None)
+        self._delivered.pop(key, None)
 
     def kopf_delivered(self, key: Key, version: str, *, is_gone: bool = False) -> None:
         """Record a version, or a deletion, reported by kopf."""
         if is_gone:
-            self._rung.pop(key, None)
+            self._delivered.pop(key, None)
         else:
-            self._rung[key] = version
-        owed = self._owed.get(key)
-        if owed is not None and _is_at_least(version, owed[0]):
-            del self._owed[key]
+            self._delivered[key] = version
+        pending = self._pending.get(key)
+        if pending is not None and _is_at_least(version, pending[0]):
+            del self._pending[key]
 
     def reset(self) -> None:
         """Restart all pending times because kopf restarts."""
         now = self._clock.monotonic()
-        self._owed = {key: (version, now) for key, (version, _) in self._owed.items()}
-        self._rung.clear()
+        self._pending = {key: (version, now) for key, (version, _) in self._pending.items()}
+        self._delivered.clear()
 
     def __len__(self) -> int:
         """Number of objects with state."""
-        return len(self._owed.keys() | self._rung.keys())
+        return len(self._pending.keys() | self._delivered.keys())
 
     @property
     def has_pending_versions(self) -> bool:
         """Whether any version is pending."""
-        return bool(self._owed)
+        return bool(self._pending)
 
     def lag_s(self) -> float:
         """Age of the oldest pending version in seconds; 0 when there is none."""
         now = self._clock.monotonic()
-        return now - min((since for _, since in self._owed.values()), default=now)
+        return now - min((since for _, since in self._pending.values()), default=now)
 
 
 def _is_at_least(version: str, other: str) -> bool:

@@ -18,6 +18,7 @@ import msgspec
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key, Manifest, Resource
+from raytide.kube import messages
 from raytide.kube.transport import Response, StreamStatusError, TooLargeError, Transport
 from raytide.runtime.clock import Clock
 
@@ -101,8 +102,8 @@ def status_error(response: Response) -> ApiStatusError:
 
 def retry_after_s(response: Response) -> float | None:
     """The Retry-After header in seconds, if it is a number; at most LONGEST_RETRY_AFTER_S."""
-    words = response.headers.get("retry-after", "")
-    return min(float(words), LONGEST_RETRY_AFTER_S) if words.isascii() and words.isdigit() else None
+    header = response.headers.get("retry-after", "")
+    return min(float(header), LONGEST_RETRY_AFTER_S) if header.isascii() and header.isdigit() else None
 
 
 def _phrase(status: int) -> str:
@@ -116,7 +117,7 @@ def as_object(body: bytes) -> Manifest:
     """Decode the whole body; callers that need few fields use their own decoder, at a tenth of the cost."""
     decoded = msgspec.json.decode(body)
     if not isinstance(decoded, dict):
-        raise msgspec.ValidationError("not a JSON object")
+        raise msgspec.ValidationError(messages.NOT_A_JSON_OBJECT)
     return decoded
 
 
@@ -124,7 +125,7 @@ def _decoded(response: Response, read: Callable[[bytes], T]) -> T:
     try:
         return read(response.body)
     except GARBAGE as error:
-        raise ApiUnavailableError(f"the response cannot be decoded: {error}", is_outcome_unknown=True) from error
+        raise ApiUnavailableError(messages.response_undecodable(error), is_outcome_unknown=True) from error
 
 
 class Client:
@@ -263,7 +264,7 @@ class Client:
             try:
                 page = msgspec.json.decode(body, type=_Page)
             except GARBAGE as error:
-                raise ApiUnavailableError(f"the response to a list request cannot be decoded: {error}") from error
+                raise ApiUnavailableError(messages.list_undecodable(error)) from error
             more = page.metadata.continue_
             query["limit"] = str(min(page_size, most if len(body) > LARGE_PAGE_BYTES else 2 * most))
             query["continue"] = more
@@ -296,9 +297,7 @@ class Client:
                     yield chunk
             except StreamStatusError as error:
                 _accept(error.response)
-                raise ApiUnavailableError(
-                    f"the watch request was answered with HTTP status {error.response.status}"
-                ) from error
+                raise ApiUnavailableError(messages.watch_rejected(error.response.status)) from error
 
     async def _read(self, path: str, *, query: Mapping[str, str] | None = None) -> Response:
         """GET, retried on `ApiUnavailableError` until the deadline of the whole call."""
@@ -358,7 +357,7 @@ class Client:
             return self._timeout_s
         granted_s = min(self._timeout_s, self._write_gate())
         if granted_s <= 0:
-            raise ApiUnavailableError("request not sent: the leader election lease is not held or about to expire")
+            raise ApiUnavailableError(messages.NO_LEASE)
         return granted_s
 
 
@@ -368,13 +367,13 @@ def _accept(response: Response) -> Response:
     if 200 <= status < 300:
         return response
     if status == 429 or status >= 500:
-        words = status_error(response)
+        error = status_error(response)
         raise ApiUnavailableError(
-            f"{status} {words.reason}: {words.message}",
+            f"{status} {error.reason}: {error.message}",
             retry_after_s=retry_after_s(response),
             is_outcome_unknown=status != 429,
             is_answer=True,
         )
     if status == 401:
-        raise ApiUnavailableError("401 Unauthorized: the API server does not accept the credentials", is_answer=True)
+        raise ApiUnavailableError(messages.UNAUTHORIZED, is_answer=True)
     raise status_error(response)

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from raytide.kube import messages
 from raytide.kube.http import HttpTransport
 
 log = logging.getLogger(__name__)
@@ -86,8 +87,8 @@ class Bearer:
                 self._identity = await self._renew()
             except (NotConnectedError, OSError) as error:
                 if self._identity is None:
-                    raise aiohttp.ClientConnectionError(f"no credentials: {error}") from error
-                log.warning("credentials could not be renewed: %s", error)
+                    raise aiohttp.ClientConnectionError(messages.no_credentials(error)) from error
+                log.warning(messages.CREDENTIALS_NOT_RENEWED, error)
             self._renewed_at = asyncio.get_running_loop().time()
             return self._identity
 
@@ -171,9 +172,7 @@ def service_account_access(
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     authority, token = authority or folder / "ca.crt", folder / "token"
     if not authority.is_file() or not (token.is_file() or client_certificate):
-        raise NotConnectedError(
-            f"this pod has no service account under {folder}: mount its token (automountServiceAccountToken: true)"
-        )
+        raise NotConnectedError(messages.no_service_account(folder))
     pair = client_certificate
     tls = build_tls(
         authority=authority,
@@ -197,7 +196,7 @@ def service_account_access(
 def _read_token(path: Path) -> str:
     token = path.read_text().strip()
     if not token:
-        raise NotConnectedError(f"{path} is empty")
+        raise NotConnectedError(messages.token_empty(path))
     return token
 
 
@@ -226,7 +225,7 @@ def build_tls(
         if certificate:
             tls.load_cert_chain(certificate, private_key)
     except (OSError, ssl.SSLError) as error:
-        raise NotConnectedError(f"the certificates for the API server cannot be read: {error}") from error
+        raise NotConnectedError(messages.certificates_unreadable(error)) from error
     return tls
 
 

@@ -15,6 +15,7 @@ from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from raytide.api.errors import ApiUnavailableError
+from raytide.kube import messages
 from raytide.kube.transport import Response, StreamStatusError, TooLargeError
 from raytide.runtime.clock import Clock
 
@@ -41,7 +42,7 @@ class _Body(aiohttp.BytesPayload):
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         """Send the body; aiohttp calls this once the connection is open."""
         if self._clock.boottime() >= self._ends_at:
-            raise TimeoutError("the request timed out before it was sent")
+            raise TimeoutError(messages.TIMED_OUT_UNSENT)
         self.has_left = True
         await super().write_with_length(writer, content_length)
 
@@ -91,7 +92,7 @@ class HttpTransport:
             raise
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             is_unknown = method != "GET" and (sending is None or sending.has_left)
-            raise ApiUnavailableError(_words(error, timeout_s), is_outcome_unknown=is_unknown) from error
+            raise ApiUnavailableError(_error_text(error, timeout_s), is_outcome_unknown=is_unknown) from error
 
     async def stream(
         self,
@@ -120,7 +121,7 @@ class HttpTransport:
                 finally:
                     _abort(response)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise ApiUnavailableError(_words(error, silence_s)) from error
+            raise ApiUnavailableError(_error_text(error, silence_s)) from error
 
     async def close(self) -> None:
         """See `Transport`."""
@@ -153,15 +154,15 @@ async def _whole(response: aiohttp.ClientResponse) -> Response:
         else:
             return _response(response, b"".join(pieces))
     response.close()  # the connection cannot be reused without reading the rest
-    raise TooLargeError(f"the response is larger than {MOST_BYTES >> 20} MiB", is_answer=True)
+    raise TooLargeError(messages.response_too_large(MOST_BYTES), is_answer=True)
 
 
 def _response(response: aiohttp.ClientResponse, body: bytes) -> Response:
     return Response(response.status, body, {name.lower(): value for name, value in response.headers.items()})
 
 
-def _words(error: Exception, patience_s: float) -> str:
+def _error_text(error: Exception, patience_s: float) -> str:
     """Describe the error; time-outs of asyncio and aiohttp have no message."""
     if isinstance(error, TimeoutError) and not str(error):
-        return f"no response within {patience_s:.0f} s"
+        return messages.no_response(patience_s)
     return f"{type(error).__name__}: {error}"

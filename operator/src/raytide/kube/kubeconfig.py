@@ -10,8 +10,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any
 
+from raytide.kube import messages
 from raytide.kube.credentials import (
     SERVICE_ACCOUNT,
     Access,
@@ -24,11 +25,6 @@ from raytide.kube.credentials import (
 from raytide.kube.http import HttpTransport
 
 log = logging.getLogger(__name__)
-
-NO_CLUSTER: Final = (
-    "no cluster to talk to: pass --kubeconfig FILE, set KUBECONFIG, "
-    "or start a cluster on this machine with `raytide sandbox up`"
-)
 
 
 async def connect(
@@ -58,7 +54,7 @@ async def find_access(
         return service_account_access(host, port, environ=environ, folder=service_account)
     fallback = Path(environ.get("HOME") or Path.home()) / ".kube" / "config"
     if not fallback.is_file():
-        raise NotConnectedError(NO_CLUSTER)
+        raise NotConnectedError(messages.NO_CLUSTER)
     return await _by_kubeconfig(str(fallback), context, environ)
 
 
@@ -67,12 +63,11 @@ async def find_access(
 
 async def _by_kubeconfig(paths: str, context: str | None, environ: Mapping[str, str]) -> Access:
     if not _is_any_file(paths):
-        raise NotConnectedError(f"kubeconfig {paths} does not exist; {NO_CLUSTER}")
+        raise NotConnectedError(messages.kubeconfig_missing(paths))
     found = await _load(paths, context)
     if not found.verify_ssl:
         log.warning(
-            "kubeconfig %s sets insecure-skip-tls-verify: an attacker between this machine and %s can read the token and "
-            "impersonate the API server; set the cluster's certificate-authority instead",
+            messages.INSECURE_TLS,
             paths,
             found.host,
         )
@@ -116,9 +111,9 @@ async def _load(paths: str, context: str | None) -> Any:
             paths, context=context, client_configuration=found, persist_config=False
         )
     except Exception as error:  # broken files raise various exceptions there
-        raise NotConnectedError(f"kubeconfig {paths} cannot be used: {' '.join(str(error).split())}") from error
+        raise NotConnectedError(messages.kubeconfig_unusable(paths, error)) from error
     if not found.host:
-        raise NotConnectedError(f"kubeconfig {paths} has no server for its cluster")
+        raise NotConnectedError(messages.kubeconfig_without_server(paths))
     found.namespace = loaded.current_context["context"].get("namespace") or "default"
     return found
 

@@ -19,10 +19,11 @@ from raytide.api.lease import (
     build_held,
     build_released,
     decide,
+    observe,
     record_of,
-    sight,
 )
 from raytide.api.meta import LEASES, Key, Manifest, micro_time
+from raytide.kube import messages
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 Lead: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 """Coroutine of a term: cancelled when the lease is lost; when it returns, the lease is released for good."""
-REMIND_EVERY_S: Final = 60.0
+LOG_INTERVAL_S: Final = 60.0
 
 
 class Elector:
@@ -61,17 +62,17 @@ class Elector:
         self._clock = clock
         self._timing = timing or LeaseTiming()
         self._stopping = asyncio.Event()
-        self._sighting: LeaseObservation | None = None
+        self._observation: LeaseObservation | None = None
         self._held: Manifest | None = None
         """The Lease as our last write left it; None when another client may have changed it since."""
         self._unanswered_s: Callable[[], float] = lambda: 0.0
         self._is_leading = False
         self._transitions = 0
         self._renewed_at = 0.0
-        self._turn_at = clock.boottime()
+        self._attempted_at = clock.boottime()
         """When the last attempt began."""
-        self._reminded_at: float | None = None
-        self._trouble = ""
+        self._logged_at: float | None = None
+        self._error = ""
 
     # --- state -------------------------------------------------------------------------------------------------------
 
@@ -92,15 +93,13 @@ class Elector:
 
     def idle_s(self) -> float:
         """Seconds since the loop last began an attempt; a large value means it is stuck."""
-        return self._clock.boottime() - self._turn_at
+        return self._clock.boottime() - self._attempted_at
 
-    def words(self) -> str:
+    def status_text(self) -> str:
         """State for the health endpoints."""
-        trouble = f"; {self._trouble}" if self._trouble else ""
         if self._is_leading:
-            return f"held, renewed {self.renewed_s():.1f} s ago, may write for {self.may_write_s():.1f} s{trouble}"
-        holder = self._sighting.record.holder if self._sighting else ""
-        return f"standby, {f'held by {holder}' if holder else 'not held yet'}{trouble}"
+            return messages.leading(self.renewed_s(), self.may_write_s(), self._error)
+        return messages.standby(self._observation.record.holder if self._observation else "", self._error)
 
     # --- running ------------------------------------------------------------------------------------------------------
 
@@ -117,42 +116,42 @@ class Elector:
         try:
             while not self._stopping.is_set():
                 if await self._is_ours():
-                    if await self._reign(lead):
+                    if await self._run_term(lead):
                         return
                 else:
                     self.has_looked.set()
-                    await self._rest()
+                    await self._wait_for_next_attempt()
         finally:
             self.has_looked.set()
 
-    async def _reign(self, lead: Lead) -> bool:
+    async def _run_term(self, lead: Lead) -> bool:
         """One term; True when it ended in order, False when the lease was lost."""
         self.terms += 1
-        log.info("became leader, term %d: acquired lease %s as %s", self.terms, self._key, self.identity)
+        log.info(messages.BECAME_LEADER, self.terms, self._key, self.identity)
         term = asyncio.get_running_loop().create_task(lead())
         self.has_looked.set()  # after the term's task was created: it requests its lists first (D6)
         is_lost = False
         try:
             while not (term.done() or is_lost):
-                wait_s = self._turn_at + self._timing.retry_s - self._clock.boottime()
+                wait_s = self._attempted_at + self._timing.retry_s - self._clock.boottime()
                 await asyncio.wait([term], timeout=max(0.0, wait_s))
                 is_lost = not term.done() and not await self._is_ours()
         finally:
             if is_lost:
                 self._is_leading = False  # the gate is closed before anything else happens
             await _end(term)
-            await self._give_back()
+            await self._release()
         if is_lost:
-            log.warning("lost lease %s, no longer leader: %s", self._key, self.words())
+            log.warning(messages.LEADERSHIP_LOST, self._key, self.status_text())
             return False
         term.result()
         return True
 
-    async def _rest(self) -> None:
+    async def _wait_for_next_attempt(self) -> None:
         """Sleep until the next attempt: shorter when the lease is about to expire."""
-        wait_s = self._timing.look_s
-        if self._sighting is not None and not self._trouble:
-            wait_s = min(wait_s, max(0.01, self._sighting.record.duration_s - self._sighting.unchanged_s))
+        wait_s = self._timing.attempt_interval_s
+        if self._observation is not None and not self._error:
+            wait_s = min(wait_s, max(0.01, self._observation.record.duration_s - self._observation.unchanged_s))
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):  # wait_for may swallow a cancellation before Python 3.12
                 await self._stopping.wait()
@@ -162,40 +161,40 @@ class Elector:
 
         Without an answer the state is unchanged: a leader remains leader, and its gate closes.
         """
-        self._turn_at = self._clock.boottime()
+        self._attempted_at = self._clock.boottime()
         try:
-            is_ours = await self._turn()
+            is_ours = await self._attempt()
         except (ApiStatusError, ApiUnavailableError) as error:
             self._held = None
             self._note(error)
             return self._is_leading
-        self._trouble = ""
-        self._reminded_at = None
+        self._error = ""
+        self._logged_at = None
         return is_ours
 
-    async def _turn(self) -> bool:
+    async def _attempt(self) -> bool:
         if self._held is not None and await self._has_written(self._held):
             return True
         lease = await self._client.get(LEASES, self._key)
-        decision = decide(self._look(lease), self.identity)
+        decision = decide(self._observe(lease), self.identity)
         if self._is_leading and not self._is_still_ours(decision):
             return False
         if decision is LeaseDecision.WAIT:
             return False
         return await self._has_written(lease) or self._is_leading
 
-    def _look(self, lease: Manifest | None) -> LeaseObservation | None:
+    def _observe(self, lease: Manifest | None) -> LeaseObservation | None:
         if lease is None:
-            self._sighting = None
+            self._observation = None
         else:
             record = record_of(lease, default_s=self._timing.duration_s)
-            gap_s = 2 * self._timing.look_s + self._timing.call_timeout_s
-            self._sighting = sight(self._sighting, record, self._clock.boottime(), longest_gap_s=gap_s)
-        return self._sighting
+            gap_s = 2 * self._timing.attempt_interval_s + self._timing.call_timeout_s
+            self._observation = observe(self._observation, record, self._clock.boottime(), longest_gap_s=gap_s)
+        return self._observation
 
     def _is_still_ours(self, decision: LeaseDecision) -> bool:
         """Whether no other candidate has held the lease since this term began."""
-        is_same = self._sighting is not None and self._sighting.record.transitions == self._transitions
+        is_same = self._observation is not None and self._observation.record.transitions == self._transitions
         return decision is LeaseDecision.RENEW and is_same
 
     async def _has_written(self, lease: Manifest | None) -> bool:
@@ -219,16 +218,14 @@ class Elector:
         self._is_leading = True
         return True
 
-    async def _give_back(self) -> None:
+    async def _release(self) -> None:
         """Release the lease so that another replica can take it at once; the gate is closed before."""
         was_leading, self._is_leading = self._is_leading, False
         if not was_leading:
             return
         if open_s := self._unanswered_s():
             self._held = None
-            log.warning(
-                "lease %s is left to expire, because a write may still take effect for %.1f s", self._key, open_s
-            )
+            log.warning(messages.LEASE_LEFT_TO_EXPIRE, self._key, open_s)
             return
         try:
             lease = self._held or await self._client.get(LEASES, self._key)
@@ -236,19 +233,19 @@ class Elector:
                 return
             await self._client.replace(LEASES, self._key, build_released(lease, micro_time(self._clock.now())))
         except (ApiStatusError, ApiUnavailableError) as error:
-            log.warning("lease %s not released, other replicas wait until it expires: %s", self._key, error)
+            log.warning(messages.LEASE_NOT_RELEASED, self._key, error)
         else:
-            log.info("released lease %s", self._key)
+            log.info(messages.LEASE_RELEASED, self._key)
         finally:
             self._held = None
 
-    def _note(self, trouble: ApiStatusError | ApiUnavailableError) -> None:
+    def _note(self, error: ApiStatusError | ApiUnavailableError) -> None:
         """Log the error, at most once a minute."""
-        self._trouble = f"cannot acquire or renew lease {self._key}: {trouble}"
+        self._error = messages.lease_failed(self._key, error)
         now = self._clock.boottime()
-        if self._reminded_at is None or now - self._reminded_at >= REMIND_EVERY_S:
-            self._reminded_at = now
-            log.warning("%s", self._trouble)
+        if self._logged_at is None or now - self._logged_at >= LOG_INTERVAL_S:
+            self._logged_at = now
+            log.warning("%s", self._error)
 
 
 async def _end(term: "asyncio.Task[None]") -> None:

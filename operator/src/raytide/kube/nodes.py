@@ -14,9 +14,9 @@ from raytide.api.node import NodeView
 from raytide.kube.informer import Informer
 from raytide.kube.reflector import version_number
 
-SETTLE_EVERY_S: Final = 2.0
+RECHECK_INTERVAL_S: Final = 2.0
 """How often missing nodes are checked again; a watch advances at least once a minute by a bookmark."""
-MOST_DOUBTS: Final = 10_000
+MOST_UNDECIDED: Final = 10_000
 """Limit of undecided node names; others are checked again when their pods change."""
 
 
@@ -50,24 +50,24 @@ class DeadNodes:
 
     def __init__(self, informer: Informer[NodeView]) -> None:
         self._informer = informer
-        self._on_it_since: dict[str, int] = {}
+        self._first_seen_version: dict[str, int] = {}
         """The version at which each existing pod was first seen on its node, by pod uid."""
-        self._doubtful: dict[str, int] = {}
+        self._undecided: dict[str, int] = {}
         """The version that the node informer must reach to decide, by node name."""
-        self._has_doubts = asyncio.Event()
+        self._has_undecided = asyncio.Event()
 
     def note(self, new: NodeView | None) -> None:
         """Record a node change; None for a deletion."""
         if new is not None:
-            self._doubtful.pop(new.name, None)
+            self._undecided.pop(new.name, None)
 
     def note_pod(self, old: PodOnNode | None, new: PodOnNode | None) -> None:
         """Record that a pod was added, changed or deleted."""
         if old is not None and (new is None or new.uid != old.uid):
-            self._on_it_since.pop(old.uid, None)
+            self._first_seen_version.pop(old.uid, None)
         if new is not None and new.node_name:
             version = version_number(new.resource_version)  # lower than before only once the store was restored
-            self._on_it_since[new.uid] = min(version, self._on_it_since.get(new.uid, version))
+            self._first_seen_version[new.uid] = min(version, self._first_seen_version.get(new.uid, version))
 
     def unready(self, pods: Iterable[PodOnNode]) -> frozenset[str]:
         """The nodes of these pods that are not Ready or are gone."""
@@ -79,33 +79,33 @@ class DeadNodes:
             if node is not None and not node.is_ready:
                 dead.add(name)
             elif name and node is None:
-                version = self._on_it_since.get(pod.uid, version_number(pod.resource_version))
+                version = self._first_seen_version.get(pod.uid, version_number(pod.resource_version))
                 absent[name] = max(version, absent.get(name, 0))
         return frozenset(dead.union(name for name, version in absent.items() if self._is_gone(name, version)))
 
     async def run(self, on_gone: Callable[[Collection[str]], None]) -> None:
         """Report nodes that only now are known to be gone, until cancelled; idle while no node is undecided."""
         while True:
-            await self._has_doubts.wait()
-            await asyncio.sleep(SETTLE_EVERY_S)
-            gone = [name for name, version in self._doubtful.items() if self._has_come_to(version)]
+            await self._has_undecided.wait()
+            await asyncio.sleep(RECHECK_INTERVAL_S)
+            gone = [name for name, version in self._undecided.items() if self._has_reached(version)]
             for name in gone:
-                del self._doubtful[name]
-            if not self._doubtful:
-                self._has_doubts.clear()
+                del self._undecided[name]
+            if not self._undecided:
+                self._has_undecided.clear()
             if gone:
                 on_gone(gone)
 
     def _is_gone(self, name: str, version: int) -> bool:
         """Whether a missing node is gone, given the version at which pods were on it."""
-        is_gone = self._has_come_to(version)
+        is_gone = self._has_reached(version)
         if not is_gone and self._informer.is_synced:
-            self._doubtful[name] = min(version, self._doubtful.get(name, version))
-            if len(self._doubtful) > MOST_DOUBTS:
-                del self._doubtful[next(iter(self._doubtful))]
-            self._has_doubts.set()
+            self._undecided[name] = min(version, self._undecided.get(name, version))
+            if len(self._undecided) > MOST_UNDECIDED:
+                del self._undecided[next(iter(self._undecided))]
+            self._has_undecided.set()
         return is_gone
 
-    def _has_come_to(self, version: int) -> bool:
+    def _has_reached(self, version: int) -> bool:
         """Whether the node informer has reached this version."""
         return self._informer.is_synced and not self._informer.trouble and version <= self._informer.version

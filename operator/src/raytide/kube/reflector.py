@@ -16,6 +16,7 @@ import msgspec
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Resource
+from raytide.kube import messages
 from raytide.kube.client import GARBAGE, PAGE_SIZE, Client, Page
 from raytide.runtime.backoff import Backoff
 from raytide.runtime.clock import Clock
@@ -35,7 +36,7 @@ LONGEST_WAIT_S: Final = 30.0
 """Longest wait, even with a longer `Retry-After`: after 75 s without activity the kubelet restarts us (FD:REL-E)."""
 PORTION_BYTES: Final = 1 << 19
 """Bytes of a list that are decoded per event-loop step; most pages of ordinary objects take a few steps."""
-AWAY_S: Final = 4.0
+UNAVAILABLE_BACKOFF_S: Final = 4.0
 """Longest wait while the server is unreachable: 15 s after an outage all is synced, 10 s of it for opening (SC:S18)."""
 
 
@@ -103,9 +104,9 @@ def _portions(items: Sequence[msgspec.Raw]) -> Iterator[Sequence[msgspec.Raw]]:
             begin, size = end, 0
 
 
-def _is_silence(trouble: Exception | None) -> bool:
+def _is_timeout(failure: Exception | None) -> bool:
     """Whether the server did not answer at all."""
-    return isinstance(trouble, TimeoutError) or (isinstance(trouble, ApiUnavailableError) and not trouble.is_answer)
+    return isinstance(failure, TimeoutError) or (isinstance(failure, ApiUnavailableError) and not failure.is_answer)
 
 
 class Collection(NamedTuple):
@@ -338,7 +339,7 @@ class Reflector:
     async def _watch(self) -> float:
         """One watch from opening to end; returns the seconds to wait before continuing."""
         opened_at, self._lines = self._clock.monotonic(), 0
-        trouble: Exception | None = None
+        failure: Exception | None = None
         try:
             async with asyncio.timeout(None) as self._reading:
                 await self._read()
@@ -348,9 +349,9 @@ class Reflector:
         except TimeoutError as error:
             if self._must_list:
                 return 0.0  # list_now asked for it
-            trouble = error
+            failure = error
         except (ApiUnavailableError, ApiStatusError, _RelistError) as error:
-            trouble = error
+            failure = error
             self._note_answer(error)
             if (
                 isinstance(error, ApiStatusError)
@@ -362,39 +363,38 @@ class Reflector:
         finally:
             self._reading, self.phase = None, Phase.WAITING
         lasted_s = self._clock.monotonic() - opened_at
-        if _is_silence(trouble):
+        if _is_timeout(failure):
             self._activity.note_silence(has_lines=self._lines > 0, is_whole=lasted_s >= self._silence_s)
         is_healthy = lasted_s >= HEALTHY_S
-        if is_healthy and (self._lines or trouble is None):
+        if is_healthy and (self._lines or failure is None):
             self._backoff.reset()
-        if is_healthy and trouble is None:
+        if is_healthy and failure is None:
             return 0.0
-        return self._after(trouble or ApiUnavailableError("the watch was closed at once"))
+        return self._after(failure or ApiUnavailableError(messages.CLOSED_AT_ONCE))
 
     def _is_absent(self) -> float:
         """The kind is not served: clear the sink and retry later."""
         self._sink.clear()
         wait_s = self._absent.next_s()
-        self.trouble = f"waiting for CRD {self._collection}"
+        self.trouble = messages.waiting_for_crd(self._collection)
         level = logging.WARNING if self._absent.failures == 1 else logging.DEBUG
-        log.log(level, "%s: the API server does not serve this resource yet", self.trouble)
+        log.log(level, messages.NOT_SERVED, self.trouble)
         return wait_s
 
     def _forbidden_wait_s(self, verb: str, error: Exception) -> float:
         """Seconds to wait for an optional permission, which may be granted at run time; 0 for any other error."""
-        self.trouble = f"cannot {verb} {self._collection}: {error}"
+        self.trouble = messages.collection_unavailable(verb, self._collection, error)
         consequence = self._if_forbidden()
         if not (consequence and isinstance(error, ApiStatusError) and error.status == 403):
             return 0.0
         if (self.trouble, consequence) != self._logged:
-            words = "%s; until this is allowed, %s; retrying every %.0f s"
-            log.info(words, self.trouble, consequence, self._forbidden_s)
+            log.info(messages.OPTIONAL_FORBIDDEN, self.trouble, consequence, self._forbidden_s)
         self._logged = self.trouble, consequence
         return self._forbidden_s
 
-    def _note_answer(self, trouble: Exception) -> None:
+    def _note_answer(self, failure: Exception) -> None:
         """Count a rejection as activity: while a kind is missing or forbidden, a restart would not help (D9)."""
-        if isinstance(trouble, ApiStatusError) or (isinstance(trouble, ApiUnavailableError) and trouble.is_answer):
+        if isinstance(failure, ApiStatusError) or (isinstance(failure, ApiUnavailableError) and failure.is_answer):
             self._activity.note_answer()
 
     def _after(self, error: Exception) -> float:
@@ -403,15 +403,17 @@ class Reflector:
         is_expired = isinstance(error, ApiStatusError) and error.status == 410
         if isinstance(error, _RelistError) or is_expired or self._watches_without_events >= RESUMES:
             self._must_list = True
-        return self._wait_s("relisting" if self._must_list else "watch interrupted", error)
+        return self._wait_s(messages.RELISTING if self._must_list else messages.WATCH_INTERRUPTED, error)
 
     def _wait_s(self, what: str, error: Exception) -> float:
-        longest_s = AWAY_S if isinstance(error, ApiUnavailableError | TimeoutError) else self._backoff.longest_s
+        longest_s = (
+            UNAVAILABLE_BACKOFF_S if isinstance(error, ApiUnavailableError | TimeoutError) else self._backoff.longest_s
+        )
         asked_s = min(getattr(error, "retry_after_s", None) or 0.0, LONGEST_WAIT_S)
         wait_s = max(min(self._backoff.next_s(), longest_s), asked_s)
         resource, namespace = self._collection.resource, self._collection.namespace
         where = f" in {namespace}" if namespace else ""
-        log.warning("%s%s: %s, retrying in %.1f s: %s", resource.plural, where, what, wait_s, error)
+        log.warning(messages.RETRYING, resource.plural, where, what, wait_s, error)
         return wait_s
 
     async def _read(self) -> None:
@@ -438,9 +440,7 @@ class Reflector:
         async with aclosing(cast("AsyncGenerator[Page, None]", self._pages(page_size=1))) as pages:
             async for page in pages:
                 if version_number(page.resource_version) < version_number(self.version):
-                    raise _RelistError(
-                        f"the API server's resourceVersion is {page.resource_version}, older than {self.version} of the watch"
-                    )
+                    raise _RelistError(messages.older_version(page.resource_version, self.version))
                 return
 
     def _take(self, line: bytes) -> None:
@@ -454,9 +454,9 @@ class Reflector:
             elif event.type in ("ADDED", "MODIFIED", "DELETED"):
                 version = self._sink.change(event.type, event.object)
             else:
-                raise _RelistError(f"watch event of unknown type {event.type!r}")
+                raise _RelistError(messages.unknown_event_type(event.type))
         except GARBAGE as error:
-            raise _RelistError(f"watch event cannot be decoded: {error}") from error
+            raise _RelistError(messages.event_undecodable(error)) from error
         self._lines += 1
         if version_number(version) >= version_number(self.version):
             self.version = version

@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from raytide.api.meta import Key, Resource
+from raytide.kube import messages
 from raytide.kube.client import Client
 from raytide.kube.reflector import (
     FORBIDDEN_S,
@@ -95,7 +96,7 @@ class Subscriber(Generic[V]):
             return self._decoder(item)
         except Exception:
             log.exception(
-                "%s %s/%s cannot be decoded; its last decoded version, if any, is kept",
+                messages.NOT_DECODED,
                 self._resource.kind,
                 key.namespace,
                 key.name,
@@ -228,7 +229,7 @@ class SharedWatch:
             self._versions.pop(key, None)
             for subscriber in self._synced():
                 subscriber.remove((key,))
-        elif self._is_news(key, version):
+        elif self._is_newer(key, version):
             self._versions[key] = version
             for subscriber in self._synced():
                 subscriber.put(key, item)
@@ -241,7 +242,7 @@ class SharedWatch:
         metadata: ObjectMeta = self._objects.decode(item).metadata
         return Key(metadata.namespace, metadata.name), metadata.resource_version
 
-    def _is_news(self, key: Key, version: str) -> bool:
+    def _is_newer(self, key: Key, version: str) -> bool:
         """Whether the event is newer than what is stored."""
         known = self._versions.get(key)
         if known is None:

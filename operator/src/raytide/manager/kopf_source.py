@@ -19,6 +19,7 @@ import kopf
 from raytide.api.constants import OPERATOR
 from raytide.api.meta import Key, Resource
 from raytide.controller.watch_lag import WatchLag
+from raytide.manager import messages
 from raytide.metrics import KOPF_EVENTS, KOPF_RESTARTS
 from raytide.runtime.backoff import Backoff
 from raytide.runtime.clock import Clock
@@ -34,9 +35,9 @@ CHECK_EVERY_S: Final = 2.0
 KIND_CHECK_EVERY_S: Final = 0.1
 KOPF_IDENTITY: Final[Any] = OPERATOR
 """Without it kopf looks up the user's name, and fails if the user has none, as in a container running as 65532."""
-LIVED_S: Final = 60.0
+STABLE_S: Final = 60.0
 ENDS_IN_S: Final = 5.0
-LEFT_BEHIND: Final = 3
+MOST_UNSTOPPED_THREADS: Final = 3
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1, application/json"
 
 
@@ -115,7 +116,7 @@ class KopfEventSource:
         self._kinds = {kind.resource: kind for kind in kinds}
         self._clock = clock
         self._namespaces = namespaces
-        self._left_behind = 0
+        self._unstopped_threads = 0
 
     async def run(self) -> None:
         """Enqueue keys until cancelled."""
@@ -134,17 +135,17 @@ class KopfEventSource:
                     await _wait_for(kopf_thread.ended, CHECK_EVERY_S)
                 has_ended = kopf_thread.ended.is_set()
                 has_trailed = not has_ended and self._served() == served
-                why = "it ended" if has_ended else f"its watch is {self._lag_s():.0f} s behind"
+                why = messages.THREAD_ENDED if has_ended else messages.watch_behind(self._lag_s())
             finally:
                 await self._end(kopf_thread)
             if not (has_ended or has_trailed):
-                log.info("restarting kopf: the API server serves other kinds than before")
+                log.info(messages.KOPF_RESTARTING, messages.OTHER_KINDS)
                 continue
-            log.warning("restarting kopf: %s", why)
+            log.warning(messages.KOPF_RESTARTING, why)
             KOPF_RESTARTS.inc()
             if has_trailed:
                 tolerance_s = min(LONGEST_TOLERANCE_S, tolerance_s * 2)
-            if has_trailed or self._clock.monotonic() - started_at > LIVED_S:
+            if has_trailed or self._clock.monotonic() - started_at > STABLE_S:
                 deaths.reset()
             await asyncio.sleep(deaths.next_s())
 
@@ -169,10 +170,10 @@ class KopfEventSource:
         kopf_thread.stop.set()
         await _wait_for(kopf_thread.ended, ENDS_IN_S)
         if not kopf_thread.ended.is_set():
-            self._left_behind += 1
-            log.warning("kopf did not stop within %.0f s", ENDS_IN_S)
-        if self._left_behind >= LEFT_BEHIND:
-            raise RuntimeError(f"{self._left_behind} kopf threads did not stop")
+            self._unstopped_threads += 1
+            log.warning(messages.KOPF_NOT_STOPPED, ENDS_IN_S)
+        if self._unstopped_threads >= MOST_UNSTOPPED_THREADS:
+            raise RuntimeError(messages.threads_not_stopped(self._unstopped_threads))
 
     def _start(self, loop: asyncio.AbstractEventLoop, served: frozenset[Resource]) -> "_Thread":
         """Start a new kopf."""
@@ -191,7 +192,7 @@ class KopfEventSource:
                 asyncio.run(_operate(*common, lambda *a: _post(loop, on_event, *a)))
             except BaseException:
                 if not kopf_thread.stop.is_set():
-                    log.exception("kopf ended")
+                    log.exception(messages.KOPF_ENDED)
             finally:
                 _post(loop, kopf_thread.ended.set)
 
@@ -212,7 +213,7 @@ def _post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any
     try:
         loop.call_soon_threadsafe(call, *args)
     except RuntimeError:
-        log.debug("the event loop is closed")
+        log.debug(messages.LOOP_CLOSED)
 
 
 async def _wait_for(event: asyncio.Event, timeout_s: float) -> None:
@@ -279,7 +280,7 @@ class LoginBackoff:
                 self._backoff.reset()
             else:
                 wait_s = self._backoff.next_s()
-                log.warning("the API server rejected kopf's session, logging in again in %.0f s", wait_s)
+                log.warning(messages.SESSION_REJECTED, wait_s)
                 await asyncio.sleep(wait_s)
         self._last_at = loop.time()
 
@@ -335,12 +336,12 @@ class _Translated(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Log the record in one line at debug level."""
-        log.debug("kopf (%s): %s", record.levelname.lower(), record.getMessage())
+        log.debug(messages.KOPFS_LINE, record.levelname.lower(), record.getMessage())
 
 
 def redirect_kopf_logs() -> None:
     """Send kopf's log messages to our log at debug level."""
-    kopfs = logging.getLogger("kopf")
-    kopfs.handlers[:] = [_Translated()]
-    kopfs.propagate = False
-    kopfs.setLevel(logging.WARNING)
+    kopf_logger = logging.getLogger("kopf")
+    kopf_logger.handlers[:] = [_Translated()]
+    kopf_logger.propagate = False
+    kopf_logger.setLevel(logging.WARNING)

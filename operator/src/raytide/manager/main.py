@@ -30,6 +30,7 @@ from raytide.kube.client import Client
 from raytide.kube.credentials import Access, NotConnectedError
 from raytide.kube.kubeconfig import find_access
 from raytide.kube.leader_election import Elector
+from raytide.manager import messages
 from raytide.manager.kopf_source import KopfEventSource, KopfLogin, WatchedKind, redirect_kopf_logs
 from raytide.manager.manager import ControllerManager
 from raytide.manager.settings import Settings
@@ -69,8 +70,8 @@ async def run_operator(settings: Settings) -> int:
         try:
             return await operator.run()
         except BaseExceptionGroup as error:
-            log.exception("a component of the operator failed")
-            log.critical("raytide exits, because a component failed: %r", _first(error))
+            log.exception(messages.COMPONENT_FAILED)
+            log.critical(messages.EXITING, _first(error))
             return 1
 
 
@@ -118,7 +119,7 @@ class Operator:
                 timing=timing,
             )
         else:
-            log.info("leader election is off: run a single replica, or set --enable-leader-election")
+            log.info(messages.NO_LEADER_ELECTION)
         gate = elector.may_write_s if elector else None
         client = Client(transport, clock=clock, version=version, write_gate=gate)
         return cls(settings, access, client, Client(transport, clock=clock, version=version), elector)
@@ -130,9 +131,9 @@ class Operator:
         try:
             await self._endpoints.start()
         except OSError as error:
-            log.error("cannot listen: %s", error)  # noqa: TRY400 - one line for a person
+            log.error(messages.CANNOT_LISTEN, error)  # noqa: TRY400 - one line for a person
             return 1
-        log.info("starting raytide %s, API server %s", VERSION, self._server)
+        log.info(messages.STARTING, VERSION, self._server)
         try:
             async with asyncio.TaskGroup() as tasks:
                 stopping = tasks.create_task(self._stop_in_order())
@@ -141,7 +142,7 @@ class Operator:
                 stopping.cancel()
         finally:
             await self._endpoints.stop()
-        log.info("shutdown complete")
+        log.info(messages.STOPPED)
         return 0
 
     async def _work(self, tasks: asyncio.TaskGroup) -> None:
@@ -192,7 +193,7 @@ class Operator:
 
     async def _stop_in_order(self) -> None:
         await self._stop.wait()
-        log.info("received a stop signal, waiting for running passes")
+        log.info(messages.STOPPING)
         if self._elector is not None:
             self._elector.stop()
         await self._controllers.stop()
@@ -203,13 +204,11 @@ class Operator:
         """Wait for the API server; False when stopped before it answered."""
         questions_asked = 0
         while not self._stop.is_set():
-            trouble = await self._ask()
-            if trouble is None:
+            error = await self._ask()
+            if error is None:
                 return True
             if questions_asked % REPEAT_EVERY == 0:
-                log.warning(
-                    "API server %s does not respond, retrying every %.0f s: %s", self._server, ASK_API_EVERY_S, trouble
-                )
+                log.warning(messages.API_UNAVAILABLE, self._server, ASK_API_EVERY_S, error)
             questions_asked += 1
             with suppress(TimeoutError):
                 async with asyncio.timeout(ASK_API_EVERY_S):
@@ -240,8 +239,8 @@ class Operator:
         for name in controllers.optional_streams:
             also_ready[f"optional-{name}"] = partial(controllers.optional_check, name)
         if (elector := self._elector) is not None:
-            also_alive["lease"] = lambda: (elector.idle_s() < STUCK_ELECTION_S, elector.words())
-            also_ready["lease"] = lambda: (True, elector.words())
+            also_alive["lease"] = lambda: (elector.idle_s() < STUCK_ELECTION_S, elector.status_text())
+            also_ready["lease"] = lambda: (True, elector.status_text())
         return HealthChecker(
             streams=controllers.streams,
             is_answered=is_answered,
@@ -299,8 +298,8 @@ def lease_namespace(settings: Settings, access: Access) -> str:
     return settings.leader_election_namespace or settings.pod_namespace or access.namespace
 
 
-def _first(trouble: BaseException) -> BaseException:
+def _first(error: BaseException) -> BaseException:
     """The first innermost exception of nested groups."""
-    while isinstance(trouble, BaseExceptionGroup):
-        trouble = trouble.exceptions[0]
-    return trouble
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -17,6 +17,7 @@ from raytide.fairshare.controller import FairShareController, FairShareOptions
 from raytide.kube.client import Client
 from raytide.kube.informer import Informer
 from raytide.kube.shared_watch import SharedWatches
+from raytide.manager import messages
 from raytide.manager.settings import Settings
 from raytide.raycluster import controller as raycluster
 from raytide.runtime.clock import Clock
@@ -25,7 +26,7 @@ from raytide.trainingjob.controller import TrainingJobController
 
 KNOWN_WITHIN_S: Final = 5.0
 """Time within which a working API server has answered which kinds it serves."""
-LOOK_EVERY_S: Final = 0.05
+SYNC_CHECK_INTERVAL_S: Final = 0.05
 
 
 class Watched(Stream, Protocol):
@@ -127,7 +128,7 @@ class ControllerManager:
     def optional_check(self, stream: str) -> tuple[bool, str]:
         """State of an optional informer; always passes (FD:REL-B)."""
         informer = self.optional_streams[stream]
-        return True, informer.trouble or ("listed" if informer.is_synced else "not listed yet")
+        return True, informer.trouble or (messages.LISTED if informer.is_synced else messages.NOT_LISTED)
 
     def is_needed(self, stream: str) -> bool:
         """Whether readiness depends on that stream."""
@@ -140,18 +141,20 @@ class ControllerManager:
     def check(self) -> tuple[bool, str]:
         """Passes when at least one kind is served."""
         served = [_name(controller) for controller in self.kinds if controller.objects.is_listable]
-        others = [controller.objects.trouble or f"{_name(controller)} not listed yet" for controller in self.kinds]
-        left_out = [
-            words for controller, words in zip(self.kinds, others, strict=True) if not controller.objects.is_listable
+        others = [
+            controller.objects.trouble or messages.kind_not_listed(_name(controller)) for controller in self.kinds
         ]
-        return bool(served), "; ".join([", ".join(served) or "none served", *left_out])
+        left_out = [
+            text for controller, text in zip(self.kinds, others, strict=True) if not controller.objects.is_listable
+        ]
+        return bool(served), messages.kinds_served(served, left_out)
 
     async def discover_kinds(self) -> None:
         """Return when it is known for every kind whether it may be listed, or after `KNOWN_WITHIN_S`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(KNOWN_WITHIN_S):
                 while any(controller.objects.is_listable is None for controller in self.kinds):  # noqa: ASYNC110 - once, and short
-                    await asyncio.sleep(LOOK_EVERY_S)
+                    await asyncio.sleep(SYNC_CHECK_INTERVAL_S)
 
     def oldest_pass_s(self) -> float:
         """Duration of the longest running pass in seconds."""

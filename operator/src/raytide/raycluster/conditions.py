@@ -208,14 +208,14 @@ def _not_ready_reason(
     missing = wanted - sum(pod.is_running_and_ready and not pod.is_terminating for pod in pods)
     if missing <= 0:
         return None
-    troubles = [trouble for pod in pods if (trouble := failure_of(pod))]
+    failures = [failure for pod in pods if (failure := failure_of(pod))]
     if rejection is not None:
-        troubles.append(failure_of_rejection("", rejection))
-    if not troubles:
+        failures.append(failure_of_rejection("", rejection))
+    if not failures:
         return WAITING, messages.workers_not_ready(group, missing, wanted)
-    counts = Counter(trouble.cause for trouble in troubles)
+    counts = Counter(failure.cause for failure in failures)
     most_frequent, _ = counts.most_common(1)[0]
-    detail = next(trouble.detail for trouble in troubles if trouble.cause is most_frequent)
+    detail = next(failure.detail for failure in failures if failure.cause is most_frequent)
     return most_frequent.value, messages.workers_not_ready(group, missing, wanted, most_frequent.value, detail)
 
 

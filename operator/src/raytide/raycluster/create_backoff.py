@@ -42,7 +42,7 @@ class RayClusterCreateBackoff(create_backoff.CreateBackoff[_Entry]):
     """
 
     def __init__(self) -> None:
-        super().__init__(_Entry, wait_s=_wait_s, words=rejection_text)
+        super().__init__(_Entry, wait_s=_wait_s, message_of=rejection_text)
 
     def waiting(self, key: Key, uid: str, generation: int, now: float) -> tuple[PendingRetry, ...]:
         """The groups that have to wait at `now` (monotonic seconds)."""

@@ -12,7 +12,7 @@ from typing import Final
 from raytide.api import constants
 from raytide.api.actions import EventSpec
 from raytide.api.autoscaler_decision import Why
-from raytide.api.wording import cut
+from raytide.api.conditions import cut
 
 MOST_SHOWN: Final = 63
 """Maximum length of a user's value that an event repeats, in characters."""
@@ -22,6 +22,13 @@ LONGEST_NAME: Final = 253
 """The longest name that Kubernetes allows."""
 LONGEST_MESSAGE: Final = 200
 """Of a condition's message in an event, in characters: an event note is limited to 1,024 bytes."""
+
+CANNOT_BE_PARSED: Final = "RayCluster cannot be parsed: %s"
+"""Log line with the violations."""
+LOOKUP_REJECTED: Final = "cannot look for %s %s: %s"
+"""Log line with kind, name and the API server's error; the object counts as missing."""
+QUOTA_NOT_READ: Final = "cannot look at quota %s: %s"
+"""Log line with name and error; the group waits for its backoff."""
 
 # --- conditions: head, provisioning, suspension -----------------------------------------------------------------------
 

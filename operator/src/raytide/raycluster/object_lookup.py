@@ -16,6 +16,7 @@ from raytide.api.actions import Outcome, Result
 from raytide.api.errors import ApiStatusError
 from raytide.api.meta import Key, Manifest, Resource
 from raytide.kube.client import Client
+from raytide.raycluster import messages
 from raytide.raycluster.manifests.rbac import Lookup, grants_no_more
 from raytide.runtime.clock import Clock
 
@@ -107,7 +108,7 @@ class ObjectLookupCache:
         try:
             live = await self._client.get(lookup.resource, Key(key.namespace, lookup.name))
         except ApiStatusError as error:
-            log.info("cannot look for %s %s: %s", lookup.resource.kind, lookup.name, error)
+            log.info(messages.LOOKUP_REJECTED, lookup.resource.kind, lookup.name, error)
             return False
         if live is None or not lookup.has_to_be_ours:
             return live is not None

@@ -38,12 +38,12 @@ from raytide.raycluster.pod_actions import (
     delete_worker,
 )
 from raytide.raycluster.protection import missing_protection
-from raytide.raycluster.remarks import warning_events
 from raytide.raycluster.spec_queries import is_head_restart_disabled, is_managed_by_us
+from raytide.raycluster.spec_warnings import warning_events
 from raytide.raycluster.suspension import Suspension, suspension_of
 from raytide.raycluster.validation import violations
 
-LOOK_FOR_ACCOUNT_EVERY_S: Final = 5.0
+ACCOUNT_LOOKUP_INTERVAL_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,14 @@ class PlanContext:
 def plan(cluster: RayCluster, observed: Observed, config: ClusterConfig, namer: Namer) -> RayClusterPlan:
     """Run the steps in order; each may add writes, and may be the last."""
     scaling = scaling_of(cluster, observed, config.autoscaler.mode)
-    situation = PlanContext(cluster, observed, config, unused(namer, observed.names_in_use), scaling)
-    return run_steps(STEPS, situation)
+    ctx = PlanContext(cluster, observed, config, unused(namer, observed.names_in_use), scaling)
+    return run_steps(STEPS, ctx)
 
 
 def plan_unreadable(cluster: RayCluster, observed: Observed, faults: Sequence[Violation]) -> RayClusterPlan:
     """Plan of a cluster whose spec cannot be parsed: a stored suspension continues, and the violations are reported."""
-    situation = PlanContext(cluster, observed, ClusterConfig(), str, Scaling())
-    return end_suspended(situation) + _violations_plan(faults)
+    ctx = PlanContext(cluster, observed, ClusterConfig(), str, Scaling())
+    return end_suspended(ctx) + _violations_plan(faults)
 
 
 # --- steps -----------------------------------------------------------------------------------------------------------
@@ -123,8 +123,8 @@ def await_service_account(ctx: PlanContext) -> RayClusterPlan:
     account = missing_named_account(ctx.cluster, ctx.observed)
     if not account:
         return NOTHING
-    remark = messages.service_account_not_found(account)
-    return RayClusterPlan(events=(remark,), requeue_after_s=LOOK_FOR_ACCOUNT_EVERY_S, is_last=not _has_head(ctx))
+    event = messages.service_account_not_found(account)
+    return RayClusterPlan(events=(event,), requeue_after_s=ACCOUNT_LOOKUP_INTERVAL_S, is_last=not _has_head(ctx))
 
 
 def hold_while_suspended(ctx: PlanContext) -> RayClusterPlan:
@@ -138,8 +138,8 @@ def hold_unprotected(ctx: PlanContext) -> RayClusterPlan:
     It precedes `hold_while_suspended`, so that a suspended cluster reports the missing protection too.
     """
     faults = missing_protection(ctx.cluster)
-    remarks = tuple(EventSpec(fault.event_reason, str(fault)) for fault in faults)
-    return RayClusterPlan(unprotected=faults, events=remarks, is_last=bool(faults))
+    events = tuple(EventSpec(fault.event_reason, str(fault)) for fault in faults)
+    return RayClusterPlan(unprotected=faults, events=events, is_last=bool(faults))
 
 
 def ensure_one_head(ctx: PlanContext) -> RayClusterPlan:
@@ -226,8 +226,8 @@ def wanted_lookups(cluster: RayCluster, config: ClusterConfig) -> tuple[Lookup, 
 
 
 def _violations_plan(faults: Sequence[Violation]) -> RayClusterPlan:
-    remarks = tuple(EventSpec(fault.event_reason, str(fault)) for fault in faults)
-    return RayClusterPlan(violations=tuple(faults), events=remarks, is_last=True)
+    events = tuple(EventSpec(fault.event_reason, str(fault)) for fault in faults)
+    return RayClusterPlan(violations=tuple(faults), events=events, is_last=True)
 
 
 def _inputs(ctx: PlanContext, group: WorkerGroupSpec, existing_names: frozenset[str], most: int) -> GroupInputs:

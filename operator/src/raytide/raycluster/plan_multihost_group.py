@@ -111,7 +111,7 @@ def plan_replicas(
     given_up = _given_up(kept, target.size) if has_to_give_up else []
     ending = {replica.name for replica in to_delete} - {""}
     victims = (
-        *_ended_or_doubled(pods, replicas, ending),
+        *_ended_or_duplicate(pods, replicas, ending),
         *(Victim(host, replica.delete_reason) for replica in to_delete for host in replica.hosts),
         *_victims_of(surplus, messages.surplus_replicas(group.group_name, len(sound), target.wanted)),
         *_victims_of(given_up, messages.OTHER_HOSTS_REJECTED),
@@ -164,17 +164,17 @@ def _unnamed_replicas(plain: Sequence[PodView], target: _Target) -> Iterator[_Re
     for start in range(0, len(unindexed), target.size):
         hosts = tuple(unindexed[start : start + target.size])
         lack = "" if len(hosts) == target.size else messages.no_replica_name(target.size)
-        yield _Replica("", -1, hosts, _order_to_go(hosts, target) or lack)
+        yield _Replica("", -1, hosts, _requested_delete(hosts, target) or lack)
     for pod in plain:
         if pod.replica_index is not None:
             fault = messages.was_only_host(target.size)
-            yield _Replica("", pod.replica_index, (pod,), _order_to_go([pod], target) or fault)
+            yield _Replica("", pod.replica_index, (pod,), _requested_delete([pod], target) or fault)
 
 
 def _delete_reason(hosts: Iterable[PodView], live: Sequence[PodView], target: _Target) -> str:
     """Why the whole replica has to be deleted; empty when it is complete or can be completed."""
-    if order := _order_to_go(filter(target.is_alive, hosts), target):
-        return order
+    if reason := _requested_delete(filter(target.is_alive, hosts), target):
+        return reason
     indices = {host.host_index for host in live}
     lost = next((host for host in hosts if host.host_index not in indices), None)
     if lost is not None:
@@ -187,7 +187,7 @@ def _delete_reason(hosts: Iterable[PodView], live: Sequence[PodView], target: _T
     return ""
 
 
-def _order_to_go(live: Iterable[PodView], target: _Target) -> str:
+def _requested_delete(live: Iterable[PodView], target: _Target) -> str:
     """Reason to delete the whole replica when one of its hosts is named (RC:MH-4); else empty."""
     chosen = next((host.name for host in live if host.name in target.names_to_delete), None)
     return messages.host_named(chosen) if chosen else ""
@@ -229,7 +229,7 @@ def _given_up(kept: Iterable[_Replica], size: int) -> list[_Replica]:
     return found
 
 
-def _ended_or_doubled(
+def _ended_or_duplicate(
     pods: Iterable[PodView], replicas: Iterable[_Replica], ending: Collection[str]
 ) -> Iterator[Victim]:
     """Pods that are deleted regardless of their replica: ended hosts and duplicates of an index.
@@ -239,10 +239,10 @@ def _ended_or_doubled(
     """
     hosts = _identities(replicas)
     for pod in pods:
-        is_evidence = pod.is_finished and pod.replica_name in ending
-        if not pod.is_terminating and not is_evidence and (pod.uid, pod.name) not in hosts:
-            is_double = messages.duplicate_host(pod.host_index, pod.replica_name)
-            yield Victim(pod, how_it_ended(pod) if pod.is_finished else is_double)
+        is_kept_as_reason = pod.is_finished and pod.replica_name in ending
+        if not pod.is_terminating and not is_kept_as_reason and (pod.uid, pod.name) not in hosts:
+            duplicate = messages.duplicate_host(pod.host_index, pod.replica_name)
+            yield Victim(pod, how_it_ended(pod) if pod.is_finished else duplicate)
 
 
 def _without_response(kept: Iterable[_Replica]) -> Iterator[PodView]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from raytide.api.quantity import Quantity, QuantityError
 
-_WORDS: Final = re.compile(r"exceeded quota: (?P<quota>[a-z0-9.-]+), requested: (?P<requested>\S+), used: ")
+_QUOTA_EXCEEDED: Final = re.compile(r"exceeded quota: (?P<quota>[a-z0-9.-]+), requested: (?P<requested>\S+), used: ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Shortage:
 
 def shortage_of(message: str) -> Shortage | None:
     """The quota named in a rejection; None when it was rejected for another reason."""
-    found = _WORDS.search(message)
+    found = _QUOTA_EXCEEDED.search(message)
     if found is None:
         return None
     pairs = (pair.partition("=") for pair in found["requested"].split(","))

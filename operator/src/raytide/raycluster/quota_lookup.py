@@ -13,13 +13,14 @@ from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import RESOURCE_QUOTAS, Key
 from raytide.api.raycluster import RayCluster
 from raytide.kube.client import Client
+from raytide.raycluster import messages
 from raytide.raycluster.observed import PendingRetry
 from raytide.raycluster.quota import Shortage, has_capacity, shortage_of
 from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_S: Final = 10.0
+LOOKUP_INTERVAL_S: Final = 10.0
 
 
 class QuotaLookup:
@@ -56,7 +57,7 @@ class QuotaLookup:
 
     def _is_due(self, key: Key, group: str) -> bool:
         now, looked_at = self._clock.monotonic(), self._looked_at.setdefault(key, {})
-        if now - looked_at.get(group, now - LOOK_EVERY_S) < LOOK_EVERY_S:
+        if now - looked_at.get(group, now - LOOKUP_INTERVAL_S) < LOOKUP_INTERVAL_S:
             return False
         looked_at[group] = now
         return True
@@ -65,6 +66,6 @@ class QuotaLookup:
         try:
             quota = await self._client.get(RESOURCE_QUOTAS, Key(key.namespace, shortage.quota))
         except (ApiStatusError, ApiUnavailableError) as error:
-            log.debug("cannot look at quota %s: %s", shortage.quota, error)
+            log.debug(messages.QUOTA_NOT_READ, shortage.quota, error)
             return None
         return has_capacity(shortage, quota, hosts)

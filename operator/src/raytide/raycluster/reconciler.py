@@ -23,6 +23,7 @@ from raytide.api.service import ServiceView
 from raytide.api.violations import Violation
 from raytide.controller.child_lister import ChildLister
 from raytide.controller.reconciler import BaseReconciler, ComputedStatus, Dependencies
+from raytide.raycluster import messages
 from raytide.raycluster.create_backoff import RayClusterCreateBackoff
 from raytide.raycluster.deletion import Deletion, deletion, is_being_deleted
 from raytide.raycluster.desired_replicas import scaling_of
@@ -34,7 +35,7 @@ from raytide.raycluster.object_lookup import ObjectLookupCache
 from raytide.raycluster.observed import Observed, PendingRetry, observe
 from raytide.raycluster.plan import plan, plan_unreadable, wanted_lookups
 from raytide.raycluster.plan_types import RayClusterPlan
-from raytide.raycluster.quota_lookup import LOOK_EVERY_S, QuotaLookup
+from raytide.raycluster.quota_lookup import LOOKUP_INTERVAL_S, QuotaLookup
 from raytide.raycluster.status import requeue_after_s, status
 from raytide.raycluster.unreadable import as_suspended, is_ours_to_judge, unreadable_patch
 
@@ -91,7 +92,7 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
         if not is_ours_to_judge(obj):
             self._deps.ignore_resource_version(key, obj["metadata"].get("resourceVersion", ""))
             return None
-        log.warning("RayCluster cannot be parsed: %s", "; ".join(str(fault) for fault in faults))
+        log.warning(messages.CANNOT_BE_PARSED, "; ".join(map(str, faults)))
         cluster, seen_at = as_suspended(obj), self._clock.now()
         if cluster is not None:
             planned = plan_unreadable(cluster, self._observe(cluster, seen_at), faults)
@@ -118,7 +119,9 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
         known = await self._sources.quotas.has_capacity_by_group(cluster, self._pending_retries(cluster))
         now = self._clock.monotonic()
         for group, has_capacity in known.items():
-            self._create_backoff.begin_replicas_at(cluster.key, group, now if has_capacity else now + 2 * LOOK_EVERY_S)
+            self._create_backoff.begin_replicas_at(
+                cluster.key, group, now if has_capacity else now + 2 * LOOKUP_INTERVAL_S
+            )
 
     def _observe(self, cluster: RayCluster, seen_at: datetime) -> Observed:
         key, uid, sources = cluster.key, cluster.metadata.uid, self._sources
@@ -175,7 +178,7 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
     @staticmethod
     def _requeue_for(retry: PendingRetry) -> float:
         waits_for_quota = retry.replicas_in_s > 0
-        return min(retry.requeue_after_s, LOOK_EVERY_S) if waits_for_quota else retry.requeue_after_s
+        return min(retry.requeue_after_s, LOOKUP_INTERVAL_S) if waits_for_quota else retry.requeue_after_s
 
     def _forget(self, key: Key) -> None:
         super()._forget(key)

@@ -1,19 +1,22 @@
 """Queries on a RayCluster's spec for validation and autoscaler selection.
 
 Takes a cluster or one of its opaque pod templates: which environment variables the Ray container has, whether fault
-tolerance is on, which autoscaler runs. Pure, and tolerant of templates that lack fields required by the CRD. Called by
+tolerance is on, which autoscaler runs, which Ray version is set. Pure, and tolerant of templates that lack fields required by the CRD. Called by
 `validation.py`, `validation_options.py`, and the modules that need to know the cluster's autoscaler.
 """
 
+import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from raytide.api import constants
 from raytide.api.conditions import is_condition_true
 from raytide.api.meta import Manifest
 from raytide.api.raycluster import AutoscalerOptions, RayCluster
-from raytide.raycluster.ray_version import parse_ray_version
 
+RayVersion: TypeAlias = tuple[int, int, int]
+
+_GENERIC: Final = re.compile(r"\s*v?(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(?:\.(0|[1-9][0-9]*))?(?![0-9])")
 AUTOSCALER_V2_ENV: Final = "RAY_enable_autoscaler_v2"
 OLDEST_TESTED_RAY: Final = (2, 47, 0)
 """The oldest Ray with which our autoscaler is tested (`make ray-versions`), and whose default autoscaler is V2."""
@@ -112,3 +115,22 @@ def has_redis_fault_tolerance(cluster: RayCluster) -> bool:
     """Whether the GCS stores its state in Redis: the default backend of fault tolerance."""
     options = cluster.spec.gcs_fault_tolerance_options or {}
     return is_ft_enabled(cluster) and options.get("backend") != "rocksdb"
+
+
+# --- spec.rayVersion -------------------------------------------------------------------------------------------------
+
+
+def parse_ray_version(text: str) -> RayVersion | None:
+    """Major, minor and patch of `spec.rayVersion`; None when the text is not a version.
+
+    As in KubeRay (RC §1.3): an optional `v`, at least two numbers, the rest ignored, so `v2.53.0rc1` is 2.53.0 and
+    `nightly` is None.
+    """
+    match = _GENERIC.match(text)
+    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
+
+
+def is_at_least(text: str, version: RayVersion) -> bool:
+    """Whether `text` is this version or a later one; False for a text that is not a version."""
+    parsed = parse_ray_version(text)
+    return parsed is not None and parsed >= version

@@ -28,7 +28,7 @@ from raytide.raycluster.suspension import Suspension, suspension_conditions, sus
 READY: Final = "ready"
 SUSPENDED: Final = "suspended"
 MISSING_TOLERANCE_S: Final = 30.0
-_ENDS_WELL: Final = frozenset({Result.DONE, Result.SKIPPED})
+_NOT_FAILED: Final = frozenset({Result.DONE, Result.SKIPPED})
 
 Status = dict[str, Any]
 
@@ -57,9 +57,9 @@ def status(
         new["observedGeneration"] = cluster.metadata.generation
         new |= _wanted(cluster, scaling)
         new["conditions"] = conditions_of(cluster, observed, scaling, outcomes, now, faults=planned.unprotected)
-        has_trouble = bool(observed.pending_retries) or any(outcome.result not in _ENDS_WELL for outcome in outcomes)
+        has_failures = bool(observed.pending_retries) or any(outcome.result not in _NOT_FAILED for outcome in outcomes)
         is_over = tracks_readiness and _tolerated_s({**new, "state": old.get("state")}, now) == 0
-        state = _next_state(cluster, observed, new, has_trouble=has_trouble, is_over=is_over)
+        state = _next_state(cluster, observed, new, has_failures=has_failures, is_over=is_over)
         new |= _entered(cluster, state, now)
     new = {key: value for key, value in new.items() if value not in (None, "", 0, {}, [], ())}
     if merge_difference(old, new):
@@ -94,7 +94,7 @@ def leaves_ready_in(computed: Mapping[str, Any], now: datetime) -> float | None:
 
 def _tolerated_s(status_json: Mapping[str, Any], now: datetime) -> float | None:
     """The rest of the 30 s; None when nothing is missing or the state is not `ready`."""
-    since = _unwell_since(status_json.get("conditions") or ())
+    since = _unready_since(status_json.get("conditions") or ())
     if status_json.get("state") != READY or since is None:
         return None
     return max(0.0, MISSING_TOLERANCE_S - (now - since).total_seconds())
@@ -157,7 +157,7 @@ def _entered(cluster: RayCluster, state: str, now: datetime) -> Status:
     return {"state": state, "reason": "", "stateTransitionTimes": times}
 
 
-def _next_state(cluster: RayCluster, observed: Observed, new: Status, *, has_trouble: bool, is_over: bool) -> str:
+def _next_state(cluster: RayCluster, observed: Observed, new: Status, *, has_failures: bool, is_over: bool) -> str:
     """The new `state`; `is_over` means that the tolerance for an outdated `ready` has passed."""
     before = str(cluster.status.get("state") or "")
     phase = suspension_of(cluster)
@@ -165,7 +165,7 @@ def _next_state(cluster: RayCluster, observed: Observed, new: Status, *, has_tro
         return _suspended_state(cluster, phase, observed)
     has_all = len(observed.pods) == new["desiredWorkerReplicas"] + 1
     are_well = all(pod.is_running_and_not_unready and not pod.is_terminating for pod in observed.pods)
-    if not has_trouble and has_all and are_well:  # a terminating pod is not one of the wanted pods (RM:I9)
+    if not has_failures and has_all and are_well:  # a terminating pod is not one of the wanted pods (RM:I9)
         return READY
     return "" if is_over else before
 
@@ -176,12 +176,12 @@ def _suspended_state(cluster: RayCluster, phase: Suspension, observed: Observed)
     return before if observed.suspendable or phase is Suspension.RESUMING else SUSPENDED
 
 
-def _unwell_since(conditions: Sequence[Mapping[str, Any]]) -> datetime | None:
+def _unready_since(conditions: Sequence[Mapping[str, Any]]) -> datetime | None:
     """The time since which head or workers have been missing."""
     head = find_condition(conditions, constants.HEAD_POD_READY)
     workers = find_condition(conditions, constants.WORKERS_MISSING)
-    unwell = [workers] if workers else []
+    unready = [workers] if workers else []
     if head and head.get("status") == "False":
-        unwell.append(head)
-    moments = [parse_timestamp(str(condition.get("lastTransitionTime"))) for condition in unwell]
+        unready.append(head)
+    moments = [parse_timestamp(str(condition.get("lastTransitionTime"))) for condition in unready]
     return min((moment for moment in moments if moment is not None), default=None)

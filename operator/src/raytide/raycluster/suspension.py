@@ -61,10 +61,10 @@ def suspension_conditions(phase: Suspension, *, has_pods: bool) -> dict[str, Con
     is_suspended = is_over or phase is Suspension.SUSPENDED
     is_suspending = phase is Suspension.REQUESTED or (phase is Suspension.SUSPENDING and has_pods)
     how_to_resume = messages.HOW_TO_RESUME if is_suspended else ""
-    what_happens = messages.DELETING_ALL_PODS if is_suspending else ""
+    progress = messages.DELETING_ALL_PODS if is_suspending else ""
     updates = {constants.PROVISIONED: HAS_BEEN_SUSPENDED} if is_over else {}
     return {
         **updates,
         constants.SUSPENDED: ConditionUpdate(constants.SUSPENDED, is_suspended, constants.SUSPENDED, how_to_resume),
-        constants.SUSPENDING: ConditionUpdate(constants.SUSPENDING, is_suspending, constants.SUSPENDING, what_happens),
+        constants.SUSPENDING: ConditionUpdate(constants.SUSPENDING, is_suspending, constants.SUSPENDING, progress),
     }

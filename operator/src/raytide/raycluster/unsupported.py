@@ -102,6 +102,7 @@ _OF_SCHEDULERS: Final = (
 
 
 def _of_schedulers(cluster: RayCluster) -> Iterator[Unsupported]:
+    """Labels and annotations by which KubeRay passes pods to a batch scheduler, such as a queue."""
     metadata = cluster.metadata
     for place, given in (("labels", metadata.labels), ("annotations", metadata.annotations)):
         for name in _OF_SCHEDULERS:

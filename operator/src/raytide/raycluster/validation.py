@@ -18,12 +18,12 @@ from raytide.api.conditions import is_condition_true
 from raytide.api.config import ClusterConfig
 from raytide.api.raycluster import GroupSpec, RayCluster, WorkerGroupSpec
 from raytide.api.violations import Unsupported, Violation, first_faults
-from raytide.raycluster.ray_version import parse_ray_version
 from raytide.raycluster.spec_queries import (
     AUTOSCALER_V2_ENV,
     has_env,
     is_autoscaler_v2_chosen,
     is_autoscaler_v2_env_on,
+    parse_ray_version,
     restart_policy,
 )
 from raytide.raycluster.unsupported import unsupported
@@ -38,6 +38,8 @@ PRIORITY_SINCE: Final = (2, 56, 0)
 _DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
 _DNS_1123_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 _LABEL_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
+_V2_ONLY: Final = "is read by autoscaler v2 only; set spec.autoscalerOptions.version to v2, or remove it"
+"""V-14, V-15."""
 _RESOURCE_PARAMS: Final = ("num-cpus", "num-gpus", "memory", "resources")
 
 
@@ -172,21 +174,19 @@ def _idle_violations(cluster: RayCluster, idle_timeout_s: int, field: str) -> It
     if idle_timeout_s < 0:
         yield Violation("V-14", field, f"is {idle_timeout_s}; set 0 or more")
     elif not is_autoscaler_v2_chosen(cluster):
-        message = "is read by autoscaler v2 only; set spec.autoscalerOptions.version to v2, or remove it"
-        yield Violation("V-14", field, message)
+        yield Violation("V-14", field, _V2_ONLY)
 
 
 def _priority_violations(cluster: RayCluster, field: str) -> Iterator[Violation]:
     written = cluster.spec.ray_version
     version = parse_ray_version(written)
     if version is None or version < PRIORITY_SINCE:
-        said = f"spec.rayVersion is {written!r}" if written else "spec.rayVersion is missing"
+        actual = f"spec.rayVersion is {written!r}" if written else "spec.rayVersion is missing"
         yield Violation(
-            "V-15", field, f"needs Ray 2.56.0 or newer, but {said}; set spec.rayVersion, or remove the priority"
+            "V-15", field, f"needs Ray 2.56.0 or newer, but {actual}; set spec.rayVersion, or remove the priority"
         )
     elif not is_autoscaler_v2_chosen(cluster):
-        message = "is read by autoscaler v2 only; set spec.autoscalerOptions.version to v2, or remove it"
-        yield Violation("V-15", field, message)
+        yield Violation("V-15", field, _V2_ONLY)
 
 
 # --- suspend, autoscaling, upgrade ---------------------------------------------------------------------------------

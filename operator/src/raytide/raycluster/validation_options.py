@@ -14,12 +14,12 @@ from raytide.api.config import ClusterConfig
 from raytide.api.meta import Manifest
 from raytide.api.raycluster import RayCluster
 from raytide.api.violations import Violation
-from raytide.raycluster.ray_version import parse_ray_version
 from raytide.raycluster.spec_queries import (
     by_name,
     has_env,
     is_ft_enabled,
     mounts,
+    parse_ray_version,
     pod_spec,
     ray_container,
 )

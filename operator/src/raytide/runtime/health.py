@@ -14,8 +14,8 @@ from raytide.runtime.http_endpoints import Check
 STALE: Final = 1.25
 """Tolerance: a healthy stream is active at least once per allowed silence; it is stale after this multiple of it."""
 STUCK_S: Final = 120.0
-LOOKS_PER_SILENCE: Final = 6
-LOOKS_UNTIL_DEAD: Final = 4
+PROBES_PER_SILENCE: Final = 6
+STALE_PROBES_UNTIL_DEAD: Final = 4
 """A stream may back off for 10 s after an outage and then has to list; liveness fails at most 120 s later (SC:S18)."""
 
 
@@ -68,12 +68,12 @@ class HealthChecker:
         self._also_alive = also_alive or {}
         self._also_ready = also_ready or {}
         self._is_api_away = False
-        self._stale_looks: dict[str, int] = dict.fromkeys(streams, 0)
+        self._stale_probes: dict[str, int] = dict.fromkeys(streams, 0)
 
     async def run(self) -> None:
         """Look every ten seconds, more often with a shorter `silence_s`."""
         while True:
-            await asyncio.sleep(self._silence_s / LOOKS_PER_SILENCE)
+            await asyncio.sleep(self._silence_s / PROBES_PER_SILENCE)
             await self.probe()
 
     async def probe(self) -> None:
@@ -82,8 +82,8 @@ class HealthChecker:
         stale = {name for name, stream in self._streams.items() if stream.age_s > allowed_s and self._is_needed(name)}
         is_answered = await self._is_answered() if stale else True
         self._is_api_away = not is_answered
-        for name in self._stale_looks:
-            self._stale_looks[name] = self._stale_looks[name] + 1 if name in stale and is_answered else 0
+        for name in self._stale_probes:
+            self._stale_probes[name] = self._stale_probes[name] + 1 if name in stale and is_answered else 0
 
     def liveness(self) -> Mapping[str, Check]:
         """Checks for `/healthz`."""
@@ -96,26 +96,26 @@ class HealthChecker:
         api: Mapping[str, Check] = {
             "api": lambda: (not self._is_api_away, "does not respond" if self._is_api_away else "answers")
         }
-        return {**streams, **api, "queue": lambda: (True, self._queue_words()), **self._also_ready}
+        return {**streams, **api, "queue": lambda: (True, self._queue_text()), **self._also_ready}
 
     def _alive(self, name: str) -> Check:
         return lambda: (
-            self._stale_looks[name] < LOOKS_UNTIL_DEAD,
+            self._stale_probes[name] < STALE_PROBES_UNTIL_DEAD,
             f"last activity {self._streams[name].age_s:.0f} s ago",
         )
 
     def _followed(self, name: str) -> Check:
         def check() -> tuple[bool, str]:
             stream = self._streams[name]
-            words = stream.trouble or ("listed" if stream.is_synced else "still listing")
+            text = stream.trouble or ("listed" if stream.is_synced else "still listing")
             if not self._is_needed(name):
                 return True, f"not needed: {stream.trouble or 'its kind is not served'}"
-            return stream.is_synced and not stream.trouble, f"{words}, last activity {stream.age_s:.0f} s ago"
+            return stream.is_synced and not stream.trouble, f"{text}, last activity {stream.age_s:.0f} s ago"
 
         return check
 
     def _queue_check(self) -> tuple[bool, str]:
-        return self._oldest_pass_s() <= STUCK_S, self._queue_words()
+        return self._oldest_pass_s() <= STUCK_S, self._queue_text()
 
-    def _queue_words(self) -> str:
+    def _queue_text(self) -> str:
         return f"{self._waiting()} keys queued, oldest pass running for {max(0.0, self._oldest_pass_s()):.1f} s"

@@ -21,7 +21,7 @@ def report(checks: Mapping[str, Check]) -> tuple[bool, str]:
     """Run all checks; one line each, in the format of Kubernetes' own endpoints."""
     results = {name: check() for name, check in checks.items()}
     is_well = all(is_good for is_good, _ in results.values())
-    lines = [f"[{'+' if is_good else '-'}]{name} {words}" for name, (is_good, words) in results.items()]
+    lines = [f"[{'+' if is_good else '-'}]{name} {text}" for name, (is_good, text) in results.items()]
     return is_well, "\n".join([*lines, "ok" if is_well else "failed", ""])
 
 

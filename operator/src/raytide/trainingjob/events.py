@@ -16,7 +16,7 @@ from raytide.api.sharing_record import ADMITTED, ResizeNote
 from raytide.trainingjob import messages
 from raytide.trainingjob.plan_context import PlanContext
 from raytide.trainingjob.restart_policy import Fault, PodTermination
-from raytide.trainingjob.waiting_condition import IN_PASSING, waiting_condition
+from raytide.trainingjob.waiting_condition import WITHOUT_EVENT, waiting_condition
 
 SCALE: Final = "Scale"
 """The action of events about resizes."""
@@ -32,8 +32,8 @@ def events_of(ctx: PlanContext) -> tuple[EventSpec, ...]:
 def resize_text(note: ResizeNote) -> str:
     """`ScaledDown 8→6 for ns/other, which needs 2 to reach its minimum`: the record's message with the sizes."""
     sizes = f"{note.before}→{note.after}"
-    says_sizes = sizes in note.message or (note.reason == ADMITTED and note.message)
-    return note.message if says_sizes else f"{sizes} {note.message}".strip()
+    has_sizes = sizes in note.message or (note.reason == ADMITTED and note.message)
+    return note.message if has_sizes else f"{sizes} {note.message}".strip()
 
 
 def unreported(ctx: PlanContext) -> tuple[ResizeNote, ...]:
@@ -67,7 +67,12 @@ def _resizes(ctx: PlanContext) -> Iterator[EventSpec]:
 
 def _endings(ctx: PlanContext) -> Iterator[EventSpec]:
     for ending in ctx.counts.fresh[: messages.MOST_NAMED]:
-        yield EventSpec(constants.POD_FAILED, f"{ending}; {_counted(ctx, ending)}", ending.pod.role, action="Restart")
+        yield EventSpec(
+            constants.POD_FAILED,
+            messages.pod_ended(str(ending), _counted(ctx, ending)),
+            ending.pod.role,
+            action="Restart",
+        )
 
 
 def _counted(ctx: PlanContext, ending: PodTermination) -> str:
@@ -95,7 +100,7 @@ def _result(ctx: PlanContext) -> Iterator[EventSpec]:
 def _waiting(ctx: PlanContext) -> Iterator[EventSpec]:
     """One event per change of the reason; none for transient reasons, nor where the job only could be larger."""
     waiting = waiting_condition(ctx)
-    if waiting is None or waiting.status is False or waiting.reason in IN_PASSING or ctx.result is not None:
+    if waiting is None or waiting.status is False or waiting.reason in WITHOUT_EVENT or ctx.result is not None:
         return
     before = find_condition(ctx.job.status.get("conditions") or (), constants.WAITING)
     if before is None or before.get("reason") != waiting.reason:

@@ -92,10 +92,10 @@ class Incidents:
 
         Only trainers can end because of an earlier failure of others; a master or a parameter server is always new.
         """
-        newcomers = [pod for pod in pods if pod.role != constants.TRAINER or not _belongs(pod, self.began_at, now)]
-        if not newcomers:
+        new_failures = [pod for pod in pods if pod.role != constants.TRAINER or not _belongs(pod, self.began_at, now)]
+        if not new_failures:
             return self
-        role = min((pod.role for pod in newcomers), key=_place)
+        role = min((pod.role for pod in new_failures), key=_place)
         by_role = {**self.by_role, role: self.by_role.get(role, 0) + 1}
         return replace(self, by_role=by_role, began_at=now.replace(microsecond=0))
 

@@ -21,7 +21,7 @@ from raytide.trainingjob.observed import Observed
 from raytide.trainingjob.restart_policy import Fault, PodTermination, TerminationCounts
 from raytide.trainingjob.trainer_indices import TrainerAssignment, is_alive
 
-CLOCK_DOUBT_S: Final = 60.0
+CLOCK_SKEW_S: Final = 60.0
 """Upper limit of the time for which this process must have known a job before an old timestamp takes effect."""
 FORBIDDEN_TIMEOUT_S: Final = 60
 """How long an admitted gang whose pods the API server rejects keeps its capacity."""
@@ -44,7 +44,7 @@ class JobResult:
 
 
 def is_over(status: Mapping[str, Any]) -> bool:
-    """Whether the status contains the end of the job."""
+    """Whether the status of a TrainingJob has the condition Succeeded or Failed."""
     conditions = status.get("conditions") or ()
     return any(is_condition_true(conditions, kind) for kind in (constants.SUCCEEDED, constants.FAILED))
 
@@ -85,7 +85,7 @@ def gang_time_left_s(job: TrainingJob, observed: Observed) -> float | None:
     return _left_s(since, start_limit_s(job, observed), observed) if since else None
 
 
-def chance_left_s(job: TrainingJob, observed: Observed) -> float | None:
+def start_time_left_s(job: TrainingJob, observed: Observed) -> float | None:
     """Seconds until a job without gang admission releases its pods because it has not started; None without a limit.
 
     The limit applies only while pods of its minimum are unschedulable or rejected: image pulls may take any time. A job
@@ -199,7 +199,7 @@ def deadline_left_s(job: TrainingJob, observed: Observed) -> float | None:
     return _left_s(began, job.deadline_s, observed) if began and job.deadline_s is not None else None
 
 
-def life_left_s(job: TrainingJob, observed: Observed) -> float | None:
+def ttl_left_s(job: TrainingJob, observed: Observed) -> float | None:
     """Seconds until a job that has ended is deleted; None without a TTL."""
     ended, ttl_s = parse_timestamp(str(job.status.get("completionTime"))), job.spec.ttl_seconds_after_finished
     return _left_s(ended, ttl_s, observed) if ended and ttl_s is not None and is_over(job.status) else None
@@ -208,4 +208,4 @@ def life_left_s(job: TrainingJob, observed: Observed) -> float | None:
 def _left_s(since: datetime, limit_s: float, observed: Observed) -> float:
     """Seconds left by the timestamp in the status and by the time for which this process has known the job."""
     by_stamp = limit_s - (observed.seen_at - since).total_seconds()
-    return max(0.0, by_stamp, min(limit_s, CLOCK_DOUBT_S) - observed.known_for_s)
+    return max(0.0, by_stamp, min(limit_s, CLOCK_SKEW_S) - observed.known_for_s)

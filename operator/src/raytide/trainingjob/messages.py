@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from raytide.api import trainingjob_constants as constants
-from raytide.api.conditions import ConditionUpdate
-from raytide.api.wording import cut
+from raytide.api.conditions import ConditionUpdate, cut
 
 OPTIMISTIC: Final = "Optimistic"
 MINIMUM_RUNS: Final = "MinimumRuns"
@@ -30,7 +29,7 @@ DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
 
 MOST_NAMED: Final = 5
 """Maximum number of pods named in one message."""
-MOST_WORDS: Final = 500
+LONGEST_CAUSE: Final = 500
 """Maximum length of a cause inside another message, in characters."""
 
 CANNOT_BE_PARSED: Final = "TrainingJob %s cannot be parsed: %s"
@@ -147,7 +146,7 @@ def is_resumed() -> ConditionUpdate:
 
 def start_timed_out(limit_s: int, cause: str) -> str:
     """`GangTimeout`: the job releases its capacity; `cause` is what kept its pods from starting, or empty."""
-    why = f" ({cut(cause, MOST_WORDS)})" if cause else ""
+    why = f" ({cut(cause, LONGEST_CAUSE)})" if cause else ""
     return f"the minimum did not start within {limit_s} s{why}; its pods are deleted to release their capacity"
 
 
@@ -274,6 +273,11 @@ def _pod(name: str, node: str) -> str:
 def pod_disrupted(name: str, node: str, reason: str) -> str:
     """A pod that was evicted or preempted, or whose node was lost."""
     return f"{_pod(name, node)} was disrupted ({reason})"
+
+
+def pod_ended(ending: str, counted: str) -> str:
+    """Event `PodFailed`: how a pod ended, and how that counts against the job's limits."""
+    return f"{ending}; {counted}"
 
 
 def pod_ended_early(name: str, node: str) -> str:

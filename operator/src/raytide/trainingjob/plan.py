@@ -29,12 +29,12 @@ from raytide.api.violations import Violation
 from raytide.trainingjob import messages
 from raytide.trainingjob.events import events_of
 from raytide.trainingjob.lifecycle import (
-    chance_left_s,
     deadline_left_s,
     gang_time_left_s,
     has_minimum,
     is_over,
-    life_left_s,
+    start_time_left_s,
+    ttl_left_s,
 )
 from raytide.trainingjob.manifests.objects import (
     build_membership,
@@ -83,7 +83,7 @@ def clean_up_finished(ctx: PlanContext) -> TrainingJobPlan:
     """
     if not is_over(ctx.job.status):
         return NOTHING
-    left_s = life_left_s(ctx.job, ctx.observed)
+    left_s = ttl_left_s(ctx.job, ctx.observed)
     if left_s is not None and left_s <= 0:
         return TrainingJobPlan(actions=(_delete_job(ctx.job),), is_last=True)
     running = _end(filter(is_alive, ctx.observed.pods), messages.JOB_ENDED)
@@ -93,10 +93,10 @@ def clean_up_finished(ctx: PlanContext) -> TrainingJobPlan:
 def report_invalid(ctx: PlanContext) -> TrainingJobPlan:
     """Stop all writes for an invalid spec and report the violations; running pods are kept."""
     faults = violations(ctx.job)
-    remarks = tuple(
+    events = tuple(
         EventSpec(constants.INVALID_SPEC, str(fault)) for fault in (*faults, *warnings(ctx.job, ctx.config.gpus))
     )
-    return TrainingJobPlan(violations=faults, events=remarks, is_last=bool(faults))
+    return TrainingJobPlan(violations=faults, events=events, is_last=bool(faults))
 
 
 def report_events(ctx: PlanContext) -> TrainingJobPlan:
@@ -137,7 +137,7 @@ def hold_gang(ctx: PlanContext) -> TrainingJobPlan:
 
 def evict_timed_out_start(ctx: PlanContext) -> TrainingJobPlan:
     """Release the capacity of a job whose minimum does not start in time (TJ §6: PaddleCloud #258; FD:SH-B14)."""
-    left_s = gang_time_left_s(ctx.job, ctx.observed) if ctx.is_gang else chance_left_s(ctx.job, ctx.observed)
+    left_s = gang_time_left_s(ctx.job, ctx.observed) if ctx.is_gang else start_time_left_s(ctx.job, ctx.observed)
     if left_s is None or has_minimum(ctx.job, ctx.observed, ctx.counts):
         return NOTHING
     if left_s > 0:
@@ -224,7 +224,7 @@ def remove_needless_master(ctx: PlanContext) -> TrainingJobPlan:
     return NOTHING if ctx.job.has_master else _end(filter(is_alive, ctx.observed.masters), messages.NO_MASTER)
 
 
-def clear_the_ended(ctx: PlanContext) -> TrainingJobPlan:
+def delete_counted_pods(ctx: PlanContext) -> TrainingJobPlan:
     """Delete ended pods that will be replaced, once the backoff after the failure is over: their logs stay until then.
 
     Only pods whose uid is in the status are deleted, so that each is counted exactly once.
@@ -286,7 +286,7 @@ def _start(
     Pods beyond `most` or the plan's budget are created by the next reconcile: one role starts at a time. The missing
     pods prefer `nodes`, in order of their indices; "" is none.
     """
-    if not _has_meeting_place(ctx):
+    if not _has_rendezvous(ctx):
         return NOTHING
     taken = {pod.name for pod in ctx.observed.of(role)} | ctx.observed.foreign_names
     free = (index for index in indices if pod_name(ctx.job, role, index) not in taken)
@@ -317,7 +317,7 @@ STEPS: Final[tuple[Callable[[PlanContext], TrainingJobPlan], ...]] = (
     remove_trainers,
     remove_pservers,
     remove_needless_master,
-    clear_the_ended,
+    delete_counted_pods,
     start_master,
     start_pservers,
     start_trainers,
@@ -326,20 +326,20 @@ STEPS: Final[tuple[Callable[[PlanContext], TrainingJobPlan], ...]] = (
 
 def _most_built(ctx: PlanContext, role: str) -> int:
     """How many pods of a role one plan may build: each is built separately, and blocks the event loop meanwhile."""
-    spec, said = ctx.job.spec, role_spec(ctx.job, role)
+    spec, own = ctx.job.spec, role_spec(ctx.job, role)
     written = [
-        said.env,
-        said.envs,
-        said.template,
-        said.tolerations,
-        said.node_selector,
+        own.env,
+        own.envs,
+        own.template,
+        own.tolerations,
+        own.node_selector,
         spec.volumes,
         spec.volume_mounts,
     ]
     return max(1, min(MOST_WRITES, MOST_BUILT_BYTES // len(msgspec.json.encode(written))))
 
 
-def _has_meeting_place(ctx: PlanContext) -> bool:
+def _has_rendezvous(ctx: PlanContext) -> bool:
     """Whether the job's own service and membership exist, not those of an earlier job or another owner."""
     service, membership = service_name(ctx.job), membership_name(ctx.job)
     return ctx.observed.service(service) is not None and ctx.observed.config_map(membership) is not None

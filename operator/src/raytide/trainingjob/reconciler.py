@@ -60,7 +60,7 @@ class TrainingJobReconciler(BaseReconciler[TrainingJob, Observed, TrainingJobPla
     def __init__(
         self, deps: Dependencies, sources: TrainingJobSources, *, config: JobConfig, measures: Measures
     ) -> None:
-        super().__init__(deps, CreateBackoff(BackoffEntry, wait_s=_wait_s, words=_words))
+        super().__init__(deps, CreateBackoff(BackoffEntry, wait_s=_wait_s, message_of=_message_of))
         self._sources = sources
         self._config = config
         self._measures = measures
@@ -81,7 +81,7 @@ class TrainingJobReconciler(BaseReconciler[TrainingJob, Observed, TrainingJobPla
         if obj["metadata"].get("deletionTimestamp"):
             self._deps.ignore_resource_version(key, obj["metadata"].get("resourceVersion", ""))
             return None
-        log.warning(messages.CANNOT_BE_PARSED, key, "; ".join(str(fault) for fault in faults))
+        log.warning(messages.CANNOT_BE_PARSED, key, "; ".join(map(str, faults)))
         job, seen_at = as_suspended(obj), self._clock.now()
         if job is not None:
             planned = plan_unreadable(job, self._observe(job, seen_at), self._config, faults)
@@ -134,5 +134,5 @@ def _wait_s(rejection: Outcome, times: int) -> float:
     return backoff_s(times, first_s=1.0, longest_s=LONGEST_WAIT_S) if is_soon else LONGEST_WAIT_S
 
 
-def _words(rejection: Outcome) -> str:
+def _message_of(rejection: Outcome) -> str:
     return rejection.message or rejection.reason

@@ -29,7 +29,7 @@ LONGEST_WAIT_S: Final = 360.0
 """Bounds of the backoff between a failure and the next attempt, as in Kubernetes' Job."""
 LONG_RUN_S: Final = 600.0
 """A pod that ran this long before it failed, or fails this long after the last failure, resets the backoff."""
-FAREWELL_S: Final = 30.0
+EARLY_EXIT_GRACE_S: Final = 30.0
 """How long before the first trainer's success a parameter server or master may exit 0; after that it is a failure."""
 PERMANENT_CODES: Final = range(1, 128)
 """Exit codes that are not retried with `restartPolicy: ExitCode`; 128 and above are signals."""
@@ -107,7 +107,7 @@ def count_terminations(job: TrainingJob, observed: Observed, record: SharingReco
         pod.index for pod in uncounted if pod.role == constants.TRAINER and pod.has_succeeded and pod.index is not None
     }
     left_early = [pod for pod in uncounted if pod.has_succeeded and pod.role != constants.TRAINER and not completed]
-    waits = {pod.uid: _farewell_s(pod, observed.seen_at) for pod in left_early}
+    waits = {pod.uid: _early_exit_grace_left_s(pod, observed.seen_at) for pod in left_early}
     due = [pod for pod in uncounted if pod.has_failed or waits.get(pod.uid, 1.0) <= 0]
     incidents = old.incidents.with_disruption(observed, due)
     incidents = incidents.with_resizes(record, _retried(job, due, incidents, observed.seen_at), observed.seen_at)
@@ -214,9 +214,9 @@ def _ran_s(pod: JobPod) -> float:
     return (ended - began).total_seconds() if began and ended else 0.0
 
 
-def _farewell_s(pod: JobPod, now: datetime) -> float:
+def _early_exit_grace_left_s(pod: JobPod, now: datetime) -> float:
     ended = parse_timestamp(pod.finished_at)
-    return FAREWELL_S - (now - ended).total_seconds() if ended else 0.0
+    return EARLY_EXIT_GRACE_S - (now - ended).total_seconds() if ended else 0.0
 
 
 def _part(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:

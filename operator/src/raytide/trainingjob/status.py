@@ -28,8 +28,8 @@ from raytide.trainingjob.lifecycle import (
     gang_time_left_s,
     has_run,
     is_over,
-    life_left_s,
     rejected_roles,
+    ttl_left_s,
 )
 from raytide.trainingjob.observed import Observed
 from raytide.trainingjob.plan_context import PlanContext, build_context
@@ -51,16 +51,16 @@ def status(
     now: datetime,
 ) -> Status:
     """The whole status for `now`; equal to the one read when nothing changed."""
-    situation = build_context(job, observed, planned.config)
+    ctx = build_context(job, observed, planned.config)
     old = job.status
     new: Status = without_unreached(old, job.metadata.generation)
-    new |= {**_roles(situation), "failures": _failures(situation.counts)}
+    new |= {**_roles(ctx), "failures": _failures(ctx.counts)}
     if is_over(old):
-        new["conditions"] = conditions_after_the_end(situation, now)
+        new["conditions"] = conditions_after_the_end(ctx, now)
     elif planned.violations:
-        new |= _of_invalid(situation, planned, now)
+        new |= _of_invalid(ctx, planned, now)
     else:
-        new |= _of_valid(situation, planned, now)
+        new |= _of_valid(ctx, planned, now)
     new = {key: value for key, value in new.items() if value not in (None, "", {}, [], ())}
     if merge_difference(old, new):
         new["lastUpdateTime"] = timestamp(now)
@@ -70,7 +70,7 @@ def status(
 def requeue_after_s(job: TrainingJob, observed: Observed, computed: Mapping[str, Any], now: datetime) -> float | None:  # noqa: ARG001 - every room's door is the same
     """Seconds until time alone changes the status or the next plan; None when only a watch event can."""
     after = job.model_copy(update={"status": dict(computed)})
-    deadlines = [deadline_left_s(after, observed), gang_time_left_s(after, observed), life_left_s(after, observed)]
+    deadlines = [deadline_left_s(after, observed), gang_time_left_s(after, observed), ttl_left_s(after, observed)]
     # A deadline that is due already is acted upon by the next plan; SOON_S requeues where the status comes first.
     waits = [left_s for left_s in deadlines if left_s is not None and left_s > 0]
     steers = any(job.status.get(part) != computed.get(part) for part in _STEERING)

@@ -24,7 +24,7 @@ from raytide.trainingjob.trainer_indices import is_alive
 
 MOST_LOOKED_AT: Final = 1000
 """How many names of one role are compared with names in use by other owners."""
-IN_PASSING: Final = frozenset(
+WITHOUT_EVENT: Final = frozenset(
     {messages.BACKING_OFF, messages.WAITING_FOR_MASTER, messages.WAITING_FOR_PSERVERS, messages.POD_TERMINATING}
 )
 """Transient reasons: shown in the condition while they last, but not emitted as events."""
@@ -86,8 +86,8 @@ def _create_rejected(ctx: PlanContext) -> _Reason | None:
     if not ctx.observed.pending_retries:
         return None
     retry = ctx.observed.pending_retries[0]
-    trouble = failure_of_rejection("", retry.message)
-    return _Reason(trouble.cause.value, messages.create_rejected(retry.group.strip("()"), trouble.detail))
+    failure = failure_of_rejection("", retry.message)
+    return _Reason(failure.cause.value, messages.create_rejected(retry.group.strip("()"), failure.detail))
 
 
 def _name_conflict(ctx: PlanContext) -> _Reason | None:
@@ -109,17 +109,17 @@ def _failing_pods(ctx: PlanContext) -> _Reason | None:
     }
     for role in constants.ROLES:
         pods = [pod for pod in ctx.observed.of(role) if is_alive(pod) and pod not in ctx.wanted.victims]
-        if lack := _trouble_of_role(role, pods, wanted[role]):
+        if lack := _most_frequent_failure(role, pods, wanted[role]):
             return lack
     return None
 
 
-def _trouble_of_role(role: str, pods: Sequence[JobPod], wanted: int) -> _Reason | None:
-    troubles = [trouble for pod in pods if (trouble := failure_of(pod))]
-    if not troubles:
+def _most_frequent_failure(role: str, pods: Sequence[JobPod], wanted: int) -> _Reason | None:
+    failures = [failure for pod in pods if (failure := failure_of(pod))]
+    if not failures:
         return None
-    most_frequent, number = Counter(trouble.cause for trouble in troubles).most_common(1)[0]
-    detail = next(trouble.detail for trouble in troubles if trouble.cause is most_frequent)
+    most_frequent, number = Counter(failure.cause for failure in failures).most_common(1)[0]
+    detail = next(failure.detail for failure in failures if failure.cause is most_frequent)
     return _Reason(most_frequent.value, messages.pods_cannot_start(role, number, wanted, detail))
 
 

@@ -27,7 +27,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 BODY_LIMIT_BYTES: Final = 3 * 1024 * 1024
 WATCH_LIMIT_S: Final = 1800.0
 _BOOKMARK_S: Final = 60.0
-_LOOK_S: Final = 5.0
+_POLL_S: Final = 5.0
 _BACKLOG_BYTES: Final = 64 * 1024 * 1024
 _OPEN_PATHS: Final = ("/healthz", "/livez", "/readyz", "/version")
 
@@ -183,7 +183,7 @@ async def _until_end(cursor: WatchCursor, writer: _WatchWriter) -> None:
             cursor.add_bookmark()
             bookmark_at = now + _BOOKMARK_S
         try:
-            async with asyncio.timeout(min(end, bookmark_at, now + _LOOK_S) - now):
+            async with asyncio.timeout(min(end, bookmark_at, now + _POLL_S) - now):
                 await writer.ended.wait()
         except TimeoutError:
             continue

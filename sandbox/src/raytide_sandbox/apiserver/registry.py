@@ -139,7 +139,7 @@ def _custom(definition: Json, version: Json) -> Served:
     schema = version["schema"]["openAPIV3Schema"]
     api_version = resource.api_version
 
-    def speak(obj: Json) -> None:
+    def visit(obj: Json) -> None:
         obj["apiVersion"] = api_version
 
     warning = ""
@@ -155,7 +155,7 @@ def _custom(definition: Json, version: Json) -> Served:
         scale=(version.get("subresources") or {}).get("scale"),
         selectable=frozenset(item["jsonPath"].lstrip(".") for item in version.get("selectableFields") or ()),
         warning=warning,
-        to_view=speak if has_versions else None,
+        to_view=visit if has_versions else None,
         subresources=resource.subresources,
     )
 

@@ -106,8 +106,8 @@ class PlainRuntime(Engine):
         for mount in config.mounts:
             if mount.target == _SERVICE_ACCOUNT:
                 own["RAYTIDE_SERVICE_ACCOUNT_DIR"] = str(mount.source)
-        said = {name: self._localise(sandbox, config, text) for name, text in config.env.items()}
-        return {**image.env, **own, **said}
+        localised = {name: self._localise(sandbox, config, text) for name, text in config.env.items()}
+        return {**image.env, **own, **localised}
 
     def argv(self, sandbox: PodSandbox, container: ContainerConfig, argv: Sequence[str]) -> list[str]:
         """The command with names, addresses, ports and paths rewritten for this machine."""

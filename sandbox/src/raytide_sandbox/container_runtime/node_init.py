@@ -166,9 +166,9 @@ def _make_bridge(name: str, address: str, prefix_length: int) -> None:
         network.set_up(name)
 
 
-def _explain(trouble: OSError) -> str:
-    hint = _HINTS.get(trouble.errno or 0)
-    return f"{trouble.strerror}; {hint}" if hint else str(trouble)
+def _explain(error: OSError) -> str:
+    hint = _HINTS.get(error.errno or 0)
+    return f"{error.strerror}; {hint}" if hint else str(error)
 
 
 def _raise_open_files() -> None:

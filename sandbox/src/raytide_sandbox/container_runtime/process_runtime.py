@@ -340,13 +340,13 @@ class Engine(ABC):
 
     async def signal(self, container: Container, signal_number: int) -> None:
         """Send a signal to the main process alone."""
-        self._tell(container, {"op": "signal", "signal": int(signal_number)})
+        self._send(container, {"op": "signal", "signal": int(signal_number)})
 
     async def kill(self, container: Container) -> None:
         """SIGKILL the main process and all it ever started."""
-        self._tell(container, {"op": "kill"})
+        self._send(container, {"op": "kill"})
 
-    def _tell(self, container: Container, message: ipc_protocol.Message) -> None:
+    def _send(self, container: Container, message: ipc_protocol.Message) -> None:
         assert isinstance(container, RunningContainer)  # noqa: S101 - there is no other kind here
         if container.exit is None and container.sandbox.is_alive:
             with contextlib.suppress(ContainerRuntimeError):  # it has just ended, so there is nothing to signal

@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     if not options.url.startswith(("http://", "https://")):
         options.url = "http://" + options.url
-    trouble: Exception | None = None
+    last_error: Exception | None = None
     for _ in range(max(1, options.tries)):
         try:
             with urllib.request.urlopen(options.url, timeout=options.timeout) as answer:  # noqa: S310 - http by the lines above
@@ -31,15 +31,15 @@ def main(argv: list[str]) -> int:
         except urllib.error.HTTPError as error:
             return _fail(options.quiet, error, 8)
         except (OSError, http.client.HTTPException) as error:
-            trouble = error
+            last_error = error
         else:
             return 0
-    return _fail(options.quiet, trouble, 4)
+    return _fail(options.quiet, last_error, 4)
 
 
-def _fail(is_quiet: bool, trouble: object, code: int) -> int:  # noqa: FBT001 - private
+def _fail(is_quiet: bool, last_error: object, code: int) -> int:  # noqa: FBT001 - private
     if not is_quiet:
-        sys.stderr.write(f"wget: {trouble}\n")
+        sys.stderr.write(f"wget: {last_error}\n")
     return code
 
 

@@ -47,7 +47,7 @@ class GarbageCollector:
             if entry.is_terminating:
                 self._finish_owner(key, entry.obj())
             elif entry.owners:
-                self._judge_dependent(key, entry.obj())
+                self._check_dependent(key, entry.obj())
         return None
 
     def _enqueue(self, keys: Iterable[ObjectKey]) -> None:
@@ -82,7 +82,7 @@ class GarbageCollector:
             self._enqueue([key])
 
     # --- a dependent ---------------------------------------------------------------------------------------------------
-    def _judge_dependent(self, key: ObjectKey, dependent: Json) -> None:
+    def _check_dependent(self, key: ObjectKey, dependent: Json) -> None:
         lost: set[str] = set()
         waiting: set[str] = set()
         for reference in dependent["metadata"]["ownerReferences"]:

@@ -115,11 +115,11 @@ def _finalize(namespace: Json) -> None:
 
 def _report(namespace: Json, left: list[ObjectKey], now: datetime) -> None:
     counts = Counter(key.resource for key in left)
-    told = ", ".join(f"{kind} has {count} resource instances" for kind, count in sorted(counts.items()))
+    remaining = ", ".join(f"{kind} has {count} resource instances" for kind, count in sorted(counts.items()))
     condition = {
         "type": "NamespaceContentRemaining",
         "status": "True",
         "reason": "SomeResourcesRemain",
-        "message": f"Some resources are remaining: {told}",
+        "message": f"Some resources are remaining: {remaining}",
     }
     set_condition(namespace.setdefault("status", {}), condition, now)

@@ -117,8 +117,8 @@ def unschedulable_message(reasons_by_node: Iterable[Sequence[str]]) -> str:
     if not reasons_by_node:
         return NO_NODES
     counts = Counter(reason for reasons in reasons_by_node for reason in reasons)
-    told = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
-    return f"0/{len(reasons_by_node)} nodes are available: {told}."
+    listed = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
+    return f"0/{len(reasons_by_node)} nodes are available: {listed}."
 
 
 def _amounts(amounts: Mapping[str, Any]) -> Requests:

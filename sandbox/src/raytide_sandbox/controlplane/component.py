@@ -97,7 +97,7 @@ class Component:
         """Whether it ended because another program has its port."""
         return not self.is_running and ADDRESS_TAKEN in self.log_tail()
 
-    def trouble(self, what: str) -> ControlPlaneError:
+    def error(self, what: str) -> ControlPlaneError:
         """An error: `what` went wrong, with the component's last log lines."""
         lines = [line[:TAIL_LINE_LENGTH] for line in self.log_tail().splitlines() if line.strip()]
         if len(lines) > TAIL_LINES:  # an unknown flag is reported in the first line, before a long usage text

@@ -34,7 +34,7 @@ NODE_USER: Final = "system:node:"
 ROUTER_USER: Final = "system:kube-proxy"
 API_SERVER_CLIENT: Final = "kube-apiserver-kubelet-client"
 NODE_HOST: Final = "127.0.0.1"
-_LOOK_S: Final = 0.1
+_POLL_S: Final = 0.1
 _CHECK_S: Final = 1.0
 
 
@@ -179,7 +179,7 @@ class KubernetesPlane:
         api = ApiClient(self._admin())
         try:
             while not _are_schedulable(await api.get("/api/v1/nodes"), node_names):  # noqa: ASYNC110 - of another program
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
         finally:
             await api.close()
 
@@ -226,12 +226,12 @@ async def _install_crds(api: ApiClient) -> None:
     for _, manifest in crds:
         path = f"{CRD_PATH}/{manifest['metadata']['name']}"
         while not _is_established(await api.get(path)):  # noqa: ASYNC110 - of another program
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
     # The API server adds a kind to its OpenAPI documents about a second after it is established; until then `kubectl explain`
     # does not know it.
     documents = {f"apis/{manifest['spec']['group']}/v1" for _, manifest in crds}
     while not documents <= (await api.get("/openapi/v3"))["paths"].keys():  # noqa: ASYNC110 - of another program
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
 
 
 def _is_established(crd: Manifest) -> bool:

@@ -43,7 +43,7 @@ SERVER_NAMES: Final = (
 _HEALTH: Final = {ETCD: "/health", APISERVER: "/readyz", CONTROLLERS: "/healthz", SCHEDULER: "/healthz"}
 _DEFAULT_ACCOUNT: Final = "/api/v1/namespaces/default/serviceaccounts/default"
 _STARTS_FOR_A_PORT: Final = 5
-_LOOK_S: Final = 0.05
+_POLL_S: Final = 0.05
 _ANSWER_S: Final = 5.0
 
 
@@ -155,7 +155,7 @@ class ControlPlane:
         for name in sorted(self._asked_for):
             component = self._components[name]
             if not component.is_running and name in self._asked_for:
-                raise component.trouble(component.how_it_ended())
+                raise component.error(component.how_it_ended())
 
     def __enter__(self) -> Self:
         self.start()
@@ -199,7 +199,7 @@ class ControlPlane:
             self._launch(name)
             if self._is_up(name, deadline):
                 return
-        raise self._components[name].trouble("found no free port")
+        raise self._components[name].error("found no free port")
 
     def _choose_ports(self, name: str) -> None:
         self._ports.choose(name)
@@ -236,12 +236,12 @@ class ControlPlane:
         component = self._components[name]
         while not is_so():
             if not component.is_running:
-                raise component.trouble(f"{component.how_it_ended()} while starting")
+                raise component.error(f"{component.how_it_ended()} while starting")
             if self._is_stopping.is_set():
                 raise ControlPlaneError(f"the control plane was stopped before {name} was ready")
             if time.monotonic() > deadline:
-                raise component.trouble(f"was not ready within {START_DEADLINE_S:g} s")
-            time.sleep(_LOOK_S)
+                raise component.error(f"was not ready within {START_DEADLINE_S:g} s")
+            time.sleep(_POLL_S)
 
     def _ask(self, name: str, path: str) -> bool:
         """Whether the component answers 200 to a GET."""

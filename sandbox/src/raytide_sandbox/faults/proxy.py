@@ -253,9 +253,9 @@ class FaultProxy:
                     await response.write(line)
             await response.write_eof()
         except StreamRejectedError as error:
-            said = error.response
-            self._note(call, said.status)
-            return web.Response(status=said.status, body=said.body, headers=said.headers)
+            error_response = error.response
+            self._note(call, error_response.status)
+            return web.Response(status=error_response.status, body=error_response.body, headers=error_response.headers)
         except (ConnectionLostError, *_AWAY):
             return _broken(request, response)
         return response

@@ -79,15 +79,15 @@ class ServiceRouter:
 
     async def _keep(self) -> None:
         """Update names and node ports after every change; a burst of changes is one update."""
-        told: dict[str, tuple[str, ...]] = {}
+        written: dict[str, tuple[str, ...]] = {}
         while True:
             await self._changed.wait()
             self._changed.clear()
             endpoints = list(self._complete(self._services.values(), self._endpoints.values()))
             names = build_names(endpoints) | self._api_server
-            if names != told:
+            if names != written:
                 self._runtime.set_names(names)
-                told = names
+                written = names
             await self._node_ports.update(self._services.values(), endpoints)
             await asyncio.sleep(_PAUSE_S)
 

@@ -189,13 +189,13 @@ class Kubelet:
         known = self._ours.get(uid)
         if known is None:
             known = self._ours[uid] = _Pod(raw)
-            tasks.create_task(self._look_after(known, host))
-            self._tell()
+            tasks.create_task(self._run_pod(known, host))
+            self._report_status()
             return
         known.raw = raw
         if known.worker:
             known.worker.update(raw)
-        self._tell()
+        self._report_status()
 
     def _vanish(self, uid: str) -> None:
         pod = self._ours.get(uid)
@@ -203,13 +203,13 @@ class Kubelet:
             pod.is_vanished = True
             if pod.worker:
                 pod.worker.vanish()
-            self._tell()
+            self._report_status()
 
-    def _tell(self) -> None:
+    def _report_status(self) -> None:
         if self._config.on_pods:
             self._config.on_pods()
 
-    async def _look_after(self, pod: _Pod, host: Host) -> None:
+    async def _run_pod(self, pod: _Pod, host: Host) -> None:
         """Run the worker of one pod until the pod is gone; an unexpected exception rebuilds the worker."""
         metadata = pod.raw["metadata"]
         while not pod.is_vanished:

@@ -32,7 +32,7 @@ from raytide_sandbox.kubelet.volumes import (
 _REFRESH_S: Final = 10.0
 """Refresh period in seconds, shorter than the minute and more of a real kubelet, for interactive use."""
 _TOKEN_AGE_SHARE: Final = 0.8
-TROUBLE: Final = (ConfigMissingError, PodSpecError, ApiStatusError, ApiUnavailableError, OSError, ValueError)
+ERRORS: Final = (ConfigMissingError, PodSpecError, ApiStatusError, ApiUnavailableError, OSError, ValueError)
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class PodVolumes:
             await asyncio.sleep(_REFRESH_S)
             try:
                 refresh_files(await self._plan(pod), self._files.volumes)
-            except TROUBLE as error:
+            except ERRORS as error:
                 _log.info("volumes not refreshed pod=%s/%s: %s", pod.namespace, pod.name, error)
 
     async def _plan(self, pod: PodSpec) -> tuple[Volume, ...]:

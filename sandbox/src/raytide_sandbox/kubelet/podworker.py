@@ -26,7 +26,7 @@ from raytide_sandbox.kubelet.container_probes import RunningContainer, grace_of
 from raytide_sandbox.kubelet.kubelet_context import Host
 from raytide_sandbox.kubelet.podfiles import PodFiles
 from raytide_sandbox.kubelet.podspec import ContainerSpec, PodSpec
-from raytide_sandbox.kubelet.podvolumes import TROUBLE, PodVolumes
+from raytide_sandbox.kubelet.podvolumes import ERRORS, PodVolumes
 from raytide_sandbox.kubelet.sandboxconfig import build_sandbox_config
 from raytide_sandbox.kubelet.start_container import (
     ImageMissingError,
@@ -118,7 +118,7 @@ class PodWorker:
         if self._facts.failure or self._is_past_deadline():
             return await self._fail()
         decision = decide(self.pod, self.records, self._host.now())
-        self._tell_back_offs(decision.records)
+        self._report_back_offs(decision.records)
         self.records = dict(decision.records)
         if decision.is_over:
             await self._be_over()
@@ -132,7 +132,7 @@ class PodWorker:
         self._report()
         return min((wake for wake in wakes if wake), default=None)
 
-    def _tell_back_offs(self, records: Mapping[str, record.ContainerRecord]) -> None:
+    def _report_back_offs(self, records: Mapping[str, record.ContainerRecord]) -> None:
         """Record events for containers that have just entered a back-off."""
         for spec in self.pod.all_containers:
             before, after = self.records[spec.name], records[spec.name]
@@ -168,7 +168,7 @@ class PodWorker:
             return True
         try:
             await self._volumes.prepare(self.pod)
-        except TROUBLE as error:
+        except ERRORS as error:
             self._host.events.warning(self.pod, "FailedMount", f"MountVolume.SetUp failed: {error}")
             return False
         try:

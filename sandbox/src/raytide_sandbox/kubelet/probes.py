@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+import grpc.aio
+
 from raytide_sandbox.container_runtime.interface import Container, ContainerRuntimeError, ExecConfig, Runtime, Sandbox
-from raytide_sandbox.kubelet.grpchealth import ask_health
 from raytide_sandbox.kubelet.podspec import (
     Action,
     ContainerSpec,
@@ -26,9 +27,12 @@ from raytide_sandbox.kubelet.podspec import (
     SleepAction,
     TcpAction,
 )
+from raytide_sandbox.streaming.network_relay import Connect, relay
 
 _OUTPUT_BYTES: Final = 10 * 1024
 _HEADER_BYTES: Final = 64 * 1024
+_GRPC_METHOD: Final = "/grpc.health.v1.Health/Check"
+_GRPC_SERVING: Final = b"\x08\x01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +183,9 @@ class Checker:
         return CheckResult(is_success=200 <= code < 400, message=f"HTTP probe failed with statuscode: {code}")
 
     async def _grpc(self, action: GrpcAction, timeout_s: float) -> CheckResult:
-        is_serving, message = await ask_health(lambda: self._connect(action.port, timeout_s), action.service, timeout_s)
+        is_serving, message = await _check_grpc_health(
+            lambda: self._connect(action.port, timeout_s), action.service, timeout_s
+        )
         return CheckResult(is_success=is_serving, message=message)
 
 
@@ -196,3 +202,15 @@ def _unverified_tls() -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
+
+
+async def _check_grpc_health(connect: Connect, service: str, timeout_s: float) -> tuple[bool, str]:
+    """Call Health/Check once; the timeout is in seconds. Returns whether the service is SERVING, and else the message."""
+    name = service.encode()
+    request = b"\x0a" + bytes([len(name)]) + name if name else b""
+    async with relay(connect) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        try:
+            answer = await channel.unary_unary(_GRPC_METHOD)(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            return False, f"gRPC probe failed: {error.code().name}: {error.details()}"
+    return bytes(answer) == _GRPC_SERVING, "gRPC probe failed: the service is not SERVING"

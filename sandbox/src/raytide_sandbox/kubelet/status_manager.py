@@ -28,7 +28,7 @@ class Reporter:
         self._uid = metadata["uid"]
         self._wanted: Manifest | None = None
         self._written: Manifest = {}
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
     @property
@@ -39,7 +39,7 @@ class Reporter:
     def report(self, status: Mapping[str, Any]) -> None:
         """Write this status as soon as possible, instead of any that still waits."""
         self._wanted = status
-        self._news.set()
+        self._changed.set()
 
     async def close(self) -> None:
         """Stop writing."""
@@ -61,12 +61,12 @@ class Reporter:
 
     async def _run(self) -> None:
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._changed.wait()
+            self._changed.clear()
             status = self._wanted
             if status is None or status == self._written:
                 continue
-            if await self._insist("PATCH", self._path + "/status", self._patch(status), unless=self._news):
+            if await self._insist("PATCH", self._path + "/status", self._patch(status), unless=self._changed):
                 self._written = status
 
     def _patch(self, status: Manifest) -> Manifest:

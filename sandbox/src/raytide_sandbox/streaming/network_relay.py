@@ -2,7 +2,7 @@
 
 Input: a function that connects to the other side. While the context lasts, every connection to a port on loopback
 (`relay`) or to another listening socket (`relay_from`) is relayed to that side. Bytes are copied unchanged and
-half-closes are passed on. Used by grpchealth.py and portproxy.py for a single exchange each, by nodeports.py for the
+half-closes are passed on. Used by kubelet/probes.py and portproxy.py for a single exchange each, by nodeports.py for the
 lifetime of a service, and by raytide_sandbox/controlplane/kubernetes.py for pods that call their API server.
 """
 

@@ -84,9 +84,9 @@ async def _serve_spdy(connection: SpdyConnection, runtime: Runtime, sandbox: San
         for task in (reading, *forwards):
             task.cancel()
         results = await asyncio.gather(reading, *forwards, return_exceptions=True)
-        for trouble in results:
-            if isinstance(trouble, SpdyError):
-                _log.info("port-forward ended: %s", trouble)
+        for error in results:
+            if isinstance(error, SpdyError):
+                _log.info("port-forward ended: %s", error)
         await connection.close()
 
 

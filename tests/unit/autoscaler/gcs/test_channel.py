@@ -403,7 +403,7 @@ async def test_a_client_without_sockets_keeps_its_deadline_in_virtual_time(world
     assert asyncio.get_running_loop().time() - started == channel.TIMEOUT_S
 
 
-async def test_a_world_that_is_away_or_in_trouble_says_so(world: GcsWorld) -> None:
+async def test_a_fake_that_is_away_or_fails_reports_it(world: GcsWorld) -> None:
     client = fake_gcs(world)
     world.is_away = True
     with pytest.raises(ApiUnavailableError, match="refused"):

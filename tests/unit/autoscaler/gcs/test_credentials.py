@@ -108,7 +108,7 @@ def test_the_second_source_counts_when_the_first_is_not_there(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         pytest.param(None, "the token is missing", id="no file"),
         pytest.param("\nx", "the token is missing", id="an empty first line"),
@@ -119,12 +119,12 @@ def test_the_second_source_counts_when_the_first_is_not_there(tmp_path: Path) ->
     ],
 )
 def test_a_token_that_is_asked_for_and_not_usable_is_rejected_with_its_place(
-    tmp_path: Path, content: str | None, words: str
+    tmp_path: Path, content: str | None, message: str
 ) -> None:
     path = tmp_path / "t"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(ApiStatusError, match=words) as caught:
+    with pytest.raises(ApiStatusError, match=message) as caught:
         token_of(RAY_AUTH_TOKEN_PATH=str(path)).read()
     assert caught.value.status == 401
     assert str(path) in caught.value.message

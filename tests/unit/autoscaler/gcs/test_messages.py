@@ -115,7 +115,7 @@ def test_a_node_without_an_id_or_listed_twice_counts_once_at_most() -> None:
     assert len(state.problems) == 2
 
 
-def test_a_clock_that_runs_backwards_makes_nobody_idle() -> None:
+def test_a_clock_that_runs_backwards_makes_no_node_idle() -> None:
     (node,) = decode(node_states=[pb.NodeState(node_id=b"1", idle_duration_ms=-5)]).nodes
     assert node.idle_ms == 0
 
@@ -155,7 +155,7 @@ def test_a_demand_that_cannot_be_is_skipped_and_the_others_stay(resources: dict[
 
 
 @pytest.mark.parametrize("count", [0, -1, -(2**63)])
-def test_a_demand_for_nobody_is_skipped(count: int) -> None:
+def test_an_empty_demand_is_skipped(count: int) -> None:
     state = decode(pending_resource_requests=[asked({"CPU": 1}, count=count), asked({"GPU": 1})])
     assert state.tasks == (Demand(Request((("GPU", UNIT),))),)
     assert len(state.problems) == 1
@@ -220,7 +220,7 @@ def test_a_gang_with_one_impossible_bundle_is_skipped_whole() -> None:
     assert state.problems == ("gangs with invalid resource amounts skipped: 1, the first is {'CPU': nan}",)
 
 
-def test_of_several_placement_constraints_of_a_kind_the_first_counts_and_it_is_said() -> None:
+def test_of_several_placement_constraints_of_a_kind_the_first_counts_and_it_is_reported() -> None:
     other = pb.PlacementConstraint(affinity=pb.LabelName(label_name="other"))
     request = pb.ResourceRequest(resources_bundle={"CPU": 1}, placement_constraints=[AFFINITY, ANTI, other])
     state = decode(pending_gang_resource_requests=[pb.GangResourceRequest(details="x", requests=[request])])
@@ -246,7 +246,7 @@ def test_the_constraint_is_absent_empty_or_there(constraints, expected) -> None:
     assert decode(cluster_resource_constraints=constraints) == GcsState(constraint=expected)
 
 
-def test_of_several_constraints_the_first_counts_and_it_is_said() -> None:
+def test_of_several_constraints_the_first_counts_and_it_is_reported() -> None:
     constraints = [pb.ClusterResourceConstraint(resource_requests=[asked({name: 1})]) for name in ("CPU", "GPU")]
     state = decode(cluster_resource_constraints=constraints)
     assert state.constraint == (Demand(CPU),)
@@ -256,7 +256,7 @@ def test_of_several_constraints_the_first_counts_and_it_is_said() -> None:
 # --- what may come ---
 
 
-def test_fields_that_nobody_knows_are_skipped() -> None:
+def test_unknown_fields_are_skipped() -> None:
     known = pb.ClusterResourceState(cluster_session_name="s").SerializeToString()
     unknown = b"\xf2\x07\x05later\xf8\x07\x2a"  # field 126, five bytes; field 127, a number
     reply = pb.GetClusterResourceStateReply.FromString(
@@ -355,7 +355,7 @@ def test_a_million_nodes_asked_for_do_not_make_a_million_entries() -> None:
     assert [(entry.ray_node_type_name, entry.count) for entry in entries[-2:]] == [("a", 2**31 - 1), ("b", 2)]
 
 
-async def test_the_fake_keeps_what_was_said_and_tells_it_as_ray_would() -> None:
+async def test_the_fake_stores_reports_and_returns_them_as_ray_would() -> None:
     world = GcsWorld()
     node = world.add_node("pod-1", "gpu", resources={"GPU": 2.0}, address="10.0.0.1")
     world.kill_node(world.add_node("pod-2", "gpu").instance_id)
@@ -384,7 +384,7 @@ def test_nodes_that_say_the_same_again_are_the_very_same_values():
     assert len(cache) == 1, "nothing is kept of nodes that are gone"
 
 
-def test_nonsense_is_told_every_time():
+def test_nonsense_is_reported_every_time():
     cache: NodeCache = {}
     for _ in range(2):
         state = decode_state(reply_of(pb.NodeState(node_id=b"\1", total_resources={"CPU": -1.0})), cache)

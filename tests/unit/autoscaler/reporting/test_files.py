@@ -62,7 +62,7 @@ def test_an_event_is_a_line_that_has_what_rays_log_monitor_reads(tmp_path):
     assert event["timestamp"] == str(int(NOW.timestamp()))  # a string as in Ray: the dashboard sorts by it
 
 
-def test_a_folder_that_is_not_there_is_said_once_and_never_made(tmp_path, caplog):
+def test_a_folder_that_is_not_there_is_reported_once_and_never_made(tmp_path, caplog):
     missing = tmp_path / "session_latest" / "logs"
     assert monitor_log.write_to(missing, LOGS) is None
     assert len(caplog.records) == 1
@@ -83,7 +83,7 @@ def test_drivers_can_be_told_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_said_once(tmp_path, capsys):
+def test_a_full_disk_is_reported_once(tmp_path, capsys):
     handler = monitor_log.QuietFile(tmp_path / "monitor.log", LOGS)
     handler.stream.close()
     handler.stream = open("/dev/full", "w")  # noqa: PTH123, SIM115 - a disk without room; the handler closes it

@@ -37,7 +37,7 @@ from raytide.autoscaler.reporting.messages import (
 )
 from raytide.autoscaler.request_text import shape_of
 from raytide.autoscaler.scaling.decision_patch import Change, change_between, since_last_write_s, wait_s
-from raytide.autoscaler.scaling.drains import FIRST_REST_S, LONGEST_REST_S, names_to_delete_after, rejections_after
+from raytide.autoscaler.scaling.drains import FIRST_RETRY_S, LONGEST_RETRY_S, names_to_delete_after, rejections_after
 from raytide.autoscaler.scaling.limit_reasons import LimitInputs, reasons
 from raytide.autoscaler.spec_group import SpecGroup
 from raytide.autoscaler.state.current_targets import CurrentTargets, recorded_target
@@ -56,7 +56,7 @@ def request(labels: dict[str, str] | None = None, **resources: float) -> Request
 
 def codes(reply: SchedulingReply | None = None, nodes: int = 0, **extra: Any) -> dict[str, list[tuple[str, int]]]:
     found = reasons(LimitInputs((HEAD, CPU), reply or SchedulingReply(), {"cpu": nodes}, **extra))
-    return {group: [(why.reason, why.count) for why in whys] for group, whys in found.items()}
+    return {group: [(why.reason, why.count) for why in reasons] for group, reasons in found.items()}
 
 
 # --- could it ever fit ------------------------------------------------------------------------------------------------
@@ -171,11 +171,11 @@ def test_a_shape_tells_its_labels():
 # --- lines and events ------------------------------------------------------------------------------------------------
 
 
-def test_a_reason_is_said_when_it_is_new_and_not_when_its_count_moves():
-    first, said = reason_lines({"cpu": (Why("MaxReached", 4, "four"),)}, frozenset())
-    again, said = reason_lines({"cpu": (Why("MaxReached", 5, "five"),)}, said)
-    _, said = reason_lines({}, said)
-    back, _ = reason_lines({"cpu": (Why("MaxReached", 4, "four"),)}, said)
+def test_a_reason_is_reported_when_it_is_new_and_not_when_its_count_moves():
+    first, results = reason_lines({"cpu": (Why("MaxReached", 4, "four"),)}, frozenset())
+    again, results = reason_lines({"cpu": (Why("MaxReached", 5, "five"),)}, results)
+    _, results = reason_lines({}, results)
+    back, _ = reason_lines({"cpu": (Why("MaxReached", 4, "four"),)}, results)
     assert ([line.message for line in first], again, len(back)) == (["MaxReached: four"], (), 1)
 
 
@@ -209,8 +209,8 @@ def test_a_reason_of_the_whole_cluster_names_no_group():
 
 
 def test_drivers_hear_what_is_added_and_removed_in_rays_words():
-    told = ResizeFacts({"cpu": 3, "gpu": 0}, {("cpu", TerminationCause.IDLE): 2}, amounts_of({"CPU": 12.5, "GPU": 2}))
-    assert [event.message for event in resize_events(told)] == [
+    facts = ResizeFacts({"cpu": 3, "gpu": 0}, {("cpu", TerminationCause.IDLE): 2}, amounts_of({"CPU": 12.5, "GPU": 2}))
+    assert [event.message for event in resize_events(facts)] == [
         "Adding 3 node(s) of type cpu.",
         "Removing 2 nodes of type cpu (idle).",
         "Resized to 12 CPUs, 2 GPUs.",
@@ -256,11 +256,11 @@ def test_the_version_is_the_time_and_never_below_what_the_gcs_keeps(kept: int, v
 
 
 @pytest.mark.rule("AS:B-14", "AS:G-11")
-def test_a_constraint_that_only_finds_no_room_is_not_infeasible():
+def test_a_constraint_that_only_finds_no_capacity_is_not_infeasible():
     tight, too_big = (Demand(request(CPU=1), 99),), (Demand(request(CPU=9), 1),)
     for asked, expected in ((tight, None), (too_big, too_big)):
-        told = reported(gcs=GcsState(constraint=asked), reply=SchedulingReply(is_constraint_unmet=True))
-        assert build_report(told).infeasible_constraint == expected
+        facts = reported(gcs=GcsState(constraint=asked), reply=SchedulingReply(is_constraint_unmet=True))
+        assert build_report(facts).infeasible_constraint == expected
 
 
 def test_a_pending_pod_says_what_blocks_it():
@@ -298,7 +298,7 @@ def test_a_huge_number_of_pending_nodes_does_not_fill_the_report():
 GROUP = SpecGroup(0, "cpu", replicas=2, max_replicas=10)
 
 
-def standing(
+def current_targets(
     decision: GroupDecision | None = None, group: SpecGroup = GROUP, at: datetime = NOW, **extra: Any
 ) -> CurrentTargets:
     record = None if decision is None else DecisionRecord("uid", "head", at, {"cpu": decision})
@@ -325,12 +325,13 @@ def standing(
     ],
 )
 def test_what_kind_of_change_it_is(before: GroupDecision | None, order: GroupDecision, change: Change):
-    assert change_between(standing(before), {"cpu": order}) is change
+    assert change_between(current_targets(before), {"cpu": order}) is change
 
 
 def test_a_record_of_another_head_is_written_anew():
     assert (
-        change_between(standing(GroupDecision(2), is_record_foreign=True), {"cpu": GroupDecision(2)}) is Change.DECISION
+        change_between(current_targets(GroupDecision(2), is_record_foreign=True), {"cpu": GroupDecision(2)})
+        is Change.DECISION
     )
 
 
@@ -359,7 +360,7 @@ def test_how_long_a_change_waits(change: Change, since_s: float | None, expected
     ],
 )
 def test_the_time_of_the_last_write(wrote_s: float | None, age_s: int, expected: float | None):
-    found = standing(GroupDecision(2), at=NOW - timedelta(seconds=age_s))
+    found = current_targets(GroupDecision(2), at=NOW - timedelta(seconds=age_s))
     assert since_last_write_s(found, wrote_s, 100.0, NOW) == expected
 
 
@@ -386,8 +387,8 @@ HOSTS = tuple(Instance(f"pod-{n}", "cpu", Status.RAY_RUNNING, pod=f"pod-{n}", re
 )
 @pytest.mark.rule("AS:B-8")
 def test_a_replica_is_named_when(drains: tuple[str, ...], answers: dict[str, bool | None], named: tuple[str, ...]):
-    said = {node: None if yes is None else Drained(yes) for node, yes in answers.items()}
-    assert names_to_delete_after([drain(node, "r") for node in drains], said, HOSTS).get("cpu", ()) == named
+    results = {node: None if yes is None else Drained(yes) for node, yes in answers.items()}
+    assert names_to_delete_after([drain(node, "r") for node in drains], results, HOSTS).get("cpu", ()) == named
 
 
 def test_without_an_answer_only_a_pod_that_is_not_ready_is_named():
@@ -407,18 +408,18 @@ def test_each_rejection_in_a_row_doubles_the_rest_and_an_agreement_ends_it():
     for _ in range(8):
         rejections = rejections_after(rejections, [drain("a", "r")], {"a": Drained(False)}, 0.0)
         rests.append(rejections["a"].until_s)
-    assert rests[:3] == [FIRST_REST_S, 2 * FIRST_REST_S, 4 * FIRST_REST_S]
-    assert rests[-1] == LONGEST_REST_S
+    assert rests[:3] == [FIRST_RETRY_S, 2 * FIRST_RETRY_S, 4 * FIRST_RETRY_S]
+    assert rests[-1] == LONGEST_RETRY_S
     assert rejections_after(rejections, [drain("a", "r")], {"a": Drained(True)}, 0.0) == {}
 
 
 def test_pods_that_should_have_gone_are_named_once_and_few_of_them():
     pods = [f"w-{n}" for n in range(7)]
-    lines, said = overdue_lines(pods, frozenset())
+    lines, results = overdue_lines(pods, frozenset())
     assert [line.message for line in lines] == [
         "7 pods not gone long after termination was requested: w-0, w-1, w-2, w-3, w-4 and 2 more",
     ]
-    assert overdue_lines(pods, said) == ((), said)
-    more, _ = overdue_lines([*pods, "x"], said)
+    assert overdue_lines(pods, results) == ((), results)
+    more, _ = overdue_lines([*pods, "x"], results)
     assert [line.message for line in more] == ["1 pod not gone long after termination was requested: x"]
-    assert overdue_lines([], said) == ((), frozenset())
+    assert overdue_lines([], results) == ((), frozenset())

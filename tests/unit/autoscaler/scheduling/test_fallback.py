@@ -124,13 +124,13 @@ def test_what_is_asked_for_and_rejected_is_withdrawn_too():
 
 
 @pytest.mark.rule("SC:S2")
-def test_after_room_is_back_no_busy_worker_is_swapped():
+def test_after_capacity_is_back_no_busy_worker_is_swapped():
     question = ask(*(running(f"o{i}", "on-demand", is_busy=True) for i in range(16)))
     choice = choice_of(question, free(question))
     assert (choice.reply.launches, choice.reply.terminations) == ({}, ())
 
 
-def test_what_waits_for_room_waits_on_when_nobody_else_can_do_its_work():
+def test_what_waits_for_capacity_waits_on_when_no_other_group_can_do_its_work():
     stuck = stuck_pods(4)
     question = ask(*stuck, types=(SPOT,), tasks=(Demand(ONE, 4),))
     choice = choice_of(question, blocking(question, *names_of(stuck)))
@@ -145,14 +145,14 @@ def test_only_as_much_waits_on_as_the_next_group_cannot_take():
     assert (len(choice.kept), len(choice.withdrawn)) == (1, 3)
 
 
-def test_more_work_that_nobody_else_can_do_is_asked_of_the_group_without_room():
+def test_more_work_that_no_other_group_can_do_is_requested_of_the_group_without_capacity():
     stuck = stuck_pods(2)
     question = ask(*stuck, types=(replace(SPOT, max_nodes=5),), tasks=(Demand(ONE, 9),))
     choice = choice_of(question, blocking(question, *names_of(stuck)))
     assert (len(choice.kept), choice.reply.launches) == (2, {"spot": 3})
 
 
-def test_a_broken_group_is_asked_for_nothing_even_if_nobody_else_can():
+def test_a_broken_group_is_asked_for_nothing_even_if_no_other_can():
     stuck = stuck_pods(2)
     question = ask(*stuck, types=(SPOT,), tasks=(Demand(ONE, 9),))
     choice = choice_of(question, blocking(question, *names_of(stuck), why=BROKEN))
@@ -203,7 +203,7 @@ def test_the_pods_of_a_gang_that_nobody_else_can_take_wait_on():
     assert choice.kept == set(names_of(stuck))
 
 
-def test_a_constraint_that_only_the_group_without_room_could_meet_is_asked_of_it():
+def test_a_constraint_that_only_the_group_without_capacity_could_meet_is_asked_of_it():
     question = ask(running("r"), types=(SPOT,), constraint=(Demand(ONE, 3),))
     choice = choice_of(question, blocking(question))
     assert choice.reply.launches == {"spot": 2}
@@ -273,13 +273,13 @@ def apart_gang(size: int, amounts: Amounts = CPU4) -> Gang:
         ),
     ],
 )
-def test_a_group_without_room_is_asked_for_what_is_short_and_no_more(there, asked, launches):
+def test_a_group_without_capacity_is_asked_for_what_is_short_and_no_more(there, asked, launches):
     question = ask(*there, types=(SPOT,), **asked)
     assert choice_of(question, blocking(question)).reply.launches == launches
 
 
 @pytest.mark.rule("FD:AS-A7")
-def test_a_gang_waits_for_the_part_that_only_a_group_without_room_can_take():
+def test_a_gang_waits_for_the_part_that_only_a_group_without_capacity_can_take():
     question = ask(
         *(running(f"r{i}") for i in range(3)), types=(SPOT, replace(ON_DEMAND, max_nodes=4)), gangs=(apart_gang(10),)
     )
@@ -388,7 +388,7 @@ def test_whole_replicas_come_even_slowly():
     assert (found.now, found.held_back) == ({"spot": 4}, {"spot": 12})
 
 
-def test_what_waits_for_room_counts_as_on_its_way():
+def test_what_waits_for_capacity_counts_as_on_its_way():
     stuck = stuck_pods(2)
     question = ask(*stuck, types=(SPOT,), tasks=(Demand(ONE, 9),))
     choice = choice_of(question, blocking(question, *names_of(stuck)))

@@ -48,7 +48,7 @@ def worlds(draw: st.DrawFn) -> SchedulingRequest:
     ]
     parts = st.just(4) if gangs else st.sampled_from((1, 2, 4))
     amounts = draw(st.lists(st.tuples(parts, st.integers(1, 9)), max_size=3))
-    wishes = draw(st.integers(0, 5))
+    requested = draw(st.integers(0, 5))
     return SchedulingRequest(
         types=(HEAD, *types),
         instances=(
@@ -58,7 +58,7 @@ def worlds(draw: st.DrawFn) -> SchedulingRequest:
         ),
         tasks=tuple(Demand(Request(amounts_of({"CPU": cpus})), count) for cpus, count in amounts),
         gangs=tuple(gangs),
-        constraint=(Demand(Request(CPU4), wishes),) if wishes else None,
+        constraint=(Demand(Request(CPU4), requested),) if requested else None,
     )
 
 

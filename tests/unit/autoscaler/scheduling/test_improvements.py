@@ -52,7 +52,7 @@ def test_a_draining_node_is_no_capacity():
 
 
 @pytest.mark.rule("AS:B-7")
-def test_a_node_that_is_to_end_takes_no_work_and_no_room():
+def test_a_node_that_is_to_end_takes_no_work_and_no_capacity():
     nodes = [running(f"n{i}", "g", CPU=4) for i in range(2)]
     ours, rays = both([group("g", most=1, CPU=4), group("h", CPU=4)], nodes, [tasks(2, CPU=4)])
     assert len(ours.terminations) == 1
@@ -101,7 +101,7 @@ class TestMultiHost:
         decision = ask([replace(self.SLICES, max_nodes=4)], hosts)
         assert set(ended(decision)) == {"s0", "s1", "s2", "s3"}
 
-    def test_a_replica_that_lacks_a_host_takes_the_room_of_a_whole_one(self):
+    def test_a_replica_that_lacks_a_host_takes_the_capacity_of_a_whole_one(self):
         hosts = [running(f"h{i}", "tpu", free={}, replica="r", TPU=4) for i in range(3)]
         assert ask([replace(self.SLICES, max_nodes=4)], hosts, [tasks(1, TPU=4)]).launches == {}
 
@@ -132,7 +132,7 @@ def test_a_node_stuck_in_its_end_blocks_no_other_group():
 
 
 @pytest.mark.rule("AS:B-14")
-def test_what_finds_no_room_is_told_apart_from_what_no_node_could_ever_hold():
+def test_what_finds_no_capacity_is_distinguished_from_what_no_node_could_ever_hold():
     too_large, fitting = tasks(1, CPU=99), tasks(9, CPU=4)
     decision = ask([group("g", most=2, CPU=4)], demand=[too_large, fitting], gangs=(pack_gang("pg", 2, CPU=50),))
     assert set(decision.unplaced) == {too_large, replace(fitting, count=7)}
@@ -141,7 +141,7 @@ def test_what_finds_no_room_is_told_apart_from_what_no_node_could_ever_hold():
 
 
 @pytest.mark.rule("AS:B-14")
-def test_a_group_without_room_makes_nothing_impossible():
+def test_a_group_without_capacity_makes_nothing_impossible():
     decision = ask([group("g", most=0, CPU=4)], demand=[tasks(1, CPU=4)])
     assert decision.unplaced == (tasks(1, CPU=4),)
     assert decision.impossible == ()

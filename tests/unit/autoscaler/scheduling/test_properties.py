@@ -209,7 +209,7 @@ def test_a_gang_without_a_place_launches_nothing(question):
 
 @thorough
 @given(questions())
-def test_of_each_demand_what_is_not_placed_is_told_and_no_more(question):
+def test_of_each_demand_what_is_not_placed_is_reported_and_no_more(question):
     decision = schedule(question)
     asked = Counter()
     for demand in question.tasks:

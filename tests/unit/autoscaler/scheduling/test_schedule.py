@@ -212,8 +212,8 @@ def test_the_resources_of_the_cluster_count_what_comes_and_not_what_goes():
 
 
 def test_the_head_is_never_launched_nor_ended():
-    nobody = schedule(SchedulingRequest((HEAD, group("g", CPU=1)), (), (tasks(1, CPU=0),)))
-    assert "headgroup" not in nobody.launches
+    unfilled = schedule(SchedulingRequest((HEAD, group("g", CPU=1)), (), (tasks(1, CPU=0),)))
+    assert "headgroup" not in unfilled.launches
     alone = schedule(SchedulingRequest((HEAD,), (head(CPU=4),), max_nodes=1, idle_timeout_s=0.0))
     assert alone.terminations == ()
 

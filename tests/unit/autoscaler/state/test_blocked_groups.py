@@ -56,7 +56,7 @@ class World:
     running: set[str] = field(default_factory=set)
     wanted: Counter[str] = field(default_factory=Counter)
     backoffs: dict[str, Backoff] = field(default_factory=dict)
-    whys: dict[str, tuple[Why, ...]] = field(default_factory=dict)
+    reasons: dict[str, tuple[Why, ...]] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
     busy: set[str] = field(default_factory=set)
     most_pods: int = 0
@@ -118,7 +118,7 @@ class World:
         rejected = {**QUOTA, "message": "group spot: exceeded quota"} if self.block == "quota" else {}
         now = NOON + timedelta(seconds=self.now_s)
         limits = assess_availability(
-            found, TYPES, AvailabilityInputs(now, 5000.0 + self.now_s, [rejected], self.backoffs, self.whys)
+            found, TYPES, AvailabilityInputs(now, 5000.0 + self.now_s, [rejected], self.backoffs, self.reasons)
         )
         waiting_work = self.work - len(self.busy)
         tasks = (Demand(Request(CPU4), waiting_work),) if waiting_work else ()
@@ -130,7 +130,7 @@ class World:
         self.wanted = Counter(i.node_type for i in choice.instances if i.status in alive and not i.is_head)
         self.wanted += Counter(choice.reply.launches)
         self.timers, self.backoffs = found.timers, dict(limits.backoffs)
-        self.whys = {name: (Why(b.reason, b.count, b.detail),) for name, b in limits.blocked.items()}
+        self.reasons = {name: (Why(b.reason, b.count, b.detail),) for name, b in limits.blocked.items()}
 
     def run(self, until_s: int, *, restart_every_s: int = 0) -> None:
         while self.now_s < until_s:
@@ -155,7 +155,7 @@ def test_a_blocked_groups_work_is_elsewhere_within_30_s(block):
 
 
 @pytest.mark.rule("SC:S2")
-def test_after_room_is_back_no_busy_worker_is_swapped():
+def test_after_capacity_is_back_no_busy_worker_is_swapped():
     world = World("Unschedulable")
     world.run(100)
     busy = set(world.busy)
@@ -193,7 +193,7 @@ def test_when_the_failure_is_long_ago_the_group_of_higher_priority_is_tried_firs
     assert (world.count("on-demand"), world.count("spot")) == (7, 1)
 
 
-def test_a_group_that_has_room_again_is_used_in_full_once_its_first_worker_registers():
+def test_a_group_that_has_capacity_again_is_used_in_full_once_its_first_worker_registers():
     world = World("Unschedulable", work=20)
     world.run(60)
     world.block = ""
@@ -203,7 +203,7 @@ def test_a_group_that_has_room_again_is_used_in_full_once_its_first_worker_regis
     assert world.count("on-demand") == 20
 
 
-def test_a_group_alone_waits_for_room_with_all_its_pods():
+def test_a_group_alone_waits_for_capacity_with_all_its_pods():
     world = World("Unschedulable", work=120)
     world.run(600)
     assert (world.count("on-demand"), world.count("spot")) == (20, 100)

@@ -27,29 +27,29 @@ HEAD_NODE = RayNode("h1", NodeStatus.IDLE, HEAD.name, "headgroup")
 SLICES = NodeTypes((NodeType("spot", max_nodes=20, resources=CPU4, num_of_hosts=2),))
 
 
-class Story:
+class Scenario:
     """One cluster seen again and again; each look says what limits follow."""
 
     def __init__(self, types: NodeTypes = TYPES) -> None:
         self.types = types
         self.timers = Timers()
         self.backoffs: dict[str, Backoff | None] = {}
-        self.whys: dict[str, tuple[Why, ...]] = {}
+        self.reasons: dict[str, tuple[Why, ...]] = {}
 
-    def look(
+    def assess(
         self, at_s: float, *things: PodView | RayNode, wanted: dict[str, int] | None = None, **more: Any
     ) -> Limits:
         pods = [thing for thing in things if isinstance(thing, PodView)]
         nodes = [thing for thing in things if isinstance(thing, RayNode)]
-        sight = InstanceInputs([HEAD, *pods], [HEAD_NODE, *nodes], self.types, 1000.0 + at_s, wanted or {})
-        found = instances(sight, self.timers)
+        inputs = InstanceInputs([HEAD, *pods], [HEAD_NODE, *nodes], self.types, 1000.0 + at_s, wanted or {})
+        found = instances(inputs, self.timers)
         evidence = AvailabilityInputs(
-            NOW + timedelta(seconds=at_s), 1000.0 + at_s, more.pop("conditions", ()), self.backoffs, self.whys
+            NOW + timedelta(seconds=at_s), 1000.0 + at_s, more.pop("conditions", ()), self.backoffs, self.reasons
         )
         limits = assess_availability(found, self.types, evidence, **more)
         self.timers = found.timers
         self.backoffs = dict(limits.backoffs)
-        self.whys = {
+        self.reasons = {
             name: (Why(blocked.reason, blocked.count, blocked.detail),) for name, blocked in limits.blocked.items()
         }
         return limits
@@ -64,8 +64,8 @@ def spot(name: str, **fields: Any) -> PodView:
 
 
 def no_node(name: str, reason: str = "Unschedulable") -> PodView:
-    no_room = PodCondition("False", reason, "0/3 nodes are available")
-    return spot(name, scheduled=no_room, creation_timestamp="2026-01-01T12:00:00Z")
+    unschedulable = PodCondition("False", reason, "0/3 nodes are available")
+    return spot(name, scheduled=unschedulable, creation_timestamp="2026-01-01T12:00:00Z")
 
 
 def at_work(name: str, group: str = "spot", **fields: Any) -> tuple[PodView, RayNode]:
@@ -128,11 +128,11 @@ def rejected(
     ],
 )
 def test_a_group_is_blocked_when_its_pod_does_not_come(thing, limit_s, reason):
-    story = Story()
-    story.look(0, thing)
-    still = story.look(limit_s, thing)
+    scenario = Scenario()
+    scenario.assess(0, thing)
+    still = scenario.assess(limit_s, thing)
     assert (still.blocked, most(still), names_of(still.instances)) == ({}, 20, ["a"]), "the limit is strict"
-    late = story.look(limit_s + 0.1, thing)
+    late = scenario.assess(limit_s + 0.1, thing)
     assert late.blocked["spot"].reason == reason
     assert "pod a" in late.blocked["spot"].detail
     assert (most(late), names_of(late.instances), names_of(late.stuck)) == (0, [], ["a"])
@@ -141,39 +141,39 @@ def test_a_group_is_blocked_when_its_pod_does_not_come(thing, limit_s, reason):
 
 @pytest.mark.rule("SC:S5")
 def test_nodes_that_take_their_time_are_not_blocked():
-    story = Story()
+    scenario = Scenario()
     slow = [spot(f"w{index}", node_name="n") for index in range(10)]
-    assert story.look(0, *slow).blocked == {}
-    assert story.look(180, *slow).blocked == {}
+    assert scenario.assess(0, *slow).blocked == {}
+    assert scenario.assess(180, *slow).blocked == {}
 
 
 def test_the_wait_for_a_node_is_not_the_wait_for_ray():
-    story = Story()
-    story.look(0, spot("a"))
-    story.look(100, spot("a"))
-    story.look(101, spot("a", node_name="n"))
-    assert story.look(400, spot("a", node_name="n")).blocked == {}
-    story.look(402, pod("a", group="spot"))
-    assert story.look(702, pod("a", group="spot")).blocked == {}
-    assert story.look(703, pod("a", group="spot")).blocked["spot"].reason == "NeverRegistered"
+    scenario = Scenario()
+    scenario.assess(0, spot("a"))
+    scenario.assess(100, spot("a"))
+    scenario.assess(101, spot("a", node_name="n"))
+    assert scenario.assess(400, spot("a", node_name="n")).blocked == {}
+    scenario.assess(402, pod("a", group="spot"))
+    assert scenario.assess(702, pod("a", group="spot")).blocked == {}
+    assert scenario.assess(703, pod("a", group="spot")).blocked["spot"].reason == "NeverRegistered"
 
 
 @pytest.mark.rule("SC:S2", "SC:S3")
 def test_a_rejected_create_blocks_at_once_and_takes_what_is_asked_for_with_it():
-    limits = Story().look(0, *at_work("a"), wanted={"spot": 5}, conditions=rejected())
+    limits = Scenario().assess(0, *at_work("a"), wanted={"spot": 5}, conditions=rejected())
     assert (limits.blocked["spot"].reason, limits.blocked["spot"].is_capacity_missing) == ("QuotaExceeded", True)
     assert (most(limits), names_of(limits.instances), len(limits.stuck)) == (1, ["a"], 4)
 
 
 def test_what_a_blocked_group_was_asked_for_is_no_capacity_even_before_its_pod_is_there():
-    story = Story()
-    story.look(0, no_node("a"), wanted={"spot": 3})
-    limits = story.look(11, no_node("a"), wanted={"spot": 3})
+    scenario = Scenario()
+    scenario.assess(0, no_node("a"), wanted={"spot": 3})
+    limits = scenario.assess(11, no_node("a"), wanted={"spot": 3})
     assert (most(limits), len(limits.stuck), names_of(limits.instances)) == (0, 3, [])
 
 
-def test_a_rejection_that_concerns_nobody_any_more_blocks_nobody():
-    assert Story().look(0, *at_work("a"), wanted={"spot": 1}, conditions=rejected()).blocked == {}
+def test_a_rejection_that_concerns_no_group_any_more_blocks_none():
+    assert Scenario().assess(0, *at_work("a"), wanted={"spot": 1}, conditions=rejected()).blocked == {}
 
 
 @pytest.mark.parametrize(
@@ -211,90 +211,90 @@ def test_rejections_are_read_from_the_conditions(conditions, reason):
 
 
 def test_silence_blocks_a_group_only_while_others_get_their_pods():
-    story = Story()
-    story.look(0, wanted={"spot": 2, "on-demand": 1})
-    assert story.look(130, wanted={"spot": 2, "on-demand": 1}).blocked == {}, "nobody gets any: it is the operator"
+    scenario = Scenario()
+    scenario.assess(0, wanted={"spot": 2, "on-demand": 1})
+    assert scenario.assess(130, wanted={"spot": 2, "on-demand": 1}).blocked == {}, "nobody gets any: it is the operator"
     other = pending("b", group="on-demand")
-    assert story.look(131, other, wanted={"spot": 2, "on-demand": 1}).blocked["spot"].reason == "NoPodCreated"
+    assert scenario.assess(131, other, wanted={"spot": 2, "on-demand": 1}).blocked["spot"].reason == "NoPodCreated"
 
 
 @pytest.mark.rule("FD:AS-A18")
 def test_what_becomes_of_pods_that_were_there_before_says_nothing_about_others():
-    story, wanted = Story(), {"spot": 2, "on-demand": 1}
-    story.look(0, pending("b", group="on-demand"), wanted=wanted)
-    limits = story.look(130, *at_work("b", "on-demand"), wanted=wanted)
+    scenario, wanted = Scenario(), {"spot": 2, "on-demand": 1}
+    scenario.assess(0, pending("b", group="on-demand"), wanted=wanted)
+    limits = scenario.assess(130, *at_work("b", "on-demand"), wanted=wanted)
     assert limits.blocked == {}, "it came before the waiting began; that it registers is no news from the operator"
 
 
 @pytest.mark.rule("FD:AS-A19")
 def test_a_clock_that_differs_from_the_api_servers_clears_no_back_off():
     """Ours is an hour behind: every pod is younger than the back-off, to the look of it."""
-    story, created = Story(), "2026-01-01T13:00:00Z"
+    scenario, created = Scenario(), "2026-01-01T13:00:00Z"
     old = at_work("old", creation_timestamp="2026-01-01T12:59:00Z")
-    story.look(0, *old, spot("a", scheduled=PodCondition("False", "Unschedulable"), creation_timestamp=created))
-    story.look(11, *old, spot("a", scheduled=PodCondition("False", "Unschedulable"), creation_timestamp=created))
-    story.restart()
-    assert story.look(12, *old).backoffs["spot"].n == 1
-    assert story.look(60, *old, *at_work("c", creation_timestamp="2026-01-01T13:00:45Z")).backoffs == {}
+    scenario.assess(0, *old, spot("a", scheduled=PodCondition("False", "Unschedulable"), creation_timestamp=created))
+    scenario.assess(11, *old, spot("a", scheduled=PodCondition("False", "Unschedulable"), creation_timestamp=created))
+    scenario.restart()
+    assert scenario.assess(12, *old).backoffs["spot"].n == 1
+    assert scenario.assess(60, *old, *at_work("c", creation_timestamp="2026-01-01T13:00:45Z")).backoffs == {}
 
 
 def test_pods_that_keep_coming_slowly_are_not_silence():
-    story = Story()
+    scenario = Scenario()
     for index in range(10):
         some = [spot(f"w{i}", node_name="n") for i in range(index)]
-        limits = story.look(20 * index, pending(f"o{index}", group="on-demand"), *some, wanted={"spot": 50})
+        limits = scenario.assess(20 * index, pending(f"o{index}", group="on-demand"), *some, wanted={"spot": 50})
         assert limits.blocked == {}
 
 
 # --- whose fault it is -----------------------------------------------------------------------------------------------
 
 
-def test_one_bad_pod_among_others_that_register_is_replaced_and_blocks_nobody():
-    story = Story()
+def test_one_bad_pod_among_others_that_register_is_replaced_and_blocks_no_other():
+    scenario = Scenario()
     bad = spot("bad", node_name="n", containers=(waiting("ray", "ErrImagePull"),))
-    story.look(0, bad)
-    story.look(30, bad, spot("good", node_name="n"))
-    story.look(50, bad, *at_work("good"))
-    limits = story.look(301, bad, *at_work("good"))
+    scenario.assess(0, bad)
+    scenario.assess(30, bad, spot("good", node_name="n"))
+    scenario.assess(50, bad, *at_work("good"))
+    limits = scenario.assess(301, bad, *at_work("good"))
     assert (limits.blocked, limits.backoffs, names_of(limits.stuck), most(limits)) == ({}, {}, ["bad"], 20)
 
 
 def test_room_that_is_missing_is_missing_for_all_however_many_run():
-    story = Story()
-    story.look(0, no_node("full"))
-    story.look(5, no_node("full"), spot("good", node_name="n"))
-    story.look(9, no_node("full"), *at_work("good"))
-    assert most(story.look(11, no_node("full"), *at_work("good"))) == 1
+    scenario = Scenario()
+    scenario.assess(0, no_node("full"))
+    scenario.assess(5, no_node("full"), spot("good", node_name="n"))
+    scenario.assess(9, no_node("full"), *at_work("good"))
+    assert most(scenario.assess(11, no_node("full"), *at_work("good"))) == 1
 
 
 @pytest.mark.rule("SC:S13")
 def test_pods_that_end_before_they_register_block_their_group():
-    story = Story()
-    story.look(0, spot("a", node_name="n"))
-    limits = story.look(5, spot("a", phase="Failed"))
+    scenario = Scenario()
+    scenario.assess(0, spot("a", node_name="n"))
+    limits = scenario.assess(5, spot("a", phase="Failed"))
     assert (limits.blocked["spot"].reason, most(limits)) == ("CrashLoop", 0)
     assert "ended before its Ray node registered" in limits.blocked["spot"].detail
 
 
 def test_one_early_end_in_a_group_that_works_is_a_fluke_and_three_are_not():
-    story = Story()
+    scenario = Scenario()
     for index in range(3):
-        story.look(10 * index, *at_work("good"), spot(f"w{index}", node_name="n"))
-        limits = story.look(10 * index + 5, *at_work("good"), spot(f"w{index}", phase="Failed"))
+        scenario.assess(10 * index, *at_work("good"), spot(f"w{index}", node_name="n"))
+        limits = scenario.assess(10 * index + 5, *at_work("good"), spot(f"w{index}", phase="Failed"))
         assert ("spot" in limits.blocked) is (index == 2)
 
 
 @pytest.mark.rule("AS:B-8")
 def test_a_host_that_does_not_come_makes_its_replica_no_capacity_unless_others_of_it_work():
-    story = Story(SLICES)
+    scenario = Scenario(SLICES)
     hosts = [
         spot("a0", replica_name="a", node_name="n"),
         spot("a1", replica_name="a", scheduled=PodCondition("False", "Unschedulable", "")),
         *at_work("b0", replica_name="b"),
         spot("b1", replica_name="b", scheduled=PodCondition("False", "Unschedulable", "")),
     ]
-    story.look(0, *hosts)
-    limits = story.look(11, *hosts)
+    scenario.assess(0, *hosts)
+    limits = scenario.assess(11, *hosts)
     assert (names_of(limits.stuck), names_of(limits.instances)) == (["a0", "a1", "b1"], ["b0"])
 
 
@@ -305,83 +305,86 @@ def test_the_delay_doubles_up_to_five_minutes():
     assert [delay_s(n) for n in (1, 2, 3, 4, 5, 99)] == [30, 60, 120, 240, 300, 300]
 
 
-def blocked_story() -> Story:
-    story = Story()
-    story.look(0, no_node("a"), no_node("b"))
-    limits = story.look(11, no_node("a"), no_node("b"))
+def blocked_scenario() -> Scenario:
+    scenario = Scenario()
+    scenario.assess(0, no_node("a"), no_node("b"))
+    limits = scenario.assess(11, no_node("a"), no_node("b"))
     assert limits.backoffs == {"spot": Backoff(1, NOW + timedelta(seconds=41))}
-    return story
+    return scenario
 
 
 def test_a_blocked_group_rests_and_its_reason_stands():
-    limits = blocked_story().look(20)
+    limits = blocked_scenario().assess(20)
     assert (most(limits), limits.backoffs["spot"].n, limits.requeue_after_s) == (0, 1, 21)
     assert (limits.blocked["spot"].reason, limits.blocked["spot"].is_capacity_missing) == ("Unschedulable", True)
 
 
 def test_without_a_reason_on_record_it_says_when_the_next_try_is():
-    story = blocked_story()
-    story.whys = {}
-    assert "12:00:41" in story.look(20).blocked["spot"].detail
+    scenario = blocked_scenario()
+    scenario.reasons = {}
+    assert "12:00:41" in scenario.assess(20).blocked["spot"].detail
 
 
 def test_when_it_has_rested_one_replica_is_tried():
-    limits = blocked_story().look(41)
+    limits = blocked_scenario().assess(41)
     assert (limits.blocked, most(limits)) == ({}, 1)
 
 
 @pytest.mark.rule("AS:B-8")
 def test_a_replica_of_several_hosts_is_tried_whole():
-    story = Story(SLICES)
-    story.backoffs = {"spot": Backoff(1, NOW)}
-    assert most(story.look(1)) == 2
+    scenario = Scenario(SLICES)
+    scenario.backoffs = {"spot": Backoff(1, NOW)}
+    assert most(scenario.assess(1)) == 2
 
 
 def test_one_that_is_on_its_way_is_the_one_that_is_tried():
-    story = blocked_story()
-    assert most(story.look(41, *at_work("r", creation_timestamp="2026-01-01T11:00:00Z"), spot("p", node_name="n"))) == 2
-    assert most(story.look(42, *at_work("r", creation_timestamp="2026-01-01T11:00:00Z"), wanted={"spot": 2})) == 2
+    scenario = blocked_scenario()
+    assert (
+        most(scenario.assess(41, *at_work("r", creation_timestamp="2026-01-01T11:00:00Z"), spot("p", node_name="n")))
+        == 2
+    )
+    assert most(scenario.assess(42, *at_work("r", creation_timestamp="2026-01-01T11:00:00Z"), wanted={"spot": 2})) == 2
 
 
 def test_a_try_that_fails_doubles_the_rest():
-    story = blocked_story()
-    story.look(41, wanted={"spot": 1})
-    story.look(43, no_node("c"))
-    assert story.look(50, no_node("c")).blocked == {}
-    limits = story.look(54, no_node("c"))
+    scenario = blocked_scenario()
+    scenario.assess(41, wanted={"spot": 1})
+    scenario.assess(43, no_node("c"))
+    assert scenario.assess(50, no_node("c")).blocked == {}
+    limits = scenario.assess(54, no_node("c"))
     assert limits.backoffs == {"spot": Backoff(2, NOW + timedelta(seconds=114))}
     assert (most(limits), names_of(limits.stuck)) == (0, ["c"])
 
 
 def test_while_it_rests_trouble_needs_no_second_look():
-    assert names_of(blocked_story().look(20, no_node("c")).stuck) == ["c"]
+    assert names_of(blocked_scenario().assess(20, no_node("c")).stuck) == ["c"]
 
 
 @pytest.mark.parametrize(
     "created", ["2026-01-01T12:00:45Z", "2026-01-01T11:59:00Z"], ids=["a new pod", "one that waited"]
 )
 def test_a_worker_that_registers_clears_it(created):
-    story = blocked_story()
-    story.look(42, spot("c", node_name="n", creation_timestamp=created))
-    limits = story.look(50, *at_work("c", creation_timestamp=created))
+    scenario = blocked_scenario()
+    scenario.assess(42, spot("c", node_name="n", creation_timestamp=created))
+    limits = scenario.assess(50, *at_work("c", creation_timestamp=created))
     assert (limits.backoffs, limits.blocked, most(limits)) == ({}, {}, 20)
 
 
 @pytest.mark.rule("FD:REL-11")
 @pytest.mark.parametrize("created", ["11:00:00", "12:00:00"], ids=["an hour", "in the same second as the failed ones"])
 def test_a_worker_that_was_there_before_clears_nothing(created):
-    story = blocked_story()
-    limits = story.look(20, *at_work("r", creation_timestamp=f"2026-01-01T{created}Z"))
+    scenario = blocked_scenario()
+    limits = scenario.assess(20, *at_work("r", creation_timestamp=f"2026-01-01T{created}Z"))
     assert (limits.backoffs["spot"].n, most(limits)) == (1, 1)
 
 
 @pytest.mark.rule("D12")
 def test_a_restart_changes_nothing_about_a_back_off():
     things = at_work("r", creation_timestamp="2026-01-01T11:00:00Z")
-    story, other = blocked_story(), blocked_story()
+    scenario, other = blocked_scenario(), blocked_scenario()
     for at_s in (12, 30, 40, 41, 60, 640):
         other.restart()
-        going_on, started_anew = story.look(at_s, *things), other.look(at_s, *things)
+        going_on, started_anew = scenario.assess(at_s, *things), other.assess(at_s, *things)
         assert (going_on.types, going_on.backoffs, going_on.blocked) == (
             started_anew.types,
             started_anew.backoffs,
@@ -390,29 +393,29 @@ def test_a_restart_changes_nothing_about_a_back_off():
 
 
 def test_a_restart_in_the_middle_of_a_try_sees_that_it_succeeded():
-    story = blocked_story()
-    story.restart()
-    limits = story.look(60, *at_work("c", creation_timestamp="2026-01-01T12:00:45Z"))
+    scenario = blocked_scenario()
+    scenario.restart()
+    limits = scenario.assess(60, *at_work("c", creation_timestamp="2026-01-01T12:00:45Z"))
     assert limits.backoffs == {}
 
 
 def test_what_is_long_ago_is_forgotten():
-    story = blocked_story()
-    assert story.look(41 + 600).backoffs["spot"].n == 1
-    assert story.look(41 + 601).backoffs == {}
+    scenario = blocked_scenario()
+    assert scenario.assess(41 + 600).backoffs["spot"].n == 1
+    assert scenario.assess(41 + 601).backoffs == {}
 
 
 def test_whole_seconds_stand_in_the_record():
-    story = Story()
-    story.look(0, no_node("a"))
-    assert story.look(10.5, no_node("a")).backoffs["spot"].until == NOW + timedelta(seconds=41)
+    scenario = Scenario()
+    scenario.assess(0, no_node("a"))
+    assert scenario.assess(10.5, no_node("a")).backoffs["spot"].until == NOW + timedelta(seconds=41)
 
 
 @pytest.mark.rule("SC:S13")
 def test_a_group_that_never_works_gets_one_pod_in_five_minutes_at_most():
-    story, made, alive, serial = Story(), [], [], 0
+    scenario, made, alive, serial = Scenario(), [], [], 0
     for at_s in range(0, 4000, 5):
-        limits = story.look(at_s, *alive)
+        limits = scenario.assess(at_s, *alive)
         stuck = set(names_of(limits.stuck))
         alive = [thing for thing in alive if thing.name not in stuck]
         for _ in range(min(5, most(limits)) - len(alive)):
@@ -430,12 +433,12 @@ def test_a_group_that_never_works_gets_one_pod_in_five_minutes_at_most():
 
 @pytest.mark.rule("AS:S-22", "AS:S-23")
 def test_a_failure_lowers_the_score_and_the_last_one_most():
-    story = Story()
-    story.backoffs = {
+    scenario = Scenario()
+    scenario.backoffs = {
         "spot": Backoff(1, NOW - timedelta(seconds=30)),
         "on-demand": Backoff(1, NOW - timedelta(seconds=330)),
     }
-    limits = story.look(0)
+    limits = scenario.assess(0)
     assert limits.availability["spot"] == 0.0
     assert 0.0 < limits.availability["on-demand"] < 1e-3
     assert limits.recoverable == {"spot": 60 / 600, "on-demand": 360 / 600}
@@ -444,58 +447,58 @@ def test_a_failure_lowers_the_score_and_the_last_one_most():
 @pytest.mark.rule("AS:S-23")
 @pytest.mark.parametrize(("age_s", "score"), [(9, 0.0), (10, 10 / 600), (300, 0.5), (600, 1.0), (625, 1.0)])
 def test_recovery_is_nothing_at_first_and_then_grows(age_s, score):
-    story = Story()
-    story.backoffs = {"spot": Backoff(1, NOW + timedelta(seconds=30 - age_s))}
-    assert story.look(0).recoverable["spot"] == pytest.approx(score)
+    scenario = Scenario()
+    scenario.backoffs = {"spot": Backoff(1, NOW + timedelta(seconds=30 - age_s))}
+    assert scenario.assess(0).recoverable["spot"] == pytest.approx(score)
 
 
 def test_the_window_can_be_set():
-    story = Story()
-    story.backoffs = {"spot": Backoff(1, NOW + timedelta(seconds=15))}
-    assert story.look(0, recovery_s=60.0).recoverable["spot"] == 0.25
+    scenario = Scenario()
+    scenario.backoffs = {"spot": Backoff(1, NOW + timedelta(seconds=15))}
+    assert scenario.assess(0, recovery_s=60.0).recoverable["spot"] == 0.25
 
 
 def test_a_group_without_failure_has_no_score():
-    limits = Story().look(0)
+    limits = Scenario().assess(0)
     assert (limits.availability, limits.recoverable, limits.requeue_after_s) == ({}, {}, None)
 
 
 # --- what is left alone ----------------------------------------------------------------------------------------------
 
 
-def test_a_suspended_group_is_nobodys_to_judge():
+def test_a_suspended_group_is_not_validated():
     types = NodeTypes(TYPES.types, suspended=frozenset({"spot"}))
-    story = Story(types)
-    story.look(0, no_node("a"))
-    assert story.look(1000, no_node("a")).blocked == {}
+    scenario = Scenario(types)
+    scenario.assess(0, no_node("a"))
+    assert scenario.assess(1000, no_node("a")).blocked == {}
 
 
 def test_the_minimum_of_a_blocked_group_is_not_topped_up():
-    story = Story(NodeTypes((NodeType("spot", min_nodes=3, max_nodes=20, resources=CPU4),)))
-    story.look(0, no_node("a"))
-    kind = story.look(11, no_node("a")).types[0]
+    scenario = Scenario(NodeTypes((NodeType("spot", min_nodes=3, max_nodes=20, resources=CPU4),)))
+    scenario.assess(0, no_node("a"))
+    kind = scenario.assess(11, no_node("a")).types[0]
     assert (kind.min_nodes, kind.max_nodes, kind.available) == (3, 20, 0)
 
 
 def test_limits_may_be_set_for_a_slower_world():
-    story = Story()
-    story.look(0, no_node("a"))
-    assert story.look(100, no_node("a"), time_limits=TimeLimits(capacity_s=120)).blocked == {}
+    scenario = Scenario()
+    scenario.assess(0, no_node("a"))
+    assert scenario.assess(100, no_node("a"), time_limits=TimeLimits(capacity_s=120)).blocked == {}
 
 
 def test_a_working_cluster_is_left_as_it_is():
-    limits = Story().look(0, *at_work("a"), *at_work("b", "on-demand"))
+    limits = Scenario().assess(0, *at_work("a"), *at_work("b", "on-demand"))
     assert limits.types == TYPES.types
     assert [i.status for i in limits.instances] == [Status.RAY_RUNNING] * 3
 
 
 @pytest.mark.rule("D12")
 def test_a_clock_that_ran_ahead_makes_no_back_off_longer():
-    story = Story()
-    story.backoffs = {"spot": Backoff(2, NOW + timedelta(days=1))}
-    limits = story.look(0, HEAD, HEAD_NODE)
+    scenario = Scenario()
+    scenario.backoffs = {"spot": Backoff(2, NOW + timedelta(days=1))}
+    limits = scenario.assess(0, HEAD, HEAD_NODE)
     assert limits.backoffs == {"spot": Backoff(2, NOW + timedelta(seconds=60))}
-    assert story.look(5, HEAD, HEAD_NODE).backoffs == limits.backoffs  # settled once, not moved on with every look
+    assert scenario.assess(5, HEAD, HEAD_NODE).backoffs == limits.backoffs  # settled once, not moved on with every look
 
 
 # --- what a look costs ---------------------------------------------------------------------------------------------
@@ -504,30 +507,30 @@ def test_a_clock_that_ran_ahead_makes_no_back_off_longer():
 class Counted(dict[str, Any]):
     """How many of its entries were looked at."""
 
-    looks = 0
+    reads = 0
 
     def __getitem__(self, key: str) -> Any:
-        self.looks += 1
+        self.reads += 1
         return super().__getitem__(key)
 
     def get(self, key: str, default: Any = None) -> Any:
-        self.looks += 1
+        self.reads += 1
         return super().get(key, default)
 
 
-def looks_at_pods(groups: int, pods: int) -> int:
+def pod_reads(groups: int, pods: int) -> int:
     """Into the pods by name, for one judgement of a cluster of workers at work."""
     types = NodeTypes(tuple(NodeType(f"g{n}", max_nodes=pods, resources=CPU4) for n in range(groups)))
     things = [at_work(f"w{n}", f"g{n % groups}") for n in range(pods)]
-    sight = InstanceInputs(
+    inputs = InstanceInputs(
         [HEAD, *(pod for pod, _ in things)], [HEAD_NODE, *(node for _, node in things)], types, 1000.0
     )
-    found = instances(sight)
+    found = instances(inputs)
     counted = Counted(found.pods)
     assess_availability(replace(found, pods=counted), types, AvailabilityInputs(NOW, 1000.0))
-    return counted.looks
+    return counted.reads
 
 
 @pytest.mark.rule("FD:AS-A15")
 def test_more_groups_do_not_look_at_the_pods_more_often():
-    assert looks_at_pods(20, 100) == looks_at_pods(2, 100)
+    assert pod_reads(20, 100) == pod_reads(2, 100)

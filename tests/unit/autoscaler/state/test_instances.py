@@ -8,7 +8,7 @@ import pytest
 from raytide.api import constants
 from raytide.autoscaler.model import COUNTABLE, Instance, NodeStatus, NodeType, RayNode, Status, amounts_of, labels_of
 from raytide.autoscaler.settings import read_settings
-from raytide.autoscaler.state.instance_lifecycle import Ask, Stage, Stay, TimeLimits, Timers
+from raytide.autoscaler.state.instance_lifecycle import OpenRequest, Stage, StageEntry, TimeLimits, Timers
 from raytide.autoscaler.state.instances import Instances, instances
 from raytide.autoscaler.state.node_types import NodeTypes
 from raytide.autoscaler.state.observation import InstanceInputs
@@ -38,8 +38,8 @@ def see(
     """What follows from these pods and Ray nodes beside a healthy head."""
     pods = [HEAD, *(thing for thing in things if not isinstance(thing, RayNode))]
     nodes = [HEAD_NODE, *(thing for thing in things if isinstance(thing, RayNode))]
-    sight = InstanceInputs(**{"pods": pods, "nodes": nodes, "types": TYPES, "now_s": now_s, **more})
-    return instances(sight, timers or Timers(), limits or TimeLimits())
+    inputs = InstanceInputs(**{"pods": pods, "nodes": nodes, "types": TYPES, "now_s": now_s, **more})
+    return instances(inputs, timers or Timers(), limits or TimeLimits())
 
 
 def workers(found: Instances) -> list[Instance]:
@@ -54,7 +54,7 @@ def only(found: Instances) -> Instance:
 def aged(stage: Stage, age_s: float, node_id: str = "") -> Timers:
     """The one worker has been where it is for so long."""
     step = "NotScheduled/0" if stage is Stage.UNPLACED else ""
-    return Timers(stays={"demo-cpu-worker-aaaaa": Stay(stage, 1000.0 - age_s, node_id, step=step)})
+    return Timers(stages={"demo-cpu-worker-aaaaa": StageEntry(stage, 1000.0 - age_s, node_id, step=step)})
 
 
 # --- the life of one worker (AS §3.1, §3.3, §3.4) --------------------------------------------------------------------
@@ -249,10 +249,10 @@ def test_a_restarted_raylet_is_the_same_instance():
         "new",
         Status.RAY_RUNNING,
     )
-    assert after.timers.stays[RUNNING.name].joined_s == 1010.0
+    assert after.timers.stages[RUNNING.name].joined_s == 1010.0
 
 
-def test_the_living_node_counts_in_whatever_order_they_are_told():
+def test_the_living_node_counts_in_whatever_order_they_are_reported():
     assert only(see(RUNNING, node(node_id="new"), node(node_id="old", status=NodeStatus.DEAD))).node_id == "new"
 
 
@@ -261,7 +261,7 @@ def test_dead_nodes_without_a_pod_are_nothing():
     dead = [node(f"gone-{index}", NodeStatus.DEAD, f"d{index}") for index in range(1000)]
     found = see(RUNNING, node(), *dead)
     assert len(workers(found)) == 1
-    assert set(found.timers.stays) == {HEAD.name, RUNNING.name}
+    assert set(found.timers.stages) == {HEAD.name, RUNNING.name}
 
 
 def test_a_ray_node_whose_pod_is_gone_is_nothing():
@@ -281,14 +281,14 @@ def test_a_gcs_that_lost_its_memory_does_not_end_the_workers_before_they_had_tim
 
 @pytest.mark.rule("SC:S15")
 def test_while_the_head_is_away_no_time_runs_out_for_its_workers():
-    story = see(RUNNING, node(), pod("new"))
+    scenario = see(RUNNING, node(), pod("new"))
     for minute in range(60):
-        story = see(RUNNING, pod("new"), nodes=[], timers=story.timers, now_s=1001.0 + 60 * minute)
-        assert (story.is_head_running, story.to_end) == (False, frozenset())
-    back = see(RUNNING, pod("new"), timers=story.timers, now_s=4545.0)
+        scenario = see(RUNNING, pod("new"), nodes=[], timers=scenario.timers, now_s=1001.0 + 60 * minute)
+        assert (scenario.is_head_running, scenario.to_end) == (False, frozenset())
+    back = see(RUNNING, pod("new"), timers=scenario.timers, now_s=4545.0)
     assert ([i.status for i in workers(back)], back.to_end) == ([Status.RAY_RUNNING, Status.ALLOCATED], frozenset())
     again = see(RUNNING, node(), pod("new"), timers=back.timers, now_s=4550.0)
-    assert again.timers.stays[RUNNING.name].joined_s is None, "it has been there all the time"
+    assert again.timers.stages[RUNNING.name].joined_s is None, "it has been there all the time"
 
 
 def test_pods_that_end_while_the_head_is_away_are_nobodys_fault():
@@ -302,7 +302,7 @@ def test_a_dead_node_that_the_gcs_forgets_is_still_dead():
 
 
 @pytest.mark.rule("AS:V-9", "AS:B-24", "AS:S-1")
-def test_a_node_that_somebody_joined_by_hand_is_capacity_and_nothing_else():
+def test_a_node_joined_by_hand_is_capacity_and_nothing_else():
     by_hand = RayNode("m1", NodeStatus.RUNNING, total=CPU4, available=CPU4)
     found = see(by_hand, RayNode("m2", NodeStatus.DEAD), RayNode("m3", NodeStatus.DRAINING))
     assert only(found) == Instance("m1", "", Status.RAY_RUNNING, node_id="m1", total=CPU4, available=CPU4)
@@ -372,7 +372,7 @@ def test_there_is_one_head(pods, nodes, status, is_running):
 
 
 def test_the_head_is_never_to_end():
-    timers = Timers(stays={HEAD.name: Stay(Stage.DEAD, 0.0, "h1")})
+    timers = Timers(stages={HEAD.name: StageEntry(Stage.DEAD, 0.0, "h1")})
     found = see(nodes=[replace(HEAD_NODE, status=NodeStatus.DEAD)], timers=timers, to_delete=[HEAD.name], now_s=9000.0)
     assert (found.instances[0].status, found.to_end) == (Status.RAY_STOPPED, frozenset())
 
@@ -426,11 +426,11 @@ def test_pods_answer_the_oldest_request():
     first = see(wanted={"cpu": 1}, now_s=0.0)
     second = see(wanted={"cpu": 2}, timers=first.timers, now_s=500.0)
     third = see(RUNNING, wanted={"cpu": 2}, timers=second.timers, now_s=700.0)
-    assert third.timers.asks == {"cpu": (Ask(500.0),)}
+    assert third.timers.open_requests == {"cpu": (OpenRequest(500.0),)}
     assert [i.status for i in workers(third)] == [Status.ALLOCATED, Status.REQUESTED]
 
 
-def test_a_number_nobody_means_does_not_fill_our_memory():
+def test_a_number_that_makes_no_sense_does_not_fill_our_memory():
     assert len(workers(see(wanted={"cpu": 2_000_000_000}))) == 10_000
 
 
@@ -482,7 +482,7 @@ def test_a_restart_changes_nothing_but_elapsed_limits():
 def test_timers_forget_what_is_gone():
     before = see(RUNNING, node(), wanted={"cpu": 5})
     after = see(timers=before.timers)
-    assert (set(after.timers.stays), after.timers.asks, after.timers.stalled_s) == ({HEAD.name}, {}, {})
+    assert (set(after.timers.stages), after.timers.open_requests, after.timers.stalled_s) == ({HEAD.name}, {}, {})
 
 
 def test_nothing_is_made_of_nothing():

@@ -104,7 +104,7 @@ def test_how_long_a_pod_waits_for_a_node(known, seconds):
     ],
 )
 def test_how_long_a_pod_of_a_group_without_nodes_waits(known, seconds):
-    assert wait_s("a", known, TimeLimits(), is_resting=True) == seconds
+    assert wait_s("a", known, TimeLimits(), is_in_backoff=True) == seconds
 
 
 def test_the_last_word_about_the_pod_that_is_there_counts():
@@ -130,7 +130,7 @@ def test_a_setting_that_cannot_be_meant_is_named():
 # --- how its events are read -----------------------------------------------------------------------------------------
 
 
-class Told:
+class EventSource:
     """An API with events in it, and how often it was asked."""
 
     def __init__(self, presence: Presence = Presence.AUTO) -> None:
@@ -146,7 +146,7 @@ class Told:
         self.asked += 1
         return self.status_error
 
-    def say(self, pod: str, reason: str, source: str = "cluster-autoscaler") -> None:
+    def report(self, pod: str, reason: str, source: str = "cluster-autoscaler") -> None:
         obj = {
             "metadata": {"name": f"{pod}.{reason}", "namespace": "default"},
             "involvedObject": {"kind": "Pod", "name": pod, "uid": f"uid-{pod}", "namespace": "default"},
@@ -173,68 +173,68 @@ class Told:
     ],
 )
 async def test_events_of_node_autoscalers_are_read_and_no_others(reason, source, answer):
-    told = Told()
-    assert (await told.look("a")) == READABLE.__class__(is_readable=True, answers={})
-    told.say("a", reason, source)
+    event_source = EventSource()
+    assert (await event_source.look("a")) == READABLE.__class__(is_readable=True, answers={})
+    event_source.report("a", reason, source)
     await asyncio.sleep(5)
-    found = await told.look("a")
+    found = await event_source.look("a")
     assert (found.answer("a"), found.has_spoken) == (answer, answer is not None)
 
 
 @pytest.mark.looptime
 @pytest.mark.rule("FD:AS-A2", "SC:S17")
 async def test_nothing_is_asked_while_no_pod_waits_and_little_while_one_does():
-    told = Told()
-    await told.events.look([pending("a"), pending("b", node_name="n")])
-    assert told.asked == 0
+    event_source = EventSource()
+    await event_source.events.look([pending("a"), pending("b", node_name="n")])
+    assert event_source.asked == 0
     for _ in range(60):
-        await told.look("a")
+        await event_source.look("a")
         await asyncio.sleep(1)
-    assert told.asked <= 2 * 31
-    told.say("a", "Nominated", "karpenter")
+    assert event_source.asked <= 2 * 31
+    event_source.report("a", "Nominated", "karpenter")
     await asyncio.sleep(5)
-    told.asked = 0
+    event_source.asked = 0
     for _ in range(60):
-        await told.look("a")
+        await event_source.look("a")
         await asyncio.sleep(1)
-    assert told.asked <= 6, "one source, every 20 s"
+    assert event_source.asked <= 6, "one source, every 20 s"
 
 
 @pytest.mark.looptime
 @pytest.mark.rule("FD:AS-A2", "SC:S17")
 async def test_a_pod_that_waits_for_days_where_nobody_adds_nodes_costs_few_questions_and_hides_no_newer_one():
-    told = Told()
+    event_source = EventSource()
     for _ in range(60):
-        await told.look("a")
+        await event_source.look("a")
         await asyncio.sleep(1)
-    told.asked = 0
+    event_source.asked = 0
     for _ in range(60):
-        await told.look("a")
+        await event_source.look("a")
         await asyncio.sleep(1)
-    assert told.asked <= 2 * 4, "two sources, every 20 s"
-    assert told.events.requeue_after_s is None
-    await told.look("a", "b")
-    told.say("b", "TriggeredScaleUp")
+    assert event_source.asked <= 2 * 4, "two sources, every 20 s"
+    assert event_source.events.requeue_after_s is None
+    await event_source.look("a", "b")
+    event_source.report("b", "TriggeredScaleUp")
     await asyncio.sleep(3)
-    assert (await told.look("a", "b")).answer("b") is True
+    assert (await event_source.look("a", "b")).answer("b") is True
 
 
 @pytest.mark.looptime
 @pytest.mark.rule("FD:AS-A2")
 async def test_where_the_setting_says_absent_no_answer_is_waited_for():
-    told = Told(Presence.ABSENT)
-    await told.look("a")
-    assert told.asked == 0
-    assert told.events.requeue_after_s is None
+    event_source = EventSource(Presence.ABSENT)
+    await event_source.look("a")
+    assert event_source.asked == 0
+    assert event_source.events.requeue_after_s is None
 
 
 @pytest.mark.looptime
 @pytest.mark.rule("FD:AS-A2")
 async def test_without_the_right_it_is_asked_once_in_ten_minutes_and_the_setting_counts():
-    told = Told(Presence.PRESENT)
-    told.status_error = Answer(403, message="events is forbidden")
+    event_source = EventSource(Presence.PRESENT)
+    event_source.status_error = Answer(403, message="events is forbidden")
     for _ in range(60):
-        found = await told.look("a")
+        found = await event_source.look("a")
         await asyncio.sleep(5)
-    assert (told.asked, found.is_readable, found.is_at_work) == (1, False, True)
-    assert (await Told(Presence.ABSENT).look("a")).answers is None
+    assert (event_source.asked, found.is_readable, found.is_at_work) == (1, False, True)
+    assert (await EventSource(Presence.ABSENT).look("a")).answers is None

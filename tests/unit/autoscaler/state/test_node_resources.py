@@ -112,14 +112,14 @@ def test_the_groups_resources_replace_those_of_the_parameters():
     assert found.amounts == {"CPU": 1, "widget": 1}
 
 
-def test_fractions_that_ray_would_not_start_with_are_said():
+def test_fractions_that_ray_would_not_start_with_are_reported():
     found = read(params={"num-cpus": "1.5", "resources": '{"a": 0.5}'})
-    assert (found.amounts, len(found.remarks)) == ({"CPU": 2, "a": 1}, 2)
-    assert all("accepts integers only" in remark for remark in found.remarks)
+    assert (found.amounts, len(found.warnings)) == ({"CPU": 2, "a": 1}, 2)
+    assert all("accepts integers only" in warning for warning in found.warnings)
 
 
 def test_whole_numbers_are_not_worth_a_word():
-    assert read(params={"num-cpus": "2", "memory": "1000", "resources": '{"a": 2}'}).remarks == ()
+    assert read(params={"num-cpus": "2", "memory": "1000", "resources": '{"a": 2}'}).warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -160,9 +160,9 @@ def test_tpus(sources, amounts):
 @pytest.mark.parametrize(
     "selector", [{}, {**TPU_V4, "cloud.google.com/gke-tpu-topology": "big"}], ids=["no topology", "no numbers"]
 )
-def test_tpus_without_a_topology_are_tpus_and_a_remark(selector):
+def test_tpus_without_a_topology_are_tpus_with_a_warning(selector):
     found = read(limits={"google.com/tpu": 4}, selector=selector)
-    assert (found.amounts, len(found.remarks)) == ({"TPU": 4}, 1)
+    assert (found.amounts, len(found.warnings)) == ({"TPU": 4}, 1)
 
 
 @pytest.mark.rule("AS:B-12")

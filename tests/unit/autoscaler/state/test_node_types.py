@@ -30,7 +30,7 @@ def one(read_types: NodeTypes, name: str = "cpu"):
     return read_types.by_name()[name]
 
 
-def said(found: NodeTypes, name: str = "cpu") -> str:
+def problems_of(found: NodeTypes, name: str = "cpu") -> str:
     return " | ".join(problem.message for problem in found.problems if problem.group == name)
 
 
@@ -101,7 +101,7 @@ def _bare(**fields: Any) -> dict[str, Any]:
 def test_bounds(fields, bounds, word):
     found = read(_bare(**fields))
     assert (one(found).min_nodes, one(found).max_nodes) == bounds
-    assert (word in said(found)) if word else not found.problems
+    assert (word in problems_of(found)) if word else not found.problems
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_wanted_pods_are_what_the_operator_makes_of_replicas(fields, pods):
     assert read(_bare(**fields)).wanted == {"cpu": pods}
 
 
-def test_a_suspended_group_is_named_so_that_nobody_rewrites_its_replicas():
+def test_a_suspended_group_is_named_so_that_its_replicas_are_not_rewritten():
     assert read(_bare(suspend=True)).suspended == {"cpu"}
 
 
@@ -148,8 +148,8 @@ def test_a_suspended_group_is_named_so_that_nobody_rewrites_its_replicas():
 def test_idle_timeouts(options, fields, expected, word):
     found = read(_bare(**fields), autoscalerOptions=options)
     assert (found.idle_timeout_s, one(found).idle_timeout_s) == expected
-    told = " ".join(problem.message for problem in found.problems)
-    assert (word in told) if word else not told
+    problems = " ".join(problem.message for problem in found.problems)
+    assert (word in problems) if word else not problems
 
 
 @pytest.mark.rule("AS:C-5")
@@ -200,17 +200,17 @@ def test_labels_are_the_groups_own_and_the_one_that_every_node_of_it_carries():
     ],
     ids=repr,
 )
-def test_a_label_that_kubernetes_would_not_take_is_left_out_and_said(labels):
+def test_a_label_that_kubernetes_would_not_take_is_left_out_and_reported(labels):
     found = read(group("cpu", labels={**labels, "good": "yes"}))
     assert one(found).labels == (("good", "yes"), ("ray.io/node-group", "cpu"))
-    assert "is not a Kubernetes label" in said(found)
+    assert "is not a Kubernetes label" in problems_of(found)
 
 
 @pytest.mark.rule("AS:C-7")
-def test_labels_among_the_start_parameters_are_not_read_and_said_so():
+def test_labels_among_the_start_parameters_are_ignored_and_reported():
     found = read(group("cpu", rayStartParams={"labels": "a=b"}))
     assert ("a", "b") not in one(found).labels
-    assert "rayStartParams[labels]" in said(found)
+    assert "rayStartParams[labels]" in problems_of(found)
 
 
 # --- bad groups ------------------------------------------------------------------------------------------------------
@@ -245,8 +245,8 @@ def test_a_bad_group_is_skipped_with_its_field_and_the_fix(fields, field, fix):
     assert [kind.name for kind in found.types] == ["headgroup", "good"]
     assert found.skipped == {"cpu"}
     assert "cpu" not in found.wanted
-    assert field in said(found)
-    assert fix in said(found)
+    assert field in problems_of(found)
+    assert fix in problems_of(found)
 
 
 @pytest.mark.parametrize(
@@ -265,10 +265,10 @@ def test_an_entry_without_a_name_of_its_own_is_left_out(groups, message):
     assert [kind.name for kind in found.types] in (["headgroup"], ["headgroup", "a"])
 
 
-def test_all_problems_of_a_group_are_told_together():
-    told = read(group("cpu", labels={"ok": "not ok"}, priority="high")).problems_by_group()["cpu"]
-    assert "labels[ok]" in told
-    assert "; priority is 'high'" in told or "priority is 'high'" in told.split("; ")[0]
+def test_all_problems_of_a_group_are_reported_together():
+    problems = read(group("cpu", labels={"ok": "not ok"}, priority="high")).problems_by_group()["cpu"]
+    assert "labels[ok]" in problems
+    assert "; priority is 'high'" in problems or "priority is 'high'" in problems.split("; ")[0]
 
 
 def test_groups_that_are_no_list_are_none():
@@ -276,10 +276,10 @@ def test_groups_that_are_no_list_are_none():
     assert [problem.group for problem in found.problems] == [""]
 
 
-def test_a_bad_head_is_said_and_changes_nothing_else():
+def test_a_bad_head_is_reported_and_changes_nothing_else():
     found = read(headGroupSpec={"rayStartParams": {"num-cpus": "x"}})
     assert [kind.name for kind in found.types] == ["headgroup", "cpu"]
-    assert "num-cpus" in said(found, "headgroup")
+    assert "num-cpus" in problems_of(found, "headgroup")
 
 
 # --- learning --------------------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def test_they_learn_only_what_all_living_nodes_of_the_group_have_and_the_least_o
 
 
 @pytest.mark.rule("AS:V-8")
-def test_what_ray_is_told_is_believed_before_what_old_nodes_have():
+def test_what_ray_is_told_is_used_before_what_old_nodes_have():
     assert (
         dict(one(read(group("cpu", template=template(cpu="8")), live=(live_node(CPU=4),))).resources)["CPU"] == 8 * UNIT
     )
@@ -421,7 +421,7 @@ def test_what_the_hosts_of_one_slice_share_is_not_the_groups():
     shared = {"ray.io/tpu-slice-name": "slice-7", "rack": "r1", "ray.io/tpu-topology": "2x2"}
     spec = {"workerGroupSpecs": [group("tpu", numOfHosts=2)]}
 
-    def learnt(*racks: str) -> dict[str, str]:
+    def host_labels(*racks: str) -> dict[str, str]:
         nodes = [
             RayNode(f"n{i}", NodeStatus.IDLE, f"p{i}", "tpu", labels=labels_of({**shared, "rack": rack}))
             for i, rack in enumerate(racks)
@@ -429,9 +429,9 @@ def test_what_the_hosts_of_one_slice_share_is_not_the_groups():
         return dict(one(node_types(spec, nodes), "tpu").labels)
 
     own = {"ray.io/node-group": "tpu", "ray.io/tpu-topology": "2x2"}
-    assert learnt("r1", "r1") == own, "one slice proves nothing but its kind"
-    assert learnt("r1", "r1", "r2", "r2") == own
-    assert learnt("r1", "r1", "r1", "r1") == {**own, "rack": "r1"}
+    assert host_labels("r1", "r1") == own, "one slice proves nothing but its kind"
+    assert host_labels("r1", "r1", "r2", "r2") == own
+    assert host_labels("r1", "r1", "r1", "r1") == {**own, "rack": "r1"}
 
 
 GPU_NODE = {"limits": {"cpu": "8", "nvidia.com/gpu": "1"}}

@@ -14,7 +14,7 @@ from raytide.api.pod import ContainerView, PodCondition
 from raytide.autoscaler.model import COUNTABLE, NodeStatus, NodeType, RayNode, Status, amounts_of
 from raytide.autoscaler.state import instances as instances_module
 from raytide.autoscaler.state.group_availability import AvailabilityInputs, assess_availability
-from raytide.autoscaler.state.instance_cache import Known
+from raytide.autoscaler.state.instance_cache import InstanceCache
 from raytide.autoscaler.state.instance_lifecycle import Timers
 from raytide.autoscaler.state.instances import Instances, instances
 from raytide.autoscaler.state.node_types import NodeTypes
@@ -80,8 +80,8 @@ quickly = settings(max_examples=60, deadline=None)
 def see(world, now_s: float = 1000.0, timers: Timers | None = None) -> Instances:
     pods, nodes, wanted, to_delete, drains = world
     alive = RayNode("h", NodeStatus.IDLE, HEAD.name, "headgroup")
-    sight = InstanceInputs([HEAD, *pods], [alive, *nodes], TYPES, now_s, wanted, to_delete, drains)
-    return instances(sight, timers or Timers())
+    inputs = InstanceInputs([HEAD, *pods], [alive, *nodes], TYPES, now_s, wanted, to_delete, drains)
+    return instances(inputs, timers or Timers())
 
 
 @quickly
@@ -173,12 +173,12 @@ def test_what_was_known_before_changes_no_result(data, looks):
         for i, name in enumerate(NAMES)
     ]
     alive = RayNode("h", NodeStatus.IDLE, HEAD.name, "headgroup")
-    timers, known, now_s = Timers(), Known(), 1000.0
+    timers, known, now_s = Timers(), InstanceCache(), 1000.0
     for which_pods, which_nodes, to_delete, drains, skipped, suspended, later_s in looks:
         now_s += later_s
-        pods = [told(own, which) for own, which in zip(forms, which_pods, strict=True)]
-        rays = [told(own, which) for own, which in zip(nodes, which_nodes, strict=True)]
-        sight = InstanceInputs(
+        pods = [pick(own, which) for own, which in zip(forms, which_pods, strict=True)]
+        rays = [pick(own, which) for own, which in zip(nodes, which_nodes, strict=True)]
+        inputs = InstanceInputs(
             [HEAD, *filter(None, pods)],
             [alive, *filter(None, rays)],
             replace(TYPES, skipped=skipped, suspended=suspended),
@@ -187,24 +187,24 @@ def test_what_was_known_before_changes_no_result(data, looks):
             to_delete,
             drains,
         )
-        found, anew = instances(sight, timers, known=known), instances(sight, timers)
+        found, anew = instances(inputs, timers, known=known), instances(inputs, timers)
         assert found == anew
-        assert len(found.known.steady) <= len(sight.pods)
+        assert len(found.known.cached) <= len(inputs.pods)
         timers, known = found.timers, found.known
 
 
-def told(forms, which):
+def pick(forms, which):
     """Mostly the very same object as before, now and then its like."""
     return copy.copy(forms[1]) if which == 5 else forms[which if which < 3 else 1]
 
 
-def test_of_pods_that_stay_as_they_are_none_is_looked_at_again(monkeypatch):
+def test_of_unchanged_pods_none_is_computed_again(monkeypatch):
     pods = [HEAD, *(pod(name, group="a") for name in NAMES)]
     rays = [RayNode("h", NodeStatus.IDLE, HEAD.name, "headgroup")]
     rays += [RayNode(f"n{i}", NodeStatus.RUNNING, name, "a", CPU, CPU) for i, name in enumerate(NAMES)]
     first = instances(InstanceInputs(pods, rays, TYPES, 1000.0))
-    looked = []
-    monkeypatch.setattr(instances_module._Look, "at", lambda _, one, *__: looked.append(one.name))
+    computed = []
+    monkeypatch.setattr(instances_module._PodClassifier, "at", lambda _, one, *__: computed.append(one.name))
     second = instances(InstanceInputs([*pods], [*rays], TYPES, 1005.0), first.timers, known=first.known)
-    assert looked == []
+    assert computed == []
     assert second.instances == first.instances

@@ -12,8 +12,7 @@ from raytide.raycluster.manifests.autoscaler import chosen_autoscaler
 from raytide.raycluster.manifests.pods import build_head_pod, build_worker_template
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan import plan
-from raytide.raycluster.ray_version import parse_ray_version
-from raytide.raycluster.spec_queries import OLDEST_TESTED_RAY
+from raytide.raycluster.spec_queries import OLDEST_TESTED_RAY, parse_ray_version
 from support.builders import group, parsed, template
 
 OURS = PodConfig(operator_version="raytide-1.2.3", autoscaler=AutoscalerConfig("raytide", "registry.example/raytide:1"))
@@ -117,7 +116,7 @@ def test_who_chooses_v1_gets_rays_autoscaler_which_alone_has_it(name):
 
 @pytest.mark.rule("RC:AS-3")
 @pytest.mark.parametrize("name", sorted(BRANCHES.keys() - {"v1", "the old variable off", TOO_OLD}))
-def test_everybody_else_gets_ours(name):
+def test_all_others_get_ours(name):
     sidecar = sidecar_of(branch(name), OURS)
     assert (sidecar["command"], sidecar["args"]) == (["raytide", "autoscaler"], OPTIONS_OF_BOTH)
     assert sidecar["image"] == "registry.example/raytide:1"
@@ -125,7 +124,7 @@ def test_everybody_else_gets_ours(name):
 
 @pytest.mark.rule("FD:RC-B6")
 @pytest.mark.parametrize(
-    ("ray_version", "options", "mode", "is_told"),
+    ("ray_version", "options", "mode", "is_reported"),
     [
         pytest.param("2.40.0", None, "raytide", True, id="no choice"),
         pytest.param("2.46.9", {"version": "v2"}, "raytide", True, id="v2, which both programs have"),
@@ -135,7 +134,7 @@ def test_everybody_else_gets_ours(name):
     ],
 )
 def test_beside_a_ray_that_ours_is_not_tested_with_rays_autoscaler_runs_as_under_kuberay(
-    ray_version, options, mode, is_told
+    ray_version, options, mode, is_reported
 ):
     cluster = autoscaled(rayVersion=ray_version, **({"autoscalerOptions": options} if options else {}))
     config = PodConfig(
@@ -146,14 +145,14 @@ def test_beside_a_ray_that_ours_is_not_tested_with_rays_autoscaler_runs_as_under
     what = ("image", "command", "args", "env", "resources")
     their_sidecar, our_sidecar = sidecar_of(cluster, RAYS), sidecar_of(cluster, config)
     assert [our_sidecar.get(key) for key in what] == [their_sidecar.get(key) for key in what]
-    told = plan(cluster, Observed(), ClusterConfig(pods=config), lambda prefix: f"{prefix}aaaaa").events
-    events = [(each.event_type, each.reason) for each in told if ray_version in each.message]
-    assert events == ([("Normal", "UsingRayAutoscaler")] if is_told else [])
+    reported = plan(cluster, Observed(), ClusterConfig(pods=config), lambda prefix: f"{prefix}aaaaa").events
+    events = [(each.event_type, each.reason) for each in reported if ray_version in each.message]
+    assert events == ([("Normal", "UsingRayAutoscaler")] if is_reported else [])
 
 
 @pytest.mark.rule("FD:RC-B6")
 @pytest.mark.parametrize("ray_version", ["", "nightly", "2.47.0", "2.52.0", "3.0.0"])
-def test_beside_any_other_ray_ours_runs_and_nothing_is_said(ray_version):
+def test_beside_any_other_ray_ours_runs_and_nothing_is_reported(ray_version):
     cluster = autoscaled(rayVersion=ray_version)
     assert chosen_autoscaler(cluster, OURS.autoscaler) == "raytide"
     assert plan(cluster, Observed(), ClusterConfig(pods=OURS), lambda prefix: f"{prefix}aaaaa").events == ()
@@ -384,7 +383,7 @@ def test_ours_has_no_privilege():
 
 
 @pytest.mark.parametrize(("user", "expected"), [(0, 65532), (1000, None)])
-def test_it_is_not_root_even_where_the_template_makes_everybody_root(user, expected):
+def test_it_is_not_root_even_where_the_template_makes_all_containers_root(user, expected):
     context = sidecar_of(autoscaled(head={"securityContext": {"runAsUser": user}}))["securityContext"]
     assert context.get("runAsUser") == expected
 

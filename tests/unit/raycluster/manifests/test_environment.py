@@ -106,7 +106,7 @@ def test_only_pods_of_a_ray_service_fail_fast():
 
 
 @pytest.mark.rule("RC:RSP-3", "RC:POD-13", "RC:POD-20")
-def test_the_heads_port_is_told_to_everybody():
+def test_the_heads_port_is_passed_to_all_containers():
     cluster = parsed(headGroupSpec={"rayStartParams": {"port": "6380"}, "template": template()})
     assert {("RAY_PORT", "6380"), ("RAY_ADDRESS", "127.0.0.1:6380")} <= set(head_env(cluster))
     assert {("RAY_PORT", "6380"), ("RAY_ADDRESS", f"{FQDN}:6380")} <= set(worker_env(cluster))

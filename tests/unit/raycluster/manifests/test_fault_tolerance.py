@@ -111,7 +111,7 @@ def test_without_redis_nothing_is_added(annotations, spec):
 
 @pytest.mark.rule("FD:RC-B2")
 def test_what_is_said_to_be_missing_is_missing():
-    (said,) = unsupported(cluster(REDIS, annotations={**BY_ANNOTATION, STAMP: "abc"}))
-    assert str(said) == (
+    (finding,) = unsupported(cluster(REDIS, annotations={**BY_ANNOTATION, STAMP: "abc"}))
+    assert str(finding) == (
         "metadata.annotations[ray.io/ft-enabled]: the state of the GCS stays in Redis when the cluster is deleted"
     )

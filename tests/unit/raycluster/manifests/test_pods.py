@@ -129,7 +129,7 @@ def test_building_changes_nothing_the_user_wrote():
 
 # --- labels ------------------------------------------------------------------------------------------------------------
 @pytest.mark.rule("RC:POD-3", "RC:POD-18")
-def test_pods_carry_the_labels_by_which_everybody_finds_them():
+def test_pods_carry_the_labels_by_which_they_are_found():
     cluster = parsed()
     assert head_of(cluster)["metadata"]["labels"] == HEAD_LABELS
     assert worker_of(cluster)["metadata"]["labels"] == WORKER_LABELS

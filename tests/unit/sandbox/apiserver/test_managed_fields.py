@@ -81,7 +81,7 @@ def test_the_same_value_may_have_several_owners() -> None:
     assert alone["spec"] == {"a": 1}, "the other one still wants it"
 
 
-def test_what_is_no_longer_applied_goes_unless_somebody_else_owns_it() -> None:
+def test_what_is_no_longer_applied_goes_unless_another_one_owns_it() -> None:
     one = applied(None, {"a": 1, "m": {"x": 1, "y": 1}}, "one")
     other = updated(one, {**one, "spec": {**one["spec"], "m": {"x": 1, "y": 1, "z": 1}}}, "two")
     assert applied(other, {"a": 1}, "one")["spec"] == {"a": 1, "m": {"z": 1}}

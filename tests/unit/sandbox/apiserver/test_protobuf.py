@@ -57,7 +57,7 @@ def test_delete_options() -> None:
     assert (found["propagationPolicy"], found["dryRun"]) == ("Foreground", ["All"])
 
 
-def test_fields_nobody_reads_are_skipped() -> None:
+def test_fields_that_are_not_read_are_skipped() -> None:
     fixed = varint(20 << 3 | 1) + b"12345678" + varint(21 << 3 | 5) + b"1234"
     found = decode(envelope("v1", "Namespace", field(1, META) + field(9, "new") + fixed))
     assert found["metadata"]["name"] == "x"

@@ -42,7 +42,7 @@ def watched(api: Api, path: str, **query: str) -> WatchCursor:
         ("GET", f"{PODS}?", 404),
     ],
 )
-def test_what_is_not_there_is_said_with_the_right_code(api: Api, method: str, path: str, code: int) -> None:
+def test_what_is_not_there_is_reported_with_the_right_code(api: Api, method: str, path: str, code: int) -> None:
     status, body = told(ask(api, method, path))
     assert (status, body["kind"], body["code"]) == (code, "Status", code)
 
@@ -84,7 +84,7 @@ def test_an_object_is_shown_in_the_version_that_is_asked_for(api: Api) -> None:
     assert b'"apiVersion":"example.com/v1alpha1"' in line
 
 
-def test_a_changed_definition_judges_the_next_write(api: Api) -> None:
+def test_a_changed_definition_validates_the_next_write(api: Api) -> None:
     ask(api, "POST", CRDS, definition("v1"))
     assert told(ask(api, "POST", TOYS.format("v1"), toy("v1", size=7)))[0] == 201
     changed = told(ask(api, "GET", f"{CRDS}/toys.example.com"))[1]

@@ -80,15 +80,15 @@ def test_versions_before_the_first_and_after_the_last_are_expired(store: Store) 
 
 
 def test_subscribers_hear_in_order_until_they_leave(store: Store) -> None:
-    heard: list[Change] = []
+    received: list[Change] = []
     everything: list[Change] = []
-    leave = store.subscribe(heard.append, "configmaps")
+    leave = store.subscribe(received.append, "configmaps")
     store.subscribe(everything.append)
     store.create("configmaps", config("a"))
     store.create("secrets", config("a"))
     leave()
     store.delete("configmaps", "default", "a")
-    assert [change.type for change in heard] == ["ADDED"]
+    assert [change.type for change in received] == ["ADDED"]
     assert [change.key.resource for change in everything] == ["configmaps", "secrets", "configmaps"]
 
 
@@ -128,7 +128,7 @@ def test_a_rejected_write_changes_nothing(store: Store) -> None:
     assert store.version == before
 
 
-def test_an_update_that_changes_nothing_tells_nobody(store: Store) -> None:
+def test_an_update_that_changes_nothing_notifies_no_watcher(store: Store) -> None:
     entry = store.create("configmaps", config("a"))
     assert store.update("configmaps", config("a")) is entry
     assert store.version == entry.version

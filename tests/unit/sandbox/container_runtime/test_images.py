@@ -87,7 +87,7 @@ def test_what_the_user_gives_comes_before_what_is_known(environment: Path) -> No
         pytest.param("paddle=/not/there", "there is no folder /not/there/bin with commands", id="a folder that is not"),
     ],
 )
-def test_nonsense_for_an_image_is_told(text: str, reason: str) -> None:
+def test_nonsense_for_an_image_is_reported(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         images.parse_given([text])
 

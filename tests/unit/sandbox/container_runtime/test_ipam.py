@@ -37,6 +37,6 @@ def test_no_address_is_given_twice_and_the_last_one_says_so() -> None:
         addresses.take()
 
 
-def test_a_number_that_somebody_else_has_is_passed_over() -> None:
+def test_a_number_that_another_one_has_is_passed_over() -> None:
     addresses = Addresses("127.88", 160, is_reused_first=True)
     assert addresses.take(lambda number: number > 4) == 5

@@ -41,7 +41,7 @@ def test_the_end_of_the_other_side_is_none() -> None:
         assert ipc_protocol.receive(theirs) is None
 
 
-def test_nothing_to_read_or_no_room_blocks_nobody_who_does_not_wait() -> None:
+def test_nothing_to_read_or_no_space_blocks_no_caller_that_does_not_wait() -> None:
     ours, theirs = ipc_protocol.pair()
     with ours, theirs:
         with pytest.raises(BlockingIOError):

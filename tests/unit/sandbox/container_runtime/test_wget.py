@@ -45,13 +45,13 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_good_answer_is_printed(port: int, program: str) -> None:
-    said = wget("--tries", "1", "-T", "2", "-q", "-O-", f"http://127.0.0.1:{port}/ok", program=program)
-    assert said == (0, "success")
+    output = wget("--tries", "1", "-T", "2", "-q", "-O-", f"http://127.0.0.1:{port}/ok", program=program)
+    assert output == (0, "success")
 
 
 def test_an_error_answer_fails_and_prints_nothing(port: int, program: str) -> None:
-    said = wget("--tries", "1", "-T", "2", "-q", "-O-", f"http://127.0.0.1:{port}/no", program=program)
-    assert said == (8, "")
+    output = wget("--tries", "1", "-T", "2", "-q", "-O-", f"http://127.0.0.1:{port}/no", program=program)
+    assert output == (8, "")
 
 
 def test_no_answer_fails(program: str) -> None:

@@ -29,7 +29,7 @@ def the_slice(cluster, name: str = "svc"):
     return found
 
 
-def test_ready_and_not_ready_pods_are_told_apart(cluster):
+def test_ready_and_not_ready_pods_are_distinguished(cluster):
     service(cluster)
     for number in (1, 2, 3):
         cluster.pod(f"p{number}", labels={"app": "ray"})
@@ -71,7 +71,7 @@ def test_a_pod_becomes_ready_then_leaves(cluster):
     assert the_slice(cluster)["endpoints"] == []
 
 
-def test_publish_not_ready_addresses_counts_everybody_as_ready(cluster):
+def test_publish_not_ready_addresses_counts_all_pods_as_ready(cluster):
     service(cluster, publishNotReadyAddresses=True)
     cluster.pod("p", labels={"app": "ray"})
     cluster.ready("p", "10.0.0.1", is_ready=False)
@@ -123,7 +123,7 @@ def test_hosts_of_a_headless_service_keep_their_names(cluster):
     assert the_slice(cluster)["endpoints"][0]["hostname"] == "host-0"
 
 
-def test_a_service_without_selector_is_somebody_elses(cluster):
+def test_a_service_without_selector_is_another_owners(cluster):
     cluster.create("services", "external", spec={"ports": [{"port": 80}]})
     assert "external" not in cluster.names("endpoints")
 
@@ -135,7 +135,7 @@ def test_deleting_the_service_deletes_its_endpoints(cluster):
     assert cluster.names(SLICES) == []
 
 
-def test_endpoints_somebody_deleted_come_back(cluster):
+def test_endpoints_that_were_deleted_come_back(cluster):
     service(cluster)
     cluster.delete("endpoints", "svc")
     assert cluster.names("endpoints", "default") == ["svc"]

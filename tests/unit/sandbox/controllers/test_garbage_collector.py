@@ -33,12 +33,12 @@ def test_background_the_owner_goes_first_and_all_generations_follow(cluster):
 
 
 def test_an_object_whose_owner_never_existed_is_collected(cluster):
-    ghost = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ghost", "uid": "no-such-uid"}}
-    cluster.create("secrets", "orphan", metadata=owned_by(ghost))
+    missing_owner = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ghost", "uid": "no-such-uid"}}
+    cluster.create("secrets", "orphan", metadata=owned_by(missing_owner))
     assert cluster.names("secrets") == []
 
 
-def test_an_object_of_an_owner_whose_kind_nobody_serves_stays(cluster):
+def test_an_object_of_an_owner_whose_kind_is_not_served_stays(cluster):
     alien = {"apiVersion": "mars.example/v1", "kind": "Rover", "metadata": {"name": "r", "uid": "no-such-uid"}}
     cluster.create("secrets", "kept", metadata=owned_by(alien))
     assert cluster.names("secrets") == ["kept"]
@@ -152,14 +152,14 @@ def test_a_thousand_dependents_cost_no_more_than_a_look_at_each(cluster):
     owner = cluster.create("configmaps", "owner")
     for number in range(1000):
         cluster.create("secrets", f"s{number}", metadata=owned_by(owner), settle=False)
-    bystanders = [cluster.create("configmaps", f"b{number}", settle=False) for number in range(50)]
+    unrelated = [cluster.create("configmaps", f"b{number}", settle=False) for number in range(50)]
     cluster.settle()
     before = cluster.store.version
 
     cluster.delete("configmaps", "owner")
 
     assert cluster.store.version - before == 1001
-    assert len(cluster.names("configmaps", "default")) == len(bystanders) + 1
+    assert len(cluster.names("configmaps", "default")) == len(unrelated) + 1
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])

@@ -149,10 +149,10 @@ def test_rule_out(spec, on, reasons):
 
 
 def test_places_among_the_nodes_pods_run_out_too():
-    room = build_capacity(node())
-    room.take(pod_requests({}))
-    room.take(pod_requests({}))
-    assert rule_out({}, pod_requests({}), room) == ["Too many pods"]
+    capacity = build_capacity(node())
+    capacity.take(pod_requests({}))
+    capacity.take(pod_requests({}))
+    assert rule_out({}, pod_requests({}), capacity) == ["Too many pods"]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_the_same_room_is_never_promised_twice(cluster):
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_pod_that_ends_makes_room_for_the_next(cluster, phase):
+def test_a_pod_that_ends_makes_capacity_for_the_next(cluster, phase):
     cluster.node("n1", cpu="1")
     cluster.pod("first", cpu="1")
     cluster.pod("second", cpu="1")
@@ -50,7 +50,7 @@ def test_a_pod_that_ends_makes_room_for_the_next(cluster, phase):
     assert cluster.node_of("second") == "n1"
 
 
-def test_a_terminating_pod_keeps_its_room_until_it_is_gone(cluster):
+def test_a_terminating_pod_keeps_its_capacity_until_it_is_gone(cluster):
     cluster.node("n1", cpu="1")
     cluster.pod("first", cpu="1")
     cluster.pod("second", cpu="1")
@@ -100,7 +100,7 @@ def test_a_node_that_changes_keeps_count_of_its_pods(cluster):
     assert cluster.node_of("second") is None
 
 
-def test_pods_bound_by_somebody_else_count(cluster):
+def test_pods_bound_by_another_one_count(cluster):
     cluster.node("n1", cpu="2")
     cluster.pod("foreign", cpu="2", nodeName="n1")
     cluster.pod("p", cpu="1")
@@ -134,7 +134,7 @@ def test_pods_of_another_scheduler_are_left_alone(cluster):
     assert cluster.scheduled("p") == {}
 
 
-def test_a_quantity_nobody_can_read_stops_only_its_own_pod(cluster):
+def test_a_quantity_that_cannot_be_read_stops_only_its_own_pod(cluster):
     cluster.node("n1")
     cluster.pod("bad", cpu="a lot", settle=False)
     cluster.pod("good", cpu="1")
@@ -142,7 +142,7 @@ def test_a_quantity_nobody_can_read_stops_only_its_own_pod(cluster):
     assert "'a lot' is not a quantity" in cluster.scheduled("bad")["message"]
 
 
-def test_a_node_nobody_can_read_takes_no_pods(cluster):
+def test_a_node_that_cannot_be_read_takes_no_pods(cluster):
     cluster.node("n1", cpu="plenty")
     cluster.pod("p", cpu="1")
     assert cluster.node_of("p") is None

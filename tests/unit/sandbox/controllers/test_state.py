@@ -80,7 +80,7 @@ def test_a_process_is_known_by_its_number_and_its_start():
     assert 0 <= uptime_s(record(os.getpid(), ticks)) < 3600
 
 
-def test_a_dead_child_that_nobody_waited_for_is_not_alive():
+def test_a_dead_child_that_was_not_waited_for_is_not_alive():
     child = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert start_ticks(child.pid) is None

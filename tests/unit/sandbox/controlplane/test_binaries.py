@@ -30,17 +30,17 @@ def point_to(tmp_path, path):
     file.write_text(f"{path}\n")
 
 
-def trouble(tmp_path, **more):
+def error_of(tmp_path, **more):
     with pytest.raises(ControlPlaneError) as caught:
         find_binary(environ(tmp_path, **more))
     return str(caught.value)
 
 
 def test_without_anything_one_line_says_what_to_do(tmp_path):
-    said = trouble(tmp_path)
-    assert said.startswith("there is no control plane yet: run `make control-plane`")
-    assert "KUBEBUILDER_ASSETS" in said
-    assert "\n" not in said
+    message = error_of(tmp_path)
+    assert message.startswith("there is no control plane yet: run `make control-plane`")
+    assert "KUBEBUILDER_ASSETS" in message
+    assert "\n" not in message
 
 
 def test_the_pointer_leads_to_what_was_built(tmp_path, programs):
@@ -51,7 +51,7 @@ def test_the_pointer_leads_to_what_was_built(tmp_path, programs):
 
 def test_what_was_built_may_be_gone(tmp_path):
     point_to(tmp_path, tmp_path / "gone")
-    assert trouble(tmp_path).startswith(f"the control plane {tmp_path}/gone is gone: run `make control-plane`")
+    assert error_of(tmp_path).startswith(f"the control plane {tmp_path}/gone is gone: run `make control-plane`")
 
 
 def test_a_folder_of_the_persons_own_comes_first(tmp_path, programs):
@@ -62,8 +62,8 @@ def test_a_folder_of_the_persons_own_comes_first(tmp_path, programs):
 
 def test_a_folder_without_an_api_server_is_rejected(tmp_path, programs):
     folder = programs("etcd")
-    said = trouble(tmp_path, KUBEBUILDER_ASSETS=str(folder))
-    assert said.startswith(f"KUBEBUILDER_ASSETS={folder} has no kube-apiserver: ")
+    message = error_of(tmp_path, KUBEBUILDER_ASSETS=str(folder))
+    assert message.startswith(f"KUBEBUILDER_ASSETS={folder} has no kube-apiserver: ")
 
 
 def test_missing_controllers_are_named_when_they_are_to_run(programs):

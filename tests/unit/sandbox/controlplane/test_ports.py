@@ -16,7 +16,7 @@ def taken():
         yield listening.getsockname()[1]
 
 
-def test_a_port_on_which_somebody_listens_is_not_free(taken):
+def test_a_port_in_use_is_not_free(taken):
     assert not is_free(taken)
 
 

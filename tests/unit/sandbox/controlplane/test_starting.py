@@ -46,17 +46,17 @@ def test_the_component_is_named_with_its_exit_code_and_its_first_and_last_words(
     assert words == ["line 1", "…", *(f"line {number}" for number in range(4, 10)), "no such flag"]
 
 
-def test_a_component_that_was_killed_is_told_as_such(plane):
+def test_a_component_that_was_killed_is_reported_as_such(plane):
     assert "etcd was ended by SIGKILL while starting" in failed_start(plane("kill -9 $$"))
 
 
-def test_silence_is_told_too(plane):
+def test_silence_is_reported_too(plane):
     assert failed_start(plane("exit 1")).endswith("(it wrote nothing)")
 
 
 def test_long_lines_are_cut(plane):
-    said = failed_start(plane("printf '%01000d\\n' 7; exit 1"))
-    assert max(map(len, said.splitlines())) <= 400
+    message = failed_start(plane("printf '%01000d\\n' 7; exit 1"))
+    assert max(map(len, message.splitlines())) <= 400
 
 
 def test_what_never_gets_ready_is_ended(plane, monkeypatch):
@@ -74,7 +74,7 @@ def test_when_somebody_is_faster_at_the_port_the_next_one_is_tried(plane):
     assert len(set(tried)) == len(tried) == 5
 
 
-def test_the_words_of_an_earlier_start_are_not_told_again(plane):
+def test_the_output_of_an_earlier_start_is_not_reported_again(plane):
     made = plane("if [ -e ../second ]; then echo new; else echo old; touch ../second; fi; exit 1")
     assert failed_start(made).splitlines()[1:] == ["old"]
     assert failed_start(made).splitlines()[1:] == ["new"]
@@ -85,9 +85,9 @@ def test_the_users_settings_do_not_reach_a_component(plane, monkeypatch):
     monkeypatch.setenv("ETCD_NAME", "mine")
     monkeypatch.setenv("KUBECONFIG", "/mine")
     monkeypatch.setenv("HTTPS_PROXY", "http://mine")
-    said = failed_start(plane("env; exit 1", PlaneSettings(parts=SETTINGS.parts, gogc=300)))
-    assert "mine" not in said
-    assert "GOGC=300" in said.splitlines()
+    message = failed_start(plane("env; exit 1", PlaneSettings(parts=SETTINGS.parts, gogc=300)))
+    assert "mine" not in message
+    assert "GOGC=300" in message.splitlines()
 
 
 def test_programs_that_are_not_there_are_missed_before_anything_starts(tmp_path):

@@ -69,7 +69,7 @@ def test_bookmarks_are_not_numbered_but_can_be_lost() -> None:
     assert script.lines == [Line(0, "pods", "ADDED", "default", "a"), Line(1, "pods", "ADDED", "default", "a")]
 
 
-def test_what_was_met_is_told_and_clear_ends_it() -> None:
+def test_what_was_met_is_reported_and_clear_ends_it() -> None:
     script = new_script()
     script.of_lines = [Rule(Cut(), times=None)]
     script.line("pods", watch_line("DELETED", "a"))

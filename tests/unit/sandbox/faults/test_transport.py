@@ -54,7 +54,7 @@ class RejectedError(Exception):
         self.response = response
 
 
-class Troubles:
+class Errors:
     def lost(self, message: str, *, is_outcome_unknown: bool) -> Exception:
         return LostError(message, is_outcome_unknown=is_outcome_unknown)
 
@@ -99,10 +99,10 @@ def faulty(
         script.of_calls.append(Rule(fault))
     if line_fault:
         script.of_lines.append(Rule(line_fault))
-    return Faulty(server, script, troubles=Troubles(), **rest)
+    return Faulty(server, script, troubles=Errors(), **rest)
 
 
-async def heard(wire: Faulty, path: str = PATH) -> list[tuple[float, bytes | str]]:
+async def events_of(wire: Faulty, path: str = PATH) -> list[tuple[float, bytes | str]]:
     """When which piece came, and how it ended."""
     begun_at, pieces = now(), list[tuple[float, bytes | str]]()
     try:
@@ -131,9 +131,9 @@ class TestCalls:
 
     async def test_a_delay_beyond_patience_is_carried_out_after_the_client_gave_up(self) -> None:
         server = Server()
-        with pytest.raises(LostError) as trouble:
+        with pytest.raises(LostError) as caught:
             await faulty(server, Delay(14.0)).request("POST", PATH, timeout_s=10.0)
-        assert (now(), trouble.value.is_outcome_unknown, server.done) == (10.0, True, [])
+        assert (now(), caught.value.is_outcome_unknown, server.done) == (10.0, True, [])
         await asyncio.sleep(5.0)
         assert server.done == [(14.0, "POST")]
 
@@ -145,29 +145,29 @@ class TestCalls:
     @pytest.mark.parametrize(("fault", "done"), [(LoseRequest(), 0), (LoseAnswer(), 1)], ids=str)
     async def test_what_is_lost_costs_the_clients_patience(self, fault: CallFault, done: int) -> None:
         server = Server()
-        with pytest.raises(LostError) as trouble:
+        with pytest.raises(LostError) as caught:
             await faulty(server, fault).request("DELETE", PATH, timeout_s=10.0)
-        assert (now(), trouble.value.is_outcome_unknown, len(server.done)) == (10.0, True, done)
+        assert (now(), caught.value.is_outcome_unknown, len(server.done)) == (10.0, True, done)
 
-    async def test_a_refused_connection_leaves_no_doubt(self) -> None:
+    async def test_a_refused_connection_has_a_known_outcome(self) -> None:
         server = Server()
-        with pytest.raises(LostError) as trouble:
+        with pytest.raises(LostError) as caught:
             await faulty(server, RefuseConnection()).request("PATCH", PATH, timeout_s=10.0)
-        assert (now(), trouble.value.is_outcome_unknown, server.done) == (0.0, False, [])
+        assert (now(), caught.value.is_outcome_unknown, server.done) == (0.0, False, [])
 
     async def test_a_reset_is_noticed_at_once_and_the_write_has_happened(self) -> None:
         server = Server()
-        with pytest.raises(LostError) as trouble:
+        with pytest.raises(LostError) as caught:
             await faulty(server, Reset()).request("PATCH", PATH, timeout_s=10.0)
-        assert (now(), trouble.value.is_outcome_unknown, len(server.done)) == (0.0, True, 1)
+        assert (now(), caught.value.is_outcome_unknown, len(server.done)) == (0.0, True, 1)
 
     async def test_a_late_commit_is_announced_and_then_carried_out(self) -> None:
-        server, told = Server(), list[bytes | None]()
-        wire = faulty(server, CommitLate(5.0), on_late_commit=told.append)
+        server, received = Server(), list[bytes | None]()
+        wire = faulty(server, CommitLate(5.0), on_late_commit=received.append)
         with pytest.raises(LostError):
             await wire.request("POST", PATH, timeout_s=10.0, body=b"pod")
         await asyncio.sleep(6.0)
-        assert (told, server.done) == ([b"pod"], [(15.0, "POST")])
+        assert (received, server.done) == ([b"pod"], [(15.0, "POST")])
 
     async def test_closing_forgets_what_would_commit_late(self) -> None:
         server = Server()
@@ -229,11 +229,11 @@ class TestStreams:
         ],
     )
     async def test_arrive_so(self, fault: WatchFault | None, pieces: list[tuple[float, bytes | str]]) -> None:
-        assert await heard(faulty(Server(A, B, C), line_fault=fault)) == pieces
+        assert await events_of(faulty(Server(A, B, C), line_fault=fault)) == pieces
 
     @pytest.mark.parametrize(("fault", "code"), [(Drop(), 410), (Error(410), 410), (Error(500), 500)], ids=str)
     async def test_an_error_takes_the_place_of_the_line_and_ends_it(self, fault: WatchFault, code: int) -> None:
-        (_, piece), (_, last) = await heard(faulty(Server(A, B), line_fault=fault))
+        (_, piece), (_, last) = await events_of(faulty(Server(A, B), line_fault=fault))
         assert isinstance(piece, bytes)
         event = msgspec.json.decode(piece)
         assert (event["type"], event["object"]["code"], last) == ("ERROR", code, "end")
@@ -242,21 +242,21 @@ class TestStreams:
         "second", [line("a", "DELETED"), line("", "BOOKMARK")], ids=["the same object", "a bookmark"]
     )
     async def test_some_lines_are_never_swapped(self, second: bytes) -> None:
-        pieces = await heard(faulty(Server(A, second), line_fault=Swap()))
+        pieces = await events_of(faulty(Server(A, second), line_fault=Swap()))
         assert pieces == [(2, A), (2, second), (2, "end")]
 
     async def test_a_swapped_line_without_a_successor_is_not_lost(self) -> None:
-        assert await heard(faulty(Server(A), line_fault=Swap())) == [(1, A), (1, "end")]
+        assert await events_of(faulty(Server(A), line_fault=Swap())) == [(1, A), (1, "end")]
 
     async def test_a_line_waits_until_another_stream_said_something(self) -> None:
         wire = faulty(Server(A, B), line_fault=Overtake())
-        slow = asyncio.create_task(heard(wire))
+        slow = asyncio.create_task(events_of(wire))
         await asyncio.sleep(0.5)
-        await heard(wire, "/api/v1/namespaces/default/services")
+        await events_of(wire, "/api/v1/namespaces/default/services")
         assert await slow == [(1.5, A), (2.5, B), (2.5, "end")]
 
-    async def test_a_line_that_nobody_overtakes_comes_after_a_while(self) -> None:
-        assert await heard(faulty(Server(A), line_fault=Overtake(5.0))) == [(6, A), (6, "end")]
+    async def test_a_line_that_is_not_overtaken_comes_after_a_while(self) -> None:
+        assert await events_of(faulty(Server(A), line_fault=Overtake(5.0))) == [(6, A), (6, "end")]
 
     @pytest.mark.parametrize(
         ("fault", "end"),
@@ -269,9 +269,9 @@ class TestStreams:
         ],
     )
     async def test_may_open_badly(self, fault: CallFault, end: tuple[float, str]) -> None:
-        assert (await heard(faulty(Server(A), fault)))[-1] == end
+        assert (await events_of(faulty(Server(A), fault)))[-1] == end
 
-    async def test_lines_in_one_chunk_and_half_lines_are_told_apart(self) -> None:
+    async def test_lines_in_one_chunk_and_half_lines_are_distinguished(self) -> None:
         whole = A + B + C
-        pieces = await heard(faulty(Server(whole[:10], whole[10:]), line_fault=Duplicate()))
+        pieces = await events_of(faulty(Server(whole[:10], whole[10:]), line_fault=Duplicate()))
         assert [piece for _, piece in pieces] == [A, A, B, C, "end"]

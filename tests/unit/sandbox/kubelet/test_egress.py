@@ -8,7 +8,7 @@ import pytest
 from raytide_sandbox.streaming.egress_proxy import build_egress_configuration, egress_proxy
 
 
-async def talk(path, request, more=b""):
+async def exchange(path, request, more=b""):
     """Everything the proxy answers."""
     reader, writer = await asyncio.open_unix_connection(path)
     writer.write(request + b"\r\n\r\n" + more)
@@ -48,13 +48,13 @@ async def network(tmp_path):
 
 
 async def test_a_pod_is_dialled_in_its_network(network, tmp_path):
-    answer = await talk(tmp_path / "e", b"CONNECT 10.88.0.7:8000 HTTP/1.1\r\nHost: x", b"hello")
+    answer = await exchange(tmp_path / "e", b"CONNECT 10.88.0.7:8000 HTTP/1.1\r\nHost: x", b"hello")
     assert answer == b"HTTP/1.1 200 OK\r\n\r\npod says hello"
     assert network.dialled == [("10.88.0.7", 8000)]
 
 
 async def test_a_kubelet_is_dialled_on_this_machine(network, tmp_path):
-    answer = await talk(tmp_path / "e", b"CONNECT 127.0.0.1:%d HTTP/1.1" % network.port, b"hello")
+    answer = await exchange(tmp_path / "e", b"CONNECT 127.0.0.1:%d HTTP/1.1" % network.port, b"hello")
     assert answer.endswith(b"pod says hello")
     assert network.dialled == []
 
@@ -70,7 +70,7 @@ async def test_a_kubelet_is_dialled_on_this_machine(network, tmp_path):
     ],
 )
 async def test_what_cannot_be_dialled_is_rejected(network, tmp_path, request_line, status):
-    assert (await talk(tmp_path / "e", request_line)).split(b"\r\n")[0] == b"HTTP/1.1 " + status
+    assert (await exchange(tmp_path / "e", request_line)).split(b"\r\n")[0] == b"HTTP/1.1 " + status
 
 
 def test_the_configuration_names_the_socket(tmp_path):

@@ -76,7 +76,7 @@ async def test_connections_take_turns_and_the_listener_goes_with_its_service():
     await pod.wait_closed()
 
 
-async def test_a_port_that_is_taken_harms_nobody(caplog):
+async def test_a_port_that_is_taken_harms_no_other(caplog):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = NodePorts(lambda to: asyncio.sleep(0))
         await ports.update([service(taken.getsockname()[1])], [])

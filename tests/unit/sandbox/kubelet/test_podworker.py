@@ -150,7 +150,7 @@ async def test_what_cannot_be_mounted_holds_up_the_pod_until_it_is_there(live):
 
 
 async def test_a_sandbox_that_does_not_come_up_is_tried_again(live):
-    world = live(build_pod(), sandbox_troubles=2)
+    world = live(build_pod(), sandbox_failures=2)
     await asyncio.sleep(12)
     assert world.api.status["phase"] == "Running"
     assert "FailedCreatePodSandBox" in world.events.reasons()
@@ -215,8 +215,8 @@ async def test_a_crashing_container_is_restarted_at_once_then_after_10_20_40_sec
     assert waiting["reason"] == "CrashLoopBackOff"
     assert waiting["message"] == "back-off 1m20s restarting failed container=c pod=p_default(11111111-2222)"
     assert world.api.status["phase"] == "Running"
-    told = [message for reason, message in world.events.events if reason == "BackOff"]
-    assert told == ["Back-off restarting failed container c in pod p_default(11111111-2222)"] * 4
+    messages = [message for reason, message in world.events.events if reason == "BackOff"]
+    assert messages == ["Back-off restarting failed container c in pod p_default(11111111-2222)"] * 4
 
 
 async def test_the_back_off_ends_at_five_minutes_and_is_forgotten_after_ten_minutes_of_running(live):

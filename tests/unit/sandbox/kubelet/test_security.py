@@ -52,6 +52,6 @@ def test_where_root_is_rejected_the_images_user_counts():
         pytest.param({"runAsUser": "me"}, "whole number", id="users are numbers"),
     ],
 )
-def test_what_cannot_be_is_said(of_pod, words):
+def test_what_cannot_be_is_reported(of_pod, words):
     with pytest.raises(PodSpecError, match=words):
         security(of_pod)

@@ -152,7 +152,7 @@ def test_the_quality_of_service_is(containers, expected):
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "message"),
     [
         pytest.param({"containers": []}, "spec.containers is empty", id="no containers"),
         pytest.param({"containers": ["x"]}, "spec.containers is not a list of objects", id="not objects"),
@@ -167,11 +167,11 @@ def test_the_quality_of_service_is(containers, expected):
         pytest.param({"containers": [{"name": "a", "command": "sleep 5"}]}, "command is not a list", id="a string"),
     ],
 )
-def test_a_bad_spec_is_named(spec, words):
+def test_a_bad_spec_is_named(spec, message):
     raw = build_pod("c")
     with pytest.raises(PodSpecError) as caught:
         read_pod({**raw, "spec": {**raw["spec"], **spec}})
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

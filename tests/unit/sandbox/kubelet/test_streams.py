@@ -138,7 +138,7 @@ async def test_a_reset_ends_reading_and_writing(wire):
         await stream.write(b"x")
 
 
-async def test_a_stream_nobody_reads_any_more_holds_up_no_other(wire):
+async def test_a_stream_without_a_reader_holds_up_no_other(wire):
     client, connection = wire
     client.open(1, {})
     client.open(3, {})

@@ -82,7 +82,7 @@ def test_an_empty_dir_may_be_memory_with_a_size(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("volume", "trouble", "words"),
+    ("volume", "error", "message"),
     [
         pytest.param({"configMap": {"name": "none"}}, ConfigMissingError, 'configmap "none" not found', id="not there"),
         pytest.param({"secret": {"secretName": "none"}}, ConfigMissingError, 'secret "none" not found', id="no secret"),
@@ -102,10 +102,10 @@ def test_an_empty_dir_may_be_memory_with_a_size(tmp_path):
         pytest.param({"emptyDir": {"sizeLimit": "big"}}, PodSpecError, "sizeLimit", id="a size that is none"),
     ],
 )
-def test_what_cannot_be_is_named(volume, trouble, words):
-    with pytest.raises(trouble) as caught:
+def test_what_cannot_be_is_named(volume, error, message):
+    with pytest.raises(error) as caught:
         plan(volume)
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("volume", [{"configMap": {"name": "none"}}, {"secret": {"secretName": "none"}}])

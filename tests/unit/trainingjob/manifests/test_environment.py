@@ -135,7 +135,7 @@ def test_a_pserver_finds_itself_in_the_list_by_its_address(framework):
 
 
 @pytest.mark.parametrize("role", ["trainer", "pserver"])
-def test_the_address_stands_before_whoever_refers_to_it(role):
+def test_an_address_variable_precedes_those_that_refer_to_it(role):
     found = list(env_of(role))
     assert found.index("POD_IP") < min(found.index(name) for name in found if name.startswith("PADDLE_"))
 

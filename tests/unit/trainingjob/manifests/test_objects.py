@@ -144,7 +144,7 @@ def test_every_pod_has_the_name_that_others_know_it_by(role, index):
 
 # --- membership ------------------------------------------------------------------------------------------------------
 @pytest.mark.rule("TJ:7-7")
-def test_membership_lists_everybody_in_rank_order():
+def test_membership_lists_all_pods_in_rank_order():
     job = parsed_job(name="demo", pserver={"min-instance": 1, "max-instance": 2}, master={})
     membership = build_membership(job, Size(3, 1), CONFIG)
     assert (membership["apiVersion"], membership["kind"]) == ("v1", "ConfigMap")

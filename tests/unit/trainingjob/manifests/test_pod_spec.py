@@ -149,14 +149,14 @@ def test_only_the_launcher_needs_an_etcd():
 )
 def test_etcd_listens_on_the_pods_own_address_only_where_the_launcher_asks_it_there(is_tolerant, expected):
     etcd = pod_of("master", master={}, fault_tolerant=is_tolerant)["spec"]["containers"][1]
-    words = dict(zip(etcd["command"][1::2], etcd["command"][2::2], strict=True))
-    assert words["-listen-client-urls"] == expected
-    assert words["-listen-peer-urls"] == "http://127.0.0.1:2380"
+    flags = dict(zip(etcd["command"][1::2], etcd["command"][2::2], strict=True))
+    assert flags["-listen-client-urls"] == expected
+    assert flags["-listen-peer-urls"] == "http://127.0.0.1:2380"
     assert "0.0.0.0" not in " ".join(etcd["command"])
 
 
 @pytest.mark.rule("FD:SEC-F9")
-def test_the_etcd_image_is_the_one_the_operator_is_told():
+def test_the_etcd_image_is_the_one_the_operator_is_configured_with():
     config = replace(CONFIG, etcd_image="registry.example/etcd@sha256:1")
     pod = build_pod(parsed_job(master={}), constants.MASTER, 0, Size(2, 1), config)
     assert pod["spec"]["containers"][1]["image"] == "registry.example/etcd@sha256:1"
@@ -255,15 +255,15 @@ def test_what_a_role_says_reaches_its_pods_and_no_others(role, written):
     for each in constants.ROLES:
         pod = pod_of(each, imagePullSecrets=[{"name": "all"}], **spec)["spec"]
         main = pod["containers"][0]
-        is_said = each == role
-        assert pod.get("nodeSelector") == (ROLE_SPEC["nodeSelector"] if is_said else None)
-        assert pod.get("tolerations") == (ROLE_SPEC["tolerations"] if is_said else None)
-        assert pod.get("terminationGracePeriodSeconds") == (90 if is_said else None)
-        assert main.get("livenessProbe") == (ROLE_SPEC["livenessProbe"] if is_said else None)
-        assert main.get("readinessProbe") == (ROLE_SPEC["readinessProbe"] if is_said else None)
+        is_set = each == role
+        assert pod.get("nodeSelector") == (ROLE_SPEC["nodeSelector"] if is_set else None)
+        assert pod.get("tolerations") == (ROLE_SPEC["tolerations"] if is_set else None)
+        assert pod.get("terminationGracePeriodSeconds") == (90 if is_set else None)
+        assert main.get("livenessProbe") == (ROLE_SPEC["livenessProbe"] if is_set else None)
+        assert main.get("readinessProbe") == (ROLE_SPEC["readinessProbe"] if is_set else None)
         hook = {"preStop": {"exec": {"command": ["/bin/save", "--now"]}}}
-        assert main.get("lifecycle") == (hook if is_said else None)
-        assert pod["imagePullSecrets"] == [{"name": "all"}, *([{"name": "own"}] if is_said else [])]
+        assert main.get("lifecycle") == (hook if is_set else None)
+        assert pod["imagePullSecrets"] == [{"name": "all"}, *([{"name": "own"}] if is_set else [])]
 
 
 def test_a_hook_written_as_a_line_runs_in_a_shell():
@@ -320,7 +320,7 @@ def test_a_template_cannot_take_a_pod_away_from_its_job():
         pytest.param("ray.io/cluster", id="a RayCluster's, whose service would send it requests"),
     ],
 )
-def test_a_template_cannot_pass_a_pod_off_as_somebody_elses(label):
+def test_a_template_cannot_pass_a_pod_off_as_another_owners(label):
     template = {"metadata": {"labels": {label: "other", "team": "vision"}}}
     role = constants.MASTER if label == constants.INDEX_LABEL else constants.TRAINER
     labels = pod_of(role, master={"template": template}, trainer={"template": template})["metadata"]["labels"]

@@ -1,6 +1,6 @@
 """gRPC channel to the GCS.
 
-`GrpcWire` calls over one gRPC channel, with a deadline and the current token on every call, and maps gRPC status codes
+`GrpcTransport` calls over one gRPC channel, with a deadline and the current token on every call, and maps gRPC status codes
 to `ApiUnavailableError` and `ApiStatusError`. The GCS may be down for hours and return as a new one: the channel reconnects by itself,
 at most every few seconds, and is replaced after several calls without an answer or when the certificates change. No
 cluster identity is sent, so a new GCS accepts the calls too. Created by `connect_gcs`; rules AS §1.6.
@@ -15,11 +15,11 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
-from raytide.autoscaler.gcs.client import Answer, Asked, Gcs, Rpc
+from raytide.autoscaler.gcs.client import Gcs, ReplyT, RequestT, Rpc
 from raytide.autoscaler.gcs.credentials import Certificates, GcsAccess, Token
 
 TIMEOUT_S: Final = 10.0
-SILENT_CALLS: Final = 3
+MAX_UNANSWERED_CALLS: Final = 3
 """After so many timeouts in a row a new channel is opened: the peer may be gone without closing the connection."""
 LONGEST_MESSAGE: Final = 64 * 1024 * 1024
 """Bytes: decoding a reply takes several times its length, and the container may have 512 MiB. The state of 10,000 nodes
@@ -37,7 +37,7 @@ OPTIONS: Final = (
 )
 
 CODES: Final = grpc.StatusCode
-LATER: Final = frozenset(
+RETRYABLE: Final = frozenset(
     {
         CODES.UNAVAILABLE,
         CODES.DEADLINE_EXCEEDED,
@@ -63,21 +63,21 @@ HTTP_STATUS: Final = {
 
 def connect_gcs(address: str, access: GcsAccess, *, timeout_s: float = TIMEOUT_S) -> Gcs:
     """A client for the GCS at `host:port`; connects with the first call, which needs a running event loop."""
-    return Gcs(GrpcWire(address, access, timeout_s=timeout_s))
+    return Gcs(GrpcTransport(address, access, timeout_s=timeout_s))
 
 
 @dataclass(slots=True)
-class _Line:
+class _Connection:
     """One channel and its state."""
 
     channel: grpc.aio.Channel
     certificates: tuple[bytes, ...]
     calls: int = 0
-    silent_calls: int = 0
+    unanswered_calls: int = 0
     is_retired: bool = False
 
 
-class GrpcWire:
+class GrpcTransport:
     """A `Wire` over gRPC."""
 
     def __init__(self, address: str, access: GcsAccess, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -85,52 +85,52 @@ class GrpcWire:
         self._timeout_s = timeout_s
         self._token = Token(access)
         self._certificates = Certificates(access)
-        self._line: _Line | None = None
+        self._connection: _Connection | None = None
         self._is_closed = False
 
-    async def call(self, rpc: Rpc[Asked, Answer], request: Asked) -> Answer:
+    async def call(self, rpc: Rpc[RequestT, ReplyT], request: RequestT) -> ReplyT:
         """Call within the deadline; raises `ApiUnavailableError` or `ApiStatusError`."""
         if self._is_closed:
             raise ApiUnavailableError(f"{_method(rpc)}: the connection to the GCS was closed")
         token = self._token.read()
-        line = self._present_line()
-        line.calls += 1
+        connection = self._current_connection()
+        connection.calls += 1
         try:
-            return await self._speak(line, rpc, request, token)
+            return await self._send(connection, rpc, request, token)
         finally:
-            line.calls -= 1
-            await self._hang_up_if_done(line)
+            connection.calls -= 1
+            await self._close_if_done(connection)
 
     async def close(self) -> None:
         """Close at once; calls in progress raise `ApiUnavailableError`."""
         self._is_closed = True
-        if self._line is not None:
-            line, self._line = self._line, None
-            await line.channel.close()
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            await connection.channel.close()
 
-    async def _speak(self, line: _Line, rpc: Rpc[Asked, Answer], request: Asked, token: str) -> Answer:
-        method = line.channel.unary_unary(rpc.path, request_serializer=rpc.asked.SerializeToString)
+    async def _send(self, connection: _Connection, rpc: Rpc[RequestT, ReplyT], request: RequestT, token: str) -> ReplyT:
+        method = connection.channel.unary_unary(rpc.path, request_serializer=rpc.asked.SerializeToString)
         metadata = (("authorization", f"Bearer {token}"),) if token else ()
         try:
             answer: bytes = await method(request, timeout=self._timeout_s, metadata=metadata)
         except grpc.aio.AioRpcError as error:
-            self._note(line, is_silent=error.code() is CODES.DEADLINE_EXCEEDED)
-            raise self._trouble(rpc, error.code(), error.details() or "") from None
+            self._note(connection, is_unanswered=error.code() is CODES.DEADLINE_EXCEEDED)
+            raise self._api_error(rpc, error.code(), error.details() or "") from None
         except (asyncio.CancelledError, grpc.aio.UsageError):
             task = asyncio.current_task()
             if not self._is_closed or (task is not None and task.cancelling()):
                 raise
             raise ApiUnavailableError(f"{_method(rpc)}: the connection to the GCS was closed") from None
-        line.silent_calls = 0
+        connection.unanswered_calls = 0
         return _read(rpc, answer)
 
-    def _present_line(self) -> _Line:
+    def _current_connection(self) -> _Connection:
         """The channel in use, or a new one if there is none or the certificates have changed."""
         certificates = self._certificates.read()
-        if self._line is None or self._line.certificates != certificates:
+        if self._connection is None or self._connection.certificates != certificates:
             self._retire()
-            self._line = _Line(self._open(certificates), certificates)
-        return self._line
+            self._connection = _Connection(self._open(certificates), certificates)
+        return self._connection
 
     def _open(self, certificates: tuple[bytes, ...]) -> grpc.aio.Channel:
         if not certificates:
@@ -138,45 +138,45 @@ class GrpcWire:
         credentials = grpc.ssl_channel_credentials(*certificates)
         return grpc.aio.secure_channel(self.address, credentials, options=OPTIONS)
 
-    def _note(self, line: _Line, *, is_silent: bool) -> None:
-        line.silent_calls = line.silent_calls + 1 if is_silent else 0
-        if line is self._line and line.silent_calls >= SILENT_CALLS:
+    def _note(self, connection: _Connection, *, is_unanswered: bool) -> None:
+        connection.unanswered_calls = connection.unanswered_calls + 1 if is_unanswered else 0
+        if connection is self._connection and connection.unanswered_calls >= MAX_UNANSWERED_CALLS:
             self._retire()
 
     def _retire(self) -> None:
         """Use the channel for no new calls; calls in progress may finish."""
-        if self._line is not None:
-            self._line.is_retired = True
-            self._line = None
+        if self._connection is not None:
+            self._connection.is_retired = True
+            self._connection = None
 
-    async def _hang_up_if_done(self, line: _Line) -> None:
-        if line.is_retired and line.calls == 0:
-            await line.channel.close()
+    async def _close_if_done(self, connection: _Connection) -> None:
+        if connection.is_retired and connection.calls == 0:
+            await connection.channel.close()
 
-    def _trouble(
-        self, rpc: Rpc[Asked, Answer], code: grpc.StatusCode, details: str
+    def _api_error(
+        self, rpc: Rpc[RequestT, ReplyT], code: grpc.StatusCode, details: str
     ) -> ApiStatusError | ApiUnavailableError:
-        said = f"{_method(rpc)} at {self.address}: {details or code.name}"
+        message = f"{_method(rpc)} at {self.address}: {details or code.name}"
         if code is CODES.RESOURCE_EXHAUSTED and "larger than max" in details:
-            said += (
+            message += (
                 f"; the sidecar reads replies of at most {LONGEST_MESSAGE >> 20} MiB and makes no decisions until there are "
                 "fewer nodes, resource demands or placement groups"
             )
-        if code in LATER:
+        if code in RETRYABLE:
             is_answer = code not in (CODES.UNAVAILABLE, CODES.DEADLINE_EXCEEDED)
-            return ApiUnavailableError(said, is_outcome_unknown=rpc.is_write, is_answer=is_answer)
+            return ApiUnavailableError(message, is_outcome_unknown=rpc.is_write, is_answer=is_answer)
         if code is CODES.UNAUTHENTICATED:
-            said = f"{_method(rpc)} at {self.address}: {self._about_the_token()}"
+            message = f"{_method(rpc)} at {self.address}: {self._token_message()}"
         reason = code.name.title().replace("_", "")
-        return ApiStatusError(HTTP_STATUS.get(code, 500), reason, said)
+        return ApiStatusError(HTTP_STATUS.get(code, 500), reason, message)
 
-    def _about_the_token(self) -> str:
+    def _token_message(self) -> str:
         if source := self._token.source:
             return f"the GCS rejects the token from {source}"
         return "the GCS requires a token, but RAY_AUTH_MODE is not token: set RAY_AUTH_MODE and the token as in the Ray container"
 
 
-def _read(rpc: Rpc[Asked, Answer], answer: bytes) -> Answer:
+def _read(rpc: Rpc[RequestT, ReplyT], answer: bytes) -> ReplyT:
     """Decode the reply; gRPC's own deserializer would return None for invalid bytes."""
     try:
         return rpc.answer.FromString(answer)
@@ -184,5 +184,5 @@ def _read(rpc: Rpc[Asked, Answer], answer: bytes) -> Answer:
         raise ApiUnavailableError(f"{_method(rpc)}: the reply cannot be decoded", is_answer=True) from None
 
 
-def _method(rpc: Rpc[Asked, Answer]) -> str:
+def _method(rpc: Rpc[RequestT, ReplyT]) -> str:
     return rpc.path.rpartition("/")[2]

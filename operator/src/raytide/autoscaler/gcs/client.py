@@ -13,14 +13,15 @@ from typing import Final, Generic, Protocol, TypeVar
 from google.protobuf.message import Message
 
 from raytide.api.errors import ApiStatusError
+from raytide.autoscaler import messages
 from raytide.autoscaler.gcs import gcs_pb2 as pb
 from raytide.autoscaler.gcs.messages import NodeCache, decode_state, encode_report
 from raytide.autoscaler.model import Demand, Drained, DrainReason, GcsState, HeadDirectories, Report
 
 log = logging.getLogger(__name__)
 
-Asked = TypeVar("Asked", bound=Message)
-Answer = TypeVar("Answer", bound=Message)
+RequestT = TypeVar("RequestT", bound=Message)
+ReplyT = TypeVar("ReplyT", bound=Message)
 
 MISSING: Final = 17
 """Status code in a reply for a missing key."""
@@ -64,19 +65,19 @@ class GcsClient(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Rpc(Generic[Asked, Answer]):
+class Rpc(Generic[RequestT, ReplyT]):
     """One RPC method of the GCS."""
 
     path: str
-    asked: type[Asked]
-    answer: type[Answer]
+    asked: type[RequestT]
+    answer: type[ReplyT]
     is_write: bool = False
 
 
-class Wire(Protocol):
+class GcsTransport(Protocol):
     """Transport for one request and its reply."""
 
-    async def call(self, rpc: Rpc[Asked, Answer], request: Asked) -> Answer:
+    async def call(self, rpc: Rpc[RequestT, ReplyT], request: RequestT) -> ReplyT:
         """Call within a deadline; raises `ApiUnavailableError` or `ApiStatusError`."""
 
     async def close(self) -> None:
@@ -125,37 +126,37 @@ class LastRequest:
 class Gcs:
     """A `GcsClient` over any `Wire`."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, transport: GcsTransport) -> None:
+        self._transport = transport
         self._node_cache: NodeCache = {}
         self._requested = LastRequest()
         self._is_request_lost = False
 
     async def check_alive(self) -> str:
         """Ray's version."""
-        answer = await self._wire.call(CHECK_ALIVE, pb.CheckAliveRequest())
+        answer = await self._transport.call(CHECK_ALIVE, pb.CheckAliveRequest())
         _check(answer.status, "the GCS reports an error")
         return answer.ray_version
 
     async def state(self) -> GcsState:
         """The current cluster resource state, with a `request_resources()` constraint the GCS has lost."""
-        state = decode_state(await self._wire.call(GET_STATE, pb.GetClusterResourceStateRequest()), self._node_cache)
+        state = decode_state(
+            await self._transport.call(GET_STATE, pb.GetClusterResourceStateRequest()), self._node_cache
+        )
         self._requested = self._requested.after(state)
         is_lost = state.constraint != self._requested.constraint
         if is_lost and not self._is_request_lost:
-            log.info(
-                "the GCS has lost the constraint of request_resources(), the last known one applies until the next call"
-            )
+            log.info(messages.request_lost())
         self._is_request_lost = is_lost
         return replace(state, constraint=self._requested.constraint) if is_lost else state
 
     async def report(self, report: Report) -> None:
         """Replace the autoscaling state behind `ray status`."""
-        await self._wire.call(REPORT, encode_report(report))
+        await self._transport.call(REPORT, encode_report(report))
 
     async def reported_version(self) -> int:
         """Version of the report the GCS holds; 0 if there is none."""
-        answer = await self._wire.call(GET_STATUS, pb.GetClusterStatusRequest())
+        answer = await self._transport.call(GET_STATUS, pb.GetClusterStatusRequest())
         return answer.autoscaling_state.autoscaler_state_version
 
     async def drain(self, node_id: str, *, reason: DrainReason, message: str, deadline_ms: int = 0) -> Drained:
@@ -166,12 +167,12 @@ class Gcs:
             reason_message=message,
             deadline_timestamp_ms=deadline_ms,
         )
-        answer = await self._wire.call(DRAIN, order)
+        answer = await self._transport.call(DRAIN, order)
         return Drained(answer.is_accepted, answer.rejection_reason_message)
 
     async def kv_get(self, key: str, *, namespace: str = "") -> bytes | None:
         """A value, or None if the key is missing."""
-        answer = await self._wire.call(KV_GET, pb.KvGetRequest(key=key.encode(), namespace=namespace.encode()))
+        answer = await self._transport.call(KV_GET, pb.KvGetRequest(key=key.encode(), namespace=namespace.encode()))
         if answer.status.code == MISSING:
             return None
         _check(answer.status, f"cannot read {key}")
@@ -180,11 +181,11 @@ class Gcs:
     async def kv_put(self, key: str, value: bytes, *, namespace: str = "") -> None:
         """Write a value, overwriting an older one."""
         entry = pb.KvPutRequest(key=key.encode(), value=value, overwrite=True, namespace=namespace.encode())
-        _check((await self._wire.call(KV_PUT, entry)).status, f"cannot write {key}")
+        _check((await self._transport.call(KV_PUT, entry)).status, f"cannot write {key}")
 
     async def head_directories(self) -> HeadDirectories:
         """From the live head's node entry; if it lacks them, from Ray's KV store."""
-        answer = await self._wire.call(GET_NODES, pb.GetAllNodeInfoRequest())
+        answer = await self._transport.call(GET_NODES, pb.GetAllNodeInfoRequest())
         _check(answer.status, "cannot list nodes")
         for node in answer.node_info_list:
             if node.is_head_node and node.state == pb.NodeInfo.ALIVE and node.temp_dir:
@@ -195,7 +196,7 @@ class Gcs:
 
     async def close(self) -> None:
         """Close the connection; calls in progress raise `ApiUnavailableError`."""
-        await self._wire.close()
+        await self._transport.close()
 
 
 def _node_id(hexadecimal: str) -> bytes:

@@ -33,7 +33,7 @@ class Messages:
 
     lines: tuple[LogLine, ...] = ()
     events: tuple[ClusterEvent, ...] = ()
-    said: frozenset[str] = frozenset()
+    reported_keys: frozenset[str] = frozenset()
 
 
 def report_of(
@@ -57,8 +57,8 @@ def report_of(
             now=snapshot.now,
             at_least=max(snapshot.reported_version, state.report_version),
             asked_for_s={
-                name: [snapshot.monotonic_s - ask.since_s for ask in asks]
-                for name, asks in cluster.found.timers.asks.items()
+                name: [snapshot.monotonic_s - request.since_s for request in open_requests]
+                for name, open_requests in cluster.found.timers.open_requests.items()
             },
             blocked={} if cluster.limits is None else cluster.limits.blocked,
             leaving=frozenset(name for o in outcomes.groups for name in o.desired.delete),
@@ -74,23 +74,23 @@ def collect_messages(
     written: Change,
 ) -> Messages:
     """Log lines and events; `written` is the kind of change that is written now."""
-    lines, said = reason_lines(
+    lines, reported_keys = reason_lines(
         {**{outcome.group.name: outcome.desired.why for outcome in outcomes.groups}, "": outcomes.cluster_why},
-        state.words,
+        state.reported_keys,
     )
-    late, overdue = overdue_lines(cluster.found.overdue, state.words)
-    lines, said = (*lines, *late), said | overdue
+    late, overdue = overdue_lines(cluster.found.overdue, state.reported_keys)
+    lines, reported_keys = (*lines, *late), reported_keys | overdue
     if written is Change.DECISION:
         lines = (*resizing_lines(_resize_summary(outcome) for outcome in outcomes.groups), *lines)
     elif written is Change.CONFLICT:
         lines = (conflict_line((outcome.group, outcome.desired) for outcome in outcomes.groups), *lines)
     if scheduled is None:
-        return Messages(lines, (), said | state.words)
+        return Messages(lines, (), reported_keys | state.reported_keys)
     reply = scheduled.choice.reply
     impossible = impossible_events(reply)
-    warnings = tuple(event for about, event in impossible.items() if about not in state.words)
+    warnings = tuple(event for about, event in impossible.items() if about not in state.reported_keys)
     facts = _resize_facts(outcomes, reply) if written is Change.DECISION else ResizeFacts()
-    return Messages(lines, (*resize_events(facts), *warnings), said | impossible.keys())
+    return Messages(lines, (*resize_events(facts), *warnings), reported_keys | impossible.keys())
 
 
 def _resize_summary(outcome: GroupResult) -> ResizeSummary:

@@ -52,18 +52,18 @@ class ReportInputs:
     """Pods named for deletion: no longer pending."""
 
 
-def build_report(facts: ReportInputs) -> Report:
+def build_report(inputs: ReportInputs) -> Report:
     """The report of this tick."""
-    now_s = int(facts.now.timestamp())
+    now_s = int(inputs.now.timestamp())
     return Report(
-        gcs_version=facts.gcs.version,
-        version=report_version(facts.now, facts.at_least),
-        pending_requests=tuple(_pending_requests(facts)),
-        pending_instances=tuple(_pending_instances(facts)),
-        failed_requests=tuple(_failed_request(name, why, now_s) for name, why in facts.blocked.items()),
-        infeasible=facts.reply.impossible,
-        infeasible_gangs=facts.reply.impossible_gangs,
-        infeasible_constraint=_impossible_constraint(facts),
+        gcs_version=inputs.gcs.version,
+        version=report_version(inputs.now, inputs.at_least),
+        pending_requests=tuple(_pending_requests(inputs)),
+        pending_instances=tuple(_pending_instances(inputs)),
+        failed_requests=tuple(_failed_request(name, why, now_s) for name, why in inputs.blocked.items()),
+        infeasible=inputs.reply.impossible,
+        infeasible_gangs=inputs.reply.impossible_gangs,
+        infeasible_constraint=_impossible_constraint(inputs),
     )
 
 
@@ -72,20 +72,20 @@ def report_version(now: datetime, at_least: int) -> int:
     return max(int(now.timestamp() * 1000), at_least)
 
 
-def _pending_requests(facts: ReportInputs) -> Iterable[PendingRequest]:
+def _pending_requests(inputs: ReportInputs) -> Iterable[PendingRequest]:
     """One entry for all nodes of a group that were requested in the same second."""
-    now_s = facts.now.timestamp()
-    for name, count in facts.coming.items():
-        ages_s = [*facts.asked_for_s.get(name, ())][:count]
+    now_s = inputs.now.timestamp()
+    for name, count in inputs.coming.items():
+        ages_s = [*inputs.asked_for_s.get(name, ())][:count]
         moments = Counter(int(now_s - age_s) for age_s in ages_s)
         moments[int(now_s)] += count - len(ages_s)
         yield from (PendingRequest(name, many, at_s) for at_s, many in sorted(moments.items()) if many > 0)
 
 
-def _pending_instances(facts: ReportInputs) -> Iterable[PendingInstance]:
-    for instance in facts.instances:
-        if instance.status in STARTING and instance.pod and instance.pod not in facts.leaving:
-            pod = facts.pods.get(instance.pod)
+def _pending_instances(inputs: ReportInputs) -> Iterable[PendingInstance]:
+    for instance in inputs.instances:
+        if instance.status in STARTING and instance.pod and instance.pod not in inputs.leaving:
+            pod = inputs.pods.get(instance.pod)
             yield PendingInstance(instance.node_type, instance.pod, pod.pod_ip if pod else "", _details(pod))
 
 
@@ -93,9 +93,9 @@ def _details(pod: PodView | None) -> str:
     """Status text of a pending pod in `ray status`: what blocks it, else its phase."""
     if pod is None:
         return "pod created"
-    trouble = failure_of(pod)
-    if trouble is not None:
-        return f"{trouble.cause.value}: {trouble.detail}"
+    failure = failure_of(pod)
+    if failure is not None:
+        return f"{failure.cause.value}: {failure.detail}"
     return "waiting for ray to start" if pod.is_running else f"pod {pod.phase or 'Pending'}".lower()
 
 
@@ -105,10 +105,10 @@ def _failed_request(group: str, why: UnavailableGroup, now_s: int) -> FailedRequ
     return FailedRequest(group, max(1, why.count), reason, started_at_s=since_s, failed_at_s=since_s)
 
 
-def _impossible_constraint(facts: ReportInputs) -> tuple[Demand, ...] | None:
+def _impossible_constraint(inputs: ReportInputs) -> tuple[Demand, ...] | None:
     """The `request_resources()` constraint if part of it is infeasible; mere lack of capacity is not reported."""
-    asked = facts.gcs.constraint
-    if not asked or not facts.reply.is_constraint_unmet:
+    asked = inputs.gcs.constraint
+    if not asked or not inputs.reply.is_constraint_unmet:
         return None
-    is_impossible = any(not any(could_hold(kind, demand.request) for kind in facts.types) for demand in asked)
+    is_impossible = any(not any(could_hold(kind, demand.request) for kind in inputs.types) for demand in asked)
     return asked if is_impossible else None

@@ -16,7 +16,7 @@ from raytide.autoscaler.request_text import shape_of, whole
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupTarget
 from raytide.autoscaler.scaling.limit_reasons import NO_FITTING_GROUP
 from raytide.autoscaler.spec_group import SpecGroup
-from raytide.autoscaler.state.snapshot import ClusterEvent, Level, LogLine
+from raytide.autoscaler.state.snapshot import ClusterEvent, Drain, Level, LogLine
 
 TEXT_BY_CAUSE: Final[Mapping[TerminationCause, str]] = {
     TerminationCause.IDLE: "idle",
@@ -67,7 +67,7 @@ def conflict_line(decisions: Iterable[tuple[SpecGroup, GroupDecision]]) -> LogLi
 
 
 def reason_lines(
-    reasons: Mapping[str, tuple[Why, ...]], said: frozenset[str]
+    reasons: Mapping[str, tuple[Why, ...]], reported_keys: frozenset[str]
 ) -> tuple[tuple[LogLine, ...], frozenset[str]]:
     """A line per new reason, and the keys of all reasons in effect; changed counts alone make no line."""
     current = {f"{group}/{why.reason}": (group, why) for group, found in reasons.items() for why in found}
@@ -75,21 +75,34 @@ def reason_lines(
         LogLine(
             Level.WARNING if why.reason in LOUD else Level.INFO, f"{why.reason}: {why.message}", _values(group, why)
         )
-        for word, (group, why) in current.items()
-        if word not in said
+        for key, (group, why) in current.items()
+        if key not in reported_keys
     )
     return lines, frozenset(current)
 
 
-def overdue_lines(pods: Collection[str], said: frozenset[str]) -> tuple[tuple[LogLine, ...], frozenset[str]]:
+def overdue_lines(pods: Collection[str], reported_keys: frozenset[str]) -> tuple[tuple[LogLine, ...], frozenset[str]]:
     """One line with the pods newly overdue for termination, and the keys of all that are overdue."""
-    words = {f"overdue/{pod}": pod for pod in sorted(pods)}
-    new = [pod for word, pod in words.items() if word not in said]
+    keys = {f"overdue/{pod}": pod for pod in sorted(pods)}
+    new = [pod for key, pod in keys.items() if key not in reported_keys]
     if not new:
-        return (), frozenset(words)
+        return (), frozenset(keys)
     others = f" and {len(new) - MOST_NAMED} more" if len(new) > MOST_NAMED else ""
     message = f"{counted(len(new), 'pod')} not gone long after termination was requested: {', '.join(new[:MOST_NAMED])}{others}"
-    return (LogLine(Level.WARNING, message, (("overdue", len(words)),)),), frozenset(words)
+    return (LogLine(Level.WARNING, message, (("overdue", len(keys)),)),), frozenset(keys)
+
+
+def drained_line(group: str, nodes: int) -> LogLine:
+    """Nodes of a group accepted their drains, and their pods are named in `workersToDelete`."""
+    message = f"group {group}: {counted(nodes, 'node')} accepted the drain, the operator deletes the pods"
+    return LogLine(Level.INFO, message, (("group", group), ("named", nodes)))
+
+
+def not_drained_line(drain: Drain, rejection: str | None) -> LogLine:
+    """A drain that was not accepted; `rejection` is the GCS's message, None without an answer."""
+    why = "the GCS did not answer" if rejection is None else rejection
+    values = (("group", drain.group), ("pod", drain.pod), ("node", drain.node_id))
+    return LogLine(Level.INFO, f"pod {drain.pod} was not drained: {why}", values)
 
 
 def _line(one: ResizeSummary) -> LogLine:
@@ -198,6 +211,6 @@ def _counted(demand: Demand) -> str:
 
 
 def _resized(resources: Amounts) -> str:
-    words = [f"{whole(resources, 'CPU')} CPUs"]
-    words += [f"{whole(resources, name)} {name}s" for name in ("GPU", "TPU") if whole(resources, name)]
-    return f"Resized to {', '.join(words)}."
+    parts = [f"{whole(resources, 'CPU')} CPUs"]
+    parts += [f"{whole(resources, name)} {name}s" for name in ("GPU", "TPU") if whole(resources, name)]
+    return f"Resized to {', '.join(parts)}."

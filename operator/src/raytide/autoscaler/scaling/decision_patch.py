@@ -30,7 +30,7 @@ class Change(StrEnum):
 
 
 PAUSE_S: Final[Mapping[Change, float]] = {Change.DECISION: 2.0, Change.CONFLICT: 10.0, Change.MESSAGE: 10.0}
-LONGEST_DOUBT_S: Final = 30.0
+MAX_MESSAGE_DELAY_S: Final = 30.0
 """So long after the last write, reasons are written even while nodes keep joining."""
 
 
@@ -62,10 +62,12 @@ def plan_patch(
         return PatchPlan()
     text = _record_text(current, decisions, why, snapshot)
     record = parse_record(text)
-    change = change_between(current, _as_read(decisions, record), why if record is None else record.why)
+    change = change_between(current, _decisions_as_read(decisions, record), why if record is None else record.why)
     since_s = since_last_write_s(current, state.wrote_s, snapshot.monotonic_s, snapshot.now)
-    doubt_s = _doubt_s(cluster.joined_s, since_s, snapshot.monotonic_s) if change is Change.MESSAGE else 0.0
-    waits_s = max(wait_s(change, since_s), doubt_s)
+    message_delay_s = (
+        _message_delay_s(cluster.joined_s, since_s, snapshot.monotonic_s) if change is Change.MESSAGE else 0.0
+    )
+    waits_s = max(wait_s(change, since_s), message_delay_s)
     if change is Change.NONE or waits_s > 0:
         return PatchPlan(change, wait_s=waits_s)
     return PatchPlan(change, build_patch(snapshot.cluster, _changes(current, decisions), text), record)
@@ -84,9 +86,9 @@ def _changes(current: CurrentTargets, decisions: Mapping[str, GroupDecision]) ->
     for group in (target.group for target in current.targets):
         decision = decisions.get(group.name)
         if decision is not None:
-            is_understood = group.replicas is None and group.spec_replicas == decision.replicas
-            is_left = group.is_suspended or is_understood
-            changes.append(GroupChange(group, None if is_left else decision.replicas, decision.delete))
+            is_default = group.replicas is None and group.spec_replicas == decision.replicas
+            is_unchanged = group.is_suspended or is_default
+            changes.append(GroupChange(group, None if is_unchanged else decision.replicas, decision.delete))
     return changes
 
 
@@ -99,15 +101,18 @@ def _record_text(
     return encode_record(DecisionRecord(snapshot.cluster["metadata"]["uid"], current.head, at, decisions, why))
 
 
-def _as_read(decisions: Mapping[str, GroupDecision], record: DecisionRecord | None) -> dict[str, GroupDecision]:
+def _decisions_as_read(
+    decisions: Mapping[str, GroupDecision], record: DecisionRecord | None
+) -> dict[str, GroupDecision]:
     """The decisions as decoded from the record: long texts are truncated, and a truncation is no change of decision."""
     read = {} if record is None else record.groups
     return {
-        name: _as_one_reads(decision, read[name]) if name in read else decision for name, decision in decisions.items()
+        name: _decision_as_read(decision, read[name]) if name in read else decision
+        for name, decision in decisions.items()
     }
 
 
-def _as_one_reads(decision: GroupDecision, read: GroupDecision) -> GroupDecision:
+def _decision_as_read(decision: GroupDecision, read: GroupDecision) -> GroupDecision:
     """Names of a group in the spec are also stored there, so they are not truncated."""
     delete = decision.delete if decision.deadline is None else read.delete
     return replace(decision, why=read.why, backoff=read.backoff, delete=delete)
@@ -128,7 +133,7 @@ def change_between(
     found |= {
         Change.DECISION
         for name, decision in decisions.items()
-        if decision.deadline and _has_news(current, name, decision)
+        if decision.deadline and _is_record_outdated(current, name, decision)
     }
     if current.is_recorded:
         if current.is_record_foreign:
@@ -159,7 +164,7 @@ def since_last_write_s(
     return age_s if age_s >= 0 else None
 
 
-def _has_news(current: CurrentTargets, name: str, decision: GroupDecision) -> bool:
+def _is_record_outdated(current: CurrentTargets, name: str, decision: GroupDecision) -> bool:
     """Whether the record of a group removed from the spec must be updated."""
     before = None if current.record is None else current.record.groups.get(name)
     return before is None or before.deadline != decision.deadline or set(before.delete) != set(decision.delete)
@@ -182,13 +187,13 @@ def _change_of(current: CurrentTarget, decision: GroupDecision, *, is_recorded: 
     return Change.MESSAGE if is_recorded and decision.why != before.why else Change.NONE
 
 
-def _doubt_s(joined_s: Mapping[str, float], since_last_s: float | None, now_s: float) -> float:
+def _message_delay_s(joined_s: Mapping[str, float], since_last_s: float | None, now_s: float) -> float:
     """How long reasons are delayed because the demand is unsettled after nodes joined.
 
     Otherwise reasons would be removed and written again while nodes join, and after a restart, when all nodes are new
-    (RM:I19). Nodes that join one after the other delay them only for `LONGEST_DOUBT_S`.
+    (RM:I19). Nodes that join one after the other delay them only for `MAX_MESSAGE_DELAY_S`.
     """
     settled_s = DEMAND_LAG_S - now_s
-    is_put_off = since_last_s is not None and since_last_s >= LONGEST_DOUBT_S
-    first_seen_s = min if is_put_off else max
+    is_overdue = since_last_s is not None and since_last_s >= MAX_MESSAGE_DELAY_S
+    first_seen_s = min if is_overdue else max
     return max(0.0, first_seen_s(joined_s.values(), default=now_s) + settled_s)

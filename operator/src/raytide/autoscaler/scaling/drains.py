@@ -21,8 +21,8 @@ from raytide.autoscaler.scaling.group_targets import Disposition, GroupTarget, R
 from raytide.autoscaler.state.cluster_state import ClusterState
 from raytide.autoscaler.state.snapshot import Answers, Drain, DrainRejection, ReconcilerState, Snapshot
 
-FIRST_REST_S: Final = 15.0
-LONGEST_REST_S: Final = 600.0
+FIRST_RETRY_S: Final = 15.0
+LONGEST_RETRY_S: Final = 600.0
 MOST_DRAINS: Final = 200
 """Drains sent in one tick for all groups, unless a single replica has more hosts; the rest follow in later ticks."""
 
@@ -37,7 +37,7 @@ class DrainTerms:
     grace_s: float
     rejections: Mapping[str, DrainRejection]
 
-    def is_resting(self, node_id: str) -> bool:
+    def is_in_backoff(self, node_id: str) -> bool:
         """Whether this node is in backoff after a rejected drain."""
         rejection = self.rejections.get(node_id)
         return rejection is not None and self.monotonic_s < rejection.until_s
@@ -88,7 +88,7 @@ def within_limit(drains: Iterable[Drain]) -> tuple[Drain, ...]:
 def drains_of(group: str, target: GroupTarget, terms: DrainTerms) -> Iterator[Drain]:
     """The drains of one group: whole replicas only, the first host of each before the others."""
     for replica in target.with_disposition(Disposition.LEAVES):
-        if not any(terms.is_resting(host.node_id) for host in replica.draining):
+        if not any(terms.is_in_backoff(host.node_id) for host in replica.draining):
             for host in sorted(replica.draining, key=terms.host_index):
                 yield _drain(group, replica, host, terms)
 
@@ -113,7 +113,7 @@ def drains_of_removed(
         for host in found
         if (host.pod and host.node_id and not host.is_head and host.node_type and host.node_type not in groups)
         and host.node_id not in leaving_s
-        and not terms.is_resting(host.node_id)
+        and not terms.is_in_backoff(host.node_id)
     )
     for name, hosts in hosts_by_replica(leaving).items():
         for host in sorted(hosts, key=terms.host_index):
@@ -191,6 +191,6 @@ def rejections_after(
             found.pop(drain.node_id, None)
         else:
             count = found[drain.node_id].count + 1 if drain.node_id in found else 1
-            rest_s = min(FIRST_REST_S * 2 ** min(count - 1, 10), LONGEST_REST_S)
-            found[drain.node_id] = DrainRejection(count, now_s + rest_s)
+            delay_s = min(FIRST_RETRY_S * 2 ** min(count - 1, 10), LONGEST_RETRY_S)
+            found[drain.node_id] = DrainRejection(count, now_s + delay_s)
     return found

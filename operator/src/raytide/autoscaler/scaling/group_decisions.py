@@ -212,8 +212,8 @@ class _GroupRound:
     def _dead_after_drain(self) -> frozenset[str]:
         """Pods whose Ray node received a drain request and is now dead: they must still be named for deletion."""
         asked = self.state.leaving_s.keys() | self.state.rejections.keys()
-        stays = self.cluster.found.timers.stays
-        return frozenset(name for name, stay in stays.items() if stay.stage is Stage.DEAD and stay.node_id in asked)
+        stages = self.cluster.found.timers.stages
+        return frozenset(name for name, entry in stages.items() if entry.stage is Stage.DEAD and entry.node_id in asked)
 
     def _pending_since(self) -> dict[str, float]:
         """Since when each pod without a Ray node has lacked demand, if such pods are to be terminated (AS:S-33)."""
@@ -248,8 +248,8 @@ class _GroupRound:
         In a group above its maximum, a busy draining node gets its grace period from the moment it is first seen
         draining, whatever started the drain: after a restart that is unknown, and the maximum always applies.
         """
-        stays = self.cluster.found.timers.stays
-        there = {stay.node_id for name, stay in stays.items() if name in self.pods}
+        stages = self.cluster.found.timers.stages
+        there = {entry.node_id for name, entry in stages.items() if name in self.pods}
         leaving_s = {node_id: since for node_id, since in self.state.leaving_s.items() if node_id in there}
         for group in (target.group for target in self.cluster.current.targets):
             mine = [i for i in by_group.get(group.name, ()) if i.pod]

@@ -62,10 +62,10 @@ def run_scheduling(
 
 def _build_request(snapshot: Snapshot, state: ReconcilerState, cluster: ClusterState) -> SchedulingRequest:
     gcs, types, now_s = snapshot.gcs or GcsState(), cluster.types, snapshot.monotonic_s
-    resting = {node_id for node_id, rejection in state.rejections.items() if now_s < rejection.until_s}
+    in_backoff = {node_id for node_id, rejection in state.rejections.items() if now_s < rejection.until_s}
     return SchedulingRequest(
         types=types.types,
-        instances=tuple(_as_scheduled(i, resting, cluster.joined_s, now_s) for i in cluster.found.instances),
+        instances=tuple(_as_scheduled(i, in_backoff, cluster.joined_s, now_s) for i in cluster.found.instances),
         tasks=gcs.tasks,
         gangs=gcs.gangs,
         constraint=gcs.constraint,
@@ -75,8 +75,8 @@ def _build_request(snapshot: Snapshot, state: ReconcilerState, cluster: ClusterS
     )
 
 
-def _as_scheduled(instance: Instance, resting: set[str], joined_s: Mapping[str, float], now_s: float) -> Instance:
-    if instance.node_id in resting:
+def _as_scheduled(instance: Instance, in_backoff: set[str], joined_s: Mapping[str, float], now_s: float) -> Instance:
+    if instance.node_id in in_backoff:
         instance = replace(instance, is_idle_blocked=True)
     if instance.node_id and now_s - joined_s.get(instance.node_id, now_s) < DEMAND_LAG_S:
         # Tasks it runs are still reported as pending, so it counts as empty; an idle one may be about to get tasks.

@@ -109,11 +109,11 @@ class Node:
         self.node_class = self._first_home
         self.position = -1
 
-    def twin(self) -> "Node":
+    def copy(self) -> "Node":
         """A copy in the state before packing."""
-        twin = Node(self._first_home, self.instance)
-        twin.cause = self.cause
-        return twin
+        duplicate = Node(self._first_home, self.instance)
+        duplicate.cause = self.cause
+        return duplicate
 
     @property
     def is_head(self) -> bool:
@@ -122,7 +122,7 @@ class Node:
 
     @property
     def type_name(self) -> str:
-        """Its node type; empty if unmanaged."""
+        """Name of its Ray node type, which is its worker group; empty for a node outside the groups."""
         return self.node_class.traits.type_name
 
 
@@ -151,7 +151,7 @@ class Plan:
     shapes: list[Shape]
     moves: list[Move] = field(default_factory=list)
     launches: list[Move] = field(default_factory=list)
-    dull: list[NodeClass] = field(default_factory=list)
+    unfitting: list[NodeClass] = field(default_factory=list)
     """Running classes that none of the shapes fits: Ray sorts them last (AS:S-17)."""
     left: list[Run] = field(default_factory=list)
     is_tied: bool = False
@@ -216,7 +216,7 @@ class NodeClasses:
         for node_class in touched:
             node_class.members = [node for node in node_class.members if node.node_class is node_class]
         if self.is_exact:
-            self._reorder(winners, plan.dull)
+            self._reorder(winners, plan.unfitting)
         for node_class in touched:
             node_class.members.sort(key=_position)
         for launch in plan.launches:
@@ -266,10 +266,10 @@ class NodeClasses:
             node_class.disposition,
         )
 
-    def _reorder(self, winners: list[Node], dull: list[NodeClass]) -> None:
+    def _reorder(self, winners: list[Node], unfitting: list[NodeClass]) -> None:
         """Winners first in order of winning, nodes that nothing fits last (AS:S-18)."""
         won = set(winners)
-        behind = set(dull)
+        behind = set(unfitting)
         others = sorted((n for one in self.classes() for n in one.members if n not in won), key=_position)
         ahead = [n for n in others if n.node_class not in behind]
         order = winners + ahead + [n for n in others if n.node_class in behind]

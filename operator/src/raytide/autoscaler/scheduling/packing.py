@@ -64,7 +64,7 @@ def _tiers(fleet: NodeClasses, plan: Plan) -> Iterable[list[list[Node]]]:
         elif not fleet.is_exact or _fits_any(one.free[plan.book], plan.shapes):
             running.append(one.members)
         else:
-            plan.dull.append(one)
+            plan.unfitting.append(one)
     if not fleet.is_exact:
         return running, pending, waiting
     return ([*running, *_by_state(pending, plan.book, fleet)],)
@@ -125,7 +125,7 @@ def _launch(scorer: NodeScorer, budget: LaunchBudget, plan: Plan, on_progress: O
         pool = pools[winner.node_class]
         plan.is_tied = plan.is_tied or scorer.is_tied(winner)
         if not pool.begun and budget.remaining is not None and budget.remaining < pool.type.num_of_hosts:
-            scorer.dismiss(winner)
+            scorer.remove(winner)
             continue
         winner.position, fill = next(numbers), winner.fill
         if pool.type.num_of_hosts == 1:
@@ -150,7 +150,7 @@ def _begin_anew(scorer: NodeScorer, hosts_of: Mapping[LaunchPool, Iterable[Candi
         plan.launches += _rest_of(pool, plan)
         pool.begun, pool.is_first_due = 0, False
         for host in hosts_of[pool]:
-            scorer.dismiss(host)
+            scorer.remove(host)
             if pool.supply(host.node_class):
                 scorer.enter(host)
     return bool(ended)
@@ -174,7 +174,7 @@ def _launch_hosts(
     pool.use(winner.node_class, times)
     scorer.take(winner, times, has_more=False)
     for host in hosts:
-        scorer.dismiss(host)
+        scorer.remove(host)
         if pool.supply(host.node_class):
             scorer.enter(host)
     return times

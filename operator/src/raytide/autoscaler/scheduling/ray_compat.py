@@ -115,7 +115,7 @@ def _each_its_own(nodes: list[Node]) -> list[Node]:
     seen: set[Node] = set()
     own = []
     for node in nodes:
-        one = node.twin() if node in seen else node
+        one = node.copy() if node in seen else node
         seen.add(one)
         own.append(one)
     return own

@@ -100,7 +100,7 @@ class Vocabulary:
             totals: Counter[Shape] = Counter()
             for run in asked:
                 totals[run.shape] += run.count
-            asked = sorted((Run(s, n) for s, n in totals.items()), key=lambda run: _canonical(run.shape.request))
+            asked = sorted((Run(s, n) for s, n in totals.items()), key=lambda run: _sort_key(run.shape.request))
         asked.sort(key=lambda run: run.shape.order, reverse=True)
         joined: list[Run] = []
         for run in asked:
@@ -179,7 +179,7 @@ def _label_keys(request: Request) -> Iterable[str]:
         yield request.anti_affinity[0]
 
 
-def _canonical(request: Request) -> tuple[object, ...]:
-    """A total order of requests, so that input order has no effect."""
+def _sort_key(request: Request) -> tuple[object, ...]:
+    """Sort key of a resource request, so that the order in which Ray reports its demand has no effect."""
     selectors = tuple(tuple((c.key, c.values, c.is_in, c.is_known) for c in s) for s in request.selectors)
     return (request.amounts, selectors, request.affinity or (), request.anti_affinity or ())

@@ -101,7 +101,7 @@ class _Scheduler:
             launched = draft.coming()
             if len(launched) == len(coming) or (draft.is_repeatable and not coming and not self._has_pending()):
                 break
-            coming = self._draft([node.twin() for node in self._nodes], [node.twin() for node in launched]).coming()
+            coming = self._draft([node.copy() for node in self._nodes], [node.copy() for node in launched]).coming()
             if len(launched) == len(coming):
                 break
         return self._decision(draft)
@@ -263,8 +263,8 @@ class _Scheduler:
         """
         question = self._question
         types = [replace(one, available=None) for one in question.types]
-        staying = [node.twin() for node in self._nodes if node.cause is None]
-        bare = [node.twin() for node in staying if node.is_head or not node.type_name]
+        staying = [node.copy() for node in self._nodes if node.cause is None]
+        bare = [node.copy() for node in staying if node.is_head or not node.type_name]
         heads = Counter(node.type_name for node in bare if node.is_head)
         sessions = (
             Session(question, types, self._reader, bare, heads, on_progress=self._on_progress),

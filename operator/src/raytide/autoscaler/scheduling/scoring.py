@@ -107,12 +107,12 @@ class NodeScorer:
         """By run: candidates that take from it, the largest take first."""
         self._numbers = counting()
         self._alone = [placed_after(NOTHING, ((number, 1),), self.shapes) for number in range(len(runs))]
-        self._beside: dict[str, Key] = {}
+        self._type_keys: dict[str, Key] = {}
         self._refresh()
 
     def _refresh(self) -> None:
         """Drop exhausted runs; for each place in the order, compute the least amount any later run needs."""
-        self._spent = 0
+        self._exhausted = 0
         self.active = [run for run, count in enumerate(self.counts) if count > 0]
         self.is_open = bool(self.active)
         needs = [dict(self.shapes[run].needs) for run in self.active]
@@ -170,7 +170,7 @@ class NodeScorer:
         rival = self._top()
         return rival is not None and rival.key == winner.key
 
-    def dismiss(self, candidate: Candidate) -> None:
+    def remove(self, candidate: Candidate) -> None:
         """Remove a candidate from the contest."""
         candidate.version += 1
 
@@ -196,23 +196,23 @@ class NodeScorer:
         counts = self.counts
         for run, count in winner.fill.takes:
             counts[run] -= count * times
-            self._spent += not counts[run]
-        self.is_open = self._spent < len(self.active)
+            self._exhausted += not counts[run]
+        self.is_open = self._exhausted < len(self.active)
         if not has_more:
             winner.version += 1
-        disappointed: list[Candidate] = []
+        outdated: list[Candidate] = []
         for run, _ in winner.fill.takes:
             users, limit = self._users[run], counts[run]
             while users and -users[0][0] > limit:
                 _, _, version, user = heappop(users)
                 if version == user.version:
                     user.version += 1
-                    disappointed.append(user)
-        if self._spent * 8 > len(self.active):
+                    outdated.append(user)
+        if self._exhausted * 8 > len(self.active):
             self._refresh()
-        for candidate in disappointed:
+        for candidate in outdated:
             self.enter(candidate)
-        if has_more and winner not in disappointed:
+        if has_more and winner not in outdated:
             self._push(winner)
 
     def _fill(self, free: Free, labels: Mapping[str, str]) -> BinFill:  # noqa: C901 - the hot loop, kept in one piece
@@ -262,12 +262,12 @@ class NodeScorer:
     def _key(self, candidate: Candidate) -> Key:
         node_class, budget = candidate.node_class, self._budget
         name = node_class.traits.type_name
-        beside = self._beside.get(name)
-        if beside is None:
+        type_key = self._type_keys.get(name)
+        if type_key is None:
             recoverable, availability = budget.recoverable.get(name, 1.0), budget.availability.get(name, 1.0)
-            beside = self._beside[name] = (-recoverable, -node_class.traits.priority, -availability)
+            type_key = self._type_keys[name] = (-recoverable, -node_class.traits.priority, -availability)
         is_begun = candidate.pool is not None and candidate.pool.begun > 0
-        return (-is_begun, *self._score(node_class, candidate.fill), *beside)
+        return (-is_begun, *self._score(node_class, candidate.fill), *type_key)
 
     def _score(self, node_class: NodeClass, fill: BinFill) -> Key:
         """The five values of AS:S-21, each negated, in exactly Ray's floating point operations."""

@@ -52,8 +52,8 @@ def read_cluster_state(snapshot: Snapshot, state: ReconcilerState, current: Curr
     cluster = replace(cluster, joined_s=_joined(found.instances, state.joined_s, snapshot.monotonic_s))
     if not found.is_head_running:
         return replace(cluster, why_not="the head's Ray node is not running")
-    evidence = _availability_inputs(snapshot, current)
-    limits = assess_availability(found, types, evidence, time_limits, snapshot.settings.recovery_s)
+    availability = _availability_inputs(snapshot, current)
+    limits = assess_availability(found, types, availability, time_limits, snapshot.settings.recovery_s)
     return replace(cluster, limits=limits)
 
 
@@ -79,7 +79,7 @@ def _availability_inputs(snapshot: Snapshot, current: CurrentTargets) -> Availab
         now_s=snapshot.monotonic_s,
         conditions=[c for c in conditions if isinstance(c, Mapping)] if isinstance(conditions, list) else (),
         backoffs={each.group.name: each.decision.backoff for each in current.targets},
-        whys={each.group.name: each.decision.why for each in current.targets},
+        reasons={each.group.name: each.decision.why for each in current.targets},
         node_autoscaler=snapshot.node_autoscaler,
     )
 

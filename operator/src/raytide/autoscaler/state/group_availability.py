@@ -19,7 +19,7 @@ from raytide.api.pod import PodView
 from raytide.api.pod_failure import Cause
 from raytide.autoscaler.model import COUNTABLE, UNSEEN, Instance, NodeType, Status
 from raytide.autoscaler.replicas import touched_replicas
-from raytide.autoscaler.state.instance_lifecycle import DEFAULT_LIMITS, NO_RAY_NODE, Deaths, Stay, TimeLimits
+from raytide.autoscaler.state.instance_lifecycle import DEFAULT_LIMITS, NO_RAY_NODE, Deaths, StageEntry, TimeLimits
 from raytide.autoscaler.state.instances import Instances
 from raytide.autoscaler.state.node_autoscaler_events import UNKNOWN, NodeAutoscaler, wait_s
 from raytide.autoscaler.state.node_types import NodeTypes
@@ -43,7 +43,7 @@ class Stuck(StrEnum):
 NO_CAPACITY: Final = frozenset({Cause.QUOTA, Cause.FORBIDDEN, Stuck.NO_POD, *NOT_PLACED})
 """Reasons that only mean missing capacity: the pod is sound and may stay pending while no other group fits its demand.
 """
-RESTING: Final = "Backoff"
+IN_BACKOFF: Final = "Backoff"
 REASONS: Final = frozenset({*Cause, *Stuck, *Unready})
 
 
@@ -94,7 +94,7 @@ class AvailabilityInputs:
     """`status.conditions` of the RayCluster."""
     backoffs: Mapping[str, Backoff | None] = field(default_factory=dict)
     """By group, the backoff in the record."""
-    whys: Mapping[str, Sequence[Why]] = field(default_factory=dict)
+    reasons: Mapping[str, Sequence[Why]] = field(default_factory=dict)
     """By group, the reasons in the record."""
     node_autoscaler: NodeAutoscaler = UNKNOWN
     """What it reported about unschedulable pods."""
@@ -103,14 +103,14 @@ class AvailabilityInputs:
 def assess_availability(
     found: Instances,
     types: NodeTypes,
-    evidence: AvailabilityInputs,
+    inputs: AvailabilityInputs,
     time_limits: TimeLimits = DEFAULT_LIMITS,
     recovery_s: float = RECOVERY_S,
 ) -> Limits:
     """Take blocked groups and stuck instances out of the types and instances the scheduler uses."""
-    facts = _Facts(found.by_group(), found.last_joined_s(), _newest(found))
+    groups = _GroupIndex(found.by_group(), found.last_joined_s(), _newest(found))
     views = [
-        _view(node_type, found, facts, evidence, time_limits)
+        _view(node_type, found, groups, inputs, time_limits)
         for node_type in types.types
         if not node_type.is_head and node_type.name not in types.suspended
     ]
@@ -126,9 +126,9 @@ def assess_availability(
         backoffs=backoffs,
         availability=_availability(failed),
         recoverable={
-            name: _recoverable((evidence.now - moment).total_seconds(), recovery_s) for name, moment in failed.items()
+            name: _recoverable((inputs.now - moment).total_seconds(), recovery_s) for name, moment in failed.items()
         },
-        requeue_after_s=_next_deadline(backoffs.values(), evidence.now),
+        requeue_after_s=_next_deadline(backoffs.values(), inputs.now),
     )
 
 
@@ -149,7 +149,7 @@ class _View:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sticking:
+class _StuckInstance:
     """One instance that does not become a running node, and why."""
 
     instance: Instance | None
@@ -161,7 +161,7 @@ class _Sticking:
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
+class _GroupIndex:
     """Facts about all groups, gathered once per tick: looking at every pod for every group costs too much."""
 
     instances: Mapping[str, Sequence[Instance]]
@@ -173,28 +173,30 @@ class _Facts:
 
 
 def _view(
-    node_type: NodeType, found: Instances, facts: _Facts, evidence: AvailabilityInputs, limits: TimeLimits
+    node_type: NodeType, found: Instances, groups: _GroupIndex, inputs: AvailabilityInputs, limits: TimeLimits
 ) -> _View:
-    mine = facts.instances.get(node_type.name, ())
-    old = _credible(evidence.backoffs.get(node_type.name), evidence.now)
-    if old is not None and _has_recovered(old, mine, found, evidence):
+    mine = groups.instances.get(node_type.name, ())
+    old = _valid_backoff(inputs.backoffs.get(node_type.name), inputs.now)
+    if old is not None and _has_recovered(old, mine, found, inputs):
         old = None
-    is_resting = old is not None and evidence.now < old.until
-    last_joined_s = facts.last_joined_s.get(node_type.name, NEVER)
-    judge = _Judge.of(node_type.name, found, evidence, limits, is_resting=is_resting, last_joined_s=last_joined_s)
-    sticking = [verdict for instance in mine if (verdict := judge.verdict(instance)) is not None]
-    sticking += judge.crash_loop(mine, began_s=_began_s(old, evidence))
-    proof = next((verdict for verdict in sticking if verdict.is_groups_fault), None)
-    backoff = _next_backoff(old, evidence.now, facts.newest, is_blocked=proof is not None)
-    is_blocked = backoff is not None and evidence.now < backoff.until
-    stuck = _stuck({verdict.instance.instance_id for verdict in sticking if verdict.instance is not None}, mine)
+    is_in_backoff = old is not None and inputs.now < old.until
+    last_joined_s = groups.last_joined_s.get(node_type.name, NEVER)
+    detector = _StuckDetector.of(
+        node_type.name, found, inputs, limits, is_in_backoff=is_in_backoff, last_joined_s=last_joined_s
+    )
+    stuck_instances = [verdict for instance in mine if (verdict := detector.verdict(instance)) is not None]
+    stuck_instances += detector.crash_loop(mine, began_s=_began_s(old, inputs))
+    group_failure = next((verdict for verdict in stuck_instances if verdict.is_groups_fault), None)
+    backoff = _next_backoff(old, inputs.now, groups.newest, is_blocked=group_failure is not None)
+    is_blocked = backoff is not None and inputs.now < backoff.until
+    stuck = _stuck({verdict.instance.instance_id for verdict in stuck_instances if verdict.instance is not None}, mine)
     if is_blocked:
         stuck |= {instance.instance_id for instance in mine if instance.status in UNSEEN}
     sound = [i for i in mine if i.status in COUNTABLE and i.instance_id not in stuck]
     return _View(
         node_type.name,
         frozenset(stuck),
-        _blocked(node_type.name, proof, backoff, len(stuck), evidence) if backoff and is_blocked else None,
+        _blocked(node_type.name, group_failure, backoff, len(stuck), inputs) if backoff and is_blocked else None,
         backoff,
         None if backoff is None else 0 if is_blocked else _probe(node_type, sound),
     )
@@ -211,18 +213,18 @@ def _effective(node_type: NodeType, view: _View | None) -> NodeType:
 
 
 def _blocked(
-    group: str, proof: _Sticking | None, backoff: Backoff, count: int, evidence: AvailabilityInputs
+    group: str, group_failure: _StuckInstance | None, backoff: Backoff, count: int, inputs: AvailabilityInputs
 ) -> UnavailableGroup:
     """The reason a group is blocked; the recorded one if the group is in backoff and nothing is stuck any more."""
-    if proof is not None:
-        is_capacity_missing = proof.reason in NO_CAPACITY
-        return UnavailableGroup(proof.reason, proof.detail, count, is_capacity_missing, began(backoff))
-    said = next((why for why in evidence.whys.get(group, ()) if why.reason in REASONS), None)
-    if said is not None:
-        is_capacity_missing = said.reason in NO_CAPACITY
-        return UnavailableGroup(said.reason, said.message, said.count, is_capacity_missing, began(backoff))
+    if group_failure is not None:
+        is_capacity_missing = group_failure.reason in NO_CAPACITY
+        return UnavailableGroup(group_failure.reason, group_failure.detail, count, is_capacity_missing, began(backoff))
+    recorded = next((why for why in inputs.reasons.get(group, ()) if why.reason in REASONS), None)
+    if recorded is not None:
+        is_capacity_missing = recorded.reason in NO_CAPACITY
+        return UnavailableGroup(recorded.reason, recorded.message, recorded.count, is_capacity_missing, began(backoff))
     detail = f"its nodes did not start; one replica is retried at {timestamp(backoff.until)}"
-    return UnavailableGroup(RESTING, detail, count, since=began(backoff))
+    return UnavailableGroup(IN_BACKOFF, detail, count, since=began(backoff))
 
 
 def _stuck(ids: set[str], mine: Sequence[Instance]) -> set[str]:
@@ -236,13 +238,13 @@ def _stuck(ids: set[str], mine: Sequence[Instance]) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Judge:
+class _StuckDetector:
     """Decides whether the instances of one group are launching or stuck."""
 
     found: Instances
     now_s: float
     limits: TimeLimits
-    is_resting: bool
+    is_in_backoff: bool
     """The group is in backoff: an instance with a known failure counts as stuck at once."""
     rejected: tuple[str, str] | None
     """Reason and message of the API server's rejection of the group's pods."""
@@ -258,57 +260,57 @@ class _Judge:
         cls,
         group: str,
         found: Instances,
-        evidence: AvailabilityInputs,
+        inputs: AvailabilityInputs,
         limits: TimeLimits,
         *,
-        is_resting: bool,
+        is_in_backoff: bool,
         last_joined_s: float,
-    ) -> "_Judge":
+    ) -> "_StuckDetector":
         others = (came_s for name, came_s in found.timers.came_s.items() if name != group)
-        since_s = found.timers.stalled_s.get(group, evidence.now_s)
+        since_s = found.timers.stalled_s.get(group, inputs.now_s)
         return cls(
             found=found,
-            now_s=evidence.now_s,
+            now_s=inputs.now_s,
             limits=limits,
-            is_resting=is_resting,
-            rejected=rejection_of(evidence.conditions, group),
-            is_silent=evidence.now_s - since_s > limits.silent_s and max(others, default=since_s) > since_s,
+            is_in_backoff=is_in_backoff,
+            rejected=rejection_of(inputs.conditions, group),
+            is_silent=inputs.now_s - since_s > limits.silent_s and max(others, default=since_s) > since_s,
             last_joined_s=last_joined_s,
             deaths=found.timers.deaths.get(group),
-            node_autoscaler=evidence.node_autoscaler,
+            node_autoscaler=inputs.node_autoscaler,
         )
 
-    def verdict(self, instance: Instance) -> _Sticking | None:
+    def verdict(self, instance: Instance) -> _StuckInstance | None:
         """Why this instance is stuck; None while it may still become ready."""
         if instance.status in UNSEEN:
             return self._no_pod(instance)
-        pod, stay = self.found.pods.get(instance.instance_id), self.found.timers.stays.get(instance.instance_id)
-        if pod is None or stay is None or stay.stage not in NO_RAY_NODE:
+        pod, entry = self.found.pods.get(instance.instance_id), self.found.timers.stages.get(instance.instance_id)
+        if pod is None or entry is None or entry.stage not in NO_RAY_NODE:
             return None
-        startup = startup_of(pod, is_crash_loop=stay.restarts.is_crash_loop(self.now_s, self.limits.broken_s))
-        is_known = self.is_resting and isinstance(startup.reason, Cause) and startup.reason != Cause.UNSCHEDULABLE
-        node_s = wait_s(pod.name, self.node_autoscaler, self.limits, is_resting=self.is_resting)
-        lasted_s = self.now_s - stay.since_s
+        startup = startup_of(pod, is_crash_loop=entry.restarts.is_crash_loop(self.now_s, self.limits.broken_s))
+        is_known = self.is_in_backoff and isinstance(startup.reason, Cause) and startup.reason != Cause.UNSCHEDULABLE
+        node_s = wait_s(pod.name, self.node_autoscaler, self.limits, is_in_backoff=self.is_in_backoff)
+        lasted_s = self.now_s - entry.since_s
         if startup.reason == Cause.CRASH:  # it may have run for a while between two crashes
-            lasted_s = max(lasted_s, stay.restarts.crashing_for_s)
+            lasted_s = max(lasted_s, entry.restarts.crashing_for_s)
         if lasted_s <= limit_s(startup, self.limits, node_s=node_s) and not is_known:
             return None
-        is_groups_fault = startup.reason in NO_CAPACITY or self.last_joined_s <= stay.since_s
-        return _Sticking(instance, startup.reason, f"pod {pod.name}: {startup.detail}", is_groups_fault)
+        is_groups_fault = startup.reason in NO_CAPACITY or self.last_joined_s <= entry.since_s
+        return _StuckInstance(instance, startup.reason, f"pod {pod.name}: {startup.detail}", is_groups_fault)
 
-    def crash_loop(self, mine: Iterable[Instance], began_s: float) -> list[_Sticking]:
+    def crash_loop(self, mine: Iterable[Instance], began_s: float) -> list[_StuckInstance]:
         """Block a group whose pods end before their Ray node registers, although no instance is stuck."""
-        if self.deaths is None or self.deaths.last_s <= began_s or self.is_resting:
+        if self.deaths is None or self.deaths.last_s <= began_s or self.is_in_backoff:
             return []
-        if any(i.status is Status.RAY_RUNNING for i in mine) and self.deaths.count < FLUKES:
+        if any(i.status is Status.RAY_RUNNING for i in mine) and self.deaths.count < FAILURES_UNTIL_BLOCKED:
             return []
-        return [_Sticking(None, Cause.CRASH, f"{self.deaths.detail} ({self.deaths.count} in a row)")]
+        return [_StuckInstance(None, Cause.CRASH, f"{self.deaths.detail} ({self.deaths.count} in a row)")]
 
-    def _no_pod(self, instance: Instance) -> _Sticking | None:
+    def _no_pod(self, instance: Instance) -> _StuckInstance | None:
         if self.rejected is not None:
-            return _Sticking(instance, *self.rejected)
+            return _StuckInstance(instance, *self.rejected)
         if instance.status is Status.ALLOCATION_FAILED or self.is_silent:
-            return _Sticking(
+            return _StuckInstance(
                 instance,
                 Stuck.NO_POD,
                 "the operator has neither created the requested pod nor reported an error: see its log",
@@ -316,7 +318,7 @@ class _Judge:
         return None
 
 
-FLUKES: Final = 3
+FAILURES_UNTIL_BLOCKED: Final = 3
 """Early pod failures in a row after which a group with running nodes counts as failing."""
 
 
@@ -342,7 +344,7 @@ def _next_backoff(old: Backoff | None, now: datetime, newest: datetime | None, *
     return old
 
 
-def _credible(old: Backoff | None, now: datetime) -> Backoff | None:
+def _valid_backoff(old: Backoff | None, now: datetime) -> Backoff | None:
     """The recorded backoff, capped at its longest possible value in case this or an earlier head's clock ran ahead."""
     if old is None:
         return None
@@ -355,30 +357,30 @@ def began(backoff: Backoff) -> datetime:
     return backoff.until - timedelta(seconds=delay_s(backoff.n))
 
 
-def _began_s(backoff: Backoff | None, evidence: AvailabilityInputs) -> float:
+def _began_s(backoff: Backoff | None, inputs: AvailabilityInputs) -> float:
     """The same on the monotonic clock of this process; minus infinity without a backoff."""
     if backoff is None:
         return NEVER
-    return evidence.now_s - (evidence.now - began(backoff)).total_seconds()
+    return inputs.now_s - (inputs.now - began(backoff)).total_seconds()
 
 
-def _has_recovered(old: Backoff, mine: Iterable[Instance], found: Instances, evidence: AvailabilityInputs) -> bool:
+def _has_recovered(old: Backoff, mine: Iterable[Instance], found: Instances, inputs: AvailabilityInputs) -> bool:
     """Whether a worker of the group registered since it was blocked.
 
     This process saw it register, or its pod is newer than the backoff; a worker that was running when this process
     started proves nothing.
     """
-    began_s = _began_s(old, evidence)
+    began_s = _began_s(old, inputs)
     return any(
-        _has_joined_after(found.timers.stays.get(i.instance_id), began_s)
+        _has_joined_after(found.timers.stages.get(i.instance_id), began_s)
         or _is_younger(found.pods.get(i.instance_id), old.newest)
         for i in mine
         if i.status is Status.RAY_RUNNING
     )
 
 
-def _has_joined_after(stay: Stay | None, began_s: float) -> bool:
-    return stay is not None and stay.joined_s is not None and stay.joined_s > began_s
+def _has_joined_after(entry: StageEntry | None, began_s: float) -> bool:
+    return entry is not None and entry.joined_s is not None and entry.joined_s > began_s
 
 
 def _is_younger(pod: PodView | None, newest: datetime | None) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 
 from raytide.api.pod import PodView
 from raytide.autoscaler.model import Instance, RayNode
-from raytide.autoscaler.state.instance_lifecycle import Stay
+from raytide.autoscaler.state.instance_lifecycle import StageEntry
 
 NEWEST: Final = "~"
 """Sorts after every timestamp."""
@@ -38,32 +38,32 @@ class Sorted:
 
 
 @dataclass(frozen=True, slots=True)
-class Steady:
+class CachedInstance:
     """A pod with a running Ray node, and the instance derived from both."""
 
     pod: PodView
     node: RayNode
-    stay: Stay
+    entry: StageEntry
     instance: Instance
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class InstanceCache:
     """What the previous tick found."""
 
     pods: Sorted = field(default_factory=Sorted)
     skipped: frozenset[str] = frozenset()
     """Groups that could not be read: their instances have no type."""
-    steady: Mapping[str, Steady] = field(default_factory=dict)
+    cached: Mapping[str, CachedInstance] = field(default_factory=dict)
     """By pod name."""
 
     def sorted(self, pods: tuple[PodView, ...]) -> Sorted:
         """These pods in order, from the cache if they are unchanged."""
         return self.pods if pods == self.pods.given else Sorted.of(pods)
 
-    def of(self, skipped: frozenset[str]) -> Mapping[str, Steady]:
+    def of(self, skipped: frozenset[str]) -> Mapping[str, CachedInstance]:
         """Entries that may still be valid; none if the set of unreadable groups changed."""
-        return self.steady if skipped == self.skipped else {}
+        return self.cached if skipped == self.skipped else {}
 
 
-UNKNOWN: Final = Known()
+UNKNOWN: Final = InstanceCache()

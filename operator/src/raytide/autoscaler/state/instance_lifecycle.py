@@ -140,7 +140,7 @@ def _counted(old: Restarts, count: int, now_s: float) -> Restarts:
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class StageEntry:
     """Stage of one instance and since when."""
 
     stage: Stage
@@ -156,7 +156,7 @@ class Stay:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class OpenRequest:
     """One requested pod that does not exist yet."""
 
     since_s: float
@@ -176,9 +176,9 @@ class Deaths:
 class Timers:
     """Everything remembered from tick to tick; losing it only delays actions."""
 
-    stays: Mapping[str, Stay] = field(default_factory=dict)
+    stages: Mapping[str, StageEntry] = field(default_factory=dict)
     """By instance id."""
-    asks: Mapping[str, tuple[Ask, ...]] = field(default_factory=dict)
+    open_requests: Mapping[str, tuple[OpenRequest, ...]] = field(default_factory=dict)
     """By group, oldest first: new pods satisfy the oldest requests (AS §3.3 a)."""
     stalled_s: Mapping[str, float] = field(default_factory=dict)
     """By group that waits for pods: when the last one appeared, or when the wait began."""
@@ -188,13 +188,19 @@ class Timers:
     """By group: detects crash loops where failed pods are replaced instead of restarted."""
 
 
-def next_stay(
-    old: Stay | None, stage: Stage, node_id: str, now_s: float, step: str = "", *, restarts: Restarts = NO_RESTARTS
-) -> Stay:
-    """The same stay while nothing changed, else a new one that begins now.
+def next_stage(
+    old: StageEntry | None,
+    stage: Stage,
+    node_id: str,
+    now_s: float,
+    step: str = "",
+    *,
+    restarts: Restarts = NO_RESTARTS,
+) -> StageEntry:
+    """The same entry while nothing changed, else a new one that begins now.
 
     If the GCS no longer lists the Ray node, the stage is DEAD if it was dead or draining, else VANISHED. Another Ray
-    node in the same pod is a restarted raylet and begins a new stay.
+    node in the same pod is a restarted raylet and begins a new entry.
     """
     if stage in NO_RAY_NODE and old is not None and old.node_id:
         is_dying = old.stage in (Stage.DEAD, Stage.DRAINING)
@@ -204,19 +210,19 @@ def next_stay(
     joined_s = None if old is None else old.joined_s
     if stage is Stage.RUNNING and old is not None and old.node_id != node_id:
         joined_s = now_s
-    return Stay(stage, now_s, node_id, joined_s, step, restarts)
+    return StageEntry(stage, now_s, node_id, joined_s, step, restarts)
 
 
-def paused(stay: Stay, now_s: float) -> Stay:
+def paused(entry: StageEntry, now_s: float) -> StageEntry:
     """Restart the clock while the head is down, for stages that only a running head can end."""
-    is_waiting = stay.stage in (Stage.STARTING, Stage.VANISHED, Stage.DEAD)
-    return replace(stay, since_s=now_s) if is_waiting else stay
+    is_waiting = entry.stage in (Stage.STARTING, Stage.VANISHED, Stage.DEAD)
+    return replace(entry, since_s=now_s) if is_waiting else entry
 
 
-def status_of(stay: Stay, now_s: float, limits: TimeLimits) -> Status:
+def status_of(entry: StageEntry, now_s: float, limits: TimeLimits) -> Status:
     """Status of an instance with a pod (AS §3.3 f, §3.4 i, j)."""
-    age_s = now_s - stay.since_s
-    match stay.stage:
+    age_s = now_s - entry.since_s
+    match entry.stage:
         case Stage.UNPLACED | Stage.STARTING:
             return Status.ALLOCATION_TIMEOUT if age_s > limits.allocate_s else Status.ALLOCATED
         case Stage.VANISHED:
@@ -233,24 +239,24 @@ def status_of(stay: Stay, now_s: float, limits: TimeLimits) -> Status:
             return Status.TERMINATION_FAILED if age_s > limits.terminate_s else Status.TERMINATING
 
 
-def must_end(stay: Stay, now_s: float, limits: TimeLimits) -> bool:
+def must_end(entry: StageEntry, now_s: float, limits: TimeLimits) -> bool:
     """Whether its pod has no further use and must be terminated (AS §3.4 l)."""
-    status = status_of(stay, now_s, limits)
-    if stay.stage is Stage.DEAD:
-        return now_s - stay.since_s > limits.stopped_s
+    status = status_of(entry, now_s, limits)
+    if entry.stage is Stage.DEAD:
+        return now_s - entry.since_s > limits.stopped_s
     return status in (Status.ALLOCATION_TIMEOUT, Status.RAY_STOPPED)
 
 
-def next_asks(old: tuple[Ask, ...], count: int, now_s: float) -> tuple[Ask, ...]:
+def next_open_requests(old: tuple[OpenRequest, ...], count: int, now_s: float) -> tuple[OpenRequest, ...]:
     """The open requests; if there are fewer than before, the oldest ones were satisfied."""
     kept = old[max(0, len(old) - count) :]
-    return kept + (Ask(now_s),) * (count - len(kept))
+    return kept + (OpenRequest(now_s),) * (count - len(kept))
 
 
-def ask_again(ask: Ask, now_s: float, limits: TimeLimits) -> tuple[Status, Ask]:
+def retry_request(request: OpenRequest, now_s: float, limits: TimeLimits) -> tuple[Status, OpenRequest]:
     """Status of a request, and the request after a possible retry (AS §3.4 j)."""
-    if now_s - ask.since_s <= limits.request_s:
-        return Status.REQUESTED, ask
-    if ask.tries > limits.request_retries:
-        return Status.ALLOCATION_FAILED, ask
-    return Status.QUEUED, Ask(now_s, ask.tries + 1)
+    if now_s - request.since_s <= limits.request_s:
+        return Status.REQUESTED, request
+    if request.tries > limits.request_retries:
+        return Status.ALLOCATION_FAILED, request
+    return Status.QUEUED, OpenRequest(now_s, request.tries + 1)

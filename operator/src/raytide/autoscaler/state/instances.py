@@ -15,29 +15,29 @@ from typing import Final
 from raytide.api.pod import PodView
 from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, Instance, NodeStatus, NodeType, RayNode, Status
 from raytide.autoscaler.replicas import replicas_to_fill
-from raytide.autoscaler.state.instance_cache import UNKNOWN, Known, Steady
+from raytide.autoscaler.state.instance_cache import UNKNOWN, CachedInstance, InstanceCache
 from raytide.autoscaler.state.instance_lifecycle import (
     DEFAULT_LIMITS,
     NO_RAY_NODE,
     NO_RESTARTS,
-    Ask,
     Deaths,
+    OpenRequest,
     Stage,
-    Stay,
+    StageEntry,
     TimeLimits,
     Timers,
-    ask_again,
     must_end,
-    next_asks,
+    next_open_requests,
     next_restarts,
-    next_stay,
+    next_stage,
     paused,
+    retry_request,
     status_of,
 )
 from raytide.autoscaler.state.observation import InstanceInputs, ObservedState, head_of
 from raytide.autoscaler.state.pod_startup import is_crashed, restart_count, startup_of
 
-MOST_ASKS: Final = 10_000
+MOST_OPEN_REQUESTS: Final = 10_000
 """Per group: `replicas: 2000000000` must not exhaust memory."""
 NO_TIMERS: Final = Timers()
 
@@ -56,7 +56,7 @@ class Instances:
     """Without a running head nothing is scaled (AS §3.4 k)."""
     pods: Mapping[str, PodView] = field(default_factory=dict)
     """By instance id."""
-    known: Known = field(default=UNKNOWN, compare=False, repr=False)
+    known: InstanceCache = field(default=UNKNOWN, compare=False, repr=False)
     """Cache for the next tick."""
 
     def by_group(self) -> dict[str, list[Instance]]:
@@ -69,59 +69,66 @@ class Instances:
     def last_joined_s(self) -> dict[str, float]:
         """By group, when the last of its current nodes registered; groups without a registration seen are left out."""
         found: dict[str, float] = {}
-        for name, stay in self.timers.stays.items():
+        for name, entry in self.timers.stages.items():
             pod = self.pods.get(name)
-            if pod is not None and stay.joined_s is not None:
-                found[pod.group] = max(stay.joined_s, found.get(pod.group, stay.joined_s))
+            if pod is not None and entry.joined_s is not None:
+                found[pod.group] = max(entry.joined_s, found.get(pod.group, entry.joined_s))
         return found
 
 
 def instances(
-    inputs: InstanceInputs, timers: Timers = NO_TIMERS, limits: TimeLimits = DEFAULT_LIMITS, known: Known = UNKNOWN
+    inputs: InstanceInputs,
+    timers: Timers = NO_TIMERS,
+    limits: TimeLimits = DEFAULT_LIMITS,
+    known: InstanceCache = UNKNOWN,
 ) -> Instances:
     """All current instances, plus the timers and the cache for the next tick."""
     seen = ObservedState.of(inputs, known)
     head = head_of([pod for pod in seen.pods.pods if pod.is_head], seen)
     workers = [pod for pod in seen.pods.pods if not pod.is_head]
-    look = _Look(inputs, seen, timers, limits, _is_running(head, inputs, seen))
+    classifier = _PodClassifier(inputs, seen, timers, limits, _is_running(head, inputs, seen))
     there = workers if head is None else [head, *workers]
-    stays: dict[str, Stay] = {}
+    stages: dict[str, StageEntry] = {}
     found: list[Instance] = []
-    steady: dict[str, Steady] = {}
+    cached: dict[str, CachedInstance] = {}
     moving: list[PodView] = []
     for pod in there:
-        node, held = seen.node_of(pod), seen.steady.get(pod.name)
-        if held is None or node is None or not look.holds(held, pod, node):
-            stay, instance = look.at(pod, node)
+        node, held = seen.node_of(pod), seen.cached.get(pod.name)
+        if held is None or node is None or not classifier.holds(held, pod, node):
+            entry, instance = classifier.at(pod, node)
             moving.append(pod)
-            held = Steady(pod, node, stay, instance) if node is not None and stay.stage is Stage.RUNNING else None
+            held = (
+                CachedInstance(pod, node, entry, instance)
+                if node is not None and entry.stage is Stage.RUNNING
+                else None
+            )
         if held is not None:
-            steady[pod.name], stay, instance = held, held.stay, held.instance
-        stays[pod.name] = stay
+            cached[pod.name], entry, instance = held, held.entry, held.instance
+        stages[pod.name] = entry
         found.append(instance)
-    staying = [pod for pod in workers if stays[pod.name].stage is not Stage.LEAVING]
-    asked, asks = _asked(inputs, seen, staying, timers, limits)
+    staying = [pod for pod in workers if stages[pod.name].stage is not Stage.LEAVING]
+    asked, open_requests = _requested_instances(inputs, seen, staying, timers, limits)
     moving = [pod for pod in moving if not pod.is_head]
-    came = {pod.group for pod in moving if pod.name not in timers.stays}
+    came = {pod.group for pod in moving if pod.name not in timers.stages}
     return Instances(
         instances=(*(instance for instance in found if not _is_nothing(instance)), *asked, *_unmanaged(seen, head)),
         timers=Timers(
-            stays=stays,
-            asks=asks,
-            stalled_s=_since(asks, came, timers.stalled_s, inputs.now_s),
+            stages=stages,
+            open_requests=open_requests,
+            stalled_s=_since(open_requests, came, timers.stalled_s, inputs.now_s),
             came_s=_since({pod.group for pod in workers}, came, timers.came_s, inputs.now_s),
-            deaths=_deaths(moving, stays, timers, inputs.now_s) if look.is_head_running else timers.deaths,
+            deaths=_deaths(moving, stages, timers, inputs.now_s) if classifier.is_head_running else timers.deaths,
         ),
-        to_end=_to_end(moving, stays, seen, inputs.now_s, limits),
-        overdue=_overdue(stays, inputs.now_s, limits),
-        is_head_running=look.is_head_running,
+        to_end=_to_end(moving, stages, seen, inputs.now_s, limits),
+        overdue=_overdue(stages, inputs.now_s, limits),
+        is_head_running=classifier.is_head_running,
         pods={pod.name: pod for pod in there},
-        known=Known(seen.pods, seen.skipped, steady),
+        known=InstanceCache(seen.pods, seen.skipped, cached),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _PodClassifier:
     """Determines stage and instance of one pod at a time."""
 
     inputs: InstanceInputs
@@ -130,31 +137,31 @@ class _Look:
     limits: TimeLimits
     is_head_running: bool
 
-    def holds(self, held: Steady, pod: PodView, node: RayNode) -> bool:
+    def holds(self, held: CachedInstance, pod: PodView, node: RayNode) -> bool:
         """Whether the cached entry of a pod with a running Ray node is still valid."""
         return (
             held.pod is pod
             and held.node is node
-            and self.timers.stays.get(pod.name) is held.stay
+            and self.timers.stages.get(pod.name) is held.entry
             and node.node_id not in self.inputs.drains
             and (pod.is_head or (pod.name not in self.inputs.to_delete and self.seen.is_in_spec(pod)))
         )
 
-    def at(self, pod: PodView, node: RayNode | None) -> tuple[Stay, Instance]:
+    def at(self, pod: PodView, node: RayNode | None) -> tuple[StageEntry, Instance]:
         """Stay and instance of one pod."""
         now_s = self.inputs.now_s
         stage = _stage(pod, node, self.inputs, self.seen)
-        old, node_id, step, restarts = self.timers.stays.get(pod.name), node.node_id if node else "", "", NO_RESTARTS
+        old, node_id, step, restarts = self.timers.stages.get(pod.name), node.node_id if node else "", "", NO_RESTARTS
         if stage in NO_RAY_NODE:
             known = old.restarts if old else None
             restarts = next_restarts(known, restart_count(pod), now_s, is_crashed=is_crashed(pod))
             step = startup_of(pod, is_crash_loop=restarts.is_crash_loop(now_s, self.limits.broken_s)).step
-        stay = next_stay(old, stage, node_id, now_s, step, restarts=restarts)
-        stay = stay if self.is_head_running else paused(stay, now_s)
-        status = status_of(stay, now_s, self.limits)
-        is_forgotten = stay.stage is Stage.VANISHED and status in COUNTABLE
+        entry = next_stage(old, stage, node_id, now_s, step, restarts=restarts)
+        entry = entry if self.is_head_running else paused(entry, now_s)
+        status = status_of(entry, now_s, self.limits)
+        is_forgotten = entry.stage is Stage.VANISHED and status in COUNTABLE
         shown = Status.RAY_RUNNING if is_forgotten else status
-        return stay, _instance(pod, node, shown, self.seen, is_forgotten=is_forgotten)
+        return entry, _instance(pod, node, shown, self.seen, is_forgotten=is_forgotten)
 
 
 def _is_running(head: PodView | None, inputs: InstanceInputs, seen: ObservedState) -> bool:
@@ -196,8 +203,8 @@ def _instance(
     )
     if node is not None and node.is_alive:
         return _with_node(bare, node)
-    promised = _as_promised(bare, seen.types.get(bare.node_type))
-    return replace(promised, available=()) if is_forgotten else promised
+    bare = _with_type_resources(bare, seen.types.get(bare.node_type))
+    return replace(bare, available=()) if is_forgotten else bare
 
 
 def _with_node(bare: Instance, node: RayNode) -> Instance:
@@ -217,7 +224,7 @@ def _with_node(bare: Instance, node: RayNode) -> Instance:
     )
 
 
-def _as_promised(bare: Instance, node_type: NodeType | None) -> Instance:
+def _with_type_resources(bare: Instance, node_type: NodeType | None) -> Instance:
     if node_type is None or bare.status not in COUNTABLE:
         return bare
     return replace(bare, total=node_type.resources, available=node_type.resources, labels=node_type.labels)
@@ -244,31 +251,35 @@ def _unmanaged(seen: ObservedState, head: PodView | None) -> tuple[Instance, ...
 # --- requested instances ---------------------------------------------------------------------------------------------
 
 
-def _asked(
+def _requested_instances(
     inputs: InstanceInputs, seen: ObservedState, staying: Sequence[PodView], timers: Timers, limits: TimeLimits
-) -> tuple[list[Instance], dict[str, tuple[Ask, ...]]]:
+) -> tuple[list[Instance], dict[str, tuple[OpenRequest, ...]]]:
     """An instance for each requested pod that does not exist yet, and the open requests by group."""
     wanted = inputs.types.wanted if inputs.wanted is None else inputs.wanted
     pods_by_group: dict[str, list[PodView]] = {}
     for pod in staying:
         pods_by_group.setdefault(pod.group, []).append(pod)
     found: list[Instance] = []
-    asks: dict[str, tuple[Ask, ...]] = {}
+    open_requests: dict[str, tuple[OpenRequest, ...]] = {}
     for name, node_type in seen.types.items():
         pods = pods_by_group.get(name, [])
-        missing = 0 if node_type.is_head or name in seen.suspended else min(wanted.get(name, 0) - len(pods), MOST_ASKS)
+        missing = (
+            0
+            if node_type.is_head or name in seen.suspended
+            else min(wanted.get(name, 0) - len(pods), MOST_OPEN_REQUESTS)
+        )
         if missing > 0:
-            open_asks = next_asks(timers.asks.get(name, ()), missing, inputs.now_s)
-            answers = [ask_again(ask, inputs.now_s, limits) for ask in open_asks]
-            asks[name] = tuple(ask for _, ask in answers)
+            current = next_open_requests(timers.open_requests.get(name, ()), missing, inputs.now_s)
+            answers = [retry_request(request, inputs.now_s, limits) for request in current]
+            open_requests[name] = tuple(request for _, request in answers)
             found += _requested(node_type, pods, [status for status, _ in answers])
-    return found, asks
+    return found, open_requests
 
 
 def _requested(node_type: NodeType, pods: Sequence[PodView], statuses: Sequence[Status]) -> list[Instance]:
     replicas = replicas_to_fill(node_type, Counter(pod.replica_name for pod in pods), len(statuses))
     return [
-        _as_promised(
+        _with_type_resources(
             Instance(f"{node_type.name}-requested-{index}", node_type.name, status, replica=replica), node_type
         )
         for index, (status, replica) in enumerate(zip(statuses, replicas, strict=True))
@@ -282,15 +293,20 @@ def _since(
     return {group: now_s if group in came else before_s.get(group, now_s) for group in groups}
 
 
-def _deaths(workers: Iterable[PodView], stays: Mapping[str, Stay], timers: Timers, now_s: float) -> dict[str, Deaths]:
+def _deaths(
+    workers: Iterable[PodView], stages: Mapping[str, StageEntry], timers: Timers, now_s: float
+) -> dict[str, Deaths]:
     """Count each pod that ended early once; a node that registers resets the count of its group."""
     found = dict(timers.deaths)
     for pod in workers:
-        stay, old = stays[pod.name], timers.stays.get(pod.name)
-        if stay.joined_s == now_s:
+        entry, old = stages[pod.name], timers.stages.get(pod.name)
+        if entry.joined_s == now_s:
             found.pop(pod.group, None)
         elif (
-            pod.is_finished and not stay.node_id and stay.since_s == now_s and (old is None or old.stage in NO_RAY_NODE)
+            pod.is_finished
+            and not entry.node_id
+            and entry.since_s == now_s
+            and (old is None or old.stage in NO_RAY_NODE)
         ):
             count = found[pod.group].count if pod.group in found else 0
             found[pod.group] = Deaths(count + 1, now_s, f"pod {pod.name} ended before its Ray node registered")
@@ -301,15 +317,15 @@ def _deaths(workers: Iterable[PodView], stays: Mapping[str, Stay], timers: Timer
 
 
 def _to_end(
-    workers: Iterable[PodView], stays: Mapping[str, Stay], seen: ObservedState, now_s: float, limits: TimeLimits
+    workers: Iterable[PodView], stages: Mapping[str, StageEntry], seen: ObservedState, now_s: float, limits: TimeLimits
 ) -> frozenset[str]:
     return frozenset(
-        pod.name for pod in workers if pod.group not in seen.skipped and must_end(stays[pod.name], now_s, limits)
+        pod.name for pod in workers if pod.group not in seen.skipped and must_end(stages[pod.name], now_s, limits)
     )
 
 
-def _overdue(stays: Mapping[str, Stay], now_s: float, limits: TimeLimits) -> frozenset[str]:
+def _overdue(stages: Mapping[str, StageEntry], now_s: float, limits: TimeLimits) -> frozenset[str]:
     leaving = (Stage.DRAINING, Stage.DEAD, Stage.LEAVING)
     return frozenset(
-        name for name, stay in stays.items() if stay.stage in leaving and now_s - stay.since_s > limits.warn_s
+        name for name, entry in stages.items() if entry.stage in leaving and now_s - entry.since_s > limits.warn_s
     )

@@ -76,18 +76,18 @@ UNKNOWN: Final = NodeAutoscaler()
 """No events, and none can be read."""
 
 
-def wait_s(pod: str, autoscaler: NodeAutoscaler, limits: TimeLimits, *, is_resting: bool = False) -> float:
-    """Seconds an unschedulable pod may wait for a node; `is_resting`: its group is in backoff."""
+def wait_s(pod: str, autoscaler: NodeAutoscaler, limits: TimeLimits, *, is_in_backoff: bool = False) -> float:
+    """Seconds an unschedulable pod may wait for a node; `is_in_backoff`: its group is in backoff."""
     if autoscaler.presence is Presence.ABSENT:
-        return AT_ONCE if is_resting else limits.capacity_s
+        return AT_ONCE if is_in_backoff else limits.capacity_s
     match autoscaler.answer(pod):
         case True:
             return limits.node_s
         case False:
             return AT_ONCE
-    if autoscaler.is_at_work and not is_resting:
+    if autoscaler.is_at_work and not is_in_backoff:
         return limits.node_s
-    if is_resting and not (autoscaler.is_at_work and autoscaler.is_readable):
+    if is_in_backoff and not (autoscaler.is_at_work and autoscaler.is_readable):
         return AT_ONCE
     return max(limits.capacity_s, limits.answer_s) if autoscaler.is_readable else limits.capacity_s
 

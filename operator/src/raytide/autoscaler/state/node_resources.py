@@ -48,7 +48,7 @@ class FieldError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NodeResources:
-    """Whole amounts by Ray's resource name, which of them are guessed, and remarks for the user."""
+    """Whole amounts by Ray's resource name, which of them are guessed, and warnings for the user."""
 
     amounts: Mapping[str, int]
     """Without `CPU` if the spec does not determine it."""
@@ -59,7 +59,7 @@ class NodeResources:
     """Labels that Ray gives every host of such a slice."""
     guessed: frozenset[str] = frozenset()
     """Names whose amounts are not passed to Ray, so that a live node's amounts are preferred (V-8)."""
-    remarks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     """Values that were read, but that the user should correct."""
 
 
@@ -82,23 +82,26 @@ class _Sources:
 def node_resources(group: Mapping[str, Any]) -> NodeResources:
     """The amounts of one node (AS:C-8); raises `FieldError` for the first unreadable value."""
     sources = _sources(group)
-    remarks: list[str] = []
-    custom = _custom(sources, remarks)
+    warnings: list[str] = []
+    custom = _custom(sources, warnings)
     amounts: dict[str, int] = {}
     for name, param, resource in ((CPU, "num-cpus", "cpu"), (MEMORY, "memory", "memory")):
         found = _first(
-            _own(sources, name), _param(sources, param, remarks), _limit(sources, resource), _request(sources, resource)
+            _own(sources, name),
+            _param(sources, param, warnings),
+            _limit(sources, resource),
+            _request(sources, resource),
         )
         if found is not None:
             amounts[name] = found
-    gpus = _first(_own(sources, GPU), _param(sources, "num-gpus", remarks), _gpu_limit(sources))
+    gpus = _first(_own(sources, GPU), _param(sources, "num-gpus", warnings), _gpu_limit(sources))
     if gpus is not None:
         amounts[GPU] = gpus
     tpus = _first(_own(sources, TPU), custom.get(TPU), _chips(sources, TPU_RESOURCE))
     pod_type = topology = ""
     if tpus is not None:
         amounts[TPU] = tpus
-        pod_type, topology = _tpu_slice(sources.selector, remarks)
+        pod_type, topology = _tpu_slice(sources.selector, warnings)
     cores = _chips(sources, NEURON_RESOURCE)
     if cores is not None and custom.keys().isdisjoint({TPU, NEURON_CORES}):
         amounts[NEURON_CORES] = cores
@@ -108,7 +111,7 @@ def node_resources(group: Mapping[str, Any]) -> NodeResources:
         {f"TPU-{pod_type}-head": 1} if pod_type else {},
         {TPU_POD_TYPE: pod_type, TPU_TOPOLOGY_LABEL: topology} if pod_type else {},
         _guessed(sources, amounts),
-        tuple(remarks),
+        tuple(warnings),
     )
 
 
@@ -118,14 +121,14 @@ def _sources(group: Mapping[str, Any]) -> _Sources:
     ray = mapping(containers[0]) if isinstance(containers, list) and containers else {}
     resources = mapping(ray.get("resources"))
     annotations = mapping(mapping(mapping(group.get("template")).get("metadata")).get("annotations"))
-    own_words = f"{ray.get('command')} {ray.get('args')}"
+    own_command = f"{ray.get('command')} {ray.get('args')}"
     return _Sources(
         group={_ray_name(name): amount for name, amount in mapping(group.get("resources")).items()},
         params=mapping(group.get("rayStartParams")),
         limits=mapping(resources.get("limits")),
         requests=mapping(resources.get("requests")),
         selector=mapping(spec.get("nodeSelector")),
-        has_own_start="ray start" in own_words or "ray.io/overwrite-container-cmd" in annotations,
+        has_own_start="ray start" in own_command or "ray.io/overwrite-container-cmd" in annotations,
     )
 
 
@@ -139,8 +142,8 @@ def _guessed(sources: _Sources, amounts: Mapping[str, int]) -> frozenset[str]:
     """Amounts Ray detects itself: memory without a limit (RC:RSP-11), and all of them if the user starts Ray."""
     if sources.has_own_start:
         return frozenset(amounts)
-    is_memory_told = MEMORY in sources.group or MEMORY in sources.params or MEMORY in sources.limits
-    return frozenset() if is_memory_told else frozenset({MEMORY})
+    is_memory_set = MEMORY in sources.group or MEMORY in sources.params or MEMORY in sources.limits
+    return frozenset() if is_memory_set else frozenset({MEMORY})
 
 
 # --- sources ---------------------------------------------------------------------------------------------------------
@@ -154,11 +157,13 @@ def _own(sources: _Sources, name: str) -> int | None:
     return _amount(sources.group.get(name), f"resources[{name}]")
 
 
-def _param(sources: _Sources, name: str, remarks: list[str]) -> int | None:
+def _param(sources: _Sources, name: str, warnings: list[str]) -> int | None:
     given = sources.params.get(name)
     amount = _amount(given, f"rayStartParams[{name}]")
     if amount is not None and str(given).strip() != str(amount):
-        remarks.append(f"rayStartParams[{name}] {given!r} is read as {amount}: Ray accepts integers only, set {amount}")
+        warnings.append(
+            f"rayStartParams[{name}] {given!r} is read as {amount}: Ray accepts integers only, set {amount}"
+        )
     return amount
 
 
@@ -206,7 +211,7 @@ def _reject(field: str, given: Any, fix: str) -> Never:
 # --- custom resources ------------------------------------------------------------------------------------------------
 
 
-def _custom(sources: _Sources, remarks: list[str]) -> dict[str, int]:
+def _custom(sources: _Sources, warnings: list[str]) -> dict[str, int]:
     """The group's other resources; without any `resources`, those of the start parameters (AS:C-8, C-10)."""
     if sources.group:
         return {
@@ -223,7 +228,7 @@ def _custom(sources: _Sources, remarks: list[str]) -> dict[str, int]:
         amount = _amount(_reject(field, number, "set an integer") if number is None else number, field)
         found[name] = amount or 0
         if str(number) != str(amount):
-            remarks.append(f"{field} {number} is read as {amount}: Ray accepts integers only, set {amount}")
+            warnings.append(f"{field} {number} is read as {amount}: Ray accepts integers only, set {amount}")
     return found
 
 
@@ -245,11 +250,11 @@ def _read_json(given: Any) -> Mapping[str, Any]:
 # --- TPUs ------------------------------------------------------------------------------------------------------------
 
 
-def _tpu_slice(selector: Mapping[str, Any], remarks: list[str]) -> tuple[str, str]:
+def _tpu_slice(selector: Mapping[str, Any], warnings: list[str]) -> tuple[str, str]:
     """The slice's pod type, such as `v4-16`, and its topology; both empty if unknown (AS:C-8)."""
     topology, accelerator = selector.get(TPU_TOPOLOGY), selector.get(TPU_ACCELERATOR)
     if topology is None or accelerator is None:
-        remarks.append(
+        warnings.append(
             f"nodeSelector lacks {TPU_TOPOLOGY} or {TPU_ACCELERATOR}: set both, or requests for a whole TPU slice are infeasible"
         )
         return "", ""
@@ -259,7 +264,7 @@ def _tpu_slice(selector: Mapping[str, Any], remarks: list[str]) -> tuple[str, st
     shape = str(topology).strip().lower()
     sides = shape.split("x")
     if not all(side.isascii() and side.isdigit() and len(side) < 6 for side in sides):
-        remarks.append(f"nodeSelector[{TPU_TOPOLOGY}] {topology!r} is not a topology: set one such as 2x2x4")
+        warnings.append(f"nodeSelector[{TPU_TOPOLOGY}] {topology!r} is not a topology: set one such as 2x2x4")
         return "", ""
     cores = 1 if generation in _SINGLE_CORE_GENERATIONS else 2
     for side in sides:

@@ -155,7 +155,7 @@ class _Reading:
         self.suspended: set[str] = set()
         self.wanted: dict[str, int] = {}
 
-    def remark(self, group: str, message: str) -> None:
+    def add_problem(self, group: str, message: str) -> None:
         """Record a problem that does not prevent reading the group."""
         self.problems.append(Problem(group, message))
 
@@ -163,15 +163,15 @@ class _Reading:
         """The groups with a unique name; there may be none (B-10)."""
         given = spec.get("workerGroupSpecs")
         if given is not None and not isinstance(given, list):
-            self.remark("", "spec.workerGroupSpecs is not a list: write one entry per worker group")
+            self.add_problem("", "spec.workerGroupSpecs is not a list: write one entry per worker group")
         names: set[str] = {HEAD_TYPE}
         for index, entry in enumerate(given if isinstance(given, list) else ()):
             name = mapping(entry).get("groupName")
             path = f"spec.workerGroupSpecs[{index}]"
             if not isinstance(name, str) or not name:
-                self.remark("", f"{path}.groupName is missing: set it; until then the group is skipped")
+                self.add_problem("", f"{path}.groupName is missing: set it; until then the group is skipped")
             elif name in names:
-                self.remark(
+                self.add_problem(
                     name, f"{path}.groupName {name!r} is already used: set another; until then the entry is skipped"
                 )
             else:
@@ -183,7 +183,7 @@ class _Reading:
         try:
             found = node_resources(group)
         except FieldError as error:
-            self.remark(HEAD_TYPE, str(error))
+            self.add_problem(HEAD_TYPE, str(error))
             found = NodeResources({})
         return NodeType(
             HEAD_TYPE,
@@ -198,7 +198,7 @@ class _Reading:
             return self._group(name, group)
         except FieldError as error:
             self.skipped.add(name)
-            self.remark(name, f"{error}; until then the autoscaler does not scale the group")
+            self.add_problem(name, f"{error}; until then the autoscaler does not scale the group")
             return None
 
     def _group(self, name: str, group: Mapping[str, Any]) -> NodeType:
@@ -240,7 +240,7 @@ class _Reading:
         """Minimum and maximum in replicas; a maximum below the minimum is raised to it, as in the operator."""
         least, most = self._count(group, "minReplicas", 0), self._count(group, "maxReplicas", MAX_INT32)
         if most < least:
-            self.remark(
+            self.add_problem(
                 name, f"maxReplicas {most} is below minReplicas {least}: raise it; until then the maximum is {least}"
             )
         return least, max(least, most)
@@ -253,7 +253,7 @@ class _Reading:
         try:
             return _whole(given, "priority", 0)
         except FieldError as error:
-            self.remark(name, f"{error}; until then the priority is 0")
+            self.add_problem(name, f"{error}; until then the priority is 0")
             return 0
 
     def seconds(self, given: Any, group: str, key: str) -> float | None:
@@ -266,14 +266,14 @@ class _Reading:
             found = math.nan
         if math.isfinite(found) and found >= 0:
             return found
-        self.remark(group, f"{key} is {_shown(given)}, which is not a duration: set seconds, such as 60")
+        self.add_problem(group, f"{key} is {_shown(given)}, which is not a duration: set seconds, such as 60")
         return None
 
     # --- resources and labels ------------------------------------------------------------------------------------
 
     def _resources(self, name: str, group: Mapping[str, Any], found: NodeResources) -> Amounts:
-        for remark in found.remarks:
-            self.remark(name, remark)
+        for warning in found.warnings:
+            self.add_problem(name, warning)
         live = self._live.get(name, ())
         learnt = _learnt_resources(found, live, self._asked)
         if CPU not in found.amounts and CPU not in learnt:
@@ -299,13 +299,13 @@ class _Reading:
     ) -> Labels:
         """Labels of every node of the group: derived, learnt from live nodes, and set by the user (AS:C-7, B-12)."""
         if "labels" in mapping(group.get("rayStartParams")):
-            self.remark(name, "rayStartParams[labels] is ignored: set the field `labels` of the group instead")
+            self.add_problem(name, "rayStartParams[labels] is ignored: set the field `labels` of the group instead")
         written: dict[str, str] = {}
         for key, value in mapping(group.get("labels")).items():
             if isinstance(value, str) and _LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value):
                 written[key] = value
             else:
-                self.remark(
+                self.add_problem(
                     name,
                     f"labels[{key}] {_shown(value)} is not a Kubernetes label: correct it; until then it is ignored",
                 )

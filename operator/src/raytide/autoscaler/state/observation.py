@@ -11,7 +11,7 @@ from typing import Final
 
 from raytide.api.pod import PodView
 from raytide.autoscaler.model import NodeType, RayNode
-from raytide.autoscaler.state.instance_cache import Known, Sorted, Steady
+from raytide.autoscaler.state.instance_cache import CachedInstance, InstanceCache, Sorted
 from raytide.autoscaler.state.node_types import NodeTypes
 
 HEAD_RESOURCE: Final = "node:__internal_head__"
@@ -49,11 +49,11 @@ class ObservedState:
     """The live Ray node of the head, if it reports no pod name."""
     bare: tuple[RayNode, ...]
     """Live Ray nodes that were not launched through the cluster."""
-    steady: Mapping[str, Steady]
+    cached: Mapping[str, CachedInstance]
     """Cached entries by pod; they may be outdated."""
 
     @classmethod
-    def of(cls, inputs: InstanceInputs, known: Known) -> "ObservedState":
+    def of(cls, inputs: InstanceInputs, known: InstanceCache) -> "ObservedState":
         """Index the observation."""
         pods = known.sorted(tuple(inputs.pods))
         bare = [node for node in inputs.nodes if not node.instance_id and node.is_alive]
@@ -65,7 +65,7 @@ class ObservedState:
             suspended=inputs.types.suspended,
             bare_head=next((node for node in bare if _is_head_node(node)), None),
             bare=tuple(node for node in bare if not _is_head_node(node)),
-            steady=known.of(inputs.types.skipped),
+            cached=known.of(inputs.types.skipped),
         )
 
     def node_of(self, pod: PodView) -> RayNode | None:

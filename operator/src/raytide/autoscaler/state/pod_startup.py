@@ -51,14 +51,14 @@ class Startup:
 
 def startup_of(pod: PodView, *, is_crash_loop: bool = False) -> Startup:
     """The step of the pod; `is_crash_loop`: a container was restarted again within the limit (see `Restarts`)."""
-    trouble = failure_of(pod)
-    if trouble is not None and trouble.cause is not Cause.CRASH:
-        return Startup(trouble.cause, trouble.detail)
+    failure = failure_of(pod)
+    if failure is not None and failure.cause is not Cause.CRASH:
+        return Startup(failure.cause, failure.detail)
     ray = _ray(pod)
     has_ray_restarted = ray is not None and ray.restart_count > 0
-    if trouble is not None or is_crash_loop:
+    if failure is not None or is_crash_loop:
         # Between two crashes the container runs for a moment: that is the same step, with the same clock.
-        detail = trouble.detail if trouble else _restarts(_most_restarted(pod))
+        detail = failure.detail if failure else _restarts(_most_restarted(pod))
         return Startup(Cause.CRASH, detail, has_ray_restarted=has_ray_restarted)
     if not pod.node_name and not pod.is_running:
         return Startup(Unready.NOT_SCHEDULED, "no scheduler has processed it: check schedulerName of its template")

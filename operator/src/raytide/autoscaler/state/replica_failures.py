@@ -27,7 +27,7 @@ def rejection_of(conditions: Sequence[ConditionJson], group: str) -> tuple[str, 
     texts = [text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name == group]
     if len(parts) == 1 and f"-{group}-worker-" in message:  # KubeRay names the pod, not the group
         texts = [message]
-    for trouble in (failure_of_rejection("", text) for text in texts):
-        if trouble.cause is Cause.QUOTA or condition.get("reason") == CREATE_FAILED:
-            return trouble.cause, trouble.detail
+    for failure in (failure_of_rejection("", text) for text in texts):
+        if failure.cause is Cause.QUOTA or condition.get("reason") == CREATE_FAILED:
+            return failure.cause, failure.detail
     return None

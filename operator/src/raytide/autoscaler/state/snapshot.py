@@ -16,8 +16,8 @@ from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why
 from raytide.api.meta import Manifest
 from raytide.api.pod import PodView
 from raytide.autoscaler.model import Drained, DrainReason, GcsState, Instance, NodeType, Report, SchedulingReply
-from raytide.autoscaler.state.instance_cache import UNKNOWN as UNKNOWN_PODS
-from raytide.autoscaler.state.instance_cache import Known
+from raytide.autoscaler.state.instance_cache import UNKNOWN as EMPTY_CACHE
+from raytide.autoscaler.state.instance_cache import InstanceCache
 from raytide.autoscaler.state.instance_lifecycle import DEFAULT_LIMITS, TimeLimits, Timers
 from raytide.autoscaler.state.node_autoscaler_events import UNKNOWN, NodeAutoscaler
 
@@ -100,13 +100,13 @@ class ReconcilerState:
     """By Ray node id, drains that were rejected or not answered."""
     timers: Timers = field(default_factory=Timers)
     """For instances.py and group_availability.py."""
-    known: Known = field(default=UNKNOWN_PODS, compare=False, repr=False)
+    known: InstanceCache = field(default=EMPTY_CACHE, compare=False, repr=False)
     """Cache of unchanged instances: no timers, and no effect on decisions."""
     silent_s: float | None = None
     """Since when the demand is unknown: the GCS does not answer, or the head is down."""
     report_version: int = 0
-    words: frozenset[str] = frozenset()
-    """Log lines in effect: only new ones are written."""
+    reported_keys: frozenset[str] = frozenset()
+    """Keys of the messages in effect: only new ones are written."""
 
 
 # --- output ----------------------------------------------------------------------------------------------------------

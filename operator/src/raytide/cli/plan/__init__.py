@@ -114,8 +114,8 @@ def command(
 
     snapshot, namespace = _snapshot(files, namespace, kubeconfig, context, has_tenants=bool(config.tenants))
     jobs = _submitted(submitted, snapshot, namespace, now)
-    for remark in snapshot.remarks:
-        click.echo(f"note: {remark}", err=True)
+    for note in snapshot.notes:
+        click.echo(f"note: {note}", err=True)
     result = plan_next_pass(snapshot, jobs, config=config, now=now)
     try:
         text = explain_job(result, _id(explained, namespace)) if explained else render(result, output)

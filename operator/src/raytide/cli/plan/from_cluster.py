@@ -24,7 +24,7 @@ from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Resource
 from raytide.api.quantity import QuantityError
 from raytide.api.trainingjob import TrainingJob
-from raytide.cli.plan.from_files import PRIORITY_CLASSES, PlanInputs, validation_trouble
+from raytide.cli.plan.from_files import PRIORITY_CLASSES, PlanInputs, validation_error_text
 from raytide.kube.client import Client
 from raytide.kube.credentials import NotConnectedError
 from raytide.kube.kubeconfig import find_access
@@ -58,7 +58,7 @@ class ClusterReader:
     def __init__(self, client: Client, *, has_tenants: bool = False) -> None:
         self._client = client
         self._has_tenants = has_tenants
-        self._remarks: list[str] = []
+        self._notes: list[str] = []
         self._unreadable: list[tuple[str, str, str]] = []
 
     async def snapshot(self) -> PlanInputs:
@@ -73,7 +73,7 @@ class ClusterReader:
             namespaces=await self._listed(meta.NAMESPACES, decode_namespace) if self._has_tenants else (),
             is_live=True,
             unreadable=tuple(self._unreadable),
-            remarks=tuple(self._remarks),
+            notes=tuple(self._notes),
         )
 
     async def _jobs(self) -> tuple[TrainingJob, ...]:
@@ -83,7 +83,7 @@ class ClusterReader:
                 found.append(TrainingJob.parse(obj))
             except ValidationError as error:
                 metadata = obj["metadata"]
-                self._unreadable.append((metadata.get("namespace", ""), metadata["name"], validation_trouble(error)))
+                self._unreadable.append((metadata.get("namespace", ""), metadata["name"], validation_error_text(error)))
         return tuple(found)
 
     async def _listed(
@@ -93,11 +93,11 @@ class ClusterReader:
             return tuple([read(item) async for page in self._client.pages(resource) for item in page.items])
         except ApiStatusError as error:
             if error.is_not_found and resource is meta.TRAININGJOBS:
-                self._remarks.append("the CRD of TrainingJobs is not installed, so the plan has no jobs")
+                self._notes.append("the CRD of TrainingJobs is not installed, so the plan has no jobs")
                 return ()
             if is_needed:
                 raise SnapshotError(f"{resource.plural} cannot be listed: {error}") from error
-            self._remarks.append(f"the plan ignores {resource.plural}, because they cannot be listed: {error}")
+            self._notes.append(f"the plan ignores {resource.plural}, because they cannot be listed: {error}")
             return ()
         except ApiUnavailableError as error:
             raise SnapshotError(f"{resource.plural} cannot be listed: {error}") from error

@@ -81,7 +81,7 @@ class PlanInputs:
     """Read from a running cluster; snapshots from files may omit pods of their jobs."""
     unreadable: tuple[tuple[str, str, str], ...] = ()
     """TrainingJobs of a cluster that cannot be parsed: namespace, name, fault."""
-    remarks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     """What the plan leaves out, in sentences."""
 
 
@@ -99,7 +99,7 @@ def read_snapshot(files: Iterable[tuple[str, str]], namespace: str) -> PlanInput
         priority_classes=_views(found, PRIORITY_CLASSES, priority_class_from_object),
         namespaces=_views(found, meta.NAMESPACES, namespace_from_object),
         jobs=jobs,
-        remarks=tuple(_skipped(found)),
+        notes=tuple(_skipped(found)),
     )
 
 
@@ -196,7 +196,7 @@ def objects_in(name: str, text: str) -> Iterator[Found]:
     try:
         documents = list(yaml.load_all(text, _Loader))
     except yaml.YAMLError as error:
-        raise InputError(f"{name}: {_yaml_trouble(error)}") from error
+        raise InputError(f"{name}: {_yaml_error_text(error)}") from error
     except (ValueError, RecursionError) as error:  # such as an impossible number, or deeply nested brackets
         raise InputError(f"{name}: cannot be parsed as YAML: {error}") from error
     for number, document in enumerate(documents, 1):
@@ -204,7 +204,7 @@ def objects_in(name: str, text: str) -> Iterator[Found]:
             yield from _unfolded(document, f"{name}: document {number}")
 
 
-def _yaml_trouble(error: yaml.YAMLError) -> str:
+def _yaml_error_text(error: yaml.YAMLError) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
@@ -261,21 +261,21 @@ def _view(one: Found, view: Callable[[Manifest], T]) -> T:
     try:
         return view(one.manifest)
     except ValidationError as error:
-        raise InputError(f"{one.where} ({one.name}): {validation_trouble(error)}") from error
+        raise InputError(f"{one.where} ({one.name}): {validation_error_text(error)}") from error
     except msgspec.ValidationError as error:
-        raise InputError(f"{one.where} ({one.name}): {_msgspec_trouble(error)}") from error
+        raise InputError(f"{one.where} ({one.name}): {_msgspec_error_text(error)}") from error
     except QuantityError as error:
         field = path_of(one.manifest, error.text)
         raise InputError(f"{one.where} ({one.name}): {field}{error}") from error
 
 
-def validation_trouble(error: ValidationError) -> str:
+def validation_error_text(error: ValidationError) -> str:
     """The first fault, as `field: what`."""
     first = error.errors()[0]
     return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
 
 
-def _msgspec_trouble(error: msgspec.ValidationError) -> str:
+def _msgspec_error_text(error: msgspec.ValidationError) -> str:
     """Rewrite `Expected `str`, got `int` - at `$.spec.nodeName`` with the field in front."""
     message, _, path = str(error).partition(" - at ")
     field = path.strip("`").removeprefix("$.")

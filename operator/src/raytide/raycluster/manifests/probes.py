@@ -12,7 +12,7 @@ from raytide.api import constants
 from raytide.api.meta import Manifest
 from raytide.raycluster.manifests.pod_builder import PodBuilder, PodContext, listed
 from raytide.raycluster.manifests.ray_start import AGENT_PORT_PARAM, DASHBOARD_PORT_PARAM, port_param
-from raytide.raycluster.ray_version import is_at_least
+from raytide.raycluster.spec_queries import is_at_least
 
 _HEALTHZ_SINCE: Final = (2, 53, 0)
 _LIVENESS: Final = {"initialDelaySeconds": 30, "periodSeconds": 5, "successThreshold": 1, "failureThreshold": 120}

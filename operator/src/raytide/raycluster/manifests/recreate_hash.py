@@ -36,14 +36,16 @@ _GROUPS: Final = frozenset({"headGroupSpec", "workerGroupSpecs"})
 _AMOUNTS: Final = frozenset({"limits", "requests"})
 _AMOUNT: Final = frozenset({"sizeLimit", "divisor"})
 
-_EMPTY_SAYS_NOTHING: Final = _MAPS | _AMOUNTS | {"resources", "securityContext", "metadata", "affinity", "lifecycle"}
+_EMPTY_IS_INSIGNIFICANT: Final = (
+    _MAPS | _AMOUNTS | {"resources", "securityContext", "metadata", "affinity", "lifecycle"}
+)
 """Keys where `{}` equals absence; elsewhere it may be significant, such as `emptyDir: {}`."""
-_FALSE_SAYS_SOMETHING: Final = frozenset(
+_FALSE_IS_SIGNIFICANT: Final = frozenset(
     {"suspend", "allowPrivilegeEscalation", "automountServiceAccountToken", "enableServiceLinks", "hostUsers"}
     | {"allocateLoadBalancerNodePorts"}
 )
 """Keys where `false` differs from absence."""
-_EMPTY_TEXT_SAYS_SOMETHING: Final = frozenset({"storageClassName"})
+_EMPTY_TEXT_IS_SIGNIFICANT: Final = frozenset({"storageClassName"})
 
 _PROBE: Final = {
     "initialDelaySeconds": 0,
@@ -93,7 +95,7 @@ def recreate_hash(cluster: RayCluster) -> str:
     relevant["headGroupSpec"] = _relevant_group(spec["headGroupSpec"])
     groups = [_relevant_group(group) for group in spec.get("workerGroupSpecs") or ()]
     relevant["workerGroupSpecs"] = sorted(groups, key=lambda group: str(group.get("groupName")))
-    text = json.dumps(_meaning(relevant, "", ""), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(_normalized(relevant, "", ""), sort_keys=True, separators=(",", ":"))
     return f"{VERSION}:{b32hexencode(hashlib.sha256(text.encode()).digest()[:_DIGEST_BYTES]).decode()}"
 
 
@@ -103,34 +105,34 @@ def _relevant_group(group: Manifest) -> Manifest:
     return {**_without(group, _IGNORED_IN_GROUP), "template": template}
 
 
-def _meaning(value: Any, key: str, parent: str) -> Any:
+def _normalized(value: Any, key: str, parent: str) -> Any:
     """The value in normal form; `key` is the key it is stored under, `parent` that of the enclosing object."""
     if isinstance(value, list):
-        return [_meaning(inner, key, parent) for inner in value]
+        return [_normalized(inner, key, parent) for inner in value]
     if not isinstance(value, dict):
         return _canonical(value) if key in _AMOUNT else value
     if key in _AMOUNTS:
         return {name: _canonical(amount) for name, amount in value.items() if amount is not None}
     if key in _MAPS or (key == "resources" and parent in _GROUPS):
         return {name: inner for name, inner in value.items() if inner is not None}
-    found = {name: _meaning(inner, name, key) for name, inner in value.items()}
+    found = {name: _normalized(inner, name, key) for name, inner in value.items()}
     if key == "resources" and "limits" in found:
         found["requests"] = {**found["limits"], **(found.get("requests") or {})}  # as Kubernetes defaults it
     if key in ("containers", "initContainers") and found.get("imagePullPolicy") == _pull_policy(found.get("image")):
         del found["imagePullPolicy"]
     defaults = _DEFAULTS.get(key, {})
-    return {name: inner for name, inner in found.items() if not _says_nothing(name, inner, defaults)}
+    return {name: inner for name, inner in found.items() if not _is_insignificant(name, inner, defaults)}
 
 
-def _says_nothing(name: str, value: Any, defaults: Mapping[str, Any]) -> bool:
+def _is_insignificant(name: str, value: Any, defaults: Mapping[str, Any]) -> bool:
     if value is None or value == []:
         return True
     if value == {}:
-        return name in _EMPTY_SAYS_NOTHING
+        return name in _EMPTY_IS_INSIGNIFICANT
     if value is False:
-        return name not in _FALSE_SAYS_SOMETHING
+        return name not in _FALSE_IS_SIGNIFICANT
     if value == "":
-        return name not in _EMPTY_TEXT_SAYS_SOMETHING
+        return name not in _EMPTY_TEXT_IS_SIGNIFICANT
     return name in defaults and value == defaults[name]
 
 

@@ -81,7 +81,7 @@ def torchrun_variables(context: PodContext) -> list[Manifest]:
         return []
     job, spec = context.job, context.job.spec
     rank, first = context.size.rank_of(context.index), min(context.size.ranks, default=context.index)
-    meeting = OWN_ADDRESS if context.index == first else host_name(job, TRAINER, first, context.config)
+    rendezvous = OWN_ADDRESS if context.index == first else host_name(job, TRAINER, first, context.config)
     restarts = 0 if spec.restart_policy == "Never" else spec.backoff_limit
     return _literals(
         {
@@ -89,7 +89,7 @@ def torchrun_variables(context: PodContext) -> list[Manifest]:
             "PET_NPROC_PER_NODE": str(context.of.gpus or 1),
             "PET_NODE_RANK": str(rank),
             "PET_RDZV_BACKEND": "c10d",
-            "PET_RDZV_ENDPOINT": f"{meeting}:{spec.port}",
+            "PET_RDZV_ENDPOINT": f"{rendezvous}:{spec.port}",
             "PET_RDZV_ID": job.metadata.uid or job.metadata.name,
             # Set explicitly: torchrun would derive it from host names, which are ambiguous on the host network.
             "PET_RDZV_CONF": f"is_host={'true' if context.index == first else 'false'}",

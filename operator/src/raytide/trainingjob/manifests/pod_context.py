@@ -131,5 +131,5 @@ class PodContext:
     @property
     def entrypoint(self) -> str:
         """The role's entrypoint; parameter servers without one run the trainers'."""
-        said = self.role_spec.entrypoint
-        return said or (self.job.spec.trainer.entrypoint if self.is_pserver else "")
+        entrypoint = self.role_spec.entrypoint
+        return entrypoint or (self.job.spec.trainer.entrypoint if self.is_pserver else "")

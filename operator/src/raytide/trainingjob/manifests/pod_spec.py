@@ -63,7 +63,7 @@ def _is_spread(context: PodContext) -> bool:
 
 
 def _main_container(context: PodContext, outlined: Manifest) -> Manifest:
-    spec, said = context.job.spec, context.role_spec
+    spec, own = context.job.spec, context.role_spec
     container: Manifest = {
         **outlined,
         "image": spec.image,
@@ -74,12 +74,12 @@ def _main_container(context: PodContext, outlined: Manifest) -> Manifest:
     }
     if mounts := [*spec.volume_mounts, *_membership_mounts(context)]:
         container["volumeMounts"] = mounts
-    if said.liveness_probe:
-        container["livenessProbe"] = said.liveness_probe
-    if said.readiness_probe:
-        container["readinessProbe"] = said.readiness_probe
-    if said.pre_stop_cmd:
-        container["lifecycle"] = {"preStop": {"exec": {"command": _hook(said.pre_stop_cmd)}}}
+    if own.liveness_probe:
+        container["livenessProbe"] = own.liveness_probe
+    if own.readiness_probe:
+        container["readinessProbe"] = own.readiness_probe
+    if own.pre_stop_cmd:
+        container["lifecycle"] = {"preStop": {"exec": {"command": _hook(own.pre_stop_cmd)}}}
     return container
 
 

@@ -77,8 +77,8 @@ class Rule:
         return None if answer is True else RuleViolation(self._detail(context))
 
     def _detail(self, context: cel.Context) -> str:
-        said = _evaluated_message(self.message_program, context) if self.message_program is not None else ""
-        return said or self.message or f"failed rule: {self.text}"
+        message = _evaluated_message(self.message_program, context) if self.message_program is not None else ""
+        return message or self.message or f"failed rule: {self.text}"
 
 
 class Scope:
@@ -112,11 +112,11 @@ class Scope:
 
 def _evaluated_message(program: cel.Program, context: cel.Context) -> str:
     try:
-        said = program.execute(context)
+        message = program.execute(context)
     except Exception:  # noqa: BLE001 - as above: a broken message falls back to the static one
         return ""
-    said = said.strip() if isinstance(said, str) else ""
-    return "" if "\n" in said or len(said.encode()) > MAX_MESSAGE_BYTES else said
+    message = message.strip() if isinstance(message, str) else ""
+    return "" if "\n" in message or len(message.encode()) > MAX_MESSAGE_BYTES else message
 
 
 def _fault(broken: BaseException) -> str:

@@ -159,10 +159,10 @@ _LIMITS: Final = {
 
 
 def _build_limits(schema: Mapping[str, Json], path: str) -> Limits | None:
-    said = {ours: schema[theirs] for theirs, ours in _LIMITS.items() if theirs in schema}
-    if not said:
+    declared = {ours: schema[theirs] for theirs, ours in _LIMITS.items() if theirs in schema}
+    if not declared:
         return None
-    limits = Limits(**said)
+    limits = Limits(**declared)
     if limits.pattern_text:
         limits.pattern = compile_pattern(limits.pattern_text, path)
     return limits

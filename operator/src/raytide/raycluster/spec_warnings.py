@@ -23,20 +23,20 @@ def warning_events(cluster: RayCluster, config: ClusterConfig) -> tuple[EventSpe
     return (
         *(EventSpec(fault.event_reason, str(fault)) for fault in warnings(cluster)),
         *(EventSpec(constants.UNSUPPORTED_FIELD, str(field)) for field in unsupported(cluster)),
-        *_on_insecurity(cluster),
-        *_on_autoscaler(cluster, config),
-        *_on_counts(cluster),
+        *_unknown_waivers(cluster),
+        *_rays_autoscaler_used(cluster, config),
+        *_clamped_replicas(cluster),
     )
 
 
-def _on_insecurity(cluster: RayCluster) -> Iterator[EventSpec]:
+def _unknown_waivers(cluster: RayCluster) -> Iterator[EventSpec]:
     """A word in the annotation that waives nothing."""
     unknown = next((word for word in waived_fields(cluster) if word not in PROTECTIONS), None)
     if unknown is not None:
         yield messages.unknown_waiver(unknown, PROTECTIONS)
 
 
-def _on_counts(cluster: RayCluster) -> Iterator[EventSpec]:
+def _clamped_replicas(cluster: RayCluster) -> Iterator[EventSpec]:
     """Replica counts that are clamped; 0 may be the CRD's default and is not reported."""
     clamped = [
         (i, group, replicas, used)
@@ -48,7 +48,7 @@ def _on_counts(cluster: RayCluster) -> Iterator[EventSpec]:
         yield messages.replicas_clamped(i, group.group_name, replicas, used, more_groups=len(clamped) - 1)
 
 
-def _on_autoscaler(cluster: RayCluster, config: ClusterConfig) -> Iterator[EventSpec]:
+def _rays_autoscaler_used(cluster: RayCluster, config: ClusterConfig) -> Iterator[EventSpec]:
     """Ray's own autoscaler runs although neither the installation nor the cluster chose it."""
     is_old = cluster.is_autoscaled and is_before_oldest_tested_ray(cluster)
     if is_old and config.autoscaler.mode == "raytide" and not is_rays_autoscaler_chosen(cluster):

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from acceptance.audit import Seen, Step, read
-from acceptance.world import Fleet, Pods, TinyKubelet, allowing, eventually
-from integration.rig import Operator
+from acceptance.fleet import Fleet, Pods, TinyKubelet, allowing, eventually
+from integration.embedded_cluster import Operator
 from raytide_sandbox.faults.proxy import FaultProxy
 from raytide_sandbox.faults.script import Script
 from raytide_sandbox.faults.upstream import Upstream
@@ -45,7 +45,7 @@ class Account:
     """What the audit log calls it."""
 
 
-class Stage:
+class Env:
     """One scenario's place."""
 
     def __init__(
@@ -92,8 +92,8 @@ class Stage:
         for proxy in self._proxies:
             await proxy.stop()
         await allowing([404, 409], self.admin.call("DELETE", f"/api/v1/namespaces/{self.namespace}"))
-        for trouble in filter(None, broken):
-            raise trouble
+        for error in filter(None, broken):
+            raise error
 
     def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """In the background until the end."""
@@ -154,10 +154,10 @@ class Stage:
         await eventually("the audit log is written out", is_written)
         return [
             step
-            for step in read(self.plane.audit_log, Seen(self.pods.born, self.pods.doomed))
+            for step in read(self.plane.audit_log, Seen(self.pods.created, self.pods.doomed))
             if step.namespace in (self.namespace, SYSTEM)
         ]
 
-    def tell(self, figure: str) -> None:
+    def record(self, figure: str) -> None:
         """A figure, to be read whether the scenario passes or not."""
         self._record(FIGURE, figure)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from acceptance.audit import Born, Doomed, Held, Order, Step, Wrote
+from acceptance.audit import Created, Doomed, Held, Order, Step, Wrote
 
 HEAD_GROUP = "headgroup"
 PASS_S = 5.0
@@ -56,8 +56,8 @@ class _Fleet:
         match step:
             case Order():
                 self._ordered(step)
-            case Born():
-                self._born(step)
+            case Created():
+                self._created(step)
             case Doomed():
                 self._doomed(step)
 
@@ -68,14 +68,14 @@ class _Fleet:
         for name in cluster.groups.keys() | order.targets.keys() | {HEAD_GROUP}:
             cluster.groups[name].order(order.answered_s, 1 if name == HEAD_GROUP else order.targets.get(name, 0))
 
-    def _born(self, born: Born) -> None:
-        group = self._clusters[born.cluster].groups[born.group]
-        self._home[born.pod] = born.cluster, born.group
-        group.alive.add(born.pod)
-        most = max(group.in_force(born.received_s, self._pass_s))
+    def _created(self, created: Created) -> None:
+        group = self._clusters[created.cluster].groups[created.group]
+        self._home[created.pod] = created.cluster, created.group
+        group.alive.add(created.pod)
+        most = max(group.in_force(created.received_s, self._pass_s))
         if len(group.alive) > most:
             self.offences.append(
-                f"at {born.version}: {born.pod} is number {len(group.alive)} of {born.group} of {born.cluster}, wanted {most}"
+                f"at {created.version}: {created.pod} is number {len(group.alive)} of {created.group} of {created.cluster}, wanted {most}"
             )
 
     def _doomed(self, doomed: Doomed) -> None:
@@ -145,7 +145,7 @@ def writes_without_the_lease(steps: Iterable[Step], *, lease: str, users: Mappin
             holder = step.holder if step.lease == lease else holder
         elif step.user in users and users[step.user] != holder:
             offences.append(
-                f"at {step.version}: {step.user} wrote {_words(step)} while {holder or 'nobody'} held the lease"
+                f"at {step.version}: {step.user} wrote {_text(step)} while {holder or 'nobody'} held the lease"
             )
     return offences
 
@@ -171,9 +171,9 @@ def longest_without_a_leader_s(steps: Iterable[Step], lease: str) -> float:
     return longest
 
 
-def _words(step: Step) -> str:
+def _text(step: Step) -> str:
     match step:
-        case Born(pod=pod):
+        case Created(pod=pod):
             return f"create pods {pod}"
         case Doomed(pod=pod):
             return f"delete pods {pod}"

@@ -21,7 +21,17 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from integration.surface import CRD, DEFINITION, DEFINITIONS, MERGE, RAYCLUSTERS, Json, Surface, crd_body, path_of
+from integration.cluster_under_test import (
+    CRD,
+    DEFINITION,
+    DEFINITIONS,
+    MERGE,
+    RAYCLUSTERS,
+    ClusterUnderTest,
+    Json,
+    crd_body,
+    path_of,
+)
 from raytide_sandbox.apiserver.api_status import ApiStatusError
 from raytide_sandbox.apiserver.http import application
 from raytide_sandbox.apiserver.request_response import Request, Response
@@ -34,15 +44,15 @@ PATIENCE_S = 60.0
 """Of a machine that has much else to do; nothing here waits for time to pass. A scenario's own bar is shorter."""
 BUSY = float(os.environ.get("RAYTIDE_TEST_PATIENCE", "1"))
 """By how much bars of scenarios are longer here: for machines that do other things at the same time."""
-LOOK_S = 0.04
-CALM_LOOKS = 15
+POLL_S = 0.04
+STABLE_POLLS = 15
 """So many looks in a row without a read mean that no pass follows by itself: it would within 0.2 s."""
 
 Veto = Callable[[str, str, Json], tuple[int, Json] | None]
 """(namespace, plural, object) of a create -> an answer instead, or None."""
 
 
-class Cluster(Surface):
+class Cluster(ClusterUnderTest):
     """The embedded API server and what lives behind it."""
 
     def __init__(self) -> None:
@@ -93,8 +103,8 @@ class Cluster(Surface):
 
     def add_node(self, name: str, **allocatable: str) -> str:
         """Nobody here doubts that it is well."""
-        room = {"pods": "110", **allocatable}
-        status = {"conditions": [{"type": "Ready", "status": "True"}], "capacity": room, "allocatable": room}
+        capacity = {"pods": "110", **allocatable}
+        status = {"conditions": [{"type": "Ready", "status": "True"}], "capacity": capacity, "allocatable": capacity}
         self.create("nodes", {"metadata": {"name": name}})
         self.done("PATCH", path_of("nodes", "", name, "status"), {"status": status}, content_type=MERGE)
         return name
@@ -129,16 +139,16 @@ class Cluster(Surface):
         """The emulator counts no quota: its words are said here."""
 
         def reject(where: str, plural: str, obj: Json) -> tuple[int, Json] | None:
-            if (where, plural) != (namespace, "pods") or obj["spec"].get("priorityClassName") != poor:
+            if (where, plural) != (namespace, "pods") or obj["spec"].get("priorityClassName") != low_priority:
                 return None
             name = obj["metadata"]["name"]
             words = "exceeded quota: none, requested: pods=1, used: pods=0, limited: pods=0"
             message = f'pods "{name}" is forbidden: {words}'
             return 403, {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": message}
 
-        poor = self.add_priority_class(namespace)
+        low_priority = self.add_priority_class(namespace)
         self.veto = reject
-        return poor
+        return low_priority
 
     def give_quota(self, namespace: str) -> None:  # noqa: ARG002 - one test at a time rejects anybody
         """Nobody there is rejected any more."""
@@ -257,11 +267,13 @@ async def until(what: str, is_so: Callable[[], Any], *, within_s: float = PATIEN
     while not (found := is_so()):
         if asyncio.get_running_loop().time() >= ends_at:
             raise AssertionError(f"not within {within_s} s: {what}")
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
     return found
 
 
-async def has_looked(cluster: Surface, namespace: str, name: str = "demo", kind: str = RAYCLUSTERS) -> None:
+async def has_reconciled(
+    cluster: ClusterUnderTest, namespace: str, name: str = "demo", kind: str = RAYCLUSTERS
+) -> None:
     """Return when a pass over that object has ended which began after this call.
 
     A change of an annotation brings a pass about, which begins by reading the object; passes over one object follow one
@@ -273,22 +285,22 @@ async def has_looked(cluster: Surface, namespace: str, name: str = "demo", kind:
         before = cluster.reads[path]
         cluster.touch(namespace, name, kind)
         await until(f"the operator looks at {name}", lambda before=before: cluster.reads[path] > before)
-    counts = deque([-1], maxlen=CALM_LOOKS)
+    counts = deque([-1], maxlen=STABLE_POLLS)
 
     def is_calm() -> bool:
         counts.append(cluster.reads[path])
-        return len(counts) == CALM_LOOKS and len(set(counts)) == 1
+        return len(counts) == STABLE_POLLS and len(set(counts)) == 1
 
     await until(f"the operator looks at {name} no more", is_calm)
 
 
-async def holds_while(what: str, is_so: Callable[[], Any], looking: Coroutine[Any, Any, None]) -> None:
+async def holds_while(what: str, is_so: Callable[[], Any], reconciling: Coroutine[Any, Any, None]) -> None:
     """A state that must not change until it is seen that the operator has looked."""
-    looked = asyncio.get_running_loop().create_task(looking)
-    while not looked.done():
+    reconciled = asyncio.get_running_loop().create_task(reconciling)
+    while not reconciled.done():
         assert is_so(), what
-        await asyncio.sleep(LOOK_S)
-    await looked
+        await asyncio.sleep(POLL_S)
+    await reconciled
     assert is_so(), what
 
 
@@ -297,4 +309,4 @@ async def holds_for(what: str, is_so: Callable[[], Any], *, seconds: float) -> N
     ends_at = asyncio.get_running_loop().time() + seconds
     while asyncio.get_running_loop().time() < ends_at:
         assert is_so(), what
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)

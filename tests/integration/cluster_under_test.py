@@ -1,6 +1,6 @@
 """What tests do to a cluster and see of it, whatever API server is behind it.
 
-`Surface` speaks for people, kubelets and onlookers in requests to the API; an implementation says how a request gets there
+`ClusterUnderTest` speaks for people, kubelets and onlookers in requests to the API; an implementation says how a request gets there
 (`request`), how a pod gets a node, and how an object comes in that the CRD of today would reject. `rig.Cluster` is the
 embedded API, `kube_cluster.KubeCluster` a real control plane.
 """
@@ -44,7 +44,7 @@ def path_of(kind: str, namespace: str, name: str = "", subresource: str = "") ->
     return "/".join(part for part in (*parts, plural, name, subresource) if part)
 
 
-class Surface(ABC):
+class ClusterUnderTest(ABC):
     """One cluster, as tests meet it."""
 
     def __init__(self) -> None:

@@ -1,12 +1,12 @@
-"""The judges of the acceptance scenarios must be able to say guilty: made-up audit logs, read and judged."""
+"""The checks of the acceptance scenarios must be able to say guilty: made-up audit logs, read and judged."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from acceptance.audit import Born, Doomed, Held, Order, Seen, _Event, steps
-from acceptance.judges import (
+from acceptance.audit import Created, Doomed, Held, Order, Seen, _Event, steps
+from acceptance.checks import (
     alive_at_the_end,
     longest_without_a_leader_s,
     most_at_once,
@@ -48,7 +48,7 @@ class Log:
         meta = {"name": "c", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if ended else {})}
         return self.write("patch", "rayclusters", {"metadata": meta, "spec": {"workerGroupSpecs": [spec]}}, user="me")
 
-    def born(self, *names: str, group: str = "g", user: str = "sa:a", code: int = 201) -> "Log":
+    def created(self, *names: str, group: str = "g", user: str = "sa:a", code: int = 201) -> "Log":
         for name in names:
             labels = {"ray.io/cluster": "c", "ray.io/group": group}
             self.write("create", "pods", {"metadata": {"name": name, "labels": labels}}, user=user, code=code)
@@ -77,24 +77,24 @@ def offences(log: Log) -> list[str]:
 
 
 def test_a_log_is_read_in_the_order_of_etcd():
-    log = Log().order(1).born("p").doomed("p").held("uid-a")
+    log = Log().order(1).created("p").doomed("p").held("uid-a")
     log.lines.reverse()
-    assert [type(step) for step in log.read()] == [Order, Born, Doomed, Held]
+    assert [type(step) for step in log.read()] == [Order, Created, Doomed, Held]
 
 
 def test_what_was_rejected_or_has_no_answer_yet_did_not_happen():
-    assert Log().born("p", code=409).read() == []
-    started = Log().born("p")
+    assert Log().created("p", code=409).read() == []
+    started = Log().created("p")
     started.lines = [line.replace(b"ResponseComplete", b"Panic") for line in started.lines]
     assert started.read() == []
 
 
 def test_a_write_whose_client_died_happened_if_the_pod_was_seen():
-    log = Log().order(1).born("p").doomed("p")
+    log = Log().order(1).created("p").doomed("p")
     log.lines[1:] = [_unanswered(line, "p") for line in log.lines[1:]]
     assert [type(step) for step in log.read()] == [Order]
     seen = Seen({"n/p": 7}, {"n/p": 9})
-    assert [(type(step), step.version) for step in log.read(seen)] == [(Order, 1), (Born, 7), (Doomed, 9)]
+    assert [(type(step), step.version) for step in log.read(seen)] == [(Order, 1), (Created, 7), (Doomed, 9)]
     assert alive_at_the_end(log.read(Seen({"n/p": 7}))) == {("n/c", "g"): 1}
 
 
@@ -116,7 +116,7 @@ def test_what_was_asked_for_by_a_json_patch_is_no_object():
 
 
 def test_the_most_at_once_counts_who_does_not_terminate():
-    log = Log().order(3).born("a", "b").doomed("a").born("c", "d").doomed("b", "c", "d").born("e")
+    log = Log().order(3).created("a", "b").doomed("a").created("c", "d").doomed("b", "c", "d").created("e")
     assert most_at_once(log.read(), "g") == 3
     assert most_at_once(log.read(), "another") == 0
 
@@ -128,14 +128,27 @@ def test_the_shortest_time_between_two_orders_of_one_user():
 
 
 CLEAN = {
-    "as many as wanted": Log().order(2).born("a", "b"),
-    "scaled up and down by number": Log().order(1).born("a").order(3).born("b", "c").order(1).pause(9).doomed("b", "c"),
-    "a named one goes, whatever the number": Log().order(2).born("a", "b").order(2, "a").pause(9).doomed("a").born("d"),
-    "a dying one is replaced": Log().order(1).born("a").order(1, "a").doomed("a").born("b"),
-    "a create that was decided right before the order shrank": Log().order(2).born("a").order(1).born("b"),
-    "everything goes with its cluster": Log().order(1).born("a").order(1, ended=True).pause(9).doomed("a"),
-    "the kubelet's second delete": Log().order(2).born("a", "b").order(1).doomed("a").doomed("a"),
-    "one head": Log().order(0).born("h", group="headgroup"),
+    "as many as wanted": Log().order(2).created("a", "b"),
+    "scaled up and down by number": Log()
+    .order(1)
+    .created("a")
+    .order(3)
+    .created("b", "c")
+    .order(1)
+    .pause(9)
+    .doomed("b", "c"),
+    "a named one goes, whatever the number": Log()
+    .order(2)
+    .created("a", "b")
+    .order(2, "a")
+    .pause(9)
+    .doomed("a")
+    .created("d"),
+    "a dying one is replaced": Log().order(1).created("a").order(1, "a").doomed("a").created("b"),
+    "a create that was decided right before the order shrank": Log().order(2).created("a").order(1).created("b"),
+    "everything goes with its cluster": Log().order(1).created("a").order(1, ended=True).pause(9).doomed("a"),
+    "the kubelet's second delete": Log().order(2).created("a", "b").order(1).doomed("a").doomed("a"),
+    "one head": Log().order(0).created("h", group="headgroup"),
     "a pod of nobody": Log().doomed("stranger"),
 }
 
@@ -146,29 +159,29 @@ def test_an_innocent_history_has_no_offence(log):
 
 
 GUILTY = {
-    "one pod too many": (Log().order(2).born("a", "b", "c"), "n/c is number 3 of g of n/c, wanted 2"),
-    "a pod long after the order shrank": (Log().order(2).born("a").order(1).pause(9).born("b"), "number 2"),
-    "a replacement before the old one goes": (Log().order(1).born("a").order(1, "a").born("b"), "number 2"),
-    "two heads": (Log().order(0).born("h", "i", group="headgroup"), "number 2 of headgroup"),
-    "a pod of a cluster that nobody ordered": (Log().born("a"), "wanted 0"),
-    "a deletion that nobody ordered": (Log().order(2).born("a", "b").doomed("a"), "nobody had named it"),
+    "one pod too many": (Log().order(2).created("a", "b", "c"), "n/c is number 3 of g of n/c, wanted 2"),
+    "a pod long after the order shrank": (Log().order(2).created("a").order(1).pause(9).created("b"), "number 2"),
+    "a replacement before the old one goes": (Log().order(1).created("a").order(1, "a").created("b"), "number 2"),
+    "two heads": (Log().order(0).created("h", "i", group="headgroup"), "number 2 of headgroup"),
+    "a pod of a cluster that nobody ordered": (Log().created("a"), "wanted 0"),
+    "a deletion that nobody ordered": (Log().order(2).created("a", "b").doomed("a"), "nobody had named it"),
     "one deletion too many": (
-        Log().order(2).born("a", "b").order(1).pause(9).doomed("a", "b"),
+        Log().order(2).created("a", "b").order(1).pause(9).doomed("a", "b"),
         "n/b was deleted, one of 1",
     ),
-    "another than the named one": (Log().order(1).born("a").order(1, "x").doomed("a"), "n/a was deleted"),
-    "a head": (Log().order(0).born("h", group="headgroup").doomed("h"), "n/h was deleted"),
+    "another than the named one": (Log().order(1).created("a").order(1, "x").doomed("a"), "n/a was deleted"),
+    "a head": (Log().order(0).created("h", group="headgroup").doomed("h"), "n/h was deleted"),
 }
 
 
-@pytest.mark.parametrize(("log", "words"), GUILTY.values(), ids=GUILTY)
-def test_a_guilty_history_is_told_apart(log, words):
+@pytest.mark.parametrize(("log", "message"), GUILTY.values(), ids=GUILTY)
+def test_a_guilty_history_is_detected(log, message):
     (offence,) = offences(log)
-    assert words in offence
+    assert message in offence
 
 
 def test_who_is_left_can_be_compared_with_the_api():
-    log = Log().order(2).born("a", "b", "h").doomed("a").born("h2", group="headgroup")
+    log = Log().order(2).created("a", "b", "h").doomed("a").created("h2", group="headgroup")
     assert alive_at_the_end(log.read()) == {("n/c", "g"): 2, ("n/c", "headgroup"): 1}
 
 
@@ -176,19 +189,19 @@ def leaderless(log: Log) -> list[str]:
     return writes_without_the_lease(log.read(), lease="n/l", users=USERS)
 
 
-def test_the_holder_may_write_and_so_may_everybody_who_is_no_operator():
-    log = Log().held("uid-a").born("p").held("uid-b").doomed("p", user="sa:b").born("q", user="kubelet").order(1)
+def test_the_holder_may_write_and_so_may_all_that_are_no_operators():
+    log = Log().held("uid-a").created("p").held("uid-b").doomed("p", user="sa:b").created("q", user="kubelet").order(1)
     assert leaderless(log) == []
 
 
 @pytest.mark.parametrize(
-    ("log", "words"),
+    ("log", "message"),
     [
-        (Log().held("uid-a").born("p", user="sa:b"), "sa:b wrote create pods n/p while uid-a held"),
+        (Log().held("uid-a").created("p", user="sa:b"), "sa:b wrote create pods n/p while uid-a held"),
         (Log().held("uid-a").held("uid-b").doomed("p"), "sa:a wrote delete pods n/p while uid-b held"),
-        (Log().held("uid-a").held("").born("p"), "while nobody held"),
-        (Log().held("uid-a").held(None).born("p"), "while nobody held"),
-        (Log().born("p"), "while nobody held"),
+        (Log().held("uid-a").held("").created("p"), "while nobody held"),
+        (Log().held("uid-a").held(None).created("p"), "while nobody held"),
+        (Log().created("p"), "while nobody held"),
         (Log().held("uid-b").write("patch", "rayclusters/status", {}), "patch rayclusters/status"),
         (Log().held("uid-b").write("create", "services", {"metadata": {"name": "s"}}), "create services n/s"),
     ],
@@ -202,9 +215,9 @@ def test_the_holder_may_write_and_so_may_everybody_who_is_no_operator():
         "a service",
     ],
 )
-def test_a_write_without_the_lease_is_an_offence(log, words):
+def test_a_write_without_the_lease_is_an_offence(log, message):
     (offence,) = leaderless(log)
-    assert words in offence
+    assert message in offence
 
 
 def test_terms_and_the_time_between_them_are_counted():

@@ -25,7 +25,7 @@ SYSTEM = "raytide-system"
 """Where operators live: their accounts and their lease."""
 NODE = "node-of-the-test"
 READY = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")]
-NO_ROOM = {
+UNSCHEDULABLE = {
     "type": "PodScheduled",
     "status": "False",
     "reason": "Unschedulable",
@@ -84,7 +84,7 @@ class Pods:
     def __init__(self, admin: PlaneAdmin, namespace: str) -> None:
         self.path = f"/api/v1/namespaces/{namespace}/pods"
         self.by_name: dict[str, Json] = {}
-        self.born: dict[str, int] = {}
+        self.created: dict[str, int] = {}
         self.doomed: dict[str, int] = {}
         """namespace/name -> the version at which it was first seen, and first seen to end."""
         self.on_change: Callable[[Json], None] = lambda _pod: None
@@ -116,7 +116,7 @@ class Pods:
     def _take(self, kind: str, pod: Json) -> None:
         meta = pod["metadata"]
         key, version = f"{meta['namespace']}/{meta['name']}", int(meta["resourceVersion"])
-        self.born.setdefault(key, version)
+        self.created.setdefault(key, version)
         if kind == "DELETED" or "deletionTimestamp" in meta:
             self.doomed.setdefault(key, version)
         if kind == "DELETED":
@@ -146,7 +146,7 @@ class TinyKubelet:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._begun: set[tuple[str, bool]] = set()
         self._tasks: asyncio.TaskGroup | None = None
-        self.has_room: Callable[[Json], bool] = lambda _pod: True
+        self.has_capacity: Callable[[Json], bool] = lambda _pod: True
         """Whether some node would take that pod."""
         pods.on_change = self._see
 
@@ -173,8 +173,10 @@ class TinyKubelet:
 
     async def _start(self, pod: Json) -> None:
         path = f"{self._pods.path}/{pod['metadata']['name']}"
-        if not self.has_room(pod):
-            patch = self._admin.call("PATCH", f"{path}/status", {"status": {"conditions": [NO_ROOM]}}, content=MERGE)
+        if not self.has_capacity(pod):
+            patch = self._admin.call(
+                "PATCH", f"{path}/status", {"status": {"conditions": [UNSCHEDULABLE]}}, content=MERGE
+            )
             await allowing(GONE, patch)
             return
         bound = {"metadata": {"name": pod["metadata"]["name"]}, "target": {"kind": "Node", "name": NODE}}
@@ -259,7 +261,7 @@ class Fleet:
         wanted = sum(self.targets.values()) + len(self.targets)
         return len(self.pods.by_name) == wanted and self.counts() == self.targets
 
-    async def is_told(self) -> bool:
+    async def is_reported(self) -> bool:
         """Whether the statuses say so too."""
         statuses = await self.statuses()
         return all(
@@ -276,7 +278,7 @@ class Fleet:
         try:
             await eventually("all pods are as ordered", self._are_pods_as_ordered, within_s=within_s)
             pods_s = loop.time() - began
-            await eventually("all statuses say so", self.is_told, within_s=within_s - pods_s / PATIENCE)
+            await eventually("all statuses say so", self.is_reported, within_s=within_s - pods_s / PATIENCE)
         except AssertionError as error:
             differing = {k: (v, self.targets[k]) for k, v in self.counts().items() if v != self.targets[k]}
             raise AssertionError(f"{error}; (has, wanted): {differing}; pods: {len(self.pods.by_name)}") from None

@@ -75,7 +75,7 @@ def rss_mb(pid: int) -> float:
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
 
 
-class Rig:
+class Harness:
     """One API process and, once started, one operator process."""
 
     def __init__(self, base: str, session: aiohttp.ClientSession, folder: Path) -> None:
@@ -122,7 +122,7 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(*, has_fleet: bool = True) -> AsyncIterator[Rig]:
+async def harness(*, has_fleet: bool = True) -> AsyncIterator[Harness]:
     """An API process, and whatever is started on it, ended at the end."""
     with tempfile.TemporaryDirectory(prefix="rt") as folder:
         api = subprocess.Popen(
@@ -133,7 +133,7 @@ async def rig(*, has_fleet: bool = True) -> AsyncIterator[Rig]:
         try:
             port = json.loads(await asyncio.to_thread(api.stdout.readline))["port"]
             async with aiohttp.ClientSession(headers={"User-Agent": "bench"}) as session:
-                ours = Rig(f"http://127.0.0.1:{port}", session, Path(folder))
+                ours = Harness(f"http://127.0.0.1:{port}", session, Path(folder))
                 yield ours
         finally:
             for child in filter(None, [ours and ours.operator, api]):

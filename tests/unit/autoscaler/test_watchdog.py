@@ -1,4 +1,4 @@
-"""The alarm ends a process that is stuck, and never one whose decision goes on."""
+"""The watchdog ends a process that is stuck, and never one whose decision goes on."""
 
 import asyncio
 import subprocess
@@ -7,22 +7,22 @@ import textwrap
 
 import pytest
 
-from raytide.autoscaler.alarm import STUCK_S, Alarm
 from raytide.autoscaler.model import SchedulingRequest
 from raytide.autoscaler.reconcile import reconcile
 from raytide.autoscaler.scheduling.schedule import schedule
 from raytide.autoscaler.state.snapshot import ReconcilerState
+from raytide.autoscaler.watchdog import STUCK_S, Watchdog
 from unit.autoscaler.scheduling.questions import HEAD, group, head, running, spread, tasks
 from unit.autoscaler.simulated_cluster import World
 
 SHORT = """
     import asyncio, sys, time
-    from raytide.autoscaler import alarm
+    from raytide.autoscaler import watchdog
     from raytide.runtime.clock import Clock
-    alarm.STUCK_S, alarm.SELDOM_S = 1.5, 0.05
+    watchdog.STUCK_S, watchdog.MIN_RESET_INTERVAL_S = 1.5, 0.05
 
     async def main():
-        one = alarm.Alarm(Clock())
+        one = watchdog.Watchdog(Clock())
         beating = asyncio.create_task(one.beat())
         await asyncio.sleep(0)
         ends_at = time.monotonic() + 4
@@ -35,7 +35,7 @@ SHORT = """
 
 
 def ended_with(body: str) -> int:
-    """The exit code of a process that blocks its event loop more than twice as long as the alarm allows."""
+    """The exit code of a process that blocks its event loop more than twice as long as the watchdog allows."""
     program = textwrap.dedent(SHORT).format(body=body)
     return subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False).returncode
 
@@ -49,20 +49,20 @@ def test_a_process_that_is_stuck_ends_and_one_whose_decision_goes_on_does_not():
 @pytest.mark.rule("FD:AS-A4")
 @pytest.mark.looptime
 async def test_the_alarm_is_put_off_by_progress_but_not_for_every_step():
-    class Hands:
+    class FakeClock:
         at_s = 0.0
 
         def monotonic(self) -> float:
             return self.at_s
 
-    hands = Hands()
+    clock = FakeClock()
     ends: list[float] = []
-    alarm = Alarm(hands, ends.append)
-    beating = asyncio.create_task(alarm.beat())
+    watchdog = Watchdog(clock, ends.append)
+    beating = asyncio.create_task(watchdog.beat())
     await asyncio.sleep(0)
     for _ in range(1000):
-        hands.at_s += 0.5
-        alarm.note_progress()
+        clock.at_s += 0.5
+        watchdog.note_progress()
     assert ends == [STUCK_S] * 501
     beating.cancel()
 

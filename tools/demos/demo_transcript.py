@@ -62,12 +62,12 @@ class Step:
             await asyncio.sleep(0.25)
 
 
-class Story:
+class Transcript:
     """The steps told so far."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._told: list[tuple[str, float, bool]] = []
+        self._printed: list[tuple[str, float, bool]] = []
 
     @property
     def is_on_terminal(self) -> bool:
@@ -77,12 +77,12 @@ class Story:
     @property
     def is_complete(self) -> bool:
         """Whether every step that began also succeeded."""
-        return all(succeeded for _, _, succeeded in self._told)
+        return all(succeeded for _, _, succeeded in self._printed)
 
     def fail(self) -> None:
         """What failed was between two steps, or clearing up before the first."""
         if self.is_complete:
-            self._told.append(("between the steps", 0.0, False))
+            self._printed.append(("between the steps", 0.0, False))
 
     @asynccontextmanager
     async def step(
@@ -103,7 +103,7 @@ class Story:
             except (ApiStatusError, ApiUnavailableError, ClientError) as error:
                 raise DemoError(f"{title}: {error or type(error).__name__}") from error
             finally:
-                self._told.append((title, step.took_s, succeeded))
+                self._printed.append((title, step.took_s, succeeded))
         self._console.print(
             f"[green]✓[/] {title} [dim]{step.took_s:.1f} s  {step.seen}[/]", highlight=False, soft_wrap=True
         )
@@ -111,7 +111,7 @@ class Story:
     def table(self, heading: str = "raytide demo") -> None:
         """The whole story with times."""
         table = Table("step", "seconds", "", title=heading, title_justify="left")
-        for title, seconds, succeeded in self._told:
+        for title, seconds, succeeded in self._printed:
             table.add_row(title, f"{seconds:.1f}", "[green]ok[/]" if succeeded else "[red]failed[/]")
-        table.add_row("all", f"{sum(seconds for _, seconds, _ in self._told):.1f}", "")
+        table.add_row("all", f"{sum(seconds for _, seconds, _ in self._printed):.1f}", "")
         self._console.print(table)

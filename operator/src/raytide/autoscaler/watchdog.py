@@ -15,7 +15,7 @@ from raytide.runtime.clock import Clock
 HEARTBEAT_S: Final = 10.0
 STUCK_S: Final = 60.0
 """An event loop without an iteration for so long, and without a decision in progress, is stuck."""
-SELDOM_S: Final = 1.0
+MIN_RESET_INTERVAL_S: Final = 1.0
 """Resetting the watchdog starts a thread, and a decision reports progress up to a million times a second."""
 
 
@@ -23,29 +23,29 @@ def _end_in(seconds: float) -> None:
     faulthandler.dump_traceback_later(seconds, exit=True)
 
 
-class Alarm:
+class Watchdog:
     """Ends the process `STUCK_S` after its last reset."""
 
     def __init__(self, clock: Clock, end_in: Callable[[float], None] = _end_in) -> None:
         self._clock = clock
         self._end_in = end_in
-        self._put_off_s: float | None = None
+        self._reset_at_s: float | None = None
 
     async def beat(self) -> None:
         """Reset the watchdog as long as the event loop runs; runs until cancelled, then disables the watchdog."""
         try:
             while True:
-                self._put_off()
+                self._reset()
                 await asyncio.sleep(HEARTBEAT_S)
         finally:
-            self._put_off_s = None
+            self._reset_at_s = None
             faulthandler.cancel_dump_traceback_later()
 
     def note_progress(self) -> None:
         """Reset the watchdog because a decision makes progress."""
-        if self._put_off_s is not None and self._clock.monotonic() - self._put_off_s >= SELDOM_S:
-            self._put_off()
+        if self._reset_at_s is not None and self._clock.monotonic() - self._reset_at_s >= MIN_RESET_INTERVAL_S:
+            self._reset()
 
-    def _put_off(self) -> None:
-        self._put_off_s = self._clock.monotonic()
+    def _reset(self) -> None:
+        self._reset_at_s = self._clock.monotonic()
         self._end_in(STUCK_S)

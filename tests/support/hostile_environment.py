@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from integration.rig import CRDS, Cluster, until
-from integration.surface import JOB_CRD, RAYCLUSTERS, TRAININGJOBS
+from integration.cluster_under_test import JOB_CRD, RAYCLUSTERS, TRAININGJOBS
+from integration.embedded_cluster import CRDS, Cluster, until
 from raytide_sandbox.apiserver.store import Entry
 from support.builders import group, raycluster
 from support.hostile_objects import NAMESPACE, Hostile
@@ -22,7 +22,7 @@ from support.ports import free_port
 
 LIMIT_MIB = 512
 HEALTHY = 100
-ROOM = 60
+MAX_PODS = 60
 PLURALS = {"RayCluster": RAYCLUSTERS, "TrainingJob": TRAININGJOBS}
 
 
@@ -31,14 +31,14 @@ def _let_everything_in(definition: dict[str, Any]) -> None:
         version["schema"] = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
 
 
-class HostileStage:
+class HostileEnv:
     """The cluster, the operator, and what was measured of it."""
 
     def __init__(self, folder: Path) -> None:
         self.cluster = Cluster()
         self.log = folder / "operator.log"
         self._folder = folder
-        self._told = folder / "longest.json"
+        self._longest_path = folder / "longest.json"
         self._turns = itertools.count()
         self._looked_at = 0.0
         self._process: asyncio.subprocess.Process | None = None
@@ -59,7 +59,7 @@ class HostileStage:
                 RAYCLUSTERS, raycluster(group(replicas=1), name=f"healthy-{number}", namespace="healthy", uid="")
             )
         health = f"127.0.0.1:{free_port()}"
-        command = [sys.executable, Path(__file__).with_name("measured_operator.py"), LIMIT_MIB, self._told]
+        command = [sys.executable, Path(__file__).with_name("measured_operator.py"), LIMIT_MIB, self._longest_path]
         command += ["--kubeconfig", here.write_kubeconfig(self._folder / "kubeconfig")]
         command += ["--metrics-addr", "0", "--health-probe-bind-address", health]
         with self.log.open("ab") as log:
@@ -104,10 +104,10 @@ class HostileStage:
         """The longest step since the last call."""
         assert self._process is not None
         assert self._process.returncode is None, f"the operator has ended:\n{self.last_words()}"
-        self._told.unlink(missing_ok=True)
+        self._longest_path.unlink(missing_ok=True)
         self._process.send_signal(signal.SIGUSR1)
-        await until("the operator tells its longest step", self._told.exists)
-        found: dict[str, Any] = json.loads(self._told.read_text())
+        await until("the operator tells its longest step", self._longest_path.exists)
+        found: dict[str, Any] = json.loads(self._longest_path.read_text())
         return found
 
     # --- inside ----------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class HostileStage:
         return len(self._entries("pods", namespace))
 
     def _reject(self, namespace: str, plural: str, _obj: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
-        if (namespace, plural) != (NAMESPACE, "pods") or self._pods(NAMESPACE) < ROOM:
+        if (namespace, plural) != (NAMESPACE, "pods") or self._pods(NAMESPACE) < MAX_PODS:
             return None
         words = "exceeded quota: tenant, requested: pods=1, used: pods=60, limited: pods=60"
         return 403, {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": words}

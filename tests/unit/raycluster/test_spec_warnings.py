@@ -9,9 +9,9 @@ from raytide.raycluster.plan import plan
 from support.builders import group, parsed, raycluster
 
 
-def told(cluster):
+def events_of(cluster):
     todo = plan(cluster, Observed(), ClusterConfig(), lambda prefix: f"{prefix}aaaaa")
-    return [(remark.event_type, remark.reason, remark.message) for remark in todo.events]
+    return [(event.event_type, event.reason, event.message) for event in todo.events]
 
 
 @pytest.mark.rule("FD:RC-B13")
@@ -36,7 +36,7 @@ def told(cluster):
     ],
 )
 def test_replicas_outside_their_bounds(groups, note):
-    assert told(parsed(*groups)) == [("Warning", "ReplicasClamped", note)]
+    assert events_of(parsed(*groups)) == [("Warning", "ReplicasClamped", note)]
 
 
 @pytest.mark.rule("FD:RC-B13")
@@ -49,14 +49,14 @@ def test_replicas_outside_their_bounds(groups, note):
     ],
 )
 def test_replicas_that_surprise_nobody(counts):
-    assert told(parsed(group(**counts))) == []
+    assert events_of(parsed(group(**counts))) == []
 
 
 @pytest.mark.rule("FD:RC-B3")
 def test_a_word_that_waives_nothing():
     obj = raycluster()
     obj["metadata"]["annotations"] = {"raytide.io/allow-insecure": "authOptions,tls" + "x" * 500}
-    ((kind, reason, note),) = told(RayCluster.parse(obj))
+    ((kind, reason, note),) = events_of(RayCluster.parse(obj))
     assert (kind, reason) == ("Warning", "InvalidRayClusterSpec")
     assert note.startswith("annotation raytide.io/allow-insecure has the unknown value 'tlsxxx")
     assert "authOptions, tlsOptions, networkPolicy" in note
@@ -64,13 +64,13 @@ def test_a_word_that_waives_nothing():
 
 
 @pytest.mark.rule("FD:RC-B13", "RC:V-65")
-def test_a_status_that_contradicts_itself_is_told_and_stops_everything():
+def test_a_status_that_contradicts_itself_is_reported_and_stops_everything():
     true = {"status": "True", "reason": "x", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     conditions = [{**true, "type": f"RayCluster{what}"} for what in ("Suspending", "Suspended")]
     cluster = parsed(status={"conditions": conditions})
     todo = plan(cluster, Observed(), ClusterConfig(), lambda prefix: f"{prefix}aaaaa")
     assert [fault.rule for fault in todo.violations] == ["V-65"]
     assert todo.actions == ()
-    ((kind, reason, note),) = told(cluster)
+    ((kind, reason, note),) = events_of(cluster)
     assert (kind, reason) == ("Warning", "InvalidRayClusterStatus")
     assert "RayClusterSuspending and RayClusterSuspended are both True; the suspension is completed" in note

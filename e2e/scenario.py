@@ -28,13 +28,13 @@ def wait_for_workers(
 ) -> list[Json]:
     """So many workers, all of them ready, and not the one named."""
 
-    def look() -> tuple[list[Json], str]:
+    def check() -> tuple[list[Json], str]:
         pods = workers(installation, cluster)
         ready = [pod for pod in pods if is_ready(pod)]
         is_so = len(pods) == len(ready) == count and without not in names(pods)
         return pods if is_so else [], f"{len(ready)} of {len(pods)} workers ready: {sorted(names(pods))}"
 
-    return eventually(look, f"{count} ready workers", deadline_s)
+    return eventually(check, f"{count} ready workers", deadline_s)
 
 
 def head_of(installation: Installation, cluster: str) -> Json:
@@ -43,17 +43,17 @@ def head_of(installation: Installation, cluster: str) -> Json:
     return head
 
 
-def exec_words(installation: Installation, cluster: str, container: str) -> list[str]:
+def exec_args(installation: Installation, cluster: str, container: str) -> list[str]:
     """How kubectl begins what it runs in the head pod."""
     name = head_of(installation, cluster)["metadata"]["name"]
     return ["exec", "-n", installation.ray_namespace, name, "-c", container, "--"]
 
 
 def in_head(
-    installation: Installation, cluster: str, *words: str, container: str = "ray-head", deadline_s: float = 60.0
+    installation: Installation, cluster: str, *args: str, container: str = "ray-head", deadline_s: float = 60.0
 ) -> str:
     """What a program in the head pod says."""
-    return kubectl(*exec_words(installation, cluster, container), *words, deadline_s=deadline_s)
+    return kubectl(*exec_args(installation, cluster, container), *args, deadline_s=deadline_s)
 
 
 def operator_pods(installation: Installation) -> list[Json]:
@@ -61,12 +61,12 @@ def operator_pods(installation: Installation) -> list[Json]:
     return listed("pods", installation.namespace, installation.of_release)
 
 
-def may(installation: Installation, verb: str, resource: str, *words: str) -> bool:
+def may(installation: Installation, verb: str, resource: str, *args: str) -> bool:
     """Whether the operator's service account may do this, as the API server sees it."""
     resource, _, subresource = resource.partition("/")
-    words += (f"--subresource={subresource}",)
+    args += (f"--subresource={subresource}",)
     try:
-        answer = kubectl("auth", "can-i", verb, resource, "--as", installation.user, *words)
+        answer = kubectl("auth", "can-i", verb, resource, "--as", installation.user, *args)
     except CommandError as error:
         if "no\n" not in str(error):
             raise

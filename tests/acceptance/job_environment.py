@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from acceptance.audit import Sized, Step
-from acceptance.stage import SYSTEM, Account, Stage
-from acceptance.world import GONE, MERGE, Json, allowing, eventually, side_by_side
-from integration.rig import Operator
+from acceptance.environment import SYSTEM, Account, Env
+from acceptance.fleet import GONE, MERGE, Json, allowing, eventually, side_by_side
+from integration.embedded_cluster import Operator
 from raytide.api import trainingjob_constants as constants
 from support.plane_admin import FAKE_NODE, JOB_CRD
 from support.ports import free_port
@@ -83,7 +83,7 @@ class Waits:
         return asyncio.get_running_loop().time()
 
 
-class JobStage(Stage):
+class JobEnv(Env):
     """A namespace on a control plane with a scheduler, where kwok runs what is bound."""
 
     waits: Waits
@@ -124,12 +124,12 @@ class JobStage(Stage):
     async def node(self, name: str, *, is_played: bool = True, is_cordoned: bool = False, **amounts: str) -> str:
         """One node; Ready as soon as kwok plays it, and as its kubelet left it where kwok does not."""
         name = f"{name}-{self.namespace[-8:]}"
-        room = {"memory": "1Ti", "pods": "500", **amounts}
+        capacity = {"memory": "1Ti", "pods": "500", **amounts}
         annotations = FAKE_NODE if is_played else {}
         metadata = {"name": name, "annotations": annotations, "labels": {"kubernetes.io/hostname": name}}
         node = {"metadata": metadata, "spec": {"unschedulable": is_cordoned}}
         gone = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "stopped"}
-        status = {"capacity": room, "allocatable": room, "conditions": [] if is_played else [gone]}
+        status = {"capacity": capacity, "allocatable": capacity, "conditions": [] if is_played else [gone]}
         await self.admin.call("POST", "/api/v1/nodes", {**node, "status": status})
         self._nodes.append(name)
         return name
@@ -214,7 +214,7 @@ class JobStage(Stage):
         body = {"metadata": {"name": name}, "value": value, **more}
         await allowing([409], self.admin.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body))
 
-    async def strangers(self, prefix: str, count: int, *, cpu: str = "1", **spec: Any) -> list[str]:
+    async def foreign_pods(self, prefix: str, count: int, *, cpu: str = "1", **spec: Any) -> list[str]:
         """Pods that are nobody's, so that only this scenario ends them."""
         wanted = [f"{prefix}-{number}" for number in range(count)]
         container = {"name": "web", "image": "web:1", "resources": {"requests": {"cpu": cpu}}}
@@ -237,19 +237,19 @@ class JobStage(Stage):
 class Sharing:
     """An operator at work, and what it counts."""
 
-    def __init__(self, stage: JobStage, operator: Operator, metrics: str, user: str) -> None:
-        self.stage = stage
+    def __init__(self, env: JobEnv, operator: Operator, metrics: str, user: str) -> None:
+        self.env = env
         self.operator = operator
         self.user = user
         self._metrics = f"http://{metrics}/metrics"
 
     async def passes(self) -> int:
         """How often the pool was divided so far."""
-        async with self.stage.admin.session.get(self._metrics) as answer:
+        async with self.env.admin.session.get(self._metrics) as answer:
             lines = (await answer.text()).splitlines()
         return int(float(next(line.split()[-1] for line in lines if line.startswith("pool_plan_seconds_count"))))
 
-    async def has_looked(self, times: int = 3) -> None:
+    async def has_reconciled(self, times: int = 3) -> None:
         """So many more passes have come and gone; each is rung for."""
         seen = await self.passes()
         number = 0
@@ -257,7 +257,7 @@ class Sharing:
         async def is_done() -> bool:
             nonlocal number
             number += 1
-            await self.stage.dismiss(await self.stage.strangers(f"bell-{seen}-{number}", 1, cpu="0"))
+            await self.env.dismiss(await self.env.foreign_pods(f"bell-{seen}-{number}", 1, cpu="0"))
             return await self.passes() >= seen + times
 
         await eventually(f"{times} more passes", is_done)

@@ -53,7 +53,7 @@ def small(sample: Json) -> Json:
     return sample
 
 
-class RayStage:
+class RayEnv:
     """One sandbox, one operator, one RayCluster at a time."""
 
     def __init__(self, manifest: Json) -> None:
@@ -93,10 +93,10 @@ class RayStage:
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
-    def until(self, look: Callable[[], Any], what: str, deadline_s: float = PATIENCE_S) -> Any:
+    def until(self, check: Callable[[], Any], what: str, deadline_s: float = PATIENCE_S) -> Any:
         """The first true thing that `look` finds; else what stands."""
         try:
-            return eventually(look, what, deadline_s)
+            return eventually(check, what, deadline_s)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.state()}") from None
 
@@ -234,9 +234,9 @@ class RayStage:
             ):
                 async for message in socket:
                     outputs[message.data[0]] += message.data[1:]
-            said = (outputs[1] + outputs[2]).decode(errors="replace")
-            assert not is_success_needed or json.loads(outputs[3] or b"{}").get("status") == "Success", said
-            return said
+            output = (outputs[1] + outputs[2]).decode(errors="replace")
+            assert not is_success_needed or json.loads(outputs[3] or b"{}").get("status") == "Success", output
+            return output
 
         return asyncio.run_coroutine_threadsafe(execute(), self._loop)
 
@@ -249,9 +249,9 @@ async def _others_end() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
-def answer_in(said: str) -> list[str]:
+def answer_in(output: str) -> list[str]:
     """The words of a driver's line `ANSWER …`; Ray says other things in between."""
-    (line,) = (line for line in said.splitlines() if line.startswith("ANSWER"))
+    (line,) = (line for line in output.splitlines() if line.startswith("ANSWER"))
     return line.split()[1:]
 
 

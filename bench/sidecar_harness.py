@@ -22,13 +22,13 @@ from raytide.autoscaler.model import HEAD_TYPE
 from raytide_sandbox.certificates import make_certificates
 from support.fake_gcs import GcsServer, GcsWorld
 
-from rig import CLUSTERS, RAYTIDE, Rig, free_port, rig, rss_mb
+from harness import CLUSTERS, RAYTIDE, Harness, free_port, harness, rss_mb
 
 NAME = "demo"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-class Door:
+class TlsProxy:
     """TLS before the API process: the sidecar asks for nothing else."""
 
     def __init__(self, behind: int) -> None:
@@ -63,7 +63,7 @@ async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 class Sidecar:
     """The process, its world and what it costs."""
 
-    def __init__(self, ours: Rig, world: GcsWorld) -> None:
+    def __init__(self, ours: Harness, world: GcsWorld) -> None:
         self.ours = ours
         self.world = world
         self.metrics_port = free_port()
@@ -150,7 +150,7 @@ def manifest(workers: int, cpus: int) -> dict:
     return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec}
 
 
-async def populate(ours: Rig, world: GcsWorld, workers: int, cpus: int) -> None:
+async def populate(ours: Harness, world: GcsWorld, workers: int, cpus: int) -> None:
     """The RayCluster, its pods of the size pods really have, and their Ray nodes, all busy."""
     made = await ours.call("POST", CLUSTERS, manifest(workers, cpus))
     owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": NAME, "uid": made["metadata"]["uid"]}
@@ -181,10 +181,10 @@ async def sidecar(workers: int, *, cpus: int = 16, interval_s: int = 1) -> Async
     with tempfile.TemporaryDirectory(prefix="rt") as name:
         folder = Path(name)
         world = GcsWorld(temp_dir=name)
-        async with rig() as ours, GcsServer(world) as gcs:
+        async with harness() as ours, GcsServer(world) as gcs:
             await populate(ours, world, workers, cpus)
             one = Sidecar(ours, world)
-            port = await Door(int(ours.base.rpartition(":")[2])).open(folder)
+            port = await TlsProxy(int(ours.base.rpartition(":")[2])).open(folder)
             one.start(folder, port, gcs.address, interval_s)
             try:
                 async with asyncio.timeout(60):

@@ -3,7 +3,7 @@
 etcd, kube-apiserver and kube-controller-manager with fsync, without scheduler and kwok, because there operators can be
 told apart (PF:1.8); `raytide operator` as a process with the rights of its chart; and the bench's own client. Operator
 and client are service accounts: who is in `system:masters` never waits for priority and fairness. Same shape as
-`rig.py`, so that a bench can run on either; run with `tests` on PYTHONPATH, as `make bench` does.
+`harness.py`, so that a bench can run on either; run with `tests` on PYTHONPATH, as `make bench` does.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from raytide_sandbox.controlplane.processes import ControlPlane, PlaneSettings, 
 from support.operator_process import OperatorProcess
 from support.plane_admin import PlaneAdmin, token_of
 
-from rig import CLUSTERS, cluster
+from harness import CLUSTERS, cluster
 
 PARTS = ("etcd", "kube-apiserver", "kube-controller-manager")
 PODS = "/api/v1/namespaces/bench/pods"
 HOME = "raytide-system"
-LOOK_EVERY_S = 0.02
+POLL_INTERVAL_S = 0.02
 GONE_WITHIN_S = 120
 
 
-class PlaneRig:
+class ControlPlaneHarness:
     """One control plane, the bench's client, and once started one operator."""
 
     def __init__(self, client: PlaneAdmin, operator: OperatorProcess) -> None:
@@ -52,7 +52,7 @@ class PlaneRig:
         now = asyncio.get_running_loop().time
         async with asyncio.timeout(deadline_s):
             while await self.count_pods() < count:
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(POLL_INTERVAL_S)
         return now()
 
     async def create_clusters(self, clusters: Sequence[dict]) -> None:
@@ -104,7 +104,7 @@ def probed(name: str, workers: int) -> dict:
 
 
 @asynccontextmanager
-async def plane_rig() -> AsyncIterator[PlaneRig]:
+async def control_plane_harness() -> AsyncIterator[ControlPlaneHarness]:
     """Everything started fresh, on loopback, and ended at the end."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raytide-bench-")))
@@ -118,4 +118,4 @@ async def plane_rig() -> AsyncIterator[PlaneRig]:
         client = await stack.enter_async_context(PlaneAdmin(plane.server, plane.authority, token))
         operator = OperatorProcess(account, folder / "operator.log", environment={"POD_NAMESPACE": HOME})
         stack.callback(operator.stop)
-        yield PlaneRig(client, operator)
+        yield ControlPlaneHarness(client, operator)

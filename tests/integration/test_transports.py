@@ -183,15 +183,15 @@ async def eventually(is_so: Callable[[], bool], what: str, timeout_s: float = 10
 async def test_an_object_from_birth_to_death(client, server):
     key = Key(server.home, "a")
     assert await client.get(PODS, key) is None
-    born = await client.create(PODS, server.pod("a"))
-    assert await client.get(PODS, key) == born
+    created = await client.create(PODS, server.pod("a"))
+    assert await client.get(PODS, key) == created
     with pytest.raises(ApiStatusError) as caught:
         await client.create(PODS, server.pod("a"))
     assert caught.value.is_already_exists
     with pytest.raises(ApiStatusError) as caught:
         await client.delete(PODS, key, "another-uid")
     assert (caught.value.status, caught.value.reason) == (409, "Conflict")
-    await client.delete(PODS, key, born["metadata"]["uid"], grace_period_s=0)
+    await client.delete(PODS, key, created["metadata"]["uid"], grace_period_s=0)
     assert await client.get(PODS, key) is None
 
 
@@ -301,11 +301,11 @@ async def test_an_informer_follows_what_happens(client, following, server):
     other = server.pod("stranger")
     del other["metadata"]["labels"]
     await client.create(PODS, other)
-    born = await client.create(PODS, server.pod("a"))
+    created = await client.create(PODS, server.pod("a"))
     await eventually(lambda: following.informer.get(server.home, "a") is not None, "the pod is seen")
-    assert following.informer.version_in(server.home) >= int(born["metadata"]["resourceVersion"])
+    assert following.informer.version_in(server.home) >= int(created["metadata"]["resourceVersion"])
     assert following.informer.get(server.home, "stranger") is None
-    await client.delete(PODS, Key(server.home, "a"), born["metadata"]["uid"], grace_period_s=0)
+    await client.delete(PODS, Key(server.home, "a"), created["metadata"]["uid"], grace_period_s=0)
     await eventually(lambda: len(following.informer) == 0, "its end is seen")
 
 
