@@ -76,9 +76,9 @@ test-paddle: setup ## an elastic training with real PaddlePaddle on the sandbox 
 ray-versions: setup ## the sidecar's questions to the GCS, with two older versions of Ray (downloads them once)
 	@PYTHONPATH=tools/builders $(BIN)/python tools/checks/ray_versions.py
 
-test-kube: setup control-plane tools ## the integration suite, the probe and acceptance scenarios on real control planes (the suite in three processes, KUBE_WORKERS=n; the scenarios in two, because they have bars in seconds)
+test-kube: setup control-plane tools ## the integration suite, the probe and acceptance scenarios on real control planes (the suite in three processes, KUBE_WORKERS=n; the scenarios in two, because they have bars in seconds; GRACE=60 lets trainers of S25 take a minute to terminate)
 	@$(PYTEST) $(KUBE_SHARED) -m kube --timeout 300 --at-least 570 tests/integration
-	@$(PYTEST) $(SCENARIOS_SHARED) -m kube --timeout 300 --at-least 26 tests/acceptance
+	@$(PYTEST) $(SCENARIOS_SHARED) -m kube --timeout 300 --at-least 27 $(if $(GRACE),--grace $(GRACE)) tests/acceptance
 
 simulation: setup ## 1,000 random histories, 60 of jobs, 100 launches under faults, faults at a sample of points of each scenario (SEED=n, POINTS=all)
 	@$(BIN)/python tools/checks/simulate.py $(if $(HISTORIES),--histories $(HISTORIES)) $(if $(LAUNCHES),--launches $(LAUNCHES)) $(if $(JOB_HISTORIES),--job-histories $(JOB_HISTORIES)) $(if $(FIRST),--first $(FIRST)) $(if $(SCENARIOS),--scenarios $(SCENARIOS)) $(if $(POINTS),--points $(POINTS)) $(if $(SEED),--seed $(SEED)) $(if $(POINT),--point $(POINT))
