@@ -29,6 +29,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--specs-seed", type=int, default=SEED, help="of the first batch; drawn anew if absent")
     parser.addoption("--cloud-seed", type=int, default=SEED, help="the first of their seeds; drawn anew if absent")
     parser.addoption("--points", type=int, default=6, help="at how many points of each scenario a fault is tried")
+    parser.addoption(
+        "--grace", type=int, default=10, help="seconds that the trainers of test_training_shares_slowly.py take"
+    )
     parser.addoption("--mutation", default="", help="break the product on purpose (see simulation/mutations.py)")
     parser.addoption(
         "--clock-start", type=float, help="how long the machine seems to be up, in seconds (virtual_time.py)"
