@@ -30,7 +30,7 @@ from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import AllocationOptions, Node, Participant
 from support.elastic_builders import GPU, World, job, node
 
-from rig import result
+from harness import result
 
 WORLDS = 400
 MOST_PASSES = 40

@@ -10,10 +10,10 @@ log has them, and places as a watch saw them.
 import asyncio
 
 import pytest
-
 from acceptance.job_stage import JobStage, sizes_by_job
-from acceptance.test_training_shares import HIGH, JOBS, LOW, NODES, PENDING_S, SLOTS, WITHIN_S, is_even, swings
 from acceptance.world import PATIENCE, eventually
+
+from acceptance.test_training_shares import HIGH, JOBS, LOW, NODES, PENDING_S, SLOTS, WITHIN_S, is_even, swings
 
 pytestmark = [pytest.mark.rule("SC:S25", "FD:SH-B11"), pytest.mark.kube]
 
