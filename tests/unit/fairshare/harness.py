@@ -256,10 +256,10 @@ class Stage:
         free = {node.name: dict(node.allocatable) for node in nodes if not node.is_cordoned}
         pods = [(obj, capacity_pod_from_object(obj)) for obj in self._pods()]
         for _obj, view in pods:
-            if view.node in free:
+            if view.node in free and not view.is_finished:
                 free[view.node] = {k: v - view.requests.get(k, 0) for k, v in free[view.node].items()}
         for obj, view in pods:
-            if view.node or view.is_terminating:
+            if view.node or view.is_terminating or view.is_finished:
                 continue
             for name, room in free.items():
                 if all(room.get(k, 0) >= v for k, v in view.requests.items()):

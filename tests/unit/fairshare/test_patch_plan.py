@@ -342,7 +342,15 @@ def test_trainers_that_failed_for_good_are_no_victims():
     lost = job(record=KNOWN, replicas=4, status={"trainer": {"failedIndexes": "1"}})
     pods = [OF_FOUR[0], *OF_FOUR[2:]]
     replicas, record = written(only(lost, resize(3, 2, RECLAIMED, nodes={"n1": -1}), pods=pods))
-    assert (replicas, record.victims) == (3, ("j-trainer-2",))
+    assert (replicas, record.victims) == (2, ("j-trainer-2",)), "with 3 the job's controller would keep all three"
+
+
+@pytest.mark.rule("TJ:3.12")
+def test_growth_counts_trainers_that_failed_for_good():
+    """The job's controller does not replace them."""
+    lost = job(record=KNOWN, replicas=4, status={"trainer": {"failedIndexes": "1"}})
+    replicas, _ = written(only(lost, resize(3, 5), pods=[OF_FOUR[0], *OF_FOUR[2:]]))
+    assert replicas == 6
 
 
 # --- whether a decision still holds --------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ class JobDemand:
     is_repeatedly_forbidden: bool = False
     """Whether it rejected them several times in a row."""
     given_up: int = 0
-    """Trainers that failed permanently: they count in the size and have no pod."""
+    """Trainers that failed permanently: they have no pod, and are not replaced."""
 
     @property
     def has_begun(self) -> bool:
@@ -87,7 +87,15 @@ class JobDemand:
     @property
     def trainers(self) -> int:
         """How many trainer pods its controller keeps now."""
-        return min(self.wanted, self.live) if self.has_succeeded else max(0, self.wanted - self.given_up)
+        return min(self.wanted, self.live) if self.has_succeeded else self.trainers_at(self.wanted)
+
+    def trainers_at(self, size: int) -> int:
+        """How many trainer pods its controller keeps at that size.
+
+        A trainer that failed permanently is not replaced, and is the first that a smaller job does without
+        (trainingjob/trainer_indices.py).
+        """
+        return max(0, min(size, self.live), size - self.given_up)
 
     @property
     def is_requested(self) -> bool:
@@ -129,8 +137,16 @@ def job_demand(job: TrainingJob, *, live_trainers: int, gpus: frozenset[str]) ->
     )
 
 
+def size_for_trainers(job: TrainingJob, trainers: int, live: int) -> int:
+    """The size at which the job has so many trainers, of which `live` exist already: the inverse of `JobDemand.trainers_at`."""
+    failed = given_up(job)
+    if not failed:
+        return trainers
+    return max(trainers if trainers <= live else trainers + failed, job.spec.trainer.min_instance)
+
+
 def given_up(job: TrainingJob) -> int:
-    """Number of trainers that failed permanently: the size of the job counts them, though they have no pod."""
+    """Number of trainers that failed permanently."""
     return len(indices_in(_trainer_status(job).get("failedIndexes")))
 
 

@@ -178,9 +178,8 @@ def _bounds(claim: JobDemand) -> tuple[int, int, int]:
     """
     if claim.has_succeeded and claim.has_begun:
         return claim.trainers, claim.trainers, claim.trainers
-    trainer, lost = claim.job.spec.trainer, claim.given_up
-    floor, ceiling = max(0, trainer.min_instance - lost), max(0, trainer.ceiling - lost)
-    return floor, ceiling, max(0, claim.current - lost)
+    trainer = claim.job.spec.trainer
+    return claim.trainers_at(trainer.min_instance), claim.trainers_at(trainer.ceiling), claim.trainers_at(claim.current)
 
 
 def _sizes(claim: JobDemand, floor: int, ceiling: int) -> tuple[int, ...]:

@@ -24,12 +24,12 @@ from raytide.fairshare import messages
 from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, Participant, ParticipantId, Resize, Waiting
 from raytide.fairshare.eligibility import (
     admission_waits_until,
-    given_up,
     is_eligible,
     record_of,
     requested_replicas,
     reserved_since,
     reserved_until,
+    size_for_trainers,
 )
 from raytide.fairshare.participants import id_of
 from raytide.fairshare.pod_placement import NO_PODS, RolePods
@@ -142,14 +142,18 @@ def _job_patch(
     if participant is None:
         return _held_back(job, now)
     record, ordered = record_of(job), _desired_replicas(job, participant)
-    lost = given_up(job)
-    resizes = [replace(each, before=each.before + lost, after=each.after + lost) for each in resizes]
+    live = sum(not pod.is_terminating for pod in (*trainers.kept, *trainers.leaving))
+    sized: list[Resize] = []
+    for each in resizes:
+        before = sized[-1].after if sized else ordered
+        sized.append(replace(each, before=before, after=size_for_trainers(job, each.after, live)))
+    resizes, planned = sized, resizes
     released = _released(resizes)
     after = released[-1].after if released else ordered
     if after > 0 or participant.current > 0 or not participant.is_gang:
         changed = _begun(job, record, participant, ordered, released=released, now=now)
         if released:
-            victims = name_victims(trainers, released, after - lost)
+            victims = name_victims(trainers, released, planned[len(released) - 1].after)
             changed = replace(changed, victims=victims, placements=_placements(released))
         elif record is not None and record.replicas == ordered:
             changed = replace(changed, victims=record.victims, placements=record.placements)

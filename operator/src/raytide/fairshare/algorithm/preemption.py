@@ -59,8 +59,12 @@ class ReleasedStep:
 
     @property
     def nodes(self) -> list[str]:
-        """Nodes that instances leave."""
-        return [name for pods, name, _, _ in self.gone if pods is self.donor.instances and name]
+        """Nodes that instances leave; not those of instances that have a node in this plan only."""
+        return [
+            name
+            for pods, name, _, source in self.gone
+            if pods is self.donor.instances and source in (_ORDERED, _CHOSEN)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
