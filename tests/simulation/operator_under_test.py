@@ -143,7 +143,7 @@ class OperatorUnderTest:
             return
         async with asyncio.TaskGroup() as tasks:
             leading = tasks.create_task(elector.run(room.run_reconcilers, unanswered_s=client.unanswered_s))
-            await elector.has_looked.wait()
+            await elector.has_attempted.wait()
             following = tasks.create_task(room.run_informers())
             await leading
             following.cancel()

@@ -13,7 +13,7 @@ from typing import Any
 
 from raytide.api import trainingjob_constants as constants
 
-GIVES_BACK = ("GangTimeout", "Suspended")
+REVOKED_REASONS = ("GangTimeout", "Suspended")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def is_admitted(job: Mapping[str, Any]) -> bool:
     if record.get("uid") != job["metadata"]["uid"] or not record.get("admitted"):
         return False
     told = condition(job, constants.ADMITTED)
-    if told.get("status") == "True" or told.get("reason") not in GIVES_BACK:
+    if told.get("status") == "True" or told.get("reason") not in REVOKED_REASONS:
         return True
     return bool(record.get("admittedAt")) and _moment(record["admittedAt"]) > _moment(told["lastTransitionTime"])
 

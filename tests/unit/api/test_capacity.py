@@ -241,6 +241,6 @@ def test_an_amount_that_is_none_is_named():
 
 def test_only_what_matters_for_capacity_is_a_change():
     before = pod({"containers": [box({"cpu": "1"})]}, resourceVersion="1")
-    assert pod({"containers": [box({"cpu": "1"})]}, resourceVersion="2").standing == before.standing
-    assert pod({"containers": [box({"cpu": "2"})]}, resourceVersion="2").standing != before.standing
-    assert pod({"containers": [box({"cpu": "1"})], "nodeName": "n"}).standing != before.standing
+    assert pod({"containers": [box({"cpu": "1"})]}, resourceVersion="2").scheduling_state == before.scheduling_state
+    assert pod({"containers": [box({"cpu": "2"})]}, resourceVersion="2").scheduling_state != before.scheduling_state
+    assert pod({"containers": [box({"cpu": "1"})], "nodeName": "n"}).scheduling_state != before.scheduling_state

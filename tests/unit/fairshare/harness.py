@@ -108,7 +108,7 @@ class Stage:
         self._work = [asyncio.create_task(self.room.run()), asyncio.create_task(self._live())]
         return self
 
-    async def __aexit__(self, *trouble: object) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.room.stop()
         await asyncio.wait_for(self._work[0], 60)
         self._work[1].cancel()

@@ -360,7 +360,7 @@ async def test_leave_that_is_withdrawn_stops_growth_and_nothing_else():
         stage.add_job("a", 2, 6)
         await stage.until("a grows", lambda: len(stage.placed("a")) == 6)
         stage.wire.admission = lambda request: forbidden("no more") if request.path == "/api/v1/nodes" else None
-        await stage.until("a says so", lambda: stage.room.capacity.trouble != "", within_s=60)
+        await stage.until("a says so", lambda: stage.room.capacity.error != "", within_s=60)
         stage.edit("a", spec={"trainer": {"max-instance": 8}})
         await stage.until("a is told", lambda: stage.waiting() == {"a": "CapacityUnknown"})
         await asyncio.sleep(60)

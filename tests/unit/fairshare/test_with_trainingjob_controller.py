@@ -29,10 +29,10 @@ class BothRooms(Stage):
         await super().__aenter__()
         return self
 
-    async def __aexit__(self, *trouble: object) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.job_room.stop()
         await asyncio.wait_for(self._running, 60)
-        await super().__aexit__(*trouble)
+        await super().__aexit__(*error)
 
     def status(self, name: str) -> Json:
         return dict(self.jobs()[name].status)

@@ -618,10 +618,10 @@ async def test_a_kind_that_is_not_served_has_no_objects_and_is_asked_for_until_i
     env.wire.streams += [[ApiUnavailableError("cut")] * 1] * 3
     async with running(env):
         await settled(0.5)
-        assert env.informer.trouble == "waiting for CRD pods"
+        assert env.informer.error == "waiting for CRD pods"
         assert not env.informer.is_synced
         await settled(1)
-        assert (env.names, env.informer.trouble) == (["a"], "")
+        assert (env.names, env.informer.error) == (["a"], "")
         await settled(5)
         assert env.names == ["b"]
     assert env.changes == ["+a", "-a", "+b"]
@@ -675,9 +675,9 @@ async def test_a_right_that_was_withdrawn_is_its_error_until_it_is_back(verb, ba
         env.wire.streams += [[no], [no], back]
     async with running(env):
         await settled(0.1)
-        assert env.informer.trouble.startswith(f"cannot {verb} pods: pods is forbidden")
+        assert env.informer.error.startswith(f"cannot {verb} pods: pods is forbidden")
         await settled(2)
-        assert env.informer.trouble == ""
+        assert env.informer.error == ""
 
 
 @pytest.mark.rule("SC:S18")
@@ -717,7 +717,7 @@ async def test_an_optional_watch_that_is_forbidden_is_asked_for_rarely_and_follo
         await settled(290)
         assert len(env.wire.of("GET")) == 2
         await settled(30)
-        assert (env.informer.is_following, env.informer.trouble) == (True, "")
+        assert (env.informer.is_following, env.informer.error) == (True, "")
     assert len([r for r in caplog.records if "nothing is followed" in r.message]) == 1
 
 

@@ -281,7 +281,7 @@ async def test_every_waiter_is_notified_of_the_first_attempt():
     async with replicas("a") as (_, a):
         a.wire.is_cut = True
         a.start()
-        await asyncio.wait_for(a.elector.has_looked.wait(), 6)
+        await asyncio.wait_for(a.elector.has_attempted.wait(), 6)
 
 
 async def test_a_lease_that_lasts_shorter_than_ours_is_waited_for_as_long_as_it_lasts():

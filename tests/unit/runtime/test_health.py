@@ -14,7 +14,7 @@ class Env:
     age_s = 0.0
     is_answered = True
     is_synced = True
-    trouble = ""
+    error = ""
     oldest_s = 0.0
     is_lease_alive = True
     has_rights = True
@@ -59,7 +59,7 @@ async def probe_times(checker, times):
 
 @pytest.mark.rule("D9")
 @pytest.mark.parametrize(
-    ("trouble", "probes", "expected"),
+    ("error", "probes", "expected"),
     [
         pytest.param((5.0, True), 5, (True, True), id="a fresh stream is well"),
         pytest.param((76.0, True), 3, (True, True), id="an API that is just back: the stream may still rest"),
@@ -67,8 +67,8 @@ async def probe_times(checker, times):
         pytest.param((76.0, False), 9, (True, False), id="an API that is away: not ready, but alive"),
     ],
 )
-async def test_streams(env, checker, trouble, probes, expected):
-    env.age_s, env.is_answered = trouble
+async def test_streams(env, checker, error, probes, expected):
+    env.age_s, env.is_answered = error
     await probe_times(checker, probes)
     assert (is_alive(checker), is_ready(checker)) == expected
 
@@ -112,7 +112,7 @@ async def test_a_dead_stream_is_reported_within_two_minutes(env, checker):
     ("change", "line"),
     [
         pytest.param({"is_synced": False}, "[-]stream-pods still listing, last activity 0 s ago", id="not listed yet"),
-        pytest.param({"trouble": "cannot list pods: no"}, "[-]stream-pods cannot list pods: no, last", id="refused"),
+        pytest.param({"error": "cannot list pods: no"}, "[-]stream-pods cannot list pods: no, last", id="refused"),
         pytest.param({"has_rights": False}, "[-]rights missing: list pods", id="a right is missing"),
     ],
 )
@@ -156,7 +156,7 @@ def test_what_is_no_address_is_rejected(text):
 @pytest.mark.rule("D9")
 async def test_a_stream_without_a_follower_affects_neither_readiness_nor_liveness(env, checker):
     env.is_needed, env.is_synced, env.age_s = False, False, 1000.0
-    env.trouble = "waiting for CRD x"
+    env.error = "waiting for CRD x"
     await probe_times(checker, 10)
     assert is_alive(checker)
     assert is_ready(checker)

@@ -80,7 +80,7 @@ class CapacityPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return PodShape(self.requests, self.limits, self.constraints)
 
     @property
-    def standing(self) -> tuple[object, ...]:
+    def scheduling_state(self) -> tuple[object, ...]:
         """The fields that can change and affect capacity; most status updates of a pod change none of them."""
         state = (self.uid, self.node, self.is_terminating, self.is_finished, self.is_running, self.is_scheduling_gated)
         return (*state, self.is_unschedulable, self.requests, self.limits)

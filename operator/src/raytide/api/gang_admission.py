@@ -16,9 +16,9 @@ from raytide.api.conditions import find_condition, is_condition_true, parse_time
 from raytide.api.sharing_record import SharingRecord
 from raytide.api.trainingjob import TrainingJob
 
-FIRST_DISTANCE_S: Final = 60.0
-LONGEST_DISTANCE_S: Final = 1800.0
-GIVES_BACK: Final = frozenset({constants.GANG_TIMEOUT, constants.SUSPENDED})
+FIRST_READMISSION_DELAY_S: Final = 60.0
+LONGEST_READMISSION_DELAY_S: Final = 1800.0
+REVOKED_REASONS: Final = frozenset({constants.GANG_TIMEOUT, constants.SUSPENDED})
 """Reasons of a False `Admitted` with which a gang releases its capacity."""
 
 
@@ -39,7 +39,7 @@ def is_admitted(job: TrainingJob, record: SharingRecord | None) -> bool:
 def admission_revoked_at(job: TrainingJob) -> datetime | None:
     """When its gang released its capacity; None unless `Admitted` is False for that reason."""
     condition = find_condition(job.status.get("conditions") or (), constants.ADMITTED)
-    if condition is None or condition.get("status") == "True" or condition.get("reason") not in GIVES_BACK:
+    if condition is None or condition.get("status") == "True" or condition.get("reason") not in REVOKED_REASONS:
         return None
     return parse_timestamp(str(condition.get("lastTransitionTime")))
 
@@ -72,5 +72,7 @@ def may_be_admitted_at(job: TrainingJob) -> datetime | None:
     revoked_at, times = admission_revoked_at(job), gang_timeouts(job)
     if revoked_at is None:
         return None
-    delay_s = min(LONGEST_DISTANCE_S, FIRST_DISTANCE_S * 2.0 ** min(times - 1, 30)) if times > 0 else 1.0
+    delay_s = (
+        min(LONGEST_READMISSION_DELAY_S, FIRST_READMISSION_DELAY_S * 2.0 ** min(times - 1, 30)) if times > 0 else 1.0
+    )
     return revoked_at + timedelta(seconds=delay_s)

@@ -238,7 +238,7 @@ class Autoscaler:
     async def _read_inputs(self) -> Snapshot:
         """Read both sides concurrently; a missing GCS state is tolerated, a missing RayCluster raises `SkippedError`."""
         if not self.provider.is_synced:
-            raise SkippedError("pods", messages.pods_not_listed(self.provider.trouble))
+            raise SkippedError("pods", messages.pods_not_listed(self.provider.error))
         async with asyncio.TaskGroup() as tasks:
             reading_cluster = tasks.create_task(_outcome(self.provider.cluster()))
             reading_gcs = tasks.create_task(_outcome(self._read_gcs_state()))

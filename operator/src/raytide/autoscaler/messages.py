@@ -128,9 +128,9 @@ def request_lost() -> str:
 # --- ticks -----------------------------------------------------------------------------------------------------------
 
 
-def pods_not_listed(trouble: str) -> str:
+def pods_not_listed(error: str) -> str:
     """Why a tick makes no decision."""
-    return f"the pods have not been listed yet: {trouble or 'still listing'}"
+    return f"the pods have not been listed yet: {error or 'still listing'}"
 
 
 def cluster_unreadable(cluster: object, error: Exception) -> str:

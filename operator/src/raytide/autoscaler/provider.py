@@ -134,9 +134,9 @@ class Provider:
         return self._pods.is_synced
 
     @property
-    def trouble(self) -> str:
+    def error(self) -> str:
         """Why the pod watch is not working; empty if it is."""
-        return self._pods.trouble
+        return self._pods.error
 
     async def submit(self, patch: Sequence[Operation]) -> Submitted:
         """Send the patch once."""

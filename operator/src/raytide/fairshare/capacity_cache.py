@@ -66,7 +66,7 @@ class CapacityCache:
         has_tenants: bool = False,
     ) -> None:
         """`namespaces` are those whose quotas count; empty means all. With `has_tenants` Namespaces are followed."""
-        self.trouble = ""
+        self.error = ""
         self.unreadable: tuple[str, ...] = ()
         self._client = client
         self._on_change = on_change
@@ -114,7 +114,7 @@ class CapacityCache:
         """Whether a pass can rely on the caches."""
         if not self._is_wanted.is_set():
             return False
-        return bool(self.trouble) or all(stream.is_synced for stream in self._followed)
+        return bool(self.error) or all(stream.is_synced for stream in self._followed)
 
     @property
     def is_wanted(self) -> bool:
@@ -138,7 +138,7 @@ class CapacityCache:
 
     @property
     def _is_followed(self) -> bool:
-        return self._is_wanted.is_set() and not self.trouble
+        return self._is_wanted.is_set() and not self.error
 
     @property
     def _followed(self) -> Iterable[Informer[Any]]:
@@ -167,18 +167,18 @@ class CapacityCache:
                 following = tasks.create_task(self._follow_while_allowed())
                 await self._is_unwanted.wait()
                 following.cancel()
-            self.trouble, self.unreadable = "", ()
+            self.error, self.unreadable = "", ()
             self._reset()
 
     async def _follow_while_allowed(self) -> None:
         while True:
-            self.trouble = await self._refusal()
+            self.error = await self._refusal()
             self._on_change()
-            if not self.trouble:
+            if not self.error:
                 await self._follow_until_refused()
                 self._reset()
                 continue
-            log.warning(messages.NO_CAPACITY, self.trouble)
+            log.warning(messages.NO_CAPACITY, self.error)
             await asyncio.sleep(ASKED_EVERY_S)
 
     async def _follow_until_refused(self) -> None:
@@ -249,5 +249,5 @@ class CapacityCache:
             self._on_change()
 
     def _on_pod(self, old: CapacityPod | None, new: CapacityPod | None) -> None:
-        if old is None or new is None or old.standing != new.standing:
+        if old is None or new is None or old.scheduling_state != new.scheduling_state:
             self._on_change()

@@ -109,7 +109,7 @@ class FairShareController:
 
     def check(self) -> tuple[bool, str]:
         """Readiness: always true, with a message about what may not be read."""
-        missing = filter(None, (self.capacity.trouble, *self.capacity.unreadable))
+        missing = filter(None, (self.capacity.error, *self.capacity.unreadable))
         return True, "; ".join(missing) or messages.ALL_READABLE
 
     async def _relist(self) -> None:
@@ -165,9 +165,9 @@ class InformerSnapshot:
         return self._jobs.is_synced and (len(self._jobs) == 0 or self._capacity.is_known)
 
     @property
-    def trouble(self) -> str:
+    def error(self) -> str:
         """The API server's error if pods or nodes may not be read; empty if they may."""
-        return self._capacity.trouble
+        return self._capacity.error
 
 
 class CapacityStream:
@@ -189,6 +189,6 @@ class CapacityStream:
         return self._capacity.is_known or not self._capacity.is_wanted
 
     @property
-    def trouble(self) -> str:
+    def error(self) -> str:
         """Always empty: unreadable capacity does not block readiness, because jobs still get their minimum."""
         return ""

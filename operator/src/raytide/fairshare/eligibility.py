@@ -16,8 +16,8 @@ from raytide.api import trainingjob_constants
 from raytide.api.conditions import is_condition_true, parse_timestamp
 from raytide.api.config import RESERVATION_S
 from raytide.api.gang_admission import (
-    FIRST_DISTANCE_S,
-    LONGEST_DISTANCE_S,
+    FIRST_READMISSION_DELAY_S,
+    LONGEST_READMISSION_DELAY_S,
     admission_revoked_at,
     is_admitted,
     is_forbidden,
@@ -45,7 +45,7 @@ BURST_S: Final = 180
 """A job that was resized twice in so many seconds is in a burst: jobs come or go one after the other, and each resizes it
 anyway. So small differences between two such jobs are corrected too, and soon after the last arrival all are even (SC:S25)."""
 _IN_VAIN: Final = frozenset({UNSCHEDULABLE, CREATION_FORBIDDEN})
-IN_A_ROW: Final = timedelta(seconds=2 * LONGEST_DISTANCE_S)
+IN_A_ROW: Final = timedelta(seconds=2 * LONGEST_READMISSION_DELAY_S)
 """Failed attempts further apart than this do not lengthen the wait."""
 CLOCK_TOLERANCE: Final = timedelta(minutes=1)
 """Resizes further in the future than this are ignored: a clock that was set back since then recorded them (RM:F9)."""
@@ -253,7 +253,7 @@ def _tries_again_at(claim: JobDemand, now: datetime) -> datetime | None:
         if later - earlier > IN_A_ROW:
             break
         times += 1
-    return in_vain[0] + timedelta(seconds=min(LONGEST_DISTANCE_S, FIRST_DISTANCE_S * 2.0**times))
+    return in_vain[0] + timedelta(seconds=min(LONGEST_READMISSION_DELAY_S, FIRST_READMISSION_DELAY_S * 2.0**times))
 
 
 def _resized_at(claim: JobDemand, now: datetime) -> datetime | None:

@@ -103,9 +103,9 @@ class JobPatcher:
             except ApiStatusError as refused:
                 self._say(order, refused)
                 return True
-            except ApiUnavailableError as trouble:
+            except ApiUnavailableError as error:
                 WRITES.labels("TrainingJob", "patch", "unavailable").inc()
-                if trouble.is_outcome_unknown:
+                if error.is_outcome_unknown:
                     self._unsure.add(key)
                 raise
         WRITES.labels("TrainingJob", "patch", "done" if is_done else "conflict").inc()

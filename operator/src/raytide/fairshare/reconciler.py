@@ -74,7 +74,7 @@ class SnapshotSource(Protocol):
         """Whether everything that may be read has been listed."""
 
     @property
-    def trouble(self) -> str:
+    def error(self) -> str:
         """The API server's error if pods or nodes may not be read; empty if they may."""
 
 
@@ -101,7 +101,7 @@ class FairShareReconciler:
         self._doubts = SchedulerMismatches()
         self._rung = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._trouble = Backoff(first_s=1.0, longest_s=LONGEST_AWAY_S)
+        self._backoff = Backoff(first_s=1.0, longest_s=LONGEST_AWAY_S)
         self._bugs = Backoff(first_s=1.0, longest_s=LONGEST_BUG_S)
         self._changes_at: datetime | None = None
         self._started_at: float | None = None
@@ -164,14 +164,14 @@ class FairShareReconciler:
     async def _guarded_pass(self) -> None:
         try:
             await self.reconcile()
-        except ApiUnavailableError as trouble:
-            self._again_in(self._trouble.next_s(), trouble.retry_after_s or 0.0)
-            log.info(messages.SHARING_POSTPONED, trouble)
+        except ApiUnavailableError as error:
+            self._again_in(self._backoff.next_s(), error.retry_after_s or 0.0)
+            log.info(messages.SHARING_POSTPONED, error)
         except Exception:
             self._again_in(self._bugs.next_s())
             log.exception(messages.SHARING_FAILED)
         else:
-            self._trouble.reset()
+            self._backoff.reset()
             self._bugs.reset()
 
     def _again_in(self, *seconds: float) -> None:
@@ -193,7 +193,7 @@ class FairShareReconciler:
         self.passes += 1
         jobs = self._writing.overlay_own_writes(self._seen.jobs(), self._seen.version_in)
         shared, sound = self._pooled(jobs, now)
-        division = clamp_to_bounds(shared, self._seen.trouble) if self._seen.trouble else self._divide(shared)
+        division = clamp_to_bounds(shared, self._seen.error) if self._seen.error else self._divide(shared)
         orders = plan_patches(
             sound,
             shared,
@@ -218,7 +218,7 @@ class FairShareReconciler:
         return self._pool(sound, now), sound
 
     def _pool(self, jobs: Sequence[TrainingJob], now: datetime) -> ClusterSnapshot:
-        seen, is_known = self._seen, not self._seen.trouble
+        seen, is_known = self._seen, not self._seen.error
         found = self._pools.build(
             jobs,
             seen.pods(),

@@ -18,7 +18,7 @@ from raytide.fairshare.algorithm.model import (
 from raytide.fairshare.algorithm.participant_state import allowed_size
 
 
-def clamp_to_bounds(pool: ClusterSnapshot, trouble: str) -> Allocation:
+def clamp_to_bounds(pool: ClusterSnapshot, error: str) -> Allocation:
     """Every participant within its bounds; `trouble` is the reason why capacity is unknown."""
     return Allocation(
         resizes=tuple(resize for each in pool.participants if (resize := _resize(each)) is not None),
@@ -26,7 +26,7 @@ def clamp_to_bounds(pool: ClusterSnapshot, trouble: str) -> Allocation:
             Waiting(
                 each.id,
                 CAPACITY_UNKNOWN,
-                messages.capacity_unknown(trouble),
+                messages.capacity_unknown(error),
                 is_below_floor=False,
             )
             for each in sorted(pool.participants, key=lambda each: each.id)

@@ -109,9 +109,9 @@ class Informer(Generic[V]):
         return max(reflector.age_s for reflector in self._reflectors)
 
     @property
-    def trouble(self) -> str:
+    def error(self) -> str:
         """Error that prevents listing or watching; empty when there is none."""
-        return next((reflector.trouble for reflector in self._reflectors if reflector.trouble), "")
+        return next((reflector.error for reflector in self._reflectors if reflector.error), "")
 
     @property
     def lists(self) -> int:

@@ -55,7 +55,7 @@ class Elector:
         self.identity = identity
         self.terms = 0
         """Number of terms begun."""
-        self.has_looked = asyncio.Event()
+        self.has_attempted = asyncio.Event()
         """Set after the first attempt, whatever its result."""
         self._client = client
         self._key = key
@@ -119,17 +119,17 @@ class Elector:
                     if await self._run_term(lead):
                         return
                 else:
-                    self.has_looked.set()
+                    self.has_attempted.set()
                     await self._wait_for_next_attempt()
         finally:
-            self.has_looked.set()
+            self.has_attempted.set()
 
     async def _run_term(self, lead: Lead) -> bool:
         """One term; True when it ended in order, False when the lease was lost."""
         self.terms += 1
         log.info(messages.BECAME_LEADER, self.terms, self._key, self.identity)
         term = asyncio.get_running_loop().create_task(lead())
-        self.has_looked.set()  # after the term's task was created: it requests its lists first (D6)
+        self.has_attempted.set()  # after the term's task was created: it requests its lists first (D6)
         is_lost = False
         try:
             while not (term.done() or is_lost):

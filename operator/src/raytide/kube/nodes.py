@@ -108,4 +108,4 @@ class DeadNodes:
 
     def _has_reached(self, version: int) -> bool:
         """Whether the node informer has reached this version."""
-        return self._informer.is_synced and not self._informer.trouble and version <= self._informer.version
+        return self._informer.is_synced and not self._informer.error and version <= self._informer.version

@@ -224,7 +224,7 @@ class Reflector:
         """Number of completed lists."""
         self.is_listable: bool | None = None
         """Whether the kind may be listed: False if it is not served or forbidden, None before the first answer."""
-        self.trouble = ""
+        self.error = ""
         self.phase = Phase.WAITING
         self._client = client
         self._collection = collection
@@ -316,7 +316,7 @@ class Reflector:
         finally:
             self.phase = Phase.WAITING
         self._sink.replace()
-        self.version, self.trouble, self.is_listable = version, "", True
+        self.version, self.error, self.is_listable = version, "", True
         self.lists += 1
         self._watches_without_events = 0
         self._absent.reset()
@@ -376,20 +376,20 @@ class Reflector:
         """The kind is not served: clear the sink and retry later."""
         self._sink.clear()
         wait_s = self._absent.next_s()
-        self.trouble = messages.waiting_for_crd(self._collection)
+        self.error = messages.waiting_for_crd(self._collection)
         level = logging.WARNING if self._absent.failures == 1 else logging.DEBUG
-        log.log(level, messages.NOT_SERVED, self.trouble)
+        log.log(level, messages.NOT_SERVED, self.error)
         return wait_s
 
     def _forbidden_wait_s(self, verb: str, error: Exception) -> float:
         """Seconds to wait for an optional permission, which may be granted at run time; 0 for any other error."""
-        self.trouble = messages.collection_unavailable(verb, self._collection, error)
+        self.error = messages.collection_unavailable(verb, self._collection, error)
         consequence = self._if_forbidden()
         if not (consequence and isinstance(error, ApiStatusError) and error.status == 403):
             return 0.0
-        if (self.trouble, consequence) != self._logged:
-            log.info(messages.OPTIONAL_FORBIDDEN, self.trouble, consequence, self._forbidden_s)
-        self._logged = self.trouble, consequence
+        if (self.error, consequence) != self._logged:
+            log.info(messages.OPTIONAL_FORBIDDEN, self.error, consequence, self._forbidden_s)
+        self._logged = self.error, consequence
         return self._forbidden_s
 
     def _note_answer(self, failure: Exception) -> None:
@@ -428,7 +428,7 @@ class Reflector:
         rest = b""
         async with aclosing(chunks):
             async for chunk in chunks:
-                self.trouble, self.phase = "", Phase.WATCHING  # the first line may take a minute
+                self.error, self.phase = "", Phase.WATCHING  # the first line may take a minute
                 self._activity.note_chunk(chunk)
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:

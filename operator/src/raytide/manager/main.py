@@ -158,7 +158,7 @@ class Operator:
             leading = tasks.create_task(
                 self._elector.run(self._controllers.run_reconcilers, unanswered_s=self._client.unanswered_s)
             )
-            await self._elector.has_looked.wait()  # a leader lists within its term, and only once (D6)
+            await self._elector.has_attempted.wait()  # a leader lists within its term, and only once (D6)
         for part in (
             self._controllers.run_informers(),
             self._kopf_source.run(),

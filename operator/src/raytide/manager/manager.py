@@ -123,12 +123,12 @@ class ControllerManager:
     def is_optional_listed(self, stream: str) -> bool:
         """Whether an optional informer is synced without an error."""
         informer = self.optional_streams[stream]
-        return informer.is_synced and not informer.trouble
+        return informer.is_synced and not informer.error
 
     def optional_check(self, stream: str) -> tuple[bool, str]:
         """State of an optional informer; always passes (FD:REL-B)."""
         informer = self.optional_streams[stream]
-        return True, informer.trouble or (messages.LISTED if informer.is_synced else messages.NOT_LISTED)
+        return True, informer.error or (messages.LISTED if informer.is_synced else messages.NOT_LISTED)
 
     def is_needed(self, stream: str) -> bool:
         """Whether readiness depends on that stream."""
@@ -141,9 +141,7 @@ class ControllerManager:
     def check(self) -> tuple[bool, str]:
         """Passes when at least one kind is served."""
         served = [_name(controller) for controller in self.kinds if controller.objects.is_listable]
-        others = [
-            controller.objects.trouble or messages.kind_not_listed(_name(controller)) for controller in self.kinds
-        ]
+        others = [controller.objects.error or messages.kind_not_listed(_name(controller)) for controller in self.kinds]
         left_out = [
             text for controller, text in zip(self.kinds, others, strict=True) if not controller.objects.is_listable
         ]

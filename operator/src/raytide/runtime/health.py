@@ -31,7 +31,7 @@ class Stream(Protocol):
         """Whether it has been listed once."""
 
     @property
-    def trouble(self) -> str:
+    def error(self) -> str:
         """Error that prevents listing or watching; empty when there is none."""
 
 
@@ -107,10 +107,10 @@ class HealthChecker:
     def _followed(self, name: str) -> Check:
         def check() -> tuple[bool, str]:
             stream = self._streams[name]
-            text = stream.trouble or ("listed" if stream.is_synced else "still listing")
+            text = stream.error or ("listed" if stream.is_synced else "still listing")
             if not self._is_needed(name):
-                return True, f"not needed: {stream.trouble or 'its kind is not served'}"
-            return stream.is_synced and not stream.trouble, f"{text}, last activity {stream.age_s:.0f} s ago"
+                return True, f"not needed: {stream.error or 'its kind is not served'}"
+            return stream.is_synced and not stream.error, f"{text}, last activity {stream.age_s:.0f} s ago"
 
         return check
 

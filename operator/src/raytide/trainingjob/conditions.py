@@ -19,7 +19,7 @@ from raytide.api.conditions import (
     is_condition_true,
     remove_condition,
 )
-from raytide.api.gang_admission import GIVES_BACK
+from raytide.api.gang_admission import REVOKED_REASONS
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.violations import Violation
 from raytide.trainingjob import messages
@@ -156,7 +156,7 @@ def _is_new_stamp_due(admission: ConditionUpdate, old: Conditions) -> bool:
     if before is None or before.get("reason") == admission.reason:
         return False
     becomes_gang = admission.reason == constants.ADMITTED and before.get("reason") == messages.OPTIMISTIC
-    return becomes_gang or admission.reason in GIVES_BACK
+    return becomes_gang or admission.reason in REVOKED_REASONS
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------
