@@ -46,7 +46,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         parts=("etcd", "kube-apiserver", "kube-controller-manager"),
         has_audit=True,
         is_durable=False,
-        gogc=200,
+        gogc=400,
         apiserver_flags=(f"--audit-policy-file={policy}",),
     )
     with ControlPlane(folder / "state", find_binary(), settings) as plane:
@@ -83,7 +83,7 @@ def job_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane
     policy = folder / "policy.yaml"
     policy.write_text(POLICY)
     settings = PlaneSettings(
-        has_audit=True, is_durable=False, gogc=200, apiserver_flags=(f"--audit-policy-file={policy}",)
+        has_audit=True, is_durable=False, gogc=400, apiserver_flags=(f"--audit-policy-file={policy}",)
     )
     with (
         ControlPlane(folder / "state", find_binary(), settings) as plane,

@@ -10,9 +10,9 @@ log has them, and places as a watch saw them.
 import asyncio
 
 import pytest
-from acceptance.job_stage import JobStage, sizes_by_job
-from acceptance.world import PATIENCE, eventually
 
+from acceptance.fleet import PATIENCE, eventually
+from acceptance.job_environment import JobEnv, sizes_by_job
 from acceptance.test_training_shares import HIGH, JOBS, LOW, NODES, PENDING_S, SLOTS, WITHIN_S, is_even, swings
 
 pytestmark = [pytest.mark.rule("SC:S25", "FD:SH-B11"), pytest.mark.kube]
@@ -31,7 +31,7 @@ def grace_s(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.mark.timeout(1800)
-async def test_twenty_jobs_meet_although_their_trainers_terminate_slowly(jobs: JobStage, grace_s: int):
+async def test_twenty_jobs_meet_although_their_trainers_terminate_slowly(jobs: JobEnv, grace_s: int):
     slow = {
         "gracePeriodSeconds": grace_s,
         "template": {"metadata": {"annotations": {"raytide.test/takes-its-grace-period": "true"}}},
@@ -57,12 +57,12 @@ async def test_twenty_jobs_meet_although_their_trainers_terminate_slowly(jobs: J
         shares = sorted(jobs.running().values())
         history = sizes_by_job(await jobs.history())
         resizes = [len(sizes) for sizes in history.values()]
-        jobs.tell(
+        jobs.record(
             f"S25 with {grace_s} s of grace: {even_s:.1f} s after the last of {JOBS} jobs they have {shares}; "
             f"{sum(resizes)} resizes, {max(resizes)} of one job at most; pods waited {waited_s:.1f} s at most"
         )
     even_at = max(at for sizes in history.values() for at, _ in sizes)
-    await sharing.has_looked()
+    await sharing.has_reconciled()
     after = sizes_by_job(await jobs.history())
     assert await is_even(jobs), "and it stays so"
     assert swings(after, even_at) == {}

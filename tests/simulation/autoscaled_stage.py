@@ -55,7 +55,7 @@ class AutoscaledStage(Stage):
         entry = change.entry
         if entry.labels.get("ray.io/node-type") != "head" or entry.labels.get("ray.io/cluster") != NAME:
             return
-        runs = change.type != "DELETED" and _runs(entry.obj())
+        runs = change.type != "DELETED" and _runs(entry.shared())
         if runs and entry.uid not in self.sidecars:
             self.sidecars[entry.uid] = self._new_sidecar(entry.uid, change.key.name)
             self.sidecars[entry.uid].start()

@@ -136,7 +136,7 @@ class Judge(Notes):
 
     # --- what is wanted --------------------------------------------------------------------------------------------
     def _on_cluster(self, change: Any) -> None:
-        obj = change.entry.obj()
+        obj = change.entry.shared()
         metadata = obj["metadata"]
         uid, wishes = metadata["uid"], self.wishes[metadata["uid"]]
         self._names[uid] = metadata["name"]
@@ -175,7 +175,7 @@ class Judge(Notes):
                 self.replicas.note_pod(uid, change)
                 self._note_taken(uid, change)
                 if change.type == "ADDED":
-                    cluster = self.world.cluster(self._names[uid])
+                    cluster = self.world.cluster_as_stored(self._names[uid])
                     is_late = change.key.name in self._late_names
                     if (
                         cluster
@@ -189,11 +189,15 @@ class Judge(Notes):
     def _note_wellness(self, uid: str) -> None:
         """Which wishes are fulfilled at this instant, or were by what a lagging watch still shows, head and workers Ready?"""
         seen, now = self._ready[uid], self.world.now()
-        seen.append((now, self.census.ready(uid)))
+        ready = self.census.ready(uid)
+        if not seen or seen[-1][1] != ready:
+            seen.append((now, ready))
         while seen[0][0] < now - LAGGING and len(seen) > 1 and seen[1][0] < now - LAGGING:
             seen.popleft()
         for wish in self.wishes[uid][-3:]:
-            if any(r["headgroup"] and all(r[g] >= count for g, count in wish.counts.items()) for _, r in seen):
+            if wish.generation not in self._was_well[uid] and any(
+                r["headgroup"] and all(r[g] >= count for g, count in wish.counts.items()) for _, r in seen
+            ):
                 self._was_well[uid].add(wish.generation)
 
     def expect_late(self, body: bytes | None) -> None:
@@ -268,7 +272,7 @@ class Judge(Notes):
         if owner is None:
             self.note(f"deletes a pod of a stranger: {name}")
             return
-        cluster = self.world.cluster(self._names[owner])
+        cluster = self.world.cluster_as_stored(self._names[owner])
         if cluster and is_suspended(cluster) and not is_stored_as_suspended(cluster):
             self.note(f"deleted before the suspension was stored: {name}")
         group = entry.labels.get("ray.io/group", "")
@@ -284,7 +288,7 @@ class Judge(Notes):
 
         Judged when it happens, for what a killed operator sent may never arrive.
         """
-        cluster = self.world.cluster(self._names[owner])
+        cluster = self.world.cluster_as_stored(self._names[owner])
         if cluster is None or cluster["metadata"]["uid"] != owner or "deletionTimestamp" in cluster["metadata"]:
             return  # the garbage collector's doing
         name = self._asked.pop(change.entry.uid, "") if change.type == "DELETED" or change.entry.is_terminating else ""

@@ -33,6 +33,7 @@ class WorldClock(Clock):
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self.now = now  # type: ignore[method-assign]
+        self.monotonic = asyncio.get_running_loop().time  # type: ignore[method-assign]
 
     def boottime(self) -> float:
         """Virtual time, too."""

@@ -241,7 +241,7 @@ class RayWorld:
             return
         is_head = entry.labels.get("ray.io/node-type") == "head"
         is_gone = change.type == "DELETED"
-        pod = None if is_gone else entry.obj()
+        pod = None if is_gone else entry.shared()
         runs = pod is not None and pod.get("status", {}).get("phase") == "Running"
         if is_head:
             self._on_head(entry, runs=runs)
@@ -253,7 +253,7 @@ class RayWorld:
     def _on_head(self, entry: Entry, *, runs: bool) -> None:
         if runs and not entry.is_terminating and not self.head:
             self.head = entry.uid
-            self._head_name = entry.obj()["metadata"]["name"]
+            self._head_name = entry.shared()["metadata"]["name"]
             self.reborn()
         elif entry.uid == self.head and (not runs or entry.is_terminating):
             self.head = ""
@@ -303,7 +303,7 @@ class RayWorld:
         entry = self._world.store.find("pods", NAMESPACE, name)
         if entry is None or entry.uid != uid or entry.is_terminating:
             return None
-        pod = entry.obj()
+        pod = entry.shared()
         return pod if pod.get("status", {}).get("phase") == "Running" else None
 
     # --- work --------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ RM:I14–I16, I18, I19.
 """
 
 import asyncio
+import functools
 import logging
 import random
 import re
@@ -122,7 +123,7 @@ class Stage:
     def holder(self) -> str | None:
         """Whose lease it is at this instant."""
         entry = self.world.store.find("leases.coordination.k8s.io", LEASE.namespace, LEASE.name)
-        return entry.obj()["spec"].get("holderIdentity") if entry else None
+        return entry.shared()["spec"].get("holderIdentity") if entry else None
 
     def leader(self) -> Replica:
         """Who works now, or would."""
@@ -205,8 +206,8 @@ class Stage:
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def clusters(self) -> Iterator[dict[str, Any]]:
-        """Every RayCluster there is."""
-        return iter(self.world.store.list(RAYCLUSTERS, NAMESPACE))
+        """Every RayCluster there is, for reading."""
+        return (entry.shared() for _, entry in self.world.store.entries(RAYCLUSTERS, NAMESPACE))
 
     def difference(self) -> str:
         """What is not as the specs want it, in words; empty when all is well."""
@@ -254,7 +255,7 @@ class Stage:
     def _is_stranded(self, name: str) -> bool:
         """It was told to end on a machine that is away: it stays until the machine or somebody with its Node decides."""
         pod = self.world.store.find("pods", NAMESPACE, name)
-        return pod is not None and pod.is_terminating and self.world.is_silent(node_of(pod.obj()))
+        return pod is not None and pod.is_terminating and self.world.is_silent(node_of(pod.shared()))
 
     def _has_headless_service(self, cluster: dict[str, Any]) -> bool:
         service = self.world.store.find("services", NAMESPACE, f"{cluster['metadata']['name']}-headless")
@@ -262,15 +263,18 @@ class Stage:
 
     def portrait(self) -> dict[str, Any]:
         """Everything that two runs may be compared by: no times, no uids, no random names."""
-        clusters = {each["metadata"]["name"]: _plain(each) for each in self.clusters()}
+        clusters = {each["metadata"]["name"]: each for each in map(msgspec.json.decode, self._plain(RAYCLUSTERS))}
         for cluster in clusters.values():
             for group in cluster["spec"].get("workerGroupSpecs") or []:
                 strategy = group.get("scaleStrategy") or {}
                 if names := strategy.get("workersToDelete"):
                     strategy["workersToDelete"] = len(names)
-        pods = sorted((_plain(each) for each in self.world.store.list("pods", NAMESPACE)), key=msgspec.json.encode)
-        services = [_plain(each) for each in self.world.store.list("services", NAMESPACE)]
+        pods = [msgspec.json.decode(each) for each in sorted(self._plain("pods"))]
+        services = [msgspec.json.decode(each) for each in self._plain("services")]
         return {"clusters": clusters, "pods": pods, "services": services}
+
+    def _plain(self, resource: str) -> list[bytes]:
+        return [_plain(entry.raw) for _, entry in self.world.store.entries(resource, NAMESPACE)]
 
     def true_conditions(self, name: str) -> set[str]:
         """The types of a cluster's conditions that hold."""
@@ -283,8 +287,9 @@ class Stage:
         return {"born": as_counts(self.census.born), "gone": as_counts(self.census.gone)}
 
 
-def _plain(obj: dict[str, Any]) -> dict[str, Any]:
-    encoded = _RANDOM.sub(rb"\1-*", msgspec.json.encode(_timeless(obj)))
+@functools.lru_cache(maxsize=1024)  # most objects are as they were when they were looked at last
+def _plain(raw: bytes) -> bytes:
+    encoded = _RANDOM.sub(rb"\1-*", msgspec.json.encode(_timeless(msgspec.json.decode(raw))))
     plain: dict[str, Any] = msgspec.json.decode(encoded)
     plain.get("spec", {}).pop("nodeName", None)
     if record := plain["metadata"].get("annotations", {}).get(RECORD):
@@ -292,7 +297,7 @@ def _plain(obj: dict[str, Any]) -> dict[str, Any]:
     # Which index is free when a worker comes depends on who has just gone; that no two have the same is asked elsewhere.
     for label in ("ray.io/worker-group-replica-index", "ray.io/worker-group-replica-name"):
         plain["metadata"].get("labels", {}).pop(label, None)
-    return plain
+    return msgspec.json.encode(plain)
 
 
 def _timeless(value: Any) -> Any:

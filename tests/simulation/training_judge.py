@@ -67,7 +67,7 @@ class TrainingJudge(Notes):
 
     # --- what is wanted ----------------------------------------------------------------------------------------------
     def _on_job(self, change: Any) -> None:
-        obj = change.entry.obj()
+        obj = change.entry.shared()
         metadata = obj["metadata"]
         uid, wish = metadata["uid"], job_wish(obj)
         wishes, before = self.wishes[uid], self._before.get(uid)
@@ -234,21 +234,21 @@ class TrainingJudge(Notes):
 
     def _is_placed(self, name: str, job: Mapping[str, Any]) -> bool:
         entry = self.world.store.find("pods", job["metadata"]["namespace"], name)
-        return entry is not None and bool(node_of(entry.obj()))
+        return entry is not None and bool(node_of(entry.shared()))
 
     def _free(self) -> Counter[str]:
         """What no pod on a usable node has asked for, pods that are going included."""
         free: Counter[str] = Counter()
         usable = set()
         for key, entry in self.world.store.entries("nodes"):
-            node = entry.obj()
+            node = entry.shared()
             is_ready = any(each["status"] == "True" for each in node["status"]["conditions"] if each["type"] == "Ready")
             if is_ready and not (node.get("spec") or {}).get("unschedulable"):
                 usable.add(key.name)
                 for resource, text in node["status"]["allocatable"].items():
                     free[resource] += to_millis(text)
         for _, entry in self.world.store.entries("pods"):
-            pod = entry.obj()
+            pod = entry.shared()
             if node_of(pod) in usable and (pod.get("status") or {}).get("phase") not in ENDED:
                 for container in pod["spec"]["containers"]:
                     free.subtract(requests_of(container))

@@ -213,11 +213,11 @@ class TrainingStage(Stage):
 
     def _unplanned(self, jobs: list[dict[str, Any]]) -> str:
         """What a plan from the store itself would still change."""
-        pods = [entry.obj() for _, entry in self.world.store.entries("pods")]
+        pods = [entry.shared() for _, entry in self.world.store.entries("pods")]
         shared = build_snapshot(
             [TrainingJob.parse(job) for job in jobs],
             [capacity_pod_from_object(pod) for pod in pods if (pod.get("status") or {}).get("phase") not in ENDED],
-            [capacity_node_from_object(entry.obj()) for _, entry in self.world.store.entries("nodes")],
+            [capacity_node_from_object(entry.shared()) for _, entry in self.world.store.entries("nodes")],
             config=SHARING,
             now=self.world.now() + RESTED,
         )

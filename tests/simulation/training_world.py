@@ -61,7 +61,7 @@ class TrainingWorld(World):
         was_terminating = change.type == "MODIFIED" and change.previous.is_terminating
         if entry.is_terminating and not was_terminating:
             self._later(self._end(key.namespace, key.name, entry.uid))
-        elif change.type == "MODIFIED" and node_of(entry.obj()) and not node_of(change.previous.obj()):
+        elif change.type == "MODIFIED" and node_of(entry.shared()) and not node_of(change.previous.shared()):
             self._later(self._run(key.namespace, key.name, entry.uid))
 
     async def _run(self, namespace: str, name: str, uid: str) -> None:
@@ -73,7 +73,7 @@ class TrainingWorld(World):
     async def _end(self, namespace: str, name: str, uid: str) -> None:
         await asyncio.sleep(self.rng.choice(self._kubelets.end_s))
         entry = self.store.find("pods", namespace, name)
-        if entry is None or node_of(entry.obj()) in self.silent:
+        if entry is None or node_of(entry.shared()) in self.silent:
             return
         self._report(namespace, name, uid, lambda pod: self._make_ended(pod, TERMINATED_CODE))
         await asyncio.sleep(0.05)
@@ -83,7 +83,7 @@ class TrainingWorld(World):
     def _report(self, namespace: str, name: str, uid: str | None, change: Callable[[dict[str, Any]], Any]) -> bool:
         """What the kubelet of a living machine says of a pod."""
         entry = self.store.find("pods", namespace, name)
-        if entry is None or (uid is not None and entry.uid != uid) or node_of(entry.obj()) in self.silent:
+        if entry is None or (uid is not None and entry.uid != uid) or node_of(entry.shared()) in self.silent:
             return False
         pod = entry.obj()
         if (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
@@ -189,7 +189,7 @@ class TrainingWorld(World):
         with suppress(ApiStatusError):
             self.store.delete("nodes", "", node)
         for key, entry in tuple(self.store.entries("pods")):
-            if node_of(entry.obj()) == node:
+            if node_of(entry.shared()) == node:
                 with suppress(ApiStatusError):
                     self.store.delete("pods", key.namespace, key.name, uid=entry.uid, grace_s=0)
 

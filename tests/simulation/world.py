@@ -24,6 +24,7 @@ from raytide_sandbox.apiserver.api_status import ApiStatusError
 from raytide_sandbox.apiserver.routes import Api, Request
 from raytide_sandbox.apiserver.store import Change, Store
 from raytide_sandbox.controllers.manager import Controllers
+from support.definitions import define
 
 NAMESPACE = "default"
 NODES = ("node-0", "node-1")
@@ -66,9 +67,7 @@ class World:
         self.store.subscribe(lambda _: self._changed.set())
         self.controllers.step(self.now())
         self._furnish()
-        self.api.handle(
-            Request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", {}, {}, yaml_to_json(self.crd))
-        )
+        define(self.api, self.store, yaml_to_json(self.crd))
 
     def _furnish(self) -> None:
         """What is there before anything else."""
@@ -113,7 +112,7 @@ class World:
     async def _end_pod(self, name: str, uid: str) -> None:
         await asyncio.sleep(self.rng.choice(self._kubelets.end_s))
         entry = self.store.find("pods", self.namespace, name)
-        if entry is None or node_of(entry.obj()) in self._silent_nodes:
+        if entry is None or node_of(entry.shared()) in self._silent_nodes:
             return
         with suppress(ApiStatusError):
             self.store.delete("pods", self.namespace, name, uid=uid, grace_s=0)
@@ -123,7 +122,7 @@ class World:
         self._silent_nodes.add(node)
         self.edit("nodes", node, None, lambda obj: obj.update(status=node_status("Unknown")), subresource="status")
         for key, entry in self.store.entries("pods", self.namespace):
-            if node_of(entry.obj()) == node:
+            if node_of(entry.shared()) == node:
                 with suppress(ApiStatusError):
                     self.store.delete("pods", self.namespace, key.name, uid=entry.uid)
 
@@ -131,7 +130,7 @@ class World:
         """A machine ends with nobody saying so; names the pods that were on it."""
         self._silent_nodes.add(node)
         pods = self.store.entries("pods", self.namespace)
-        return [key.name for key, entry in pods if node_of(entry.obj()) == node]
+        return [key.name for key, entry in pods if node_of(entry.shared()) == node]
 
     def is_silent(self, node: str) -> bool:
         """Whether the machine is away, so that nothing ends there."""
@@ -142,7 +141,7 @@ class World:
         self._silent_nodes.discard(node)
         self.edit("nodes", node, None, lambda obj: obj.update(status=node_status("True")), subresource="status")
         for key, entry in self.store.entries("pods", self.namespace):
-            if node_of(entry.obj()) == node and entry.is_terminating:
+            if node_of(entry.shared()) == node and entry.is_terminating:
                 self._later(self._end_pod(key.name, entry.uid))
 
     def bury_node(self, node: str) -> None:
@@ -150,7 +149,7 @@ class World:
         with suppress(ApiStatusError):
             self.store.delete("nodes", "", node)
         for key, entry in self.store.entries("pods", self.namespace):
-            if node_of(entry.obj()) == node:
+            if node_of(entry.shared()) == node:
                 with suppress(ApiStatusError):
                     self.store.delete("pods", self.namespace, key.name, uid=entry.uid, grace_s=0)
 
@@ -212,6 +211,11 @@ class World:
         """The RayCluster of that name."""
         entry = self.store.find(RAYCLUSTERS, self.namespace, name)
         return entry.obj() if entry else None
+
+    def cluster_as_stored(self, name: str) -> dict[str, Any] | None:
+        """The same for those who only read it, and may not change it."""
+        entry = self.store.find(RAYCLUSTERS, self.namespace, name)
+        return entry.shared() if entry else None
 
 
 @functools.cache

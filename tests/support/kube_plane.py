@@ -164,6 +164,6 @@ def kube_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubePlane]:
     if named := os.environ.get(KUBECONFIG_VARIABLE):
         yield plane_from_kubeconfig(Path(named))
         return
-    settings = PlaneSettings(has_audit=True, is_durable=False, gogc=200)
+    settings = PlaneSettings(has_audit=True, is_durable=False, gogc=400)
     with ControlPlane(tmp_path_factory.mktemp("kube-plane"), find_plane_binary(), settings) as control:
         yield plane_of(control)

@@ -22,11 +22,11 @@ from raytide.autoscaler.state.snapshot import ReconcilerSettings
 from raytide.kube.client import Client
 from raytide.kube.transport import Response, StreamStatusError
 from raytide.runtime.clock import Clock
-from raytide_sandbox.apiserver.request_response import Request as ApiRequest
 from raytide_sandbox.apiserver.routes import Api
 from raytide_sandbox.apiserver.store import Store
 from support import virtual_time
 from support.builders import group, raycluster
+from support.definitions import define
 from support.fake_gcs import GcsWorld, fake_gcs
 
 from simulation.wire import InProcess
@@ -117,8 +117,7 @@ class Harness:
         self.clock = VirtualClock()
         self.store = Store(now=self.clock.now, new_uid=lambda: f"uid-{next(ids)}")
         api = Api(self.store, new_suffix=lambda: f"{next(ids):05d}")
-        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        assert api.handle(ApiRequest("POST", definitions, {}, {}, yaml_to_json(CRD))).status == 201
+        define(api, self.store, yaml_to_json(CRD))
         self.journal: list[str] = []
         self.lag_s = 0.0
         """How late watches tell what happened."""

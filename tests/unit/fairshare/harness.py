@@ -6,7 +6,6 @@ so. Everything the room wrote is in `writes`.
 """
 
 import asyncio
-import functools
 import itertools
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import msgspec
-import yaml
 
 from raytide.api import trainingjob_constants as constants
 from raytide.api.capacity import capacity_node_from_object, capacity_pod_from_object
@@ -32,8 +30,10 @@ from raytide.trainingjob.manifests.objects import build_pod
 from raytide_sandbox.apiserver.routes import Api, Request
 from raytide_sandbox.apiserver.store import Store
 from raytide_sandbox.controllers.manager import Controllers
+from support.definitions import define
 
 from simulation.wire import InProcess
+from simulation.world import yaml_to_json
 
 CRD = Path(__file__).parents[3] / "crds" / "paddlepaddle.org_trainingjobs.yaml"
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,13 +50,6 @@ class WorldClock(Clock):
 
     def now(self) -> datetime:
         return EPOCH + timedelta(seconds=self.monotonic() - self._begun)
-
-
-@functools.cache
-def job_crd() -> Json:
-    """Read once: the text takes a second to parse."""
-    read: Json = yaml.load(CRD.read_text(), Loader=yaml.CSafeLoader)
-    return read
 
 
 def job_manifest(
@@ -90,7 +83,7 @@ class Stage:
         self.api = Api(self.store, new_suffix=lambda: f"{next(suffixes):05d}")
         self.controllers = Controllers(self.store, has_scheduler=False)
         self.controllers.step(self.clock.now())
-        self.handle("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", job_crd())
+        define(self.api, self.store, yaml_to_json(CRD))
         self.wire = InProcess(self.api)
         self.wire.witness = self._see
         client = Client(self.wire, clock=self.clock)

@@ -1,5 +1,6 @@
 """`.ci/run` with a `make` that only prints its target: each level runs once, and a lane that fails ends the run."""
 
+import contextlib
 import os
 import re
 import subprocess
@@ -8,12 +9,13 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[3] / ".ci" / "run"
-LANES = {"waiting", "computing"}
+LANES = {"planes", "programs", "computing"}
 MAKE = """\
 #!/bin/sh
 echo "fake $*"
 case $1 in
 "$SLOW") sleep 60 ;;
+"$LEAVING") setsid sleep 61 & ;;
 "$FAILING") exit 7 ;;
 "$KILLED") kill -9 $PPID ;;
 esac
@@ -57,7 +59,11 @@ def test_each_level_of_each_lane_runs_once_and_is_printed(tmp_path):
 
 @pytest.mark.parametrize(
     ("failing", "slow", "skipped"),
-    [("golden", "simulation", "demo"), ("test-ray", "simulation", "demo"), ("mutate", "test-kube", "test-uptime")],
+    [
+        ("golden", "simulation", "acceptance"),
+        ("test-ray", "simulation", "demo"),
+        ("properties", "kube-suite", "acceptance"),
+    ],
 )
 def test_the_first_lane_that_fails_ends_the_run_with_its_code(tmp_path, failing, slow, skipped):
     done = run(tmp_path, FAILING=failing, SLOW=slow)
@@ -74,6 +80,25 @@ def test_a_lane_that_is_killed_fails_the_run(tmp_path):
 
 
 def test_a_level_before_the_lanes_that_fails_ends_the_run(tmp_path):
-    done = run(tmp_path, FAILING="lint")
+    done = run(tmp_path, FAILING="lint", SLOW="simulation")
     assert done.returncode == 7
-    assert "lane" not in done.stdout
+    assert "lane planes" not in done.stdout
+    assert "fake kube-suite" not in done.stdout
+
+
+@pytest.mark.parametrize("failing", ["test-paddle", "acceptance", "none"])
+def test_nothing_that_a_lane_started_outlives_the_run(tmp_path, failing):
+    """Sandboxes and the processes of their pods are in sessions of their own."""
+    done = run(tmp_path, LEAVING="test-ray", FAILING=failing)
+    assert done.returncode == (0 if failing == "none" else 7)
+    assert f"fake {failing if failing != 'none' else 'acceptance'}" in done.stdout
+    mark = f"RAYTIDE_CI_RUN={tmp_path}".encode()
+    left = [place for place in Path("/proc").glob("[0-9]*") if is_marked(place, mark)]
+    assert left == []
+
+
+def is_marked(process: Path, mark: bytes) -> bool:
+    """Whether it was started by a run whose logs were in that folder."""
+    with contextlib.suppress(OSError):
+        return mark in (process / "environ").read_bytes()
+    return False

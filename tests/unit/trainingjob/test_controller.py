@@ -24,6 +24,7 @@ from raytide.runtime.clock import Clock
 from raytide.trainingjob.controller import TrainingJobController
 from raytide_sandbox.apiserver.request_response import Request
 from support import virtual_time
+from support.definitions import define
 from support.training_builders import trainingjob
 
 from simulation.wire import InProcess, until_at_work
@@ -37,6 +38,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CRD = yaml.load(
     (Path(__file__).parents[3] / "crds" / "paddlepaddle.org_trainingjobs.yaml").read_text(), Loader=yaml.CSafeLoader
 )
+BODY = json.dumps(CRD).encode()
 
 
 class VirtualClock(Clock):
@@ -99,8 +101,7 @@ async def here():
 
 
 def install(world):
-    body = json.dumps(CRD).encode()
-    assert world.api.handle(Request("POST", DEFINITIONS, {}, {}, body)).status == 201
+    define(world.api, world.store, BODY)
 
 
 def create(here, **spec):

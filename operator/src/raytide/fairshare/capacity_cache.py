@@ -50,7 +50,7 @@ class CapacityCache:
 
     - `run` runs until cancelled; `want` starts and stops the watches. While stopped, nothing is watched and nothing
       is kept.
-    - `trouble` is the API server's error if pods, nodes or needed Namespaces may not be read, otherwise empty.
+    - `error` is the API server's error if pods, nodes or needed Namespaces may not be read, otherwise empty.
     - `unreadable` lists quotas (by namespace) and PriorityClasses that may not be read, and the consequence.
     - `is_known` is true once read access has been checked and everything readable has been listed.
     - `on_change` is called after each change that affects capacity.

@@ -17,7 +17,7 @@ from raytide_sandbox.apiserver.api_status import Cause, invalid, unknown_path
 from raytide_sandbox.apiserver.builtin_resources import BUILT_IN, CRDS, Resource
 from raytide_sandbox.apiserver.list_types import BuiltInFields, Fields, SchemaFields
 from raytide_sandbox.apiserver.schema import SchemaError, Structural, compile_schema
-from raytide_sandbox.apiserver.store import Change, Store
+from raytide_sandbox.apiserver.store import Change, Entry, Store
 
 Json = dict[str, Any]
 Rewrite = Callable[[Json], None]
@@ -49,6 +49,19 @@ def _compiled(schema: bytes) -> Structural:
     return compile_schema(msgspec.json.decode(schema))
 
 
+@lru_cache(maxsize=8)
+def _definition(raw: bytes) -> Json:
+    """The stored CustomResourceDefinition; nothing may change it."""
+    definition: Json = msgspec.json.decode(raw)
+    return definition
+
+
+@lru_cache(maxsize=8)
+def _served_versions(raw: bytes) -> tuple[Served, ...]:
+    definition = _definition(raw)
+    return tuple(_custom(definition, version) for version in definition["spec"]["versions"] if version.get("served"))
+
+
 def _built_in(resource: Resource) -> Served:
     is_new_event = resource.key == "events" and bool(resource.group)
     return Served(
@@ -72,7 +85,7 @@ class Registry:
         for resource in BUILT_IN:
             self._served[resource.group, resource.version, resource.plural] = _built_in(resource)
         for _, entry in store.entries(CRDS):
-            self._serve(entry.obj())
+            self._serve(entry)
         store.subscribe(self._see, CRDS)
 
     def find(self, group: str, version: str, plural: str) -> Served:
@@ -87,8 +100,8 @@ class Registry:
         return iter(self._served.values())
 
     def _see(self, change: Change) -> None:
-        definition = change.entry.obj()
-        before = None if change.previous is None else change.previous.obj()
+        definition = _definition(change.entry.raw)
+        before = None if change.previous is None else _definition(change.previous.raw)
         if change.type != "DELETED" and before is not None and before["spec"] == definition["spec"]:
             return
         self._forget(before or definition)
@@ -96,7 +109,7 @@ class Registry:
             self._on_gone(change.key.name)
             self._store.undefine(change.key.name)
         else:
-            self._serve(definition)
+            self._serve(change.entry)
         self.generation += 1
 
     def _forget(self, definition: Json) -> None:
@@ -104,15 +117,13 @@ class Registry:
         for version in spec["versions"]:
             self._served.pop((spec["group"], version["name"], spec["names"]["plural"]), None)
 
-    def _serve(self, definition: Json) -> None:
-        versions = definition["spec"]["versions"]
-        stored = next(version for version in versions if version.get("storage"))
+    def _serve(self, entry: Entry) -> None:
+        definition = _definition(entry.raw)
+        stored = next(version for version in definition["spec"]["versions"] if version.get("storage"))
         self._store.define(_resource(definition, stored))
-        for version in versions:
-            if version.get("served"):
-                served = _custom(definition, version)
-                resource = served.resource
-                self._served[resource.group, resource.version, resource.plural] = served
+        for served in _served_versions(entry.raw):
+            resource = served.resource
+            self._served[resource.group, resource.version, resource.plural] = served
 
 
 def _resource(definition: Json, version: Json) -> Resource:

@@ -9,6 +9,7 @@ clock (`now` and `new_uid` are passed in). Used by the routes and by the sandbox
 from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -29,6 +30,8 @@ Objects = list[Json]
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 RING_SIZE: Final = 10_000
+SHARED: Final = 512
+"""How many decoded objects are kept for readers."""
 FIRST_VERSION: Final = 100
 """The initial version: a client that asks for an older one gets 410, as from a newly started server."""
 
@@ -59,6 +62,16 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         """A fresh dict that the caller may change."""
         found: Json = decode(self.raw)
         return found
+
+    def shared(self) -> Json:
+        """The object for reading: the same dict for every caller, which nobody may change."""
+        return _shared(self.raw)
+
+
+@lru_cache(maxsize=SHARED)
+def _shared(raw: bytes) -> Json:
+    found: Json = decode(raw)
+    return found
 
 
 Entries = list[tuple[ObjectKey, Entry]]
@@ -244,19 +257,29 @@ class Store:
             owners=tuple(dict.fromkeys(owner["uid"] for owner in metadata.get("ownerReferences") or ())),
             is_terminating="deletionTimestamp" in metadata,
         )
+        self._apply(Change(change_type, key, entry, previous))
+        return entry
+
+    def _apply(self, change: Change) -> None:
+        key, entry = change.key, change.entry
         table = self._tables[key.resource]
-        self._index(key, previous, None if change_type == "DELETED" else entry)
-        if change_type == "DELETED":
+        self._index(key, change.previous, None if change.type == "DELETED" else entry)
+        if change.type == "DELETED":
             del table.objects[key.namespace, key.name]
         else:
             table.objects[key.namespace, key.name] = entry
-        change = Change(change_type, key, entry, previous)
         if len(table.ring) == table.ring.maxlen:
             table.compacted = table.ring[0].version
         table.ring.append(change)
         for subscriber in (*table.subscribers, *self._everything):
             subscriber(change)
-        return entry
+
+    def adopt(self, key: ObjectKey, entry: Entry) -> None:
+        """Store a new object that another store has created in the same state, at the same version and with the same uid."""
+        if (entry.version, entry.uid) != (self.version + 1, self._new_uid()):
+            raise ValueError(f"{key.name} was created in another state: version {entry.version}, uid {entry.uid}")
+        self.version = entry.version
+        self._apply(Change("ADDED", key, entry, None))
 
     def _index(self, key: ObjectKey, previous: Entry | None, current: Entry | None) -> None:
         before = previous.owners if previous else ()

@@ -209,7 +209,7 @@ def _resource_faults(resources: Json, place: str) -> list[Cause]:
     return [
         wrong_value(f"{place}.requests", amount, f"must be less than or equal to {name} limit of {limits[name]}")
         for name, amount in (resources.get("requests") or {}).items()
-        if name in limits and Quantity.parse(amount) > Quantity.parse(limits[name])
+        if name in limits and amount != limits[name] and Quantity.parse(amount) > Quantity.parse(limits[name])
     ]
 
 

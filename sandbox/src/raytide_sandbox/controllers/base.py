@@ -44,7 +44,7 @@ class Noted:
     def obj(self) -> Json:
         """The object after the change (before it, if it is gone); shared, so read only."""
         if self._obj is None:
-            self._obj = self.change.entry.obj()
+            self._obj = self.change.entry.shared()
         return self._obj
 
     @property

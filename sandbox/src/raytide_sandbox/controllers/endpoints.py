@@ -93,7 +93,7 @@ class EndpointsController:
     def _write(self, key: ObjectKey, service: Json) -> None:
         # Another controller may have deleted a pod in this step: that change is noted next.
         found = [self._store.find(*pod) for pod in sorted(self._select(key))]
-        pods_by_ports = group_by_ports(service, [entry.obj() for entry in found if entry])
+        pods_by_ports = group_by_ports(service, [entry.shared() for entry in found if entry])
         self._put(build_endpoints(service, pods_by_ports), "endpoints", ("subsets",))
         wanted = build_slices(service, pods_by_ports)
         names = {piece["metadata"]["name"] for piece in wanted}

@@ -91,7 +91,7 @@ class GarbageCollector:
                 if not self._is_kind_served(reference):
                     return
                 lost.add(reference["uid"])
-            elif owner.is_terminating and FOREGROUND in (owner.obj()["metadata"].get("finalizers") or ()):
+            elif owner.is_terminating and FOREGROUND in (owner.shared()["metadata"].get("finalizers") or ()):
                 waiting.add(reference["uid"])
         if len(lost) + len(waiting) < len({reference["uid"] for reference in dependent["metadata"]["ownerReferences"]}):
             if lost or waiting:

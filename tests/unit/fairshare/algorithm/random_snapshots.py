@@ -1,5 +1,6 @@
 """Random clusters for properties of the planner: what can differ does, in small numbers."""
 
+import functools
 import random
 
 from hypothesis import strategies as st
@@ -25,6 +26,16 @@ IN_EAST = (Requirement("zone", "In", ("east",)),)
 
 SEEDS = st.integers(0, (1 << 32) - 1)
 """One number per node and per job: drawing every field by itself would take longer than everything else."""
+REFUSED = st.sampled_from([{"priority": 0}, {"priority": 3}, {"priority": 9}])
+OTHERS = st.sampled_from([(), (), (), (1,), (1000,), (1, 1000)])
+QUOTAS = st.sampled_from([(), (), (), (quota("one", cpu=6000),), (quota("two", pods=5),)])
+LOADS = st.sampled_from([{}, {}, {CPU: 80, GPU: 50}, {MEMORY: 50}])
+
+
+@functools.cache  # Hypothesis looks through each strategy that is new to it, which takes longer than to draw from it
+def between(low: int, high: int) -> st.SearchStrategy[int]:
+    """A number, bounds included."""
+    return st.integers(low, high)
 
 
 def node_of(chance: random.Random, name: str) -> Node:
@@ -85,18 +96,14 @@ def participant_of(chance: random.Random, name: str) -> Participant:
 @st.composite
 def worlds(draw: DrawFn, *, most_nodes: int = 3, most_jobs: int = 5) -> World:
     """Nodes and jobs; the pods that exist are where kube-scheduler could have put them."""
-    there = [
-        node_of(random.Random(draw(SEEDS)), f"node-{number}") for number in range(draw(st.integers(1, most_nodes)))
-    ]
+    there = [node_of(random.Random(draw(SEEDS)), f"node-{number}") for number in range(draw(between(1, most_nodes)))]
     those = [
-        participant_of(random.Random(draw(SEEDS)), f"job-{number}") for number in range(draw(st.integers(1, most_jobs)))
+        participant_of(random.Random(draw(SEEDS)), f"job-{number}") for number in range(draw(between(1, most_jobs)))
     ]
-    refused = {"is_unschedulable": True, **draw(st.sampled_from([{"priority": 0}, {"priority": 3}, {"priority": 9}]))}
-    others = [
-        stranger(cpu, count=2, **refused) for cpu in draw(st.sampled_from([(), (), (), (1,), (1000,), (1, 1000)]))
-    ]
-    quotas = draw(st.sampled_from([(), (), (), (quota("one", cpu=6000),), (quota("two", pods=5),)]))
-    load = draw(st.sampled_from([{}, {}, {CPU: 80, GPU: 50}, {MEMORY: 50}]))
+    refused = {"is_unschedulable": True, **draw(REFUSED)}
+    others = [stranger(cpu, count=2, **refused) for cpu in draw(OTHERS)]
+    quotas = draw(QUOTAS)
+    load = draw(LOADS)
     options = AllocationOptions(load)
     return World(there, those, strangers=others, quotas=quotas, options=options)
 
@@ -104,9 +111,9 @@ def worlds(draw: DrawFn, *, most_nodes: int = 3, most_jobs: int = 5) -> World:
 @st.composite
 def equal_worlds(draw: DrawFn, *, is_gang: bool = False) -> World:
     """Jobs whose instances want the same, on any nodes: where fairness can be told in one number."""
-    there = [node(f"node-{number}", cpu=draw(st.integers(1, 10))) for number in range(draw(st.integers(1, 3)))]
+    there = [node(f"node-{number}", cpu=draw(between(1, 10))) for number in range(draw(between(1, 3)))]
     those = []
-    for number in range(draw(st.integers(1, 5))):
-        floor, span = draw(st.integers(1, 3)), draw(st.integers(0, 6))
-        those.append(job(f"job-{number}", floor, floor + span, draw(st.integers(floor, floor + span)), is_gang=is_gang))
+    for number in range(draw(between(1, 5))):
+        floor, span = draw(between(1, 3)), draw(between(0, 6))
+        those.append(job(f"job-{number}", floor, floor + span, draw(between(floor, floor + span)), is_gang=is_gang))
     return World(there, those).running()

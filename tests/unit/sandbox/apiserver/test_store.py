@@ -6,7 +6,7 @@ import pytest
 
 from raytide_sandbox.apiserver.api_status import ApiStatusError
 from raytide_sandbox.apiserver.builtin_resources import CRDS
-from raytide_sandbox.apiserver.store import Change, Store
+from raytide_sandbox.apiserver.store import Change, ObjectKey, Store
 from unit.sandbox.apiserver.embedded import build_store
 
 
@@ -42,6 +42,27 @@ def test_what_is_handed_out_can_be_changed_without_harm(store: Store) -> None:
     store.create("configmaps", config("a"))
     store.get("configmaps", "default", "a")["metadata"]["name"] = "changed"
     assert store.get("configmaps", "default", "a")["metadata"]["name"] == "a"
+
+
+def test_readers_share_an_object_and_writers_get_their_own(store: Store) -> None:
+    entry = store.create("configmaps", config("a"))
+    assert entry.shared() is entry.shared()
+    assert entry.obj() == entry.shared()
+    assert entry.obj() is not entry.shared()
+
+
+def test_an_object_that_a_store_in_the_same_state_created_is_stored_as_if_it_were_created_here(store: Store) -> None:
+    other, seen = build_store(), list[Change]()
+    other.create("namespaces", {"metadata": {"name": "default"}})
+    store.subscribe(seen.append)
+    entry = other.create("configmaps", config("a"))
+    key = ObjectKey("configmaps", "default", "a")
+    store.adopt(key, entry)
+    assert store.entry("configmaps", "default", "a") is entry
+    assert store.version == other.version
+    assert [(change.type, change.key, change.entry) for change in seen] == [("ADDED", key, entry)]
+    with pytest.raises(ValueError, match="another state"):
+        store.adopt(ObjectKey("configmaps", "default", "b"), entry)
 
 
 def test_lists_are_in_order_and_of_one_namespace_if_asked(store: Store) -> None:

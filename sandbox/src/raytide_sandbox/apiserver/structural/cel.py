@@ -8,7 +8,7 @@ never skipped. Deviation: values of format date-time, duration and byte reach ru
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -63,6 +63,8 @@ class Rule:
     """True when the rule uses `oldSelf`; such a rule is not ratcheted, it must allow old values itself."""
     is_old_self_optional: bool
     program: cel.Program
+    message_text: str
+    """The messageExpression."""
     message_program: cel.Program | None
 
     def violation_of(self, scope: "Scope") -> RuleViolation | None:
@@ -79,6 +81,21 @@ class Rule:
     def _detail(self, context: cel.Context) -> str:
         message = _evaluated_message(self.message_program, context) if self.message_program is not None else ""
         return message or self.message or f"failed rule: {self.text}"
+
+
+_READ: Final = re.compile(r"\b(?:self|oldSelf)\b(?:\s*\.\s*hasValue\s*\(\s*\)|\s*\.\s*(\w+)\b(?!\s*\())?")
+
+
+def fields_read(rules: Iterable[Rule]) -> frozenset[str] | None:
+    """The (escaped) fields of `self` and `oldSelf` that the rules and their messages name; None if they may read others."""
+    found: set[str] = set()
+    for rule in rules:
+        for use in _READ.finditer(f"{rule.text}\n{rule.message_text}"):
+            if use[1]:
+                found.add(use[1])
+            elif use[0] in ("self", "oldSelf"):  # the value itself, an index or a macro
+                return None
+    return frozenset(found)
 
 
 class Scope:
@@ -162,6 +179,7 @@ def compile_rule(rule: Mapping[str, Any]) -> Rule:
         is_transition=is_transition,
         is_old_self_optional=is_old_self_optional,
         program=program,
+        message_text=expression,
         message_program=message_program,
     )
 

@@ -7,13 +7,15 @@ the object has no violation that blocks rules.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from raytide_sandbox.apiserver.structural.cel import Rule, RuleViolation, Scope, escape_name
 from raytide_sandbox.apiserver.structural.model import Json, Node, Violation, omit_value, violation
 from raytide_sandbox.apiserver.structural.schema_validation import MISSING, is_unchanged, partner
+
+_VISIBLE_METADATA: Final = ("name", "generateName")
 
 
 def rule_violations(root: Node, obj: dict[str, Any], old: dict[str, Any] | None) -> list[Violation]:
@@ -82,6 +84,8 @@ def _evaluate_rules(place: _Place) -> tuple[RuleViolation | None, ...]:
     """The results of the place's rules; cached by value, because most writes change few places."""
     node, has_old = place.node, place.old is not MISSING and place.old is not None
     new, old = place.new, place.old if has_old else None
+    if place.above is None:
+        new, old = _visible(node, new), _visible(node, old)
     cache_key = (msgspec.json.encode(new), msgspec.json.encode(old) if has_old else None)
     answers = node.answers.get(cache_key)
     if answers is None:
@@ -90,6 +94,22 @@ def _evaluate_rules(place: _Place) -> tuple[RuleViolation | None, ...]:
         scope = Scope(new, old, has_old=has_old)
         answers = node.answers[cache_key] = tuple(rule.violation_of(scope) for rule in node.rules)
     return answers
+
+
+def _visible(node: Node, value: Json) -> Json:
+    """What the rules at the root read of an object; of its metadata, rules see name and generateName only.
+
+    A write changes the rest of the metadata and often the status; without those, the cached results hold for it.
+    """
+    if not isinstance(value, dict):
+        return value
+    read = node.fields_read
+    visible = (
+        value if read is None else {key: child for key, child in value.items() if (escape_name(key) or key) in read}
+    )
+    if isinstance(metadata := visible.get("metadata"), dict):
+        return {**visible, "metadata": {key: metadata[key] for key in _VISIBLE_METADATA if key in metadata}}
+    return visible
 
 
 def _violation(rule: Rule, result: RuleViolation, place: _Place) -> Violation:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from cachetools import LRUCache
 
-from raytide_sandbox.apiserver.structural.cel import Rule, RuleError, RuleViolation, compile_rule
+from raytide_sandbox.apiserver.structural.cel import Rule, RuleError, RuleViolation, compile_rule, fields_read
 
 Json: TypeAlias = Any
 Question: TypeAlias = tuple[bytes, bytes | None]
@@ -118,6 +118,8 @@ class Node:
     one_of: tuple["Node", ...] = ()
     negated: "Node | None" = None
     rules: tuple[Rule, ...] = ()
+    fields_read: frozenset[str] | None = None
+    """The fields of this object that its rules can read; None for all."""
     answers: MutableMapping[Question, tuple[RuleViolation | None, ...]] = field(default_factory=dict)
     """Cached results of the rules, by the values as JSON."""
     is_defaulting: bool = False
@@ -204,6 +206,7 @@ def build_node(schema: Mapping[str, Json], path: str, *, is_branch: bool = False
     node.rules = _build_rules(schema, path)
     if node.rules:
         node.answers = LRUCache(REMEMBERED_ANSWERS)
+        node.fields_read = fields_read(node.rules)
     node.is_defaulting = node.has_default or any(child.is_defaulting for child in node.below())
     node.is_ruled = bool(node.rules) or any(child.is_ruled for child in node.below())
     node.is_keyed = node.list_type in ("map", "set") or any(child.is_keyed for child in node.below())

@@ -1,10 +1,12 @@
 """A schema that a real API server would not accept is rejected when it is compiled."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from raytide_sandbox.apiserver.schema import SchemaError, compile_schema
+from raytide_sandbox.apiserver.structural.cel import fields_read
 from raytide_sandbox.apiserver.structural.model import violation
 
 
@@ -88,3 +90,39 @@ def test_an_answer_is_not_remembered_for_another_value_or_another_past():
         assert len(structural.violations({"a": "x"}, {"a": "y"})) == 1
         assert len(structural.violations({"a": "y"}, {"a": "x"})) == 1
         assert structural.violations({"a": "x"}, {}) == []
+
+
+READ_AT_THE_ROOT = {
+    "a field": (("has(self.spec)", ""), {"spec"}),
+    "a field of the old object": (("oldSelf.hasValue() || oldSelf.status.a == 1", ""), {"status"}),
+    "a field in the message": (("has(self.spec)", "self.status.a"), {"spec", "status"}),
+    "the object": (("size(self) > 1", ""), None),
+    "a field by its index": (("self['spec'].a", ""), None),
+    "a macro on the object": (("self.exists(key, key == 'a')", ""), None),
+    "the old value": (("oldSelf.value().spec.a == 1", ""), None),
+    "a name that only begins like it": (("selfish.spec", ""), set()),
+}
+
+
+@pytest.mark.parametrize(("texts", "fields"), READ_AT_THE_ROOT.values(), ids=READ_AT_THE_ROOT)
+def test_what_a_rule_can_read_of_an_object(texts, fields):
+    """Its results are cached for what it reads; when that is not certain, for everything."""
+    text, message_text = texts
+    rule = SimpleNamespace(text=text, message_text=message_text)
+    assert fields_read([rule]) == fields
+
+
+def test_rules_of_the_whole_object_see_its_name_but_no_other_metadata():
+    """As in Kubernetes: metadata.name and metadata.generateName only."""
+    rules = [{"rule": "self.metadata.name == 'a' && !has(self.metadata.labels) && self.spec.n == 1", "message": "no"}]
+    spec = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    structural = compile_schema({**schema(spec=spec, metadata={"type": "object"}), "x-kubernetes-validations": rules})
+
+    def judge(name, n):
+        metadata = {"name": name, "labels": {"a": "b"}, "resourceVersion": "5"}
+        obj = {"metadata": metadata, "spec": {"n": n}, "status": {}}
+        return [fault.message for fault in structural.violations(obj, None, is_status=False)]
+
+    assert judge("a", 1) == []
+    assert "no" in judge("b", 1)[0]
+    assert "no" in judge("a", 2)[0]
