@@ -97,6 +97,7 @@ def test_a_template_may_not_ask_for_more_than_the_limit():
 
 OF_A_TEMPLATE = {
     "an object as an amount": ({"requests": {"cpu": {"min": 1}}}, ".requests.cpu", "{'min': 1} is not a quantity"),
+    "false as an amount": ({"requests": {"cpu": False}}, ".requests.cpu", "False is not a quantity"),
     "a list as an amount": ({"limits": {"memory": ["1Gi"]}}, ".limits.memory", "['1Gi'] is not a quantity"),
     "a list of limits": ({"limits": ["cpu"]}, ".limits", "must be an object"),
     "requests that are text": ({"requests": "cpu=1"}, ".requests", "must be an object"),

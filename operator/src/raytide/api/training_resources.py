@@ -57,6 +57,11 @@ def normalised(resources: Resources) -> Resources:
     return Resources(requests=requests, limits=limits)
 
 
+def is_amount(value: object) -> bool:
+    """Whether the type is that of a quantity: text or a number, which true and false are in Python."""
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
 def is_extended(name: str) -> bool:
     """Whether it is an extended resource, such as a GPU: whole units that cannot be overcommitted."""
     return "/" in name and "kubernetes.io/" not in name
@@ -102,7 +107,7 @@ def _merged(under: Amounts, over: Any) -> dict[str, Any]:
     if over is None:
         return {}
     merged = {**under, **(over if isinstance(over, dict) else {})}
-    return {name: amount for name, amount in merged.items() if isinstance(amount, str | int | float)}
+    return {name: amount for name, amount in merged.items() if is_amount(amount)}
 
 
 def _container(template: Manifest | None, name: str) -> Manifest:

@@ -13,7 +13,7 @@ from typing import Final
 
 from raytide.api.meta import Manifest
 from raytide.api.quantity import Quantity, QuantityError
-from raytide.api.training_resources import is_extended, role_resources, with_template
+from raytide.api.training_resources import is_amount, is_extended, role_resources, with_template
 from raytide.api.trainingjob import Resources, RoleSpec, TrainingJob
 from raytide.api.trainingjob_constants import INVALID_SPEC, PSERVER, ROLES, TRAINER
 from raytide.api.trainingjob_pods import priority_class_of
@@ -158,7 +158,7 @@ def _wrong_types(amounts: object, field: str) -> Iterator[Violation]:
         yield _fault("TJ:8-template", field, "must be an object of resource names and quantities")
         return
     for name, amount in amounts.items():
-        if amount is not None and not isinstance(amount, str | int | float):
+        if amount is not None and not is_amount(amount):
             yield _fault("TJ:2.1", f"{field}.{name}", str(QuantityError(amount)))
 
 
