@@ -114,6 +114,7 @@ def parse_record(text: str | None) -> DecisionRecord | None:
 
 
 def _decision(entry: Any) -> GroupDecision | None:
+    """The sidecar's decision for one group, from the JSON of its record; None if it cannot be read."""
     if not isinstance(entry, dict):
         return None
     replicas = count_or_none(entry.get("replicas"))

@@ -35,7 +35,7 @@ class SidecarMetrics:
         self._ours()
 
     def _rays(self) -> None:
-        """Names, labels and resource names as in Ray; the resource label is in lower case."""
+        """Register the metrics that have names, labels and resource names as in Ray; the resource label is in lower case."""
         self._pending_nodes = self._gauge("autoscaler_pending_nodes", "Pending nodes.", "NodeType")
         self._active_nodes = self._gauge(
             "autoscaler_active_nodes", "Nodes that run Ray, including the head.", "NodeType"

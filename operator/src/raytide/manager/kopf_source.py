@@ -217,7 +217,7 @@ class _Thread:
 
 
 def _post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:
-    """Call in that event loop, unless it is closed."""
+    """Call in the operator's event loop from kopf's thread; nothing once the loop is closed."""
     try:
         loop.call_soon_threadsafe(call, *args)
     except RuntimeError:

@@ -106,7 +106,7 @@ def parse_gpus(text: str) -> frozenset[str]:
 
 
 def parse_gap(text: str) -> Fraction:
-    """Parse a part of a score such as `1/3` or `0.25`; raises ValueError unless it is from 0 to below 1."""
+    """Parse the value of `--rebalance-gap`, such as `1/3` or `0.25`; raises ValueError unless it is from 0 to below 1."""
     try:
         gap = Fraction(text.strip()).limit_denominator(1000)
     except (ValueError, ZeroDivisionError) as error:

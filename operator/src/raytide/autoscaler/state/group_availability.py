@@ -299,7 +299,7 @@ class _StuckDetector:
         return _StuckInstance(instance, startup.reason, f"pod {pod.name}: {startup.detail}", is_groups_fault)
 
     def crash_loop(self, mine: Iterable[Instance], began_s: float) -> list[_StuckInstance]:
-        """Block a group whose pods end before their Ray node registers, although no instance is stuck."""
+        """Why the group is unavailable if its pods end before their Ray node registers, although no instance is stuck."""
         if self.deaths is None or self.deaths.last_s <= began_s or self.is_in_backoff:
             return []
         if any(i.status is Status.RAY_RUNNING for i in mine) and self.deaths.count < FAILURES_UNTIL_BLOCKED:
