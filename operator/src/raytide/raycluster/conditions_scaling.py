@@ -145,8 +145,7 @@ def _reasons(cluster: RayCluster, scaling: Scaling) -> Iterator[tuple[str, Why]]
 
 
 def last_writer(cluster: RayCluster, group: str) -> str:
-    """The field manager, other than the sidecar, that last wrote the group's replicas, for the condition that names it; empty
-    when there is none."""
+    """The field manager, other than the sidecar, that last wrote the group's replicas; empty if there is none."""
     writers = [
         (written.at, written.manager)
         for written in _writes(cluster)
