@@ -175,3 +175,66 @@ def test_the_dominant_resource_counts():
     gpus = [of("a", "a", 0, 8, 4, cpu=1, gpu=1)]
     world = World([node(f"node-{n}", cpu=8, gpu=4) for n in range(2)], [*gpus, of("b", "b", 0, 16, 8)], tenants=EQUAL)
     assert {one.reason for one in allocate(world.running().pool()).resizes} == {GROWING}
+
+
+# --- several resources -----------------------------------------------------------------------------------------------------
+
+
+def gpu_world(jobs, tenants) -> World:
+    return World([node(f"node-{n}", cpu=8, gpu=4) for n in range(3)], jobs, tenants=tenants).running()
+
+
+def test_a_tenant_that_borrows_gpus_keeps_the_cpus_of_its_nominal_quota():
+    tenants = (tenant("a", nominal=20, gpu=4), tenant("b", gpu=4))
+    jobs = [of("a", "a-gpus", 8, 8, gpu=1), of("a", "a-cpus", 1, 40, 12), of("b", "b", 1, 40, 4)]
+    sizes = settled(gpu_world(jobs, tenants))
+    assert (sizes["a-gpus"], sizes["a-cpus"]) == (8, 12)
+
+
+def test_a_tenant_that_borrows_gpus_takes_back_the_cpus_of_its_nominal_quota():
+    tenants = (tenant("a", nominal=20, gpu=4), tenant("b", gpu=4))
+    jobs = [of("a", "a-gpus", 8, 8, gpu=1), of("a", "a-cpus", 1, 40, 4), of("b", "b", 1, 40, 12)]
+    assert settled(gpu_world(jobs, tenants)) == {"a-gpus": 8, "a-cpus": 12, "b": 4}
+
+
+def test_resources_that_no_tenant_names_are_shared_as_within_one_tenant():
+    """Otherwise GPUs would be idle for want of CPUs that no quota protects."""
+    tenants = (tenant("a", gpu=4), tenant("b", gpu=4))
+    world = gpu_world([of("a", "a-cpus", 1, 24, 24)], tenants)
+    world.add(of("b", "b-gpus", 4, 4, 0, gpu=1, is_gang=True))
+    assert settled(world) == {"a-cpus": 20, "b-gpus": 4}
+
+
+def test_a_claim_of_a_lower_priority_does_not_pass_one_of_its_own_tenant_that_borrows():
+    jobs = [of("a", "high", 16, 16, 0, is_gang=True, priority=9), of("a", "low", 12, 12, 0, is_gang=True)]
+    assert resizes_of(allocate(cluster(jobs, (tenant("a", nominal=12), tenant("b"))).pool())) == {"high": 16}
+
+
+@pytest.mark.parametrize("is_gang", [True, False])
+def test_a_minimum_that_makes_two_tenants_even_is_granted(is_gang):
+    world = cluster([of("a", "a", 1, 40, 24)], EQUAL)
+    world.add(of("b", "b", 12, 12, 0 if is_gang else 12, is_gang=is_gang))
+    assert settled(world) == {"a": 12, "b": 12}
+
+
+def test_a_pod_that_no_node_can_hold_costs_its_tenant_nothing():
+    tenants = (tenant("a", nominal=12), tenant("b"))
+    world = cluster([of("a", "a", 1, 12, 12), of("b", "b", 1, 12, 12)], tenants)
+    world.add(of("a", "huge", 1, 1, 1, cpu=100))
+    assert settled(world) == {"a": 12, "b": 12, "huge": 1}
+
+
+def test_where_one_tenant_may_not_give_enough_the_next_node_is_tried():
+    tenants = (tenant("a", nominal=4, weight="1/2"), tenant("b", nominal=2), tenant("c", nominal=3))
+    nodes = [node("node-0", cpu=5), node("node-1", cpu=4)]
+    world = World(nodes, tenants=tenants)
+    world.add(of("a", "a-0", 0, 9, 3))
+    world.add(of("a", "a-1", 0, 9, 2))
+    world.add(of("c", "c", 0, 2, 2, cpu=2))
+    world.add(of("b", "b", 1, 1, 0, cpu=2, is_gang=True))
+    assert settled(world)["b"] == 1
+
+
+def test_a_limit_of_pods_alone_is_a_limit():
+    tenants = (Tenant("a", {"pods": 4}, {"pods": 1}), tenant("b"))
+    assert settled(cluster([of("a", "a", 1, 40)], tenants)) == {"a": 5}

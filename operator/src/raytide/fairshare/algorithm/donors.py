@@ -11,9 +11,10 @@ priority, or if its scaling is disabled.
 | growth with GPUs | the same priority without GPUs, likewise: no GPU stays idle for want of CPUs | its minimum |
 | growth | the same priority, likewise, ahead by more than the gap; with GPUs only if the receiver has GPUs | a higher score than the receiver has |
 
-Between tenants priorities do not count, but shares (`tenants.py`), for minimums and growth alike: outside its cooldown,
-and above its minimum, a participant gives while its tenant borrows and the claimant stays within its tenant's nominal
-quota; otherwise if its tenant's share is ahead of the other one's by more than the gap, and then until they are even.
+Between tenants priorities do not count, but quotas and shares (`tenants.py`), for minimums and growth alike: outside its
+cooldown, and above its minimum, a participant gives while its tenant borrows a resource that the claim needs, if the
+claimant's tenant stays within its nominal quota of it; otherwise if its tenant's share is ahead of the other one's by
+more than the gap, and then until they are even. Resources that do not count for tenants are given as within one tenant.
 
 The gap is a part of the donor's score or share. It does not count between two participants that are resized in this plan or are in
 a burst of resizes: these are made even. Outside a burst, a participant that the plan has resized already is preferred,
@@ -75,8 +76,8 @@ def least_size(donor: ParticipantState, claim: Claim) -> int:
     of = donor.of
     if not of.is_scaling_enabled or donor.size <= of.floor:
         return donor.size
-    if claim.share is not None and claim.share.tenant is not donor.tenant:
-        return _least_for_tenant(donor, claim, claim.share)
+    if claim.share is not None and claim.share.tenant is not donor.tenant and (contested := _contested(donor, claim)):
+        return _least_for_tenant(donor, claim, claim.share, contested)
     if claim.scope is not Scope.GROWTH or claim.share is None:
         return of.floor if is_in_scope(_group(donor), claim.priority, claim.scope) else donor.size
     return _least_for_growth(donor, claim.share, claim.gap)
@@ -101,36 +102,51 @@ def _is_started(donor: ParticipantState, receiver: ParticipantState) -> bool:
     return (donor.has_given or donor.of.is_in_burst) and (receiver.has_grown or receiver.of.is_in_burst)
 
 
-def _least_for_tenant(donor: ParticipantState, claim: Claim, claimant: ParticipantState) -> int:
+def _contested(donor: ParticipantState, claim: Claim) -> set[int]:
+    """The resources that count for tenants, of those that the claim needs and the donor has."""
+    wanted = {number for pods, _ in claim.needs for number, _ in pods.pod.wants}
+    given = {number for pods in donor.elastic_pods() for number, _ in pods.pod.wants}
+    return wanted & given & donor.tenant.totals.keys()
+
+
+def _least_for_tenant(donor: ParticipantState, claim: Claim, claimant: ParticipantState, contested: set[int]) -> int:
+    """The same for a claimant of another tenant: instances go while their tenant borrows what is contested.
+
+    It gives what the claimant's tenant has within its nominal quota; beyond that, until the shares of the two are even.
+    """
     of, own, other = donor.of, donor.tenant, claimant.tenant
-    is_growth = claim.scope is Scope.GROWTH
-    if not (of.may_shrink or claim.scope is Scope.COOLING) or own.share == 0:
+    borrowed = [number for number in contested if own.used[number] > own.nominal[number]]
+    if not borrowed or not (of.may_shrink or claim.scope is Scope.COOLING):
         return donor.size
+    is_growth = claim.scope is Scope.GROWTH
     if is_growth and (donor.has_grown or donor.instances.loose or not (of.rebalances and of.is_settled)):
         return donor.size
-    is_nominal = not claim.borrows
-    ahead_of = own.share if _is_started(donor, claimant) else far_behind(own.share, claim.gap)
-    if not is_nominal and other.share >= ahead_of:
-        return donor.size
-    # Within a nominal quota, a donor gives as long as its tenant borrows before each step; else until shares are even.
-    bound, ahead = (0, 1) if is_nominal else (other.share, 0)
+    more = claim.additional
+    guaranteed = other.within_nominal(more)
+    before = other.share if more else other.share_with([(pods.pod, -count) for pods, count in claim.needs])
+    is_fair = before < (own.share if _is_started(donor, claimant) else far_behind(own.share, claim.gap))
+
+    def may_give(count: int) -> bool:
+        last = own.used_with(_released(donor, count - 1))
+        there = [number for number in borrowed if last[number] > own.nominal[number]]
+        if guaranteed.intersection(there):
+            return True
+        return bool(there) and is_fair and own.share_with(_released(donor, count)) > before
+
     low, high = 0, donor.size - of.floor
     while low < high:
         count = (low + high + 1) // 2
-        if _share_without(donor, count - ahead) > bound:
-            low = count
-        else:
-            high = count - 1
+        low, high = (count, high) if may_give(count) else (low, count - 1)
     return smallest_size(of, donor.size - low)
 
 
-def _share_without(donor: ParticipantState, count: int) -> int:
-    """The share of its tenant without so many of its instances."""
+def _released(donor: ParticipantState, count: int) -> list[tuple[PodShape, int]]:
+    """What goes with so many of its instances, as negative numbers of pods."""
     released = [(donor.instances.pod, -count)]
     if donor.companions is not None:
         surplus = donor.companions_at(donor.size) - donor.companions_at(donor.size - count)
         released.append((donor.companions.pod, -surplus))
-    return donor.tenant.share_with(released)
+    return released
 
 
 def far_behind(score: int, gap: Fraction) -> int:
@@ -226,9 +242,9 @@ def _group(donor: ParticipantState) -> Group:
 
 def _may_give(group: Group, claim: Claim) -> bool:
     """Whether such participants may give anything; those of other tenants by `_least_for_tenant`."""
-    if claim.share is not None and claim.share.tenant.of.name != group.tenant:
-        return group.may_shrink or claim.scope is Scope.COOLING
-    return is_in_scope(group, claim.priority, claim.scope)
+    is_other = claim.share is not None and claim.share.tenant.of.name != group.tenant
+    is_tenants = is_other and (group.may_shrink or claim.scope is Scope.COOLING)
+    return is_tenants or is_in_scope(group, claim.priority, claim.scope)
 
 
 def is_in_scope(group: Group, priority: int, scope: Scope) -> bool:

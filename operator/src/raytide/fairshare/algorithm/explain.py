@@ -338,7 +338,7 @@ def _holders(
 def _gives(other: Participant, one: Participant, sizes: Mapping[ParticipantId, int]) -> str:
     """Whether the other participant would be scaled down for one below its minimum, and why not."""
     if other.tenant != one.tenant and other.is_scaling_enabled and sizes[other.id] > other.floor:
-        return "it belongs to another tenant, and is scaled down if that has a higher share"
+        return "it belongs to another tenant, and is scaled down if that tenant has a higher share or borrows"
     if other.priority > one.priority:
         return f"it has a higher priority ({other.priority} against {one.priority})"
     if not other.is_scaling_enabled:

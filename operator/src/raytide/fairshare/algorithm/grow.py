@@ -25,7 +25,7 @@ from raytide.api.sharing_record import GROWING, REBALANCED
 from raytide.fairshare.algorithm.capacity_index import fits
 from raytide.fairshare.algorithm.donors import Claim, Scope, far_behind, preference
 from raytide.fairshare.algorithm.minimums import MinimumGuarantees, shrink_donors
-from raytide.fairshare.algorithm.model import COOLING_DOWN, INSUFFICIENT
+from raytide.fairshare.algorithm.model import COOLING_DOWN, INSUFFICIENT, PODS
 from raytide.fairshare.algorithm.participant_state import SCORE_BITS, ParticipantState, Pods
 from raytide.fairshare.algorithm.preemption import Preemption
 from raytide.fairshare.algorithm.scale_steps import Step, charge, is_free_now, step_to, tried
@@ -287,14 +287,16 @@ class _Growth:
         yield from (each for each in near if each.tenant is receiver.tenant)
 
     def _candidates_of_other_tenants(self, receiver: ParticipantState) -> Iterator[ParticipantState]:
-        """Those whose tenants have a higher share, the highest first."""
-        is_nominal = receiver.tenant.share == 0
+        """Those of the tenants with the highest shares first: all if a quota or no tenant decides, else only of higher shares."""
+        wanted = {number for pods in receiver.elastic_pods() for number, _ in pods.pod.wants}
+        own = receiver.tenant
+        is_any = bool(own.within_nominal(()) & wanted) or not wanted <= {*own.totals, self.state.room.number_of[PODS]}
         for tenant in self.state.tenants.by_share():
-            if tenant.share <= receiver.tenant.share:
-                return
-            if is_nominal or receiver.tenant.share < far_behind(tenant.share, self.gap):
-                yield from self._by_lead.get(tenant.of.name, ()) if tenant is not receiver.tenant else ()
-            elif tenant is not receiver.tenant:
+            if tenant is own:
+                continue
+            if is_any or own.share < far_behind(tenant.share, self.gap):
+                yield from self._by_lead.get(tenant.of.name, ())
+            elif own.share < tenant.share:
                 yield from (each for each in self._near if each.tenant is tenant)
 
     def _is_contested(self, attempt: Preemption) -> bool:

@@ -15,6 +15,7 @@ claimant while its first pods terminate. Called by `allocate.py`; mutable state 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from typing import Final, TypeAlias
 
 from raytide.api.sharing_record import ADMITTED, REACHING_MINIMUM, RECLAIMED, YIELDED_TO_PODS
@@ -33,6 +34,7 @@ from raytide.fairshare.algorithm.placement import PodShape
 from raytide.fairshare.algorithm.preemption import Preemption
 from raytide.fairshare.algorithm.reservations import Reservations
 from raytide.fairshare.algorithm.state import Placement, Rejection, State, quota_refusal
+from raytide.fairshare.algorithm.tenants import TenantState
 
 _THERE, _TO_COME = range(2)
 
@@ -70,7 +72,7 @@ class MinimumGuarantees:
             priority, born, last = -share.of.priority, share.of.created_at, f"{number:09}"
             turns.append(((priority, _THERE, born, last), share))
             turns.append(((priority, _TO_COME, born, last), share))
-        late, borrowing = self._late, list[ParticipantState]()
+        late, borrowing = self._late, dict[TenantState, list[ParticipantState]]()
         for (_, phase, _, _), who in sorted(turns, key=lambda turn: turn[0]):
             if phase == _THERE:  # kube-scheduler places what exists wherever it fits
                 self._reservations.lift()
@@ -82,8 +84,10 @@ class MinimumGuarantees:
             elif phase == _THERE:
                 self.state.fill(who)
                 late += [(pods, who) for pods in who.all_pods()]
-            elif self.state.tenants.has_any and self._claim_of(who, self._needs(who)).borrows:
-                borrowing.append(who)
+            elif self.state.tenants.has_any and (
+                who.tenant in borrowing or self._claim_of(who, self._needs(who)).borrows
+            ):
+                borrowing.setdefault(who.tenant, []).append(who)
             else:
                 self._reservations.enforce()
                 self._claim(who)
@@ -91,13 +95,21 @@ class MinimumGuarantees:
         self._reservations.lift()
         self.fill_again()
 
-    def _claim_for_borrowers(self, shares: list[ParticipantState]) -> None:
-        """Serve those that would use more than their tenant's nominal quota: the lowest share first, given in turn order."""
-        while shares:
-            share = min(shares, key=lambda each: each.tenant.share)
-            shares.remove(share)
-            self._reservations.enforce()
-            self._claim(share)
+    def _claim_for_borrowers(self, borrowing: dict[TenantState, list[ParticipantState]]) -> None:
+        """Serve those that would use more than their tenant's nominal quota, and those behind them in their tenants.
+
+        The tenant with the lowest share is next; its participants are served in the order of turns.
+        """
+        turns = [(tenant.share, number, shares[::-1]) for number, (tenant, shares) in enumerate(borrowing.items())]
+        heapify(turns)
+        while turns:
+            known, number, shares = heappop(turns)
+            tenant = shares[-1].tenant
+            if known == tenant.share:  # it may have given since
+                self._reservations.enforce()
+                self._claim(shares.pop())
+            if shares:
+                heappush(turns, (tenant.share, number, shares))
 
     def fill_again(self) -> None:
         """Place pods that still have no node on capacity that other pods are about to leave, in the order of turns."""

@@ -233,9 +233,10 @@ class Preemption:
                 heappop(queue)
             elif option.cost > known:
                 heapreplace(queue, (option.cost, rank))
-            else:
-                self._carry_out(pod, pod.order.spots[rank], option)
+            elif self._is_carried_out(pod, pod.order.spots[rank], option):
                 return True
+            else:
+                heappop(queue)
         return False
 
     def _queue(self, pod: PodShape) -> list[tuple[Cost, int]]:
@@ -357,14 +358,22 @@ class Preemption:
                 steps[number], gains[number] = steps[number] - 1, fewer
         return {number: count for number, count in steps.items() if count}
 
-    def _carry_out(self, pod: PodShape, spot: NodeCapacity, option: _Option) -> None:
+    def _is_carried_out(self, pod: PodShape, spot: NodeCapacity, option: _Option) -> bool:
+        """Take the steps; False, with nothing changed, if donors of one tenant would give more together than it has to."""
         begin = len(self.steps)
         for donor, count in option.steps:
             for _ in range(count):
                 self._take(donor, spot.name, donor.smaller())
+        if self._is_refused:
+            while len(self.steps) > begin:
+                self._restore(self.steps.pop())
+            self._is_refused = False
+            self._least.clear()
+            return False
         elsewhere = {name: 1 for step in self.steps[begin:] for _, name, _, _ in step.gone if name != spot.name}
         for rank, _ in self._ranks(pod, elsewhere.items()):  # what is freed there as well may make these nodes cheaper
             heappush(self._queues[pod.number], ((option.cost[0], 0, 0, rank), rank))
+        return True
 
     # --- one step ------------------------------------------------------------------------------------------------------
 
@@ -519,7 +528,7 @@ def _fits_with(pod: PodShape, free: Vector, gains: Iterable[Gains]) -> bool:
 
 
 def _level(donor: ParticipantState) -> int:
-    """The priority, below that of every participant whose tenant has a lower share."""
+    """Sort key: the share of the tenant, highest first, then the priority."""
     return donor.of.priority - (donor.tenant.share << _PRIORITY_BITS)
 
 

@@ -189,12 +189,22 @@ def begin(pool: ClusterSnapshot) -> State:
 
 
 def _charge_tenant(share: ParticipantState, room: ClusterCapacity) -> None:
-    """Charge what the participant has and wants to its tenant; a gang that has not begun wants nothing yet."""
+    """Charge what the participant has and wants to its tenant; a gang that has not begun wants nothing yet.
+
+    Instances without a node that the plan releases are released from the tenant as well, charged or not: a tenant that
+    wants what it cannot have is charged a little less in that plan.
+    """
     for core in share.of.core:
         share.tenant.charge(room.pod(core.shape), sum(core.placed.values()))
     for pods in share.all_pods():
-        loose = pods.loose if share.size or not share.of.is_gang else 0
-        share.tenant.charge(pods.pod, pods.placed + loose)
+        share.tenant.charge(pods.pod, pods.placed + (_possible(share, pods, room) if share.has_begun else 0))
+
+
+def _possible(share: ParticipantState, pods: Pods, room: ClusterCapacity) -> int:
+    """How many of its pods without a node could have one; the others use nothing of their tenant's quota (TJ:D5)."""
+    if not room.could_hold(pods.pod):
+        return 0
+    return max(0, pods.loose - (share.of.unplaceable if pods is share.instances else 0))
 
 
 def _charge_waiting(share: ParticipantState, load: LoadBudget) -> None:

@@ -43,17 +43,25 @@ class TenantState:
     """Resource that counts for shares -> what the usable nodes have of it."""
     share: int = 0
 
-    def share_with(self, pods: Pods) -> int:
-        """Its share if it used these pods as well; negative counts release pods."""
+    def used_with(self, pods: Pods) -> Vector:
+        """What it would use with these pods as well; negative counts release pods."""
         used = list(self.used)
         _add(used, pods)
-        return self._share(used)
+        return used
+
+    def share_with(self, pods: Pods) -> int:
+        """The share it would have with them."""
+        return self._share(self.used_with(pods))
+
+    def within_nominal(self, pods: Pods) -> set[int]:
+        """The resources of which it would use no more than its nominal quota with these pods as well."""
+        used = self.used_with(pods)
+        return {number for number in self.totals if used[number] <= self.nominal[number]}
 
     def charge(self, pod: PodShape, count: int) -> None:
         """Count so many more pods as used; a negative count releases them."""
-        if self.totals:
-            _add(self.used, ((pod, count),))
-            self.share = self._share(self.used)
+        _add(self.used, ((pod, count),))
+        self.share = self._share(self.used)
 
     def shortfall(self, pods: Pods) -> tuple[int, int, int] | None:
         """The resource of which these pods would exceed quota and borrowing limit together, what is wanted and left."""
