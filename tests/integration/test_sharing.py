@@ -234,7 +234,10 @@ async def test_a_tenant_grows_to_its_borrowing_limit_until_its_namespace_loses_t
         scene.submit("limited", 1, 8)
         await scene.settled("limited", 3)
         await until("it says why", lambda: scene.record("limited").waiting.reason == "QuotaExceeded")
-        assert "borrowing limit of tenant a have 0 left of 1 nvidia.com/gpu" in scene.record("limited").waiting.message
+        assert (
+            "tenant a has 0 left of 1 nvidia.com/gpu needed within its nominal quota"
+            in scene.record("limited").waiting.message
+        )
         scene.cluster.done("PATCH", namespace, {"metadata": {"labels": {TENANT_LABEL: None}}}, content_type=MERGE)
         await scene.settled("limited", 8)
 

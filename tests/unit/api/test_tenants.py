@@ -51,6 +51,9 @@ def test_yaml_and_json_are_read_with_the_units_of_capacity():
             "[0].nominalQuota: must be an object of resource names and quantities",
             id="a quota of nothing",
         ),
+        pytest.param(
+            "[{name: a, nominalQuota: {/x: 1}}]", "[0].nominalQuota./x: is not a valid resource name", id="no resource"
+        ),
         pytest.param("{name: a}", "must be a list of tenants, each with a name", id="no list"),
         pytest.param("[{", "cannot be parsed as YAML", id="no YAML"),
     ],

@@ -100,7 +100,6 @@ def _amounts(quantities: Mapping[str, Quantity]) -> Amounts:
 _FAULTS: Final = {
     "missing": "is required",
     "extra_forbidden": "is none of name, nominalQuota, borrowingLimit and weight",
-    "string_pattern_mismatch": "is not a valid label value",
     "dict_type": "must be an object of resource names and quantities",
 }
 """Kind of a fault -> what is wrong, where pydantic's message names no fix."""
@@ -110,6 +109,9 @@ def _first_fault(error: ValidationError) -> str:
     first = error.errors()[0]
     if first["type"] == "list_type":
         return "must be a list of tenants, each with a name"
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+    parts = [part for part in first["loc"] if part != "[key]"]
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    if first["type"] == "string_pattern_mismatch":
+        return f"{path}: is not a valid {'label value' if parts[-1] == 'name' else 'resource name'}"
     what = _FAULTS.get(first["type"]) or first["msg"].removeprefix("Value error, ")
     return f"{path}: {what}" if path else what

@@ -123,7 +123,7 @@ def test_what_a_borrowing_limit_ends_says_so():
     (waiting,) = allocate(world.pool()).waiting
     assert waiting.reason == QUOTA_EXCEEDED
     assert waiting.message == (
-        "nominal quota and borrowing limit of tenant a have 0 left of 1 cpu needed, to grow beyond 12"
+        "tenant a has 0 left of 1 cpu needed within its nominal quota and borrowing limit, to grow beyond 12"
     )
 
 

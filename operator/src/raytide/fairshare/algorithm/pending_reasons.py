@@ -78,8 +78,8 @@ class Reasons:
         gap = refusal.shortfall
         if refusal.tenant and gap is not None:
             left, wanted = spell(gap.resource, gap.left), spell_with_name(gap.resource, gap.wanted)
-            quota = f"nominal quota and borrowing limit of tenant {refusal.tenant}"
-            return QUOTA_EXCEEDED, f"{quota} have {left} left of {wanted} needed"
+            within = "within its nominal quota and borrowing limit"
+            return QUOTA_EXCEEDED, f"tenant {refusal.tenant} has {left} left of {wanted} needed {within}"
         if refusal.kind == QUOTA_EXCEEDED and gap is not None:
             left = spell(gap.resource, gap.left)
             return (
