@@ -25,7 +25,7 @@ from raytide.api.sharing_record import GROWING, REBALANCED
 from raytide.fairshare.algorithm.capacity_index import fits
 from raytide.fairshare.algorithm.donors import Claim, Scope, far_behind, preference
 from raytide.fairshare.algorithm.minimums import MinimumGuarantees, shrink_donors
-from raytide.fairshare.algorithm.model import COOLING_DOWN, INSUFFICIENT, PODS
+from raytide.fairshare.algorithm.model import COOLING_DOWN, INSUFFICIENT
 from raytide.fairshare.algorithm.participant_state import SCORE_BITS, ParticipantState, Pods
 from raytide.fairshare.algorithm.preemption import Preemption
 from raytide.fairshare.algorithm.scale_steps import Step, charge, is_free_now, step_to, tried
@@ -128,6 +128,8 @@ class _Growth:
     _waiting: list[Pods] | None = None
     _by_lead: dict[str, list[ParticipantState]] = field(default_factory=dict)
     """Tenant -> participants that may give anything: lowest priority first, then the best-off before the plan."""
+    _by_counted: dict[str, dict[frozenset[int], list[ParticipantState]]] = field(default_factory=dict)
+    """The same by the resources that count for tenants, of those that their pods request; with tenants only."""
     _near: list[ParticipantState] = field(default_factory=list)
     """Those of them that may give to a receiver that is not far behind: they have given, or are in a burst."""
 
@@ -271,6 +273,9 @@ class _Growth:
             willing = (each for each in self.state.shares if each.of.rebalances and each.of.may_shrink)
             for each in sorted(willing, key=lambda each: (each.of.priority, -each.began_at)):
                 self._by_lead.setdefault(each.tenant.of.name, []).append(each)
+                if self.state.tenants.has_any:
+                    counted = frozenset(_requested(each) & each.tenant.totals.keys())
+                    self._by_counted.setdefault(each.tenant.of.name, {}).setdefault(counted, []).append(each)
                 if each.has_given or each.of.is_in_burst:
                     self._near.append(each)
         if self.state.tenants.has_any:
@@ -287,17 +292,26 @@ class _Growth:
         yield from (each for each in near if each.tenant is receiver.tenant)
 
     def _candidates_of_other_tenants(self, receiver: ParticipantState) -> Iterator[ParticipantState]:
-        """Those of the tenants with the highest shares first: all if a quota or no tenant decides, else only of higher shares."""
-        wanted = {number for pods in receiver.elastic_pods() for number, _ in pods.pod.wants}
-        own = receiver.tenant
-        is_any = bool(own.within_nominal(()) & wanted) or not wanted <= {*own.totals, self.state.room.number_of[PODS]}
+        """Those of other tenants, the highest shares first.
+
+        All of tenants that borrow what its own is guaranteed, or have a higher share; of the others those that have
+        nothing that counts for tenants of what it needs.
+        """
+        own, wanted = receiver.tenant, _requested(receiver)
+        guaranteed = own.within_nominal(()) & wanted
         for tenant in self.state.tenants.by_share():
             if tenant is own:
                 continue
-            if is_any or own.share < far_behind(tenant.share, self.gap):
-                yield from self._by_lead.get(tenant.of.name, ())
-            elif own.share < tenant.share:
+            name = tenant.of.name
+            is_ahead = own.share < far_behind(tenant.share, self.gap)
+            if is_ahead or any(tenant.used[number] > tenant.nominal[number] for number in guaranteed):
+                yield from self._by_lead.get(name, ())
+                continue
+            if own.share < tenant.share:
                 yield from (each for each in self._near if each.tenant is tenant)
+            for counted, donors in self._by_counted.get(name, {}).items():
+                if counted.isdisjoint(wanted):
+                    yield from donors
 
     def _is_contested(self, attempt: Preemption) -> bool:
         """Whether a pod that has no node would take what is freed before the receiver has its pods."""
@@ -352,6 +366,11 @@ def _tell_lack_of_room(state: State, share: ParticipantState, best: int) -> None
         state.refusals[share.of.id] = placements
     else:
         state.forget(placements)
+
+
+def _requested(share: ParticipantState) -> set[int]:
+    """The resources that its elastic pods request."""
+    return {number for pods in share.elastic_pods() for number, _ in pods.pod.wants}
 
 
 def _wants_more(state: State, share: ParticipantState) -> bool:
