@@ -6,61 +6,15 @@ depends on the uptime is red on one machine and green on the next.
 """
 
 import asyncio
-import selectors
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
+
+import looptime
 
 T = TypeVar("T")
 
-TICKS_PER_S = 1_000_000
 _start_s = 0.0
-_Events = list[tuple[selectors.SelectorKey, int]]
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock moves to the next timer as soon as no callback is ready and no I/O has happened.
-
-    Time is an integer number of microseconds, so that sums of waits have no rounding errors. While a thread of
-    `run_in_executor` works, and while there is no timer at all, the loop waits in real time.
-    """
-
-    def __init__(self, start_s: float) -> None:
-        self._ticks = round(start_s * TICKS_PER_S)
-        self._now_s = self._ticks / TICKS_PER_S
-        self._in_threads: list[asyncio.Future[Any]] = []
-        super().__init__()
-        selector: selectors.BaseSelector = self._selector  # type: ignore[attr-defined]
-        self._poll: Callable[[float | None], _Events] = selector.select
-        self._watched = selector.get_map()
-        selector.select = self._select  # type: ignore[method-assign]
-
-    def time(self) -> float:
-        """Virtual seconds."""
-        return self._now_s
-
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
-        """Like any loop does it; until the thread has ended, the loop waits in real time."""
-        future = super().run_in_executor(executor, func, *args)
-        self._in_threads.append(future)
-        return future
-
-    def _select(self, timeout_s: float | None) -> _Events:
-        if timeout_s == 0 and len(self._watched) == 1:  # callbacks are ready, and there is only the loop's own pipe
-            return []
-        if timeout_s is None:
-            return self._poll(None)
-        if events := self._poll(0):
-            return events
-        if self._in_threads:
-            self._in_threads = [future for future in self._in_threads if not future.done()]
-            if self._in_threads and (events := self._poll(timeout_s)):
-                return events
-        if timeout_s:
-            # A wait of less than a microsecond would be rounded to none, and asyncio would ask for it forever.
-            self._ticks += round(timeout_s * TICKS_PER_S) + (timeout_s < 1 / TICKS_PER_S)
-            self._now_s = self._ticks / TICKS_PER_S
-        return []
 
 
 def start_clocks_at(start_s: float) -> None:
@@ -84,7 +38,8 @@ def start_clocks_at(start_s: float) -> None:
 
 def new_loop() -> asyncio.AbstractEventLoop:
     """A loop that skips every wait for which nothing else is left to do."""
-    return VirtualLoop(_start_s)
+    loop: asyncio.AbstractEventLoop = looptime.new_event_loop(start=_start_s, noop_cycles=1)
+    return loop
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
