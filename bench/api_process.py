@@ -2,7 +2,7 @@
 
 Runs as a process of its own, so that its CPU and memory are not the operator's. Counts the requests of everybody whose
 User-Agent is not `bench`; `GET /bench/requests` tells them, `POST /bench/ballast/<n>/<first>` stores n Ready pods of a
-RayCluster that is somebody else's. Started by `harness.py`; prints its address when it listens.
+RayCluster of another controller. Started by `harness.py`; prints its address when it listens.
 """
 
 import asyncio

@@ -43,7 +43,7 @@ async def operator_away(ours: ControlPlaneHarness) -> AsyncIterator[None]:
 
 
 async def foreign_cluster(ours: ControlPlaneHarness, name: str) -> str:
-    """Make a RayCluster that is somebody else's, so that its pods are left alone; gives its uid."""
+    """Make a RayCluster of another controller, so that its pods are left alone; gives its uid."""
     container = {"name": "ray-head", "image": "rayproject/ray:2.60.0"}
     spec = {"managedBy": "kueue.x-k8s.io/multikueue", "rayVersion": "2.60.0"}
     spec["headGroupSpec"] = {"template": {"spec": {"containers": [container]}}}

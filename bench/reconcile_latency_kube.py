@@ -45,7 +45,7 @@ async def reactions(
 
 
 async def fill(ours: ControlPlaneHarness) -> None:
-    """Pods of a RayCluster that is somebody else's."""
+    """Pods of a RayCluster of another controller."""
     owner = await foreign_cluster(ours, "ballast")
     numbers = itertools.count()
 

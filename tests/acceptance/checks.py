@@ -89,7 +89,7 @@ class _Fleet:
         if not is_named and not cluster.is_ended and len(group.alive) <= fewest:
             self.offences.append(
                 f"at {doomed.version}: {doomed.pod} was deleted, one of {len(group.alive)} of {home[1]} of {home[0]}, "
-                f"of which {fewest} were wanted, and nobody had named it"
+                f"of which {fewest} were wanted, and no spec or autoscaler had named it"
             )
         group.alive.discard(doomed.pod)
 
@@ -145,7 +145,7 @@ def writes_without_the_lease(steps: Iterable[Step], *, lease: str, users: Mappin
             holder = step.holder if step.lease == lease else holder
         elif step.user in users and users[step.user] != holder:
             offences.append(
-                f"at {step.version}: {step.user} wrote {_text(step)} while {holder or 'nobody'} held the lease"
+                f"at {step.version}: {step.user} wrote {_text(step)} while {holder or 'no replica'} held the lease"
             )
     return offences
 

@@ -99,7 +99,7 @@ async def test_twenty_jobs_meet_and_foreign_pods_come_and_go(jobs: JobEnv):
         loads.append(await settled(jobs, f"strangers went, round {round_}"))
     loads_text = ", ".join(f"{load:.0%}" for load in loads)
     jobs.record(
-        f"S25: load {loads_text}, before, with and without {FOREIGN_PODS} strangers' pods of a higher priority; "
+        f"S25: load {loads_text}, before, with and without {FOREIGN_PODS} pods of other workloads of a higher priority; "
         f"trainers waited {jobs.waits.longest_so_far_s():.1f} s at most, "
         f"{jobs.waits.longest_alone_so_far_s():.1f} s with no stranger ahead of them"
     )

@@ -45,7 +45,7 @@ async def step_down(env: Env, replica: Replica) -> None:
         return spec.get("holderIdentity") not in {"", None, f"uid-{replica.name}"}
 
     async with replica.frozen():
-        await eventually(f"somebody else than {replica.name} leads", other_replica_leads)
+        await eventually(f"a replica other than {replica.name} leads", other_replica_leads)
 
 
 @pytest.mark.kube

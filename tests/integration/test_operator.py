@@ -109,7 +109,7 @@ async def test_scale_up_and_down(cluster, namespace):
     await until("two workers", lambda: len(workers(cluster, namespace)) == 2)
     assert workers(cluster, namespace) == first, "the pending ones go, the running ones stay"
     await holds_while(
-        "and nobody comes back", lambda: workers(cluster, namespace) == first, has_reconciled(cluster, namespace)
+        "and no worker comes back", lambda: workers(cluster, namespace) == first, has_reconciled(cluster, namespace)
     )
 
 
@@ -396,5 +396,5 @@ async def test_who_rewrites_replicas_beside_an_autoscaler_ends_nobody_and_is_nam
         "it is told who differs",
         lambda: cluster.condition(namespace, "demo", constants.REPLICAS_CONTENDED).get("message") == difference,
     )
-    await holds_while("nobody goes", lambda: len(workers(cluster, namespace)) == 3, has_reconciled(cluster, namespace))
+    await holds_while("no worker goes", lambda: len(workers(cluster, namespace)) == 3, has_reconciled(cluster, namespace))
     assert cluster.status(namespace, "demo")["desiredWorkerReplicas"] == 3

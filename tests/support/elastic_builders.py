@@ -1,6 +1,6 @@
 """Pools for tests of the planner, and a small cluster in which its plans are carried out.
 
-`shape`, `node`, `job`, `quota`, `stranger` make the nouns of fairshare/algorithm/model.py with the field's usual numbers (CPUs, not
+`shape`, `node`, `job`, `quota`, `pod of another workload` make the nouns of fairshare/algorithm/model.py with the field's usual numbers (CPUs, not
 thousandths). A `World` holds every pod by itself: `pool()` is the snapshot a planner gets, `carried_out(division)` the next
 world, with shrunk pods gone and new ones placed by a scheduler that knows nothing of the planner's placement.
 """
@@ -59,7 +59,7 @@ def shape(
 def node(
     name: str = "node-1", *, cpu: float = 0, gpu: int = 0, memory: int = 1 << 40, pods: int = 110, **more: Any
 ) -> Node:
-    """One node; more memory than anybody asks for where nothing is said. `used` is what strangers have there."""
+    """One node; more memory than anybody asks for where nothing is said. `used` is what pods of other workloads have there."""
     return Node(name, amounts(cpu, memory, gpu, pods), **more)
 
 
@@ -97,7 +97,7 @@ def master(cpu: float = 1, *, count: int = 1) -> Core:
     return Core("master", shape(cpu), count)
 
 
-def stranger(cpu: float = 1, *, count: int = 1, gpu: int = 0, **more: Any) -> ExternalPods:
+def external_pod(cpu: float = 1, *, count: int = 1, gpu: int = 0, **more: Any) -> ExternalPods:
     """Somebody else's pods without a node."""
     return ExternalPods(shape(cpu, gpu=gpu), count, **{"name": "web/pod", **more})
 
@@ -255,14 +255,14 @@ class World:
         nodes: Iterable[Node],
         jobs: Iterable[Participant] = (),
         *,
-        strangers: Iterable[ExternalPods] = (),
+        external_pods: Iterable[ExternalPods] = (),
         quotas: Iterable[Quota] = (),
         options: AllocationOptions | None = None,
         tenants: Iterable[Tenant] = (),
     ) -> None:
         self.tenants = tuple(tenants)
         self.nodes = tuple(nodes)
-        self.strangers = tuple(strangers)
+        self.external_pods = tuple(external_pods)
         self.quotas = tuple(quotas)
         self.options = options or AllocationOptions()
         self.leaving: tuple[tuple[str, Shape], ...] = ()
@@ -297,7 +297,7 @@ class World:
     # --- what is where ---
 
     def rooms(self) -> Rooms:
-        """What is free per node; negative where strangers asked for more than there is."""
+        """What is free per node; negative where pods of other workloads asked for more than there is."""
         used = self._used()
         return {one.name: added(one.allocatable, times(used[one.name], -1)) for one in self.nodes}
 
@@ -366,7 +366,7 @@ class World:
                 for one in self.nodes
             ),
             participants=tuple(self._participant(pods) for pods in self.jobs.values()),
-            external_pods=self.strangers,
+            external_pods=self.external_pods,
             quotas=tuple(self._remaining(one) for one in self.quotas),
             tenants=self.tenants,
             options=self.options,
@@ -398,7 +398,7 @@ class World:
         )
 
     def _charged(self, there: Node) -> dict[str, int]:
-        """By limits, and strangers by what they use."""
+        """By limits, and pods of other workloads by what they use."""
         places = [place for pods in self.jobs.values() for place in pods.places()] + list(self.leaving)
         return added(there.used, *(wanted.limits for name, wanted in places if name == there.name))
 
@@ -416,7 +416,7 @@ class World:
 
     def copy(self) -> "World":
         other = World(
-            self.nodes, strangers=self.strangers, quotas=self.quotas, options=self.options, tenants=self.tenants
+            self.nodes, external_pods=self.external_pods, quotas=self.quotas, options=self.options, tenants=self.tenants
         )
         other.jobs = {id_: pods.copy() for id_, pods in self.jobs.items()}
         other.leaving, other.unsettled = self.leaving, self.unsettled

@@ -84,7 +84,7 @@ def main() -> int:
     os.chdir(ROOT)
     everything = (HISTORIES, LEADERSHIP, RIVALS, TURNED_BUSY, RECLAIMS, BY_HAND, BOUNDS, REJECTED_DELETE)
     asked = [("", everything), *((mutation, (tests,)) for mutation, tests in MUTATIONS.items())]
-    # What they import is imported once, above. A mutation stays in its process: each is forked anew.
+    # What they import is imported once, above. A mutation stays in its process: each has a new one.
     with multiprocessing.get_context("fork").Pool(AT_ONCE, maxtasksperchild=1) as pool:
         runs = pool.imap(run_tests, asked, chunksize=1)
         healthy = next(runs)

@@ -163,8 +163,8 @@ GUILTY = {
     "a pod long after the order shrank": (Log().order(2).created("a").order(1).pause(9).created("b"), "number 2"),
     "a replacement before the old one goes": (Log().order(1).created("a").order(1, "a").created("b"), "number 2"),
     "two heads": (Log().order(0).created("h", "i", group="headgroup"), "number 2 of headgroup"),
-    "a pod of a cluster that nobody ordered": (Log().created("a"), "wanted 0"),
-    "a deletion that nobody ordered": (Log().order(2).created("a", "b").doomed("a"), "nobody had named it"),
+    "a pod of a cluster that was not ordered": (Log().created("a"), "wanted 0"),
+    "a deletion that was not ordered": (Log().order(2).created("a", "b").doomed("a"), "no spec or autoscaler had named it"),
     "one deletion too many": (
         Log().order(2).created("a", "b").order(1).pause(9).doomed("a", "b"),
         "n/b was deleted, one of 1",
@@ -199,9 +199,9 @@ def test_the_holder_may_write_and_so_may_all_that_are_no_operators():
     [
         (Log().held("uid-a").created("p", user="sa:b"), "sa:b wrote create pods n/p while uid-a held"),
         (Log().held("uid-a").held("uid-b").doomed("p"), "sa:a wrote delete pods n/p while uid-b held"),
-        (Log().held("uid-a").held("").created("p"), "while nobody held"),
-        (Log().held("uid-a").held(None).created("p"), "while nobody held"),
-        (Log().created("p"), "while nobody held"),
+        (Log().held("uid-a").held("").created("p"), "while no replica held"),
+        (Log().held("uid-a").held(None).created("p"), "while no replica held"),
+        (Log().created("p"), "while no replica held"),
         (Log().held("uid-b").write("patch", "rayclusters/status", {}), "patch rayclusters/status"),
         (Log().held("uid-b").write("create", "services", {"metadata": {"name": "s"}}), "create services n/s"),
     ],

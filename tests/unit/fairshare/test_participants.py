@@ -66,7 +66,7 @@ def pod_of(index, node="", *, role="trainer", uid=UID, phase="Running", cpu="1",
     )
 
 
-def stranger(cpu, node="", **spec):
+def external_pod(cpu, node="", **spec):
     containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}, "limits": {"cpu": "99"}}}]
     metadata = {"namespace": "other", "name": f"s-{next(counter)}", **spec.pop("metadata", {})}
     return capacity_pod_from_object(
@@ -141,7 +141,7 @@ def test_a_job_that_lost_its_record_and_its_size_keeps_both(gpu):
 
 
 @pytest.mark.rule("TJ:3.6")
-def test_whether_it_gives_to_strangers():
+def test_whether_it_gives_to_external_pods():
     assert not only(job()).yields
     assert only(job(scaling={"yieldToPods": True})).yields
 
@@ -411,7 +411,7 @@ def test_quantities_that_make_no_sense_ask_for_nothing():
 def test_nodes_as_they_are():
     found = made(
         [],
-        [stranger("1", "n1"), stranger("500m", "n1"), stranger("1", "gone")],
+        [external_pod("1", "n1"), external_pod("500m", "n1"), external_pod("1", "gone")],
         [
             node("n1", labels={"zone": "a"}, taints=[{"key": "k", "effect": "NoSchedule"}]),
             node("n2", unschedulable=True),
@@ -453,11 +453,11 @@ def test_pods_of_others_that_wait():
     found = made(
         [],
         [
-            stranger("1", metadata={"creationTimestamp": "2026-01-02T00:00:00Z"}),
-            stranger("1", metadata={"creationTimestamp": "2026-01-01T00:00:00Z"}),
-            stranger("1", priority=9, affinity=affinity),
-            stranger("1", schedulingGates=[{"name": "wait"}]),
-            stranger("1", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+            external_pod("1", metadata={"creationTimestamp": "2026-01-02T00:00:00Z"}),
+            external_pod("1", metadata={"creationTimestamp": "2026-01-01T00:00:00Z"}),
+            external_pod("1", priority=9, affinity=affinity),
+            external_pod("1", schedulingGates=[{"name": "wait"}]),
+            external_pod("1", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}),
         ],
         [node()],
     )
@@ -487,7 +487,7 @@ def test_those_that_kube_scheduler_refused_stand_apart_and_the_oldest_gives_the_
 
 @pytest.mark.rule("TJ:3.5")
 def test_jobs_are_charged_by_limits_and_others_by_requests():
-    pods = [pod_of(0, "n1"), pod_of(1), stranger("2", "n1"), stranger("5", "cordoned"), pod_of(2, "cordoned")]
+    pods = [pod_of(0, "n1"), pod_of(1), external_pod("2", "n1"), external_pod("5", "cordoned"), pod_of(2, "cordoned")]
     given = job_manifest("j", 4, 6)
     given["spec"]["trainer"]["resources"] = {"requests": {"cpu": "1"}, "limits": {"cpu": "3"}}
     given["metadata"] = {"name": "j", "namespace": "ns", "uid": UID}
@@ -718,6 +718,6 @@ def test_time_alone_tells_that_a_pod_waits_for_long():
 def test_the_order_of_what_comes_in_means_nothing():
     jobs = [job(f"j{i}", replicas=3, metadata={"uid": f"u{i}"}) for i in range(3)]
     pods = [pod_of(i, f"n{(i + k) % 2}", job=f"j{k}", uid=f"u{k}") for i in range(4) for k in range(3)]
-    pods += [stranger("1"), stranger("2"), stranger("1", "n1")]
+    pods += [external_pod("1"), external_pod("2"), external_pod("1", "n1")]
     nodes = [node("n0"), node("n1")]
     assert made(jobs, pods, nodes) == made(jobs[::-1], pods[::-1], nodes[::-1])

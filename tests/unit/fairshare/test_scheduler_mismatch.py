@@ -10,7 +10,7 @@ from raytide.api.sharing_record import CREATION_FORBIDDEN, UNSCHEDULABLE, Resize
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.scheduler_mismatch import BELIEVE_AFTER, DOUBT_AFTER, SchedulerMismatches
 from support.elastic_builders import resizes_of
-from unit.fairshare.test_participants import NOW, job, made, node, ordered, pod_of, stranger
+from unit.fairshare.test_participants import NOW, external_pod, job, made, node, ordered, pod_of
 
 NODES = [node(f"n{i}") for i in range(3)]
 SOON = timedelta(seconds=1)
@@ -24,8 +24,8 @@ def waiting_pod(index):
     return replace(pod_of(index, creationTimestamp=created), is_unschedulable=True)
 
 
-def stuck_stranger(**spec):
-    return replace(stranger("1", **spec), is_unschedulable=True)
+def stuck_external_pod(**spec):
+    return replace(external_pod("1", **spec), is_unschedulable=True)
 
 
 class Sharing:
@@ -102,7 +102,7 @@ def test_a_minimum_that_finds_no_node_keeps_no_room_from_others():
 
 @pytest.mark.rule("FD:SH-B6")
 def test_pods_of_others_that_wait_for_something_else_stop_blocking_growth():
-    pods = [pod_of(0, "n0"), pod_of(1, "n1"), *(stuck_stranger(priority=-10) for _ in range(20))]
+    pods = [pod_of(0, "n0"), pod_of(1, "n1"), *(stuck_external_pod(priority=-10) for _ in range(20))]
     sharing = Sharing(job(floor=2, ceiling=20, replicas=2), pods, NODES)
     assert resizes_of(sharing.share(NOW)) == {"j": 2}
     assert resizes_of(sharing.share(NOW + DOUBT_AFTER)) == {"j": 18}
@@ -110,7 +110,7 @@ def test_pods_of_others_that_wait_for_something_else_stop_blocking_growth():
 
 @pytest.mark.rule("FD:SH-B6")
 def test_who_has_only_just_got_room_is_believed():
-    pods = [pod_of(0, "n0"), pod_of(1, "n1"), stuck_stranger()]
+    pods = [pod_of(0, "n0"), pod_of(1, "n1"), stuck_external_pod()]
     full = [node("n0", "1"), node("n1", "1")]
     sharing = Sharing(job(floor=2, ceiling=9, replicas=2), pods, full)
     for minutes in range(60):

@@ -13,7 +13,7 @@ from raytide.api.sharing_record import ResizeNote, SharingRecord
 from raytide.api.trainingjob import TrainingJob
 from raytide.fairshare import snapshot as pools_module
 from raytide.fairshare.snapshot import SnapshotBuilder, build_snapshot
-from unit.fairshare.test_participants import NOW, counter, job, node, pod_of, quota, stranger
+from unit.fairshare.test_participants import NOW, counter, external_pod, job, node, pod_of, quota
 
 JOBS, NODES = ("a", "b", "c"), ("n1", "n2", "n3", "")
 CONFIG = SharingConfig()
@@ -91,8 +91,10 @@ def a_pod(draw):
 
 
 @st.composite
-def a_stranger(draw):
-    made = stranger(draw(st.sampled_from(("1", "2"))), draw(st.sampled_from(NODES)), priority=draw(st.integers(0, 1)))
+def an_external_pod(draw):
+    made = external_pod(
+        draw(st.sampled_from(("1", "2"))), draw(st.sampled_from(NODES)), priority=draw(st.integers(0, 1))
+    )
     key = draw(st.integers(0, 3))
     return lambda world: world.pods.update({key: made})
 
@@ -117,7 +119,7 @@ CHANGES = st.one_of(
     a_status(),
     a_pod(),
     a_pod(),
-    a_stranger(),
+    an_external_pod(),
     a_node(),
     lost("jobs"),
     lost("pods"),

@@ -235,7 +235,7 @@ async def test_a_service_account_is_read_again_after_401(tls_server):
         tls_server.accepted = "Bearer rotated"
         assert (await transport.request("GET", "/x", timeout_s=5)).status == 200
         token.write_text("")
-        tls_server.accepted = "Bearer nobody"
+        tls_server.accepted = "Bearer unknown"
         assert (await transport.request("GET", "/x", timeout_s=5)).status == 401
         await transport.close()
     assert tls_server.seen == ["Bearer secret", "Bearer secret", "Bearer rotated", "Bearer rotated"]
@@ -372,7 +372,7 @@ def certified(tls_server: TlsServer, folder: Path, authority: Path | None = None
 async def test_in_a_pod_a_client_certificate_needs_no_token(tls_server, tmp_path):
     tls_server.file("ca.crt", tls_server.certificates.authority)
     async with tls_server.open():
-        tls_server.accepted = None  # whoever sends no token
+        tls_server.accepted = None  # clients without a token
         assert await knock(certified(tls_server, tmp_path)) == [200]
     assert tls_server.seen == [None]
 

@@ -138,7 +138,7 @@ async def test_an_operator_without_any_kind_has_nothing_to_do():
     manager = ControllerManager(
         Client(InProcess(world.api, latency_s=0.001), clock=clock), clock=clock, settings=Settings()
     )
-    assert manager.check()[0] is False, "nobody knows yet"
+    assert manager.check()[0] is False, "not known yet"
     following = asyncio.create_task(manager.run_informers())
     await manager.discover_kinds()
     is_well, text = manager.check()

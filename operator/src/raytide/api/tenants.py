@@ -27,7 +27,7 @@ class Tenant:
 
     name: str
     nominal_quota: Amounts = field(default_factory=dict)
-    """What it can use before it borrows, and take back from tenants that borrow."""
+    """What it can use before it borrows, and reclaim from tenants that borrow."""
     borrowing_limit: Amounts = field(default_factory=dict)
     """What it may use at most above its nominal quota; a missing name is no limit."""
     weight: Fraction = Fraction(1)

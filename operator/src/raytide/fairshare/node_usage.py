@@ -150,7 +150,7 @@ def external_pods(waiting: Iterable[CapacityPod]) -> tuple[ExternalPods, ...]:
     for pod in waiting:
         found.setdefault((_pairs(pod.requests), pod.constraints, pod.priority, pod.is_unschedulable), []).append(pod)
     ordered = sorted(((kind, _external_pod(kind, pods)) for kind, pods in found.items()), key=_place_in_line)
-    return tuple(stranger for _kind, stranger in ordered)
+    return tuple(pods for _kind, pods in ordered)
 
 
 def _external_pod(kind: _Kind, pods: list[CapacityPod]) -> ExternalPods:
@@ -167,8 +167,8 @@ def _external_pod(kind: _Kind, pods: list[CapacityPod]) -> ExternalPods:
 
 
 def _place_in_line(item: tuple[_Kind, ExternalPods]) -> tuple[int, str, _Kind]:
-    kind, stranger = item
-    return -stranger.priority, stranger.created_at, kind
+    kind, pods = item
+    return -pods.priority, pods.created_at, kind
 
 
 def _pairs(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:

@@ -64,7 +64,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         return found
 
     def shared(self) -> Json:
-        """The object for reading: the same dict for every caller, which nobody may change."""
+        """The object for reading: the same dict for every caller; callers must not change it."""
         return _shared(self.raw)
 
 

@@ -187,7 +187,7 @@ def test_what_was_known_before_changes_no_result(data, looks):
             to_delete,
             drains,
         )
-        found, anew = instances(inputs, timers, known=known), instances(inputs, timers)
+        found, recomputed = instances(inputs, timers, known=known), instances(inputs, timers)
         assert found == anew
         assert len(found.known.cached) <= len(inputs.pods)
         timers, known = found.timers, found.known

@@ -16,7 +16,7 @@ from raytide.fairshare.algorithm.model import (
     Taint,
     Toleration,
 )
-from support.elastic_builders import GPU, World, amounts, companion, job, master, node, quota, shape, stranger
+from support.elastic_builders import GPU, World, amounts, companion, external_pod, job, master, node, quota, shape
 
 ZONES = ("east", "west")
 DEDICATED = Taint("dedicated", "training")
@@ -39,7 +39,7 @@ def between(low: int, high: int) -> st.SearchStrategy[int]:
 
 
 def node_of(chance: random.Random, name: str) -> Node:
-    """Some have GPUs, a label, a taint, few pods, strangers' use; some are cordoned."""
+    """Some have GPUs, a label, a taint, few pods, other workloads' use; some are cordoned."""
     cpu = chance.randint(0, 10)
     gpu = chance.choice([0, 0, 2, 4])
     return node(
@@ -101,11 +101,11 @@ def worlds(draw: DrawFn, *, most_nodes: int = 3, most_jobs: int = 5) -> World:
         participant_of(random.Random(draw(SEEDS)), f"job-{number}") for number in range(draw(between(1, most_jobs)))
     ]
     refused = {"is_unschedulable": True, **draw(REFUSED)}
-    others = [stranger(cpu, count=2, **refused) for cpu in draw(OTHERS)]
+    others = [external_pod(cpu, count=2, **refused) for cpu in draw(OTHERS)]
     quotas = draw(QUOTAS)
     load = draw(LOADS)
     options = AllocationOptions(load)
-    return World(there, those, strangers=others, quotas=quotas, options=options)
+    return World(there, those, external_pods=others, quotas=quotas, options=options)
 
 
 @st.composite

@@ -34,6 +34,7 @@ from support.elastic_builders import (
     World,
     amounts,
     companion,
+    external_pod,
     id_of,
     job,
     master,
@@ -41,7 +42,6 @@ from support.elastic_builders import (
     quota,
     resizes_of,
     shape,
-    stranger,
     waiting_of,
 )
 
@@ -558,13 +558,13 @@ def test_a_master_without_a_node_is_placed_before_anything_grows():
 
 
 @pytest.mark.rule("TJ:3.6")
-def test_an_impossible_stranger_blocks_nobody():
-    world = World([node(cpu=4)], [job("a", 1, 9, 1)], strangers=[stranger(1000, priority=9)])
+def test_an_impossible_external_pod_blocks_nobody():
+    world = World([node(cpu=4)], [job("a", 1, 9, 1)], external_pods=[external_pod(1000, priority=9)])
     assert resizes_of(plan_of(world)) == {"a": 3}
 
 
-def test_a_stranger_of_a_lower_priority_does_not_come_before_a_gang():
-    world = World([node(cpu=2)], [job("gang", 2, 2, 0, is_gang=True, priority=1)], strangers=[stranger(1)])
+def test_a_external_pod_of_a_lower_priority_does_not_come_before_a_gang():
+    world = World([node(cpu=2)], [job("gang", 2, 2, 0, is_gang=True, priority=1)], external_pods=[external_pod(1)])
     assert resizes_of(plan_of(world)) == {"gang": 2}
 
 

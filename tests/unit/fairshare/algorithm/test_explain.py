@@ -17,7 +17,7 @@ from raytide.fairshare.algorithm.model import (
     Requirement,
     Taint,
 )
-from support.elastic_builders import GPU, World, amounts, id_of, job, node, quota, stranger
+from support.elastic_builders import GPU, World, amounts, external_pod, id_of, job, node, quota
 
 EAST = (Requirement("zone", "In", ("east",)),)
 
@@ -150,7 +150,7 @@ def full() -> World:
             World([node(cpu=8, used=amounts(cpu=5))], [job("b", 2, 2, 2), job("a", 1, 3, 1)]),
             "a",
             ["default/b: 2 cpu, with 2 of 2 to 2; it is at its minimum", "pods of other workloads: 5 cpu"],
-            id="nor from somebody at the minimum, nor from strangers",
+            id="nor from somebody at the minimum, nor from pods of other workloads",
         ),
         pytest.param(
             World([node(cpu=8)], [job("a", 2, 8, 2, step=3), job("b", 4, 4, 4)]),
@@ -159,14 +159,18 @@ def full() -> World:
             id="a step that is too big for the room is told",
         ),
         pytest.param(
-            World([node(cpu=8)], [job("a", 2, 8, 4)], strangers=[stranger(2, count=3, name="shop/web-0"), stranger(9)]),
+            World(
+                [node(cpu=8)],
+                [job("a", 2, 8, 4)],
+                external_pods=[external_pod(2, count=3, name="shop/web-0"), external_pod(9)],
+            ),
             "a",
             [
                 "the best node has 0 free beside the capacity reserved for pending pods of other workloads, to grow beyond 4",
                 "pod shop/web-0 and 2 more of other workloads are pending and receive free capacity first: 6 cpu",
                 "capacity for these pending pods of other workloads, or their deletion",
             ],
-            id="room that looks free is kept for strangers that wait",
+            id="room that looks free is kept for pods of other workloads that wait",
         ),
         pytest.param(
             World([node(cpu=8, gpu=4)], [job("a", 4, 8, 4, gpu=1), job("c", 2, 4, 0, gpu=1)]),
@@ -260,24 +264,24 @@ def test_the_explanation_of_a_gpu_job_names_gpu_nodes_first():
     "world",
     [
         pytest.param(
-            World([node(cpu=80, gpu=2)], [job("a", 2, 8, 2, gpu=1)], strangers=[stranger(1)]),
-            id="a stranger that holds nothing of what is short",
+            World([node(cpu=80, gpu=2)], [job("a", 2, 8, 2, gpu=1)], external_pods=[external_pod(1)]),
+            id="a pod of another workload that holds nothing of what is short",
         ),
         pytest.param(
-            World([node(cpu=80)], [job("a", 2, 8, 4)], strangers=[stranger(1)], quotas=[quota(cpu=0)]),
+            World([node(cpu=80)], [job("a", 2, 8, 4)], external_pods=[external_pod(1)], quotas=[quota(cpu=0)]),
             id="a quota is all that stands in the way",
         ),
         pytest.param(
             World(
                 [node(cpu=8)],
                 [job("low", 5, 5, 5), job("a", 4, 8, 0, priority=5, is_gang=True)],
-                strangers=[stranger(1, count=5)],
+                external_pods=[external_pod(1, count=5)],
             ),
-            id="below the minimum it comes before strangers of a lower priority",
+            id="below the minimum it comes before pods of other workloads of a lower priority",
         ),
     ],
 )
-def test_strangers_are_not_named_where_they_stand_in_nobodys_way(world):
+def test_external_pods_are_not_named_where_they_stand_in_nobodys_way(world):
     text = told(world, "a")
     assert "pods of other workloads" not in text, text
     assert "pending" not in text, text

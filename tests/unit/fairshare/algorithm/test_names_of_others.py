@@ -5,7 +5,7 @@ import pytest
 from raytide.api.sharing_record import RECLAIMED
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.patch_plan import plan_patches
-from support.elastic_builders import World, id_of, job, node, stranger
+from support.elastic_builders import World, external_pod, id_of, job, node
 from unit.fairshare.test_participants import NOW
 from unit.fairshare.test_participants import job as job_object
 
@@ -68,8 +68,8 @@ def test_who_waits_is_told_of_no_job_of_another_namespace():
 
 @pytest.mark.rule("FD:SEC-F7")
 def test_pods_of_other_namespaces_are_counted():
-    waiting = stranger(count=3, priority=9, is_unschedulable=True, name=f"{SECRET}/web-0")
-    division = divided(job("a", 1, 10, 10, yields=True), strangers=[waiting])
+    waiting = external_pod(count=3, priority=9, is_unschedulable=True, name=f"{SECRET}/web-0")
+    division = divided(job("a", 1, 10, 10, yields=True), external_pods=[waiting])
     (resize,) = division.resizes
     assert resize.message == "ScaledDown 10→7 for 3 pods of other namespaces, which have a higher priority and no node"
     assert f"{SECRET}/web-0 and 2 more pods" in resize.full_message
@@ -77,8 +77,8 @@ def test_pods_of_other_namespaces_are_counted():
 
 @pytest.mark.rule("FD:SEC-F7")
 def test_whom_trainers_are_behind_is_told_without_a_name():
-    waiting = stranger(cpu=20, priority=9, name=f"{SECRET}/web-0")
-    world = World([node(cpu=20, used={"cpu": 10_000})], [job("a", 1, 12, 12)], strangers=[waiting])
+    waiting = external_pod(cpu=20, priority=9, name=f"{SECRET}/web-0")
+    world = World([node(cpu=20, used={"cpu": 10_000})], [job("a", 1, 12, 12)], external_pods=[waiting])
     (resize,) = allocate(world.pool()).resizes
     assert "after a pod of another namespace, which has a higher priority" in resize.message
     assert f"after {SECRET}/web-0" in resize.full_message

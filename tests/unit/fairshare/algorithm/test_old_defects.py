@@ -24,7 +24,7 @@ from raytide.fairshare.algorithm.model import (
     Taint,
     Toleration,
 )
-from support.elastic_builders import GPU, World, amounts, id_of, job, node, resizes_of, stranger, waiting_of
+from support.elastic_builders import GPU, World, amounts, external_pod, id_of, job, node, resizes_of, waiting_of
 from support.job_world import JobWorld
 
 # --- EDL's rules, version C ------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_an_impossible_pod_of_somebody_else_drains_nobody():
     old = Old({CPU: 1_035_000}, {CPU: 40_000, MEMORY: 1})
     *_, ended = old.rounds(jobs, at_most=100)
     assert ended == {"a": -18, "b": -13}, "EDL takes everybody to the minimum for nothing"
-    world = World([node(cpu=40)], jobs, strangers=[stranger(1000, priority=1_000_000)])
+    world = World([node(cpu=40)], jobs, external_pods=[external_pod(1000, priority=1_000_000)])
     assert resizes_of(allocate(world.pool())) == {"b": 5}, "and five free CPUs are still used"
 
 
@@ -253,4 +253,4 @@ def test_a_pod_that_no_node_can_hold_keeps_no_node_free_for_itself():
     shape = Shape({"cpu": 2000, "pods": 1}, {"cpu": 2000}, Constraints(tolerations=(toleration,)))
     gang = replace(job("job-0", 1, 2, 0), shape=shape, is_gang=True)
     pool = ClusterSnapshot(nodes=nodes, participants=(gang,))
-    assert allocate(replace(pool, external_pods=(stranger(50, priority=1000),))) == allocate(pool)
+    assert allocate(replace(pool, external_pods=(external_pod(50, priority=1000),))) == allocate(pool)

@@ -17,7 +17,7 @@ from raytide.fairshare.algorithm.model import (
 )
 from raytide.fairshare.algorithm.node_affinity import NodeKinds, admits
 from raytide.fairshare.algorithm.placement import ClusterCapacity
-from support.elastic_builders import GPU, World, amounts, job, master, node, resizes_of, shape, stranger
+from support.elastic_builders import GPU, World, amounts, external_pod, job, master, node, resizes_of, shape
 
 pytestmark = pytest.mark.rule("TJ:7.3")
 
@@ -166,7 +166,7 @@ def test_the_room_of_a_gang_is_on_real_nodes():
 
 
 def test_pods_of_others_that_fit_take_their_room_first():
-    world = World([node(cpu=5)], [job("a", 1, 9, 1)], strangers=[stranger(1, count=3)])
+    world = World([node(cpu=5)], [job("a", 1, 9, 1)], external_pods=[external_pod(1, count=3)])
     assert resizes_of(allocate(world.pool())) == {"a": 1}
 
 

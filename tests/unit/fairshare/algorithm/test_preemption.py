@@ -7,7 +7,7 @@ import pytest
 
 from raytide.api.sharing_record import REBALANCED, RECLAIMED
 from raytide.fairshare.algorithm.allocate import allocate
-from support.elastic_builders import World, id_of, job, node, resizes_of, shape, stranger, waiting_of
+from support.elastic_builders import World, external_pod, id_of, job, node, resizes_of, shape, waiting_of
 
 EAST, WEST = (("pool", "east"),), (("pool", "west"),)
 
@@ -169,7 +169,7 @@ def test_a_pending_pod_that_no_node_can_hold_makes_no_pools_one():
     nodes = [node(name, cpu=cpu, labels={"pool": name}) for name, cpu in (("east", 40), ("west", 12))]
     world = World(nodes, [growing, job("fixed", 4, 4, 4, **on("east"))])
     alone = allocate(world.pool())
-    world.strangers = (stranger(50, priority=1000),)
+    world.external_pods = (external_pod(50, priority=1000),)
     assert resizes_of(alone)["growing"] == 2
     assert allocate(world.pool()) == alone
 
@@ -180,7 +180,7 @@ def test_no_trainer_goes_for_a_job_when_a_pending_pod_would_take_its_place():
     waiting = job("waiting", 30, 30, 30, **on("east"))
     assert {"a", "b"}.isdisjoint(resizes_of(allocate(two_pools(waiting).pool())))
     guest = two_pools()
-    guest.strangers = (stranger(1, priority=-10),)
+    guest.external_pods = (external_pod(1, priority=-10),)
     assert {"a", "b"}.isdisjoint(resizes_of(allocate(guest.pool()))) or guest.rooms()["west"]["cpu"] > 0
 
 

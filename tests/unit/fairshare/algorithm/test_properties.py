@@ -45,13 +45,13 @@ from support.elastic_builders import (
     TooManyPlacementsError,
     World,
     added,
+    external_pod,
     has_room,
     job,
     may_run_on,
     node,
     placement_of,
     resizes_of,
-    stranger,
     waiting_of,
 )
 from support.explored import EXAMPLES, explored
@@ -75,7 +75,7 @@ def test_every_plan_is_sound(world, chance):
         plan = allocate(pool)
     everybody = {one.id: one for one in pool.participants}
     stays_within_bounds(plan, everybody)
-    takes_only_what_may_be_taken(plan, everybody, world.strangers)
+    takes_only_what_may_be_taken(plan, everybody, world.external_pods)
     assert sum(moves) <= slots(pool), "every instance is given or taken at most once"
     says_one_thing_each(plan, everybody)
     grants_fit(world, plan)
@@ -100,7 +100,7 @@ def stays_within_bounds(plan: Allocation, everybody) -> None:
             assert one.companions == (before, job.companion.wanted(one.after)), one
 
 
-def takes_only_what_may_be_taken(plan: Allocation, everybody, strangers) -> None:
+def takes_only_what_may_be_taken(plan: Allocation, everybody, external_pods) -> None:
     for one in plan.resizes:
         job = everybody[one.id]
         if one.after > one.before or one.reason in (ABOVE_MAXIMUM, SIZE_NOT_ALLOWED):
@@ -108,11 +108,11 @@ def takes_only_what_may_be_taken(plan: Allocation, everybody, strangers) -> None
             assert job.may_grow or one.reason != GROWING, one
             continue
         if one.reason == YIELDED_TO_PODS:
-            assert job.yields, "nobody gives to strangers who has not offered it"
-            assert any(other.is_unschedulable and other.priority > job.priority for other in strangers), one
+            assert job.yields, "nobody gives to pods of other workloads who has not offered it"
+            assert any(other.is_unschedulable and other.priority > job.priority for other in external_pods), one
             continue
         if one.reason == INSUFFICIENT_CAPACITY:
-            takes_back_what_has_no_node(one, job, strangers)
+            takes_back_what_has_no_node(one, job, external_pods)
             continue
         assert one.reason in (RECLAIMED, REBALANCED), one
         assert one.for_id != one.id, "nobody is its own claimant"
@@ -124,8 +124,8 @@ def takes_only_what_may_be_taken(plan: Allocation, everybody, strangers) -> None
         assert job.may_shrink or claimant.priority > job.priority, "a cool-down yields to priority alone"
 
 
-def takes_back_what_has_no_node(one: Resize, job: Participant, strangers) -> None:
-    is_behind = any(other.priority > job.priority for other in strangers)
+def takes_back_what_has_no_node(one: Resize, job: Participant, external_pods) -> None:
+    is_behind = any(other.priority > job.priority for other in external_pods)
     assert is_behind or job.unplaced_for_long > 0, one
     most = job.current - sum(job.placed.values()) if is_behind else job.unplaced_for_long
     assert job.sizes or job.step > 1 or one.before - one.after <= most, "nobody loses what runs"
@@ -211,8 +211,8 @@ def shuffled(pool: ClusterSnapshot, chance: random.Random) -> ClusterSnapshot:
 @given(worlds(most_nodes=1))
 def test_a_plan_carried_out_on_one_node_is_a_fixed_point(world):
     world.quotas = ()  # what a shrink gives back to a quota counts from the next plan on
-    # room that is given for strangers would be theirs by their priority; in this world others may take it again and again
-    world.strangers = tuple(replace(one, is_unschedulable=False) for one in world.strangers)
+    # room that is given for pods of other workloads would be theirs by their priority; in this world others may take it again and again
+    world.external_pods = tuple(replace(one, is_unschedulable=False) for one in world.external_pods)
     after = world.running()
     after = after.carried_out(allocate(after.pool()))
     again = allocate(after.pool())
@@ -280,7 +280,7 @@ def test_more_room_never_lowers_the_lowest_score(world, more):
     """Max-min, seen from the one who has least (TJ §4); for instances that want the same."""
     # A larger cluster may have a reservation for a job that a smaller one could never hold.
     world = world.changed(**{id_.name: {"is_reservation_lapsed": True} for id_ in world.jobs})
-    bigger = World((*world.nodes, node("one-more", cpu=more)), strangers=world.strangers)
+    bigger = World((*world.nodes, node("one-more", cpu=more)), external_pods=world.external_pods)
     bigger.jobs = {id_: pods.copy() for id_, pods in world.jobs.items()}
     assert lowest_score(bigger) >= lowest_score(world)
 
@@ -312,7 +312,7 @@ def test_the_first_in_line_starts_at_the_latest_when_all_that_ran_before_it_have
     largest = max((each.allocatable.get("cpu", 0) for each in world.nodes if each.is_usable), default=0)
     cpu = data.draw(st.integers(1, max(1, largest // 1000)))
     first = job("first", 1, 1, 0, cpu=cpu, is_gang=True, priority=100, created_at="2020-01-01T00:00:00Z")
-    world.strangers = ()
+    world.external_pods = ()
     world.quotas = ()
     before = list(world.jobs)
     world.add(first)
@@ -374,7 +374,7 @@ def in_a_pool(world: World, pool: str) -> World:
         for where in (copy.trainers, copy.companions, *copy.cores.values()):
             where[:] = [f"{pool}-{name}" if name else "" for name in where]
         other.jobs[one.id] = copy
-    other.strangers = tuple(replace(one, shape=there(one.shape)) for one in world.strangers)
+    other.external_pods = tuple(replace(one, shape=there(one.shape)) for one in world.external_pods)
     other.options = world.options
     return other
 
@@ -385,7 +385,9 @@ def in_a_pool(world: World, pool: str) -> World:
 def test_pools_that_share_nothing_are_planned_as_if_each_were_alone(one, other):
     east, west = in_a_pool(one, "east"), in_a_pool(other, "west")
     west.options = east.options
-    both = World((*east.nodes, *west.nodes), strangers=(*east.strangers, *west.strangers), options=east.options)
+    both = World(
+        (*east.nodes, *west.nodes), external_pods=(*east.external_pods, *west.external_pods), options=east.options
+    )
     both.jobs = {**east.jobs, **west.jobs}
     alone = [each for world in (east, west) for each in allocate(world.pool()).resizes]
     together = allocate(both.pool()).resizes
@@ -519,7 +521,7 @@ def test_no_gpu_is_idle_while_a_job_that_could_use_it_lacks_the_cpus_of_others(s
 def test_two_plans_are_enough_where_pods_are_placed_as_planned(world):
     """Growth elsewhere may let a job give on a node where it could not before, and its minimum must never be missing."""
     world = everybody_rebalances(world.running())
-    world.quotas, world.strangers = (), ()
+    world.quotas, world.external_pods = (), ()
     for _ in range(3):
         plan = allocate(world.pool())
         if not plan.resizes:
@@ -544,7 +546,7 @@ def test_what_is_taken_back_waited_and_stays_gone(world, chance):
     back = {one.id: one for one in plan.resizes if one.reason == INSUFFICIENT_CAPACITY}
     for id_, one in back.items():
         assert one.after >= everybody[id_].floor
-        takes_back_what_has_no_node(one, everybody[id_], world.strangers)
+        takes_back_what_has_no_node(one, everybody[id_], world.external_pods)
     assert not any(one.id in back and one.after > one.before for one in plan.resizes)
     again = allocate(world.resized(plan).pool())
     assert not any(one.id in back and one.reason == INSUFFICIENT_CAPACITY for one in again.resizes)
@@ -553,10 +555,10 @@ def test_what_is_taken_back_waited_and_stays_gone(world, chance):
 @everywhere
 @given(worlds(), st.integers(50, 1000))
 def test_what_is_impossible_changes_nothing_for_anybody(world, cpu):
-    """Neither a job nor a stranger that no node could ever hold (TJ:D5)."""
+    """Neither a job nor a pod of another workload that no node could ever hold (TJ:D5)."""
     plan = allocate(world.pool())
     strange = world.copy()
-    strange.strangers = (*strange.strangers, stranger(cpu, priority=1000))
+    strange.external_pods = (*strange.external_pods, external_pod(cpu, priority=1000))
     assert allocate(strange.pool()) == plan
     impossible: Participant = job("impossible", 1, 3, 0, cpu=cpu, priority=1000, is_gang=True, namespace="elsewhere")
     world.add(impossible)
@@ -598,7 +600,7 @@ def test_while_pods_leave_nothing_more_is_taken_and_their_room_is_not_given_away
 @given(worlds(most_nodes=1))
 def test_what_was_promised_comes_when_the_pods_are_gone(world):
     """Where nobody else's pods wait for ever: kube-scheduler may give what becomes free to them."""
-    world.quotas, world.strangers = (), ()
+    world.quotas, world.external_pods = (), ()
     world = world.running().changed(**{id_.name: {"rebalances": False} for id_ in world.jobs})  # a plan of its own
     # What a gang keeps at size 0 in a plan is gone when it has shrunk to 0: more comes than was promised.
     gangs = [one for one in world.pool().participants if one.is_gang and one.floor == 0]

@@ -3,7 +3,7 @@
 import pytest
 
 from raytide.fairshare.algorithm.allocate import allocate
-from support.elastic_builders import World, job, node, shape, stranger
+from support.elastic_builders import World, external_pod, job, node, shape
 
 pytestmark = pytest.mark.rule("FD:SH-GAMING", "TJ:2")
 
@@ -40,7 +40,7 @@ def test_what_other_workloads_use_now_does_not_count():
     world.nodes = tuple(node(each.name, cpu=16, used={"cpu": 8000}) for each in world.nodes)
     sizes = settled(world)
     assert sizes == {"modest": 5, "greedy": 35}
-    world.strangers = (stranger(1000),)
+    world.external_pods = (external_pod(1000),)
     assert settled(world) == sizes
 
 

@@ -7,7 +7,7 @@ import pytest
 from raytide.api.sharing_record import INSUFFICIENT_CAPACITY
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import ClusterSnapshot
-from support.elastic_builders import World, companion, id_of, job, node, quota, resizes_of, shape, stranger
+from support.elastic_builders import World, companion, external_pod, id_of, job, node, quota, resizes_of, shape
 
 pytestmark = pytest.mark.rule("SC:S25")
 
@@ -72,15 +72,15 @@ def test_a_plan_carried_out_takes_nothing_back_again_and_gives_it_to_nobody():
 # --- behind pods of a higher priority ----------------------------------------------------------------------------------
 
 
-def behind(world: World, *strangers, **more) -> ClusterSnapshot:
+def behind(world: World, *external_pods, **more) -> ClusterSnapshot:
     """The pool in which those wait for a node, and nobody has waited for long."""
-    pool = replace(world.pool(), external_pods=strangers)
+    pool = replace(world.pool(), external_pods=external_pods)
     return replace(pool, participants=tuple(replace(one, **more) for one in pool.participants))
 
 
 def test_behind_pods_of_a_higher_priority_nobody_waits_at_all():
     """kube-scheduler evicted four of twelve for them; the four need not come back only to pend."""
-    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), stranger(count=3, priority=1, name="shop/web-0"))
+    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), external_pod(count=3, priority=1, name="shop/web-0"))
     (resize,) = allocate(pool).resizes
     assert (resize.before, resize.after, resize.reason) == (12, 8, INSUFFICIENT_CAPACITY)
     assert resize.full_message == (
@@ -91,16 +91,18 @@ def test_behind_pods_of_a_higher_priority_nobody_waits_at_all():
 @pytest.mark.parametrize(
     ("first", "more", "taken"),
     [
-        pytest.param(stranger(priority=0), {}, 0, id="equals wait their turn, and it is given time"),
-        pytest.param(stranger(cpu=9, priority=1), {}, 0, id="for what no node can ever hold nobody waits"),
-        pytest.param(stranger(cpu=8, priority=1), {}, -4, id="a large one keeps the others waiting"),
-        pytest.param(stranger(priority=1), {"floor": 10}, -2, id="never below the minimum"),
-        pytest.param(stranger(priority=1), {"step": 4, "floor": 0}, -4, id="down to a size that it may have"),
-        pytest.param(stranger(priority=1), {"may_shrink": False}, -4, id="in a cool-down too: nobody loses what runs"),
+        pytest.param(external_pod(priority=0), {}, 0, id="equals wait their turn, and it is given time"),
+        pytest.param(external_pod(cpu=9, priority=1), {}, 0, id="for what no node can ever hold nobody waits"),
+        pytest.param(external_pod(cpu=8, priority=1), {}, -4, id="a large one keeps the others waiting"),
+        pytest.param(external_pod(priority=1), {"floor": 10}, -2, id="never below the minimum"),
+        pytest.param(external_pod(priority=1), {"step": 4, "floor": 0}, -4, id="down to a size that it may have"),
         pytest.param(
-            stranger(priority=1), {"is_scaling_enabled": False}, 0, id="but for whoever wants to be left alone"
+            external_pod(priority=1), {"may_shrink": False}, -4, id="in a cool-down too: nobody loses what runs"
         ),
-        pytest.param(stranger(priority=1), {"uncreated": 4}, -4, id="pods that are not made yet need not be made"),
+        pytest.param(
+            external_pod(priority=1), {"is_scaling_enabled": False}, 0, id="but for whoever wants to be left alone"
+        ),
+        pytest.param(external_pod(priority=1), {"uncreated": 4}, -4, id="pods that are not made yet need not be made"),
     ],
 )
 def test_who_is_behind_whom(first, more, taken):
@@ -111,7 +113,7 @@ def test_who_is_behind_whom(first, more, taken):
 @pytest.mark.parametrize(("count", "taken"), [(3, 0), (5, 0), (6, -4)])
 def test_behind_those_who_have_free_room_nobody_is_for_long(count, taken):
     """Five are free: up to five of them will have a node in a moment, and trainers are given time as ever."""
-    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), stranger(count=count, priority=1))
+    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), external_pod(count=count, priority=1))
     roomy = replace(pool, nodes=(node("node-1", cpu=13, used={"cpu": 8000}),))
     assert resizes_of(allocate(roomy)) == ({"a": taken} if taken else {})
 
@@ -120,13 +122,13 @@ def test_behind_those_who_wait_for_other_nodes_nobody_is():
     """A GPU pod waits for a GPU node; trainers that may not go there wait for nobody."""
     nodes = [node("cpu-1", cpu=8, labels={"kind": "cpu"}), node("gpu-1", cpu=8, gpu=1, labels={"kind": "gpu"})]
     trainers = job("a", 2, 20, 12, shape=shape(1, node_selector=(("kind", "cpu"),)))
-    waits = replace(stranger(gpu=1, count=2, priority=1), shape=shape(1, gpu=1, node_selector=(("kind", "gpu"),)))
+    waits = replace(external_pod(gpu=1, count=2, priority=1), shape=shape(1, gpu=1, node_selector=(("kind", "gpu"),)))
     assert allocate(behind(World(nodes, [trainers]), waits)).resizes == ()
 
 
 def test_what_a_quota_refuses_waits_for_the_quota():
     """Otherwise it would be given up one by one, pass by pass: each one less is one less that the quota refuses."""
-    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), stranger(count=3, priority=1), uncreated=4)
+    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), external_pod(count=3, priority=1), uncreated=4)
     assert allocate(replace(pool, quotas=(quota(cpu=-3000),))).resizes == ()
 
 
@@ -134,7 +136,7 @@ def test_room_of_what_goes_with_the_instances_is_theirs_first():
     """Two of the four parameter servers go with three of the four, and one of them has room then."""
     world = World([node(cpu=8)], [job("a", 1, 8, 8, companion=companion(2, 1, 4))])
     world.jobs[id_of("a")].companions, world.jobs[id_of("a")].trainers = ["node-1"] * 4, ["node-1"] * 4 + [""] * 4
-    first = stranger(8, priority=1)
+    first = external_pod(8, priority=1)
     plan = allocate(behind(world, first))
     assert resizes_of(plan) == {"a": -3}
     assert allocate(behind(world.carried_out(plan), first)).resizes == ()
@@ -144,12 +146,12 @@ def test_room_of_what_goes_with_a_step_is_offered_to_whoever_waits():
     """One of four that go has no node; the other one's loose trainer gets the room of the rest."""
     world = World([node(cpu=14)], [job("a", 0, 12, 12, step=4), job("b", 2, 20, 4, rebalances=False)])
     world.jobs[id_of("a")].trainers, world.jobs[id_of("b")].trainers = ["node-1"] * 11 + [""], ["node-1"] * 3 + [""]
-    plan = allocate(behind(world, stranger(14, priority=1)))
+    plan = allocate(behind(world, external_pod(14, priority=1)))
     assert [(one.id.name, one.before, one.after) for one in plan.resizes if one.after < one.before] == [("a", 12, 8)]
 
 
 def test_what_was_cut_for_its_maximum_says_both():
-    (resize,) = allocate(behind(World([node(cpu=6)], [job("a", 2, 10, 12)]), stranger(count=2, priority=1))).resizes
+    (resize,) = allocate(behind(World([node(cpu=6)], [job("a", 2, 10, 12)]), external_pod(count=2, priority=1))).resizes
     assert resize.full_message == (
         "ScaledDown 12→6: its maximum is 10; "
         "no capacity is left for more of its pods after web/pod, which has a higher priority and no node"
@@ -164,6 +166,6 @@ def test_a_maximum_that_is_no_allowed_size_is_not_given_as_the_reason():
 
 def test_carried_out_it_is_the_end_of_it():
     world = World([node(cpu=8)], [job("a", 2, 20, 12)])
-    pool = behind(world, stranger(count=3, priority=1))
-    after = behind(world.carried_out(allocate(pool)), stranger(count=3, priority=1))
+    pool = behind(world, external_pod(count=3, priority=1))
+    after = behind(world.carried_out(allocate(pool)), external_pod(count=3, priority=1))
     assert allocate(after).resizes == ()

@@ -6,7 +6,7 @@ import pytest
 
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import CAPACITY_RESERVED, HIGHER_PRIORITY, INSUFFICIENT_GPU, UNSATISFIABLE
-from support.elastic_builders import World, id_of, job, node, resizes_of, shape, stranger, waiting_of
+from support.elastic_builders import World, external_pod, id_of, job, node, resizes_of, shape, waiting_of
 
 pytestmark = pytest.mark.rule("FD:SH-B9", "TJ:3.10", "D24")
 
@@ -115,7 +115,7 @@ def test_growth_uses_what_is_reserved_until_the_first_in_line_can_start():
 
 def test_pods_that_exist_are_placed_by_kube_scheduler_anyway():
     world = crowded()
-    world.strangers = (stranger(1, gpu=1, count=2, is_unschedulable=True),)
+    world.external_pods = (external_pod(1, gpu=1, count=2, is_unschedulable=True),)
     assert resizes_of(allocate(world.pool())) == {}
 
 

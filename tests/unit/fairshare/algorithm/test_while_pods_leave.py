@@ -6,7 +6,18 @@ import pytest
 
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import COOLING_DOWN, FRAGMENTED, INSUFFICIENT, INSUFFICIENT_GPU
-from support.elastic_builders import World, companion, id_of, job, master, node, resizes_of, shape, stranger, waiting_of
+from support.elastic_builders import (
+    World,
+    companion,
+    external_pod,
+    id_of,
+    job,
+    master,
+    node,
+    resizes_of,
+    shape,
+    waiting_of,
+)
 
 pytestmark = pytest.mark.rule("TJ:4")
 
@@ -20,10 +31,10 @@ def reasons_of(world: World) -> dict[str, str]:
     return {one.id.name: one.reason for one in allocate(world.pool()).waiting}
 
 
-@pytest.mark.parametrize("priority", [0, 7], ids="strangers of priority {}".format)
-def test_strangers_do_not_hold_what_a_donor_leaves_to_a_claimant(priority):
+@pytest.mark.parametrize("priority", [0, 7], ids="pods of other workloads of priority {}".format)
+def test_external_pods_do_not_hold_what_a_donor_leaves_to_a_claimant(priority):
     world = World([node(cpu=2)], [job("donor", 0, 2, 2), job("claimant", 1, 1, 1)])
-    world.strangers = (stranger(1, count=2, priority=priority),)
+    world.external_pods = (external_pod(1, count=2, priority=priority),)
     assert resizes_of(allocate(world.pool())) == {"donor": -1}
     assert resizes_of(allocate(in_between(world).pool())) == {}, "the donor pays once"
 
@@ -44,12 +55,12 @@ def test_a_part_of_a_floor_does_not_hold_what_a_whole_one_needs():
     assert (resizes_of(plan), waiting_of(plan)) == ({}, {"huge": INSUFFICIENT})
 
 
-def test_what_claims_leave_over_is_for_strangers_before_growth():
+def test_what_claims_leave_over_is_for_external_pods_before_growth():
     grower = job("grower", 1, 9, 1, is_accounted_by_limits=False)
     world = World([node(cpu=3)], [grower, job("leaver", 0, 2, 2)]).changed(leaver={"ceiling": 0})
     world = in_between(world)
     assert resizes_of(allocate(world.pool())) == {"grower": 2}
-    world.strangers = (stranger(1),)
+    world.external_pods = (external_pod(1),)
     assert resizes_of(allocate(world.pool())) == {"grower": 1}
 
 

@@ -1,4 +1,4 @@
-"""Who offered it gives to pods of strangers with a higher priority, and nobody else does (TJ §3 row 6c)."""
+"""Who offered it gives to pods of pods of other workloads with a higher priority, and nobody else does (TJ §3 row 6c)."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 
 from raytide.api.sharing_record import RECLAIMED, YIELDED_TO_PODS
 from raytide.fairshare.algorithm.allocate import allocate
-from support.elastic_builders import World, companion, id_of, job, node, resizes_of, shape, stranger
+from support.elastic_builders import World, companion, external_pod, id_of, job, node, resizes_of, shape
 
 pytestmark = pytest.mark.rule("TJ:3.6")
 
@@ -27,23 +27,28 @@ def after(world: World, **more) -> World:
 @pytest.mark.parametrize(
     ("who", "donor", "expected"),
     [
-        pytest.param(stranger(1, **WEB), {}, {"donor": -1}, id="one pod, one trainer"),
-        pytest.param(stranger(1, count=3, **WEB), {}, {"donor": -3}, id="each pod by itself"),
-        pytest.param(stranger(1, count=9, **WEB), {}, {"donor": -4}, id="never below the minimum"),
-        pytest.param(stranger(3, count=2, **WEB), {}, {"donor": -3}, id="a part of what cannot be whole is not given"),
-        pytest.param(stranger(7, **WEB), {}, {}, id="nobody is shrunk for what no node could hold"),
-        pytest.param(stranger(5, **WEB), {}, {}, id="nor for what all above the minimum would not make room for"),
-        pytest.param(stranger(1, **WEB), {"yields": False}, {}, id="who has not offered it gives nothing"),
-        pytest.param(stranger(1, **WEB), {"priority": 100}, {}, id="nor who has the same priority"),
-        pytest.param(stranger(1, **WEB), {"is_scaling_enabled": False}, {}, id="nor whose scaling is off"),
+        pytest.param(external_pod(1, **WEB), {}, {"donor": -1}, id="one pod, one trainer"),
+        pytest.param(external_pod(1, count=3, **WEB), {}, {"donor": -3}, id="each pod by itself"),
+        pytest.param(external_pod(1, count=9, **WEB), {}, {"donor": -4}, id="never below the minimum"),
         pytest.param(
-            stranger(1, **WEB), {"may_shrink": False}, {"donor": -1}, id="a higher priority waits for no cool-down"
+            external_pod(3, count=2, **WEB), {}, {"donor": -3}, id="a part of what cannot be whole is not given"
+        ),
+        pytest.param(external_pod(7, **WEB), {}, {}, id="nobody is shrunk for what no node could hold"),
+        pytest.param(external_pod(5, **WEB), {}, {}, id="nor for what all above the minimum would not make room for"),
+        pytest.param(external_pod(1, **WEB), {"yields": False}, {}, id="who has not offered it gives nothing"),
+        pytest.param(external_pod(1, **WEB), {"priority": 100}, {}, id="nor who has the same priority"),
+        pytest.param(external_pod(1, **WEB), {"is_scaling_enabled": False}, {}, id="nor whose scaling is off"),
+        pytest.param(
+            external_pod(1, **WEB), {"may_shrink": False}, {"donor": -1}, id="a higher priority waits for no cool-down"
         ),
         pytest.param(
-            stranger(1, **{**WEB, "is_unschedulable": False}), {}, {}, id="kube-scheduler has not looked at the pod yet"
+            external_pod(1, **{**WEB, "is_unschedulable": False}),
+            {},
+            {},
+            id="kube-scheduler has not looked at the pod yet",
         ),
         pytest.param(
-            stranger(1, count=2, **WEB),
+            external_pod(1, count=2, **WEB),
             {"companion": companion(2, 1, 4, current=2), "floor": 2, "current": 4},
             {"donor": -2},
             id="what comes with the trainers leaves with them",
@@ -57,7 +62,7 @@ def test_who_gives(who, donor, expected):
             [node(cpu=6)],
             [job("donor", donor["floor"], 8, donor["current"], yields=True, companion=donor["companion"])],
         )
-    world.strangers = (who,)
+    world.external_pods = (who,)
     plan = allocate(world.pool())
     assert resizes_of(plan) == expected
     assert all(one.reason == YIELDED_TO_PODS and one.for_id is None for one in plan.resizes)
@@ -71,23 +76,23 @@ def test_only_those_of_a_lower_priority_who_hold_it_where_the_pod_may_run():
             job("blue", 1, 9, 4, yields=True, shape=shape(1, node_selector=(("colour", "blue"),))),
         ],
     )
-    world.strangers = (replace(stranger(1, **WEB), shape=shape(1, node_selector=(("colour", "red"),))),)
+    world.external_pods = (replace(external_pod(1, **WEB), shape=shape(1, node_selector=(("colour", "red"),))),)
     assert resizes_of(allocate(world.pool())) == {"red": -1}
 
 
 @pytest.mark.parametrize("is_graceful", [True, False], ids=["its pods are leaving", "its pods are gone"])
 def test_a_donor_pays_once(is_graceful):
     world = a_cluster()
-    world.strangers = (stranger(1, count=2, **WEB),)
+    world.external_pods = (external_pod(1, count=2, **WEB),)
     again = after(world, is_graceful=is_graceful)
     assert resizes_of(allocate(again.pool())) == {}, "neither again, nor back into what it gave"
 
 
 def test_when_they_are_gone_it_grows_back():
     world = a_cluster()
-    world.strangers = (stranger(1, count=2, **WEB),)
+    world.external_pods = (external_pod(1, count=2, **WEB),)
     world = after(world)
-    world.strangers = ()
+    world.external_pods = ()
     assert resizes_of(allocate(world.pool())) == {"donor": 2}
 
 
@@ -96,18 +101,18 @@ def test_room_that_is_about_to_be_free_is_theirs_before_anybody_pays():
     leaver = job("leaver", 0, 4, 4)
     world = World([node(cpu=5)], [giver, leaver]).changed(leaver={"ceiling": 3})
     world = after(world, is_graceful=True)
-    world.strangers = (stranger(1, **WEB),)
+    world.external_pods = (external_pod(1, **WEB),)
     assert resizes_of(allocate(world.pool())) == {}
-    world.strangers = (stranger(1, count=2, **WEB),)
+    world.external_pods = (external_pod(1, count=2, **WEB),)
     assert resizes_of(allocate(world.pool())) == {"giver": -1}
 
 
 def test_what_is_said_of_it():
     world = a_cluster()
-    world.strangers = (stranger(1, **WEB),)
+    world.external_pods = (external_pod(1, **WEB),)
     (one,) = allocate(world.pool()).resizes
     assert one.full_message == "ScaledDown 6→5 for web/nginx-0, which has a higher priority and no node"
-    world.strangers = (stranger(1, count=3, **WEB),)
+    world.external_pods = (external_pod(1, count=3, **WEB),)
     (three,) = allocate(world.pool()).resizes
     assert (
         three.full_message
@@ -117,7 +122,7 @@ def test_what_is_said_of_it():
 
 def test_one_that_gives_to_a_job_too_names_both():
     world = a_cluster(job("claimant", 1, 1, 1, created_at="2026-01-02T00:00:00Z"))
-    world.strangers = (stranger(1, **WEB),)
+    world.external_pods = (external_pod(1, **WEB),)
     (one,) = allocate(world.pool()).resizes
     assert (one.reason, one.for_id) == (RECLAIMED, id_of("claimant"))
     assert one.full_message == (

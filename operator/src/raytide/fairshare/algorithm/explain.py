@@ -331,7 +331,7 @@ def _holders(
         yield f"{other.id}: {has}, with {sizes[other.id]} of {other.floor} to {other.ceiling}; {_gives(other, one, sizes)}"
     if len(held) > _SHOWN:
         yield f"{len(held) - _SHOWN} more"
-    if rest := _strangers_use(pool, allowed, short):
+    if rest := _external_pods_use(pool, allowed, short):
         yield f"pods of other workloads: {rest}"
 
 
@@ -355,7 +355,7 @@ def _gives(other: Participant, one: Participant, sizes: Mapping[ParticipantId, i
     return f"it is scaled down to {other.floor}, but only for jobs below their minimum"
 
 
-def _strangers_use(pool: ClusterSnapshot, allowed: set[str], short: Amounts) -> str:
+def _external_pods_use(pool: ClusterSnapshot, allowed: set[str], short: Amounts) -> str:
     ours: dict[str, int] = {}
     for other in pool.participants:
         _add(ours, other.shape, sum(number for name, number in other.placed.items() if name in allowed))

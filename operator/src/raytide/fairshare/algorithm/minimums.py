@@ -63,8 +63,8 @@ class MinimumGuarantees:
     def guarantee_minimums(self) -> None:
         """Serve all in turn: highest priority first, existing pods before claims, then by age."""
         turns: list[tuple[tuple[int, int, str, str], ExternalPods | ParticipantState]] = [
-            ((-stranger.priority, _THERE, stranger.created_at, _spelled(stranger.shape)), stranger)
-            for stranger in self.state.pool.external_pods
+            ((-pods.priority, _THERE, pods.created_at, _spelled(pods.shape)), pods)
+            for pods in self.state.pool.external_pods
         ]
         for number, share in enumerate(self.state.shares):
             if share.is_complete:

@@ -234,7 +234,7 @@ def _shapes(pool: ClusterSnapshot, participants: list[Participant]) -> list[Shap
     shapes = [each.shape for each in participants]
     shapes += [each.companion.shape for each in participants if each.companion is not None]
     shapes += [core.shape for each in participants for core in each.core]
-    return shapes + [stranger.shape for stranger in pool.external_pods]
+    return shapes + [each.shape for each in pool.external_pods]
 
 
 def _cost(participant: Participant, room: ClusterCapacity, pod: PodShape) -> tuple[int, ...]:
