@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """One loop for a test and its fixtures."""
+    """One loop for a test and its fixtures: looptime's own plugin would leave the fixtures to the machine's clock."""
     is_virtual = item.get_closest_marker("looptime") is not None
     return {"virtual": virtual_time.new_loop} if is_virtual else {"real": asyncio.new_event_loop}
 

@@ -396,5 +396,7 @@ async def test_who_rewrites_replicas_beside_an_autoscaler_ends_nobody_and_is_nam
         "it is told who differs",
         lambda: cluster.condition(namespace, "demo", constants.REPLICAS_CONTENDED).get("message") == difference,
     )
-    await holds_while("no worker goes", lambda: len(workers(cluster, namespace)) == 3, has_reconciled(cluster, namespace))
+    await holds_while(
+        "no worker goes", lambda: len(workers(cluster, namespace)) == 3, has_reconciled(cluster, namespace)
+    )
     assert cluster.status(namespace, "demo")["desiredWorkerReplicas"] == 3

@@ -20,13 +20,14 @@ from raytide.api import trainingjob_constants as constants
 from raytide.api.config import JobConfig, SharingConfig
 from raytide.api.gang_admission import is_admitted
 from raytide.api.sharing_record import parse_record
-from raytide.api.tenants import TENANT_LABEL, parse_tenants
+from raytide.api.tenants import TENANT_LABEL
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pods import size_for
 from raytide.fairshare import participants
 from raytide.fairshare.controller import FairShareController, FairShareOptions
 from raytide.kube.client import Client
 from raytide.kube.kubeconfig import find_access
+from raytide.manager.tenant_settings import parse_tenants
 from raytide.runtime.clock import Clock
 from raytide.trainingjob.manifests.objects import build_pod
 

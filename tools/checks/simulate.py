@@ -131,13 +131,6 @@ def violations(kind: str, seed: int) -> list[str]:
 
 def run(job: Job) -> Done:
     """Tell them one after another."""
-    try:
-        return _run(job)
-    finally:
-        gc.collect()
-
-
-def _run(job: Job) -> Done:
     started, red, slowest_s = time.process_time(), [], 0.0
     if job.kind in RANDOM:
         for seed in job.numbers:
@@ -178,7 +171,7 @@ def main() -> int:
         print(f"red without any fault: {unsound}")
         return 1
     gc.freeze()  # what is here now stays, in each process: looking through it again and again is a sixth of a run
-    gc.disable()  # and a tenth goes into looking through what a run still uses: `run` collects what a few dozen have left
+    gc.set_threshold(20_000, 20, 50)
     started, runs, reds = time.perf_counter(), Counter[str](), Counter[str]()
     seconds, slowest = Counter[str](), dict[str, float]()
     with multiprocessing.get_context("fork").Pool(asked.processes) as pool:

@@ -161,7 +161,9 @@ async def run_demo(transcript: Transcript, elastic: Elastic) -> None:
     async with transcript.step("the first ends", deadline_s=90, beside=beside) as step:
         await elastic.end(FIRST)
         await step.until(lambda: elastic.has_ended(FIRST))
-    async with transcript.step("the others grow into its room: 6 and 6", deadline_s=90, beside=beside) as step:
+    async with transcript.step(
+        "the others grow into the capacity that it freed: 6 and 6", deadline_s=90, beside=beside
+    ) as step:
         await step.until(lambda: elastic.has(second=6, third=6))
     async with transcript.step("they end too", deadline_s=90, beside=beside) as step:
         await asyncio.gather(elastic.end(SECOND), elastic.end(THIRD))

@@ -30,6 +30,17 @@ def is_gone(client: Client, path: str) -> bool:
     return client.get(path).status == 404
 
 
+def wait_for_the_garbage_collector(client: Client) -> None:
+    """Wait until it knows every pod that exists now: it reads pods in order, and collects one whose owner does not exist.
+
+    An owner is orphaned, or waits in the foreground, for the dependents in the collector's graph only: a pod that gets there later
+    is collected as one whose owner does not exist.
+    """
+    missing_owner = {**owner(client, "owner-of-none"), "uid": "00000000-0000-0000-0000-000000000000"}
+    client.new_pod("last", ownerReferences=[missing_owner])
+    eventually(lambda: is_gone(client, f"{client.pods}/last"), "the last pod is collected", KIND_IS_KNOWN_S)
+
+
 def test_a_deletion_may_name_the_object_it_means(client: Client) -> None:
     client.new_cluster("one")
     path = f"{client.clusters}/one"
@@ -76,6 +87,7 @@ def test_an_object_whose_owner_never_was_is_collected(client: Client) -> None:
 
 def test_orphans_lose_their_owner_and_live(client: Client) -> None:
     client.new_pod("orphan", ownerReferences=[owner(client, "parent")])
+    wait_for_the_garbage_collector(client)
     client.delete(f"{client.clusters}/parent", {"propagationPolicy": "Orphan"})
     eventually(lambda: is_gone(client, f"{client.clusters}/parent"), "the owner is gone", KIND_IS_KNOWN_S)
     found = client.get(f"{client.pods}/orphan")
@@ -85,6 +97,7 @@ def test_orphans_lose_their_owner_and_live(client: Client) -> None:
 
 def test_in_the_foreground_the_owner_goes_last(client: Client) -> None:
     client.new_pod("child", ownerReferences=[owner(client, "parent")], finalizers=["example.com/wait"])
+    wait_for_the_garbage_collector(client)
     answer = client.delete(f"{client.clusters}/parent", {"propagationPolicy": "Foreground"})
     assert answer.metadata["finalizers"] == ["foregroundDeletion"]
     eventually(

@@ -164,7 +164,10 @@ GUILTY = {
     "a replacement before the old one goes": (Log().order(1).created("a").order(1, "a").created("b"), "number 2"),
     "two heads": (Log().order(0).created("h", "i", group="headgroup"), "number 2 of headgroup"),
     "a pod of a cluster that was not ordered": (Log().created("a"), "wanted 0"),
-    "a deletion that was not ordered": (Log().order(2).created("a", "b").doomed("a"), "no spec or autoscaler had named it"),
+    "a deletion that was not ordered": (
+        Log().order(2).created("a", "b").doomed("a"),
+        "no spec or autoscaler had named it",
+    ),
     "one deletion too many": (
         Log().order(2).created("a", "b").order(1).pause(9).doomed("a", "b"),
         "n/b was deleted, one of 1",

@@ -63,7 +63,7 @@ _MESSAGES: Final = {
 def faults_of(error: ValidationError) -> tuple[Violation, ...]:
     """One violation per field that has the wrong type, is too long or is missing; at most `MOST_FAULTS`."""
     return tuple(
-        Violation("type", _path_of(one["loc"]), _MESSAGES.get(one["type"]) or _too_long(one) or _lower(one["msg"]))
+        Violation("type", field_path(one["loc"]), _MESSAGES.get(one["type"]) or _too_long(one) or _lower(one["msg"]))
         for one in islice(error.errors(include_url=False, include_input=False), MOST_FAULTS)
     )
 
@@ -75,7 +75,7 @@ def _too_long(one: ErrorDetails) -> str:
     return f"has more than {most} entries; this object is not reconciled: keep at most {most}"
 
 
-def _path_of(location: tuple[int | str, ...]) -> str:
+def field_path(location: tuple[int | str, ...]) -> str:
     """A field path as kubectl writes it, such as `spec.workerGroupSpecs[0].replicas`."""
     path = ""
     for step in location:

@@ -14,7 +14,6 @@ from typing import Any, Final
 import click
 
 from raytide.api.config import DEFAULT_ETCD_IMAGE
-from raytide.api.tenants import parse_tenants
 from raytide.manager import messages
 from raytide.manager.settings import (
     Settings,
@@ -29,6 +28,7 @@ from raytide.manager.settings import (
     parse_whole_seconds,
     variables_without_effect,
 )
+from raytide.manager.tenant_settings import parse_tenants
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from raytide.fairshare.algorithm.participant_state import allowed_size
 
 
 def clamp_to_bounds(pool: ClusterSnapshot, error: str) -> Allocation:
-    """Every participant within its bounds; `trouble` is the reason why capacity is unknown."""
+    """Every participant within its bounds; `error` is the reason why capacity is unknown."""
     return Allocation(
         resizes=tuple(resize for each in pool.participants if (resize := _resize(each)) is not None),
         waiting=tuple(

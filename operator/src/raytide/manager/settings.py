@@ -28,7 +28,8 @@ from raytide.api.config import (
     SharingConfig,
 )
 from raytide.api.lease import LeaseTiming
-from raytide.api.tenants import Tenant, parse_tenants
+from raytide.api.tenants import Tenant
+from raytide.manager.tenant_settings import parse_tenants
 
 UNSUPPORTED_GATES: Final = frozenset({"KubernetesWAS"})
 """Rejected when switched on: no field of a RayCluster uses the feature, so the gate would be silently ignored."""

@@ -213,7 +213,9 @@ def test_rejections_are_read_from_the_conditions(conditions, reason):
 def test_silence_blocks_a_group_only_while_others_get_their_pods():
     scenario = Scenario()
     scenario.assess(0, wanted={"spot": 2, "on-demand": 1})
-    assert scenario.assess(130, wanted={"spot": 2, "on-demand": 1}).blocked == {}, "no group gets any: it is the operator"
+    assert scenario.assess(130, wanted={"spot": 2, "on-demand": 1}).blocked == {}, (
+        "no group gets any: it is the operator"
+    )
     other = pending("b", group="on-demand")
     assert scenario.assess(131, other, wanted={"spot": 2, "on-demand": 1}).blocked["spot"].reason == "NoPodCreated"
 

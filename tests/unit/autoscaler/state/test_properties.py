@@ -188,7 +188,7 @@ def test_what_was_known_before_changes_no_result(data, looks):
             drains,
         )
         found, recomputed = instances(inputs, timers, known=known), instances(inputs, timers)
-        assert found == anew
+        assert found == recomputed
         assert len(found.known.cached) <= len(inputs.pods)
         timers, known = found.timers, found.known
 

@@ -129,8 +129,8 @@ def command(
 
 def _config(*, max_load: str, gpus: str, gap: str, victims: int, reservation: str, tenants: str) -> "SharingConfig":
     from raytide.api.config import SharingConfig  # noqa: PLC0415 - `--help` needs no settings
-    from raytide.api.tenants import parse_tenants  # noqa: PLC0415 - same
     from raytide.manager import settings  # noqa: PLC0415 - same
+    from raytide.manager.tenant_settings import parse_tenants  # noqa: PLC0415 - same
 
     return SharingConfig(
         max_load_percent=_parsed("--max-load", settings.parse_max_load, max_load),

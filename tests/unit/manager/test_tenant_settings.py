@@ -5,7 +5,8 @@ from fractions import Fraction
 import pytest
 
 from raytide.api.capacity import decode_namespace, tenants_of
-from raytide.api.tenants import Tenant, parse_tenants
+from raytide.api.tenants import Tenant
+from raytide.manager.tenant_settings import parse_tenants
 
 pytestmark = pytest.mark.rule("TJ:7.13", "D25")
 
