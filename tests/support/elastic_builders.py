@@ -59,7 +59,7 @@ def shape(
 def node(
     name: str = "node-1", *, cpu: float = 0, gpu: int = 0, memory: int = 1 << 40, pods: int = 110, **more: Any
 ) -> Node:
-    """One node; more memory than anybody asks for where nothing is said. `used` is what pods of other workloads have there."""
+    """One node; by default more memory than all jobs request. `used` is what pods of other workloads have there."""
     return Node(name, amounts(cpu, memory, gpu, pods), **more)
 
 
@@ -98,7 +98,7 @@ def master(cpu: float = 1, *, count: int = 1) -> Core:
 
 
 def external_pod(cpu: float = 1, *, count: int = 1, gpu: int = 0, **more: Any) -> ExternalPods:
-    """Somebody else's pods without a node."""
+    """External pods without a node."""
     return ExternalPods(shape(cpu, gpu=gpu), count, **{"name": "web/pod", **more})
 
 
@@ -432,7 +432,7 @@ class World:
         """With the pods of the plan: who leaves has left (no node yet first, then on planned nodes, then the last), who
         is new has no node.
 
-        If `is_graceful`, whoever leaves has been told and is still there.
+        If `is_graceful`, deleted pods are terminating and still exist.
         """
         other = self.copy()
         held: set[ParticipantId] = set()
@@ -450,7 +450,7 @@ class World:
         return other
 
     def carried_out(self, division: Allocation) -> "World":
-        """The world in which everything has come true as planned; whoever has to wait is not quicker than the others."""
+        """The world after the plan was carried out; growth that has to wait does not start before other growth."""
         other = self.resized(division)
         other.place_as_planned(division)
         other.schedule(last={one.id for one in division.waiting if one.is_below_floor})

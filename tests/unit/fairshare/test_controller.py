@@ -49,7 +49,7 @@ async def test_jobs_meet_at_fair_shares_and_grow_when_one_ends():
 
 
 @pytest.mark.rule("TJ:3.11", "TJ:3.12", "TJ:4")
-async def test_a_gang_begins_when_the_pods_it_was_promised_the_room_of_are_gone():
+async def test_a_gang_starts_when_the_pods_that_free_its_capacity_are_gone():
     stage = Stage()
     stage.add_node("one", "16", gpu=8)
     async with stage:
@@ -162,7 +162,7 @@ async def test_own_writes_are_not_given_again_to_a_slow_informer():
     assert_no_version_twice(stage)
 
 
-async def test_a_write_whose_answer_was_lost_is_looked_up_before_the_next_pass():
+async def test_a_write_whose_response_was_lost_is_read_before_the_next_pass():
     stage = Stage()
     stage.add_node("one", "8")
     client = stage.room.reconciler._writing._client
@@ -237,7 +237,7 @@ async def test_an_api_that_is_away_stops_everything_until_it_answers():
         await stage.until("a grows", lambda: len(stage.placed("a")) == 4, within_s=30)
 
 
-async def test_a_job_that_makes_no_sense_stops_nobody():
+async def test_an_invalid_job_does_not_stop_other_jobs():
     stage = Stage()
     stage.add_node("one", "8")
     for name, spec in (("torn", {"trainer": []}), ("odd", {"trainer": {"min-instance": 5, "max-instance": 2}})):
@@ -282,7 +282,7 @@ async def test_a_size_beyond_the_bounds_is_put_right():
     assert [note.reason for note in stage.record("a").resizes][-3:] == ["Requested", "AboveMaximum", "AboveMaximum"]
 
 
-async def test_nothing_is_written_and_nothing_planned_when_nothing_happens():
+async def test_in_steady_state_nothing_is_written_or_planned():
     stage = Stage()
     stage.add_node("one", "8")
     async with stage:
@@ -296,7 +296,7 @@ async def test_nothing_is_written_and_nothing_planned_when_nothing_happens():
         assert stage.room.reconciler.passes <= passes + 2
 
 
-async def test_a_flock_of_events_is_one_pass():
+async def test_a_burst_of_events_is_at_most_four_passes():
     stage = Stage()
     stage.add_node("one", "8")
     async with stage:
@@ -325,7 +325,7 @@ async def test_pods_and_nodes_are_followed_only_while_there_is_a_job():
         await stage.until("a begins", lambda: len(stage.placed("a")) == 2)
         assert len(stage.room.capacity.pods) == 2
         stage.store.delete(JOBS, "default", "a")
-        await stage.until("nobody watches any more", lambda: len(stage.room.capacity.pods) == 0)
+        await stage.until("no watch is open any more", lambda: len(stage.room.capacity.pods) == 0)
         counted = dict(stage.counted)
         await asyncio.sleep(300)
         assert {p: n for p, n in stage.counted.items() if p.endswith(("/pods", "/nodes"))} == {
@@ -334,7 +334,7 @@ async def test_pods_and_nodes_are_followed_only_while_there_is_a_job():
 
 
 @pytest.mark.parametrize("what", ["nodes", "pods"])
-async def test_without_leave_to_read_everybody_gets_the_minimum_and_it_is_tried_again(what):
+async def test_without_permission_to_read_every_job_gets_its_minimum_and_the_list_is_retried(what):
     stage = Stage()
     stage.add_node("one", "8", gpu=4)
     stage.wire.admission = lambda request: (
@@ -393,7 +393,7 @@ async def test_quotas_are_read_where_only_the_watched_namespaces_allow_it():
 
 
 @pytest.mark.rule("FD:SEC-F5")
-async def test_a_quota_that_may_not_be_read_is_named_in_the_log_and_in_readiness_and_asked_for_again(caplog):
+async def test_an_unreadable_quota_is_in_the_log_and_in_readiness_and_is_retried(caplog):
     stage = Stage(namespaces=("default", "other"))
     stage.add_node("one", "8")
     refused = "/api/v1/namespaces/default/resourcequotas"
@@ -445,7 +445,7 @@ async def test_a_quota_bounds_growth():
 
 
 @pytest.mark.rule("D10")
-async def test_nothing_is_written_outside_a_term_and_a_new_one_goes_on():
+async def test_writes_happen_only_while_leading_and_continue_in_a_new_term():
     stage = Stage()
     stage.add_node("one", "8")
     stage.add_job("a", 2, 6)
@@ -534,7 +534,7 @@ async def test_a_label_of_a_namespace_counts_as_soon_as_it_is_there():
 
 
 @pytest.mark.rule("TJ:7.13", "D25", "FD:SEC-F7")
-async def test_two_tenants_share_and_do_not_learn_their_names():
+async def test_two_tenants_share_and_do_not_see_names_of_the_other():
     stage = Stage(config=SharingConfig(tenants=parse_tenants("[{name: secret-one}, {name: secret-two}]")))
     stage.add_node("one", "12")
     stage.label_namespace("team-one", "secret-one")

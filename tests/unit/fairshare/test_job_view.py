@@ -40,7 +40,7 @@ def test_what_is_kept_of_a_big_job_is_small(template):
 
 
 @pytest.mark.rule("FD:SEC-F6")
-def test_of_many_words_in_a_status_only_what_sharing_reads_is_kept():
+def test_of_a_long_status_only_the_fields_that_sharing_reads_are_kept():
     words = {"type": "Admitted", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z", "message": LONG}
     status = {"conditions": [words], "trainer": {"desired": 3, "failedIndexes": "1"}, "message": LONG}
     job = shared_job({**trainingjob(), "status": status}).job
@@ -58,7 +58,7 @@ def test_of_many_words_in_a_status_only_what_sharing_reads_is_kept():
     ],
     ids=["an affinity of 1.3 MB", "10,000 tolerations", "5,000 containers"],
 )
-def test_who_asks_of_nodes_at_too_great_length_takes_no_part(asked):
+def test_a_job_with_too_many_scheduling_constraints_is_no_participant(asked):
     assert shared_job(trainingjob(trainer={"template": asked})).job is None
 
 

@@ -1,4 +1,4 @@
-"""What is free, and what of it is of no use to anybody."""
+"""Free capacity, and the part of it that fits no trainer."""
 
 from raytide import metrics
 from raytide.fairshare.algorithm.model import (
@@ -32,7 +32,7 @@ def test_free_is_what_usable_nodes_have_left():
     assert free == {"cpu": 8000, "pods": 19}
 
 
-def test_what_fits_nobody_is_fragmented():
+def test_free_capacity_that_fits_no_trainer_is_fragmented():
     nodes = node("a", **{GPU: 2}), node("b", **{GPU: 4}), node("c", used={"cpu": 7500})
     four = participant("four", **{GPU: 4, "cpu": 1000, "pods": 1})
     _, fragmented = free_amounts(ClusterSnapshot(nodes, (four,)))
@@ -40,7 +40,7 @@ def test_what_fits_nobody_is_fragmented():
     one = participant("one", cpu=500, pods=1)
     _, fragmented = free_amounts(ClusterSnapshot(nodes, (four, one)))
     assert fragmented == {GPU: 2, "cpu": 0}
-    assert free_amounts(ClusterSnapshot(nodes, ()))[1] == {}, "nobody asks for anything"
+    assert free_amounts(ClusterSnapshot(nodes, ()))[1] == {}, "no job requests anything"
 
 
 def test_metrics_follow_the_last_pass():

@@ -124,10 +124,10 @@ def test_bounds_and_current(spec, expected):
     assert (one.floor, one.ceiling, one.current) == expected
 
 
-def test_a_gang_that_runs_without_a_record_goes_on():
+def test_a_running_gang_without_a_record_keeps_its_size():
     pods = [pod_of(i, "n1") for i in range(3)]
     assert only(job(gpu=1, replicas=3), pods, [node()]).current == 3
-    assert only(job(gpu=1, replicas=3), pods[:1], [node()]).current == 3, "also while some of its pods are made anew"
+    assert only(job(gpu=1, replicas=3), pods[:1], [node()]).current == 3, "also while some of its pods are recreated"
     assert only(job(gpu=1, replicas=3), [], [node()]).current == 0, "without pods it has yet to begin"
 
 
@@ -156,7 +156,7 @@ def test_a_size_below_the_minimum_does_not_make_its_own_pods_leave():
     assert (lifted.before, lifted.after, lifted.reason, lifted.is_released) == (1, 2, "ReachingMinimum", True)
 
 
-def test_what_the_spec_says_about_scaling():
+def test_the_scaling_fields_of_the_spec():
     scaling = {"enabled": False, "step": 2, "allowedSizes": [6, 4, 99, 1], "rebalance": True, "accounting": "Requests"}
     one = only(job(scaling=scaling))
     assert (one.is_scaling_enabled, one.step, one.sizes) == (False, 2, (2, 4, 6))
@@ -187,7 +187,7 @@ def test_priorities(asked, expected):
         pytest.param({"floor": 7, "ceiling": 6}, False, id="with a minimum above its maximum"),
     ],
 )
-def test_who_takes_no_part_has_pods_all_the_same(more, leaves):
+def test_pods_of_jobs_that_are_no_participants_are_counted(more, leaves):
     found = made(job(**more), [pod_of(0, "n1")], [node()])
     assert found.participants == ()
     (there,) = found.nodes
@@ -195,7 +195,7 @@ def test_who_takes_no_part_has_pods_all_the_same(more, leaves):
     assert bool(there.leaving) == leaves
 
 
-def test_a_gang_that_gave_its_room_back_keeps_a_distance():
+def test_a_gang_that_timed_out_waits_before_its_next_admission():
     gave_back = {
         "type": "Admitted",
         "status": "False",
@@ -282,7 +282,7 @@ def test_at_a_size_that_a_user_wrote_the_highest_index_leaves():
     assert found.nodes[0].leaving.get("cpu") == 4000
 
 
-def test_pods_of_an_earlier_job_of_the_name_are_somebody_elses():
+def test_pods_of_an_earlier_job_of_the_same_name_are_external():
     found = made(job(), [pod_of(0, "n1", uid="earlier"), pod_of(1, uid="earlier")], [node()])
     assert found.participants[0].placed == {}
     assert found.nodes[0].used["cpu"] == 1000
@@ -302,14 +302,14 @@ def test_once_a_trainer_has_ended_well_nothing_moves_any_more():
 
 
 @pytest.mark.parametrize(("said", "lost"), [("2,4", 2), ("1-3", 3), ("", 0), ("x-y,-,9-", 1), (7, 0), ("5-3", 0)])
-def test_trainers_that_failed_for_good_have_no_room(said, lost):
+def test_permanently_failed_trainers_lower_floor_and_ceiling(said, lost):
     one = only(job(replicas=5, scaling={"allowedSizes": [4, 6]}, status={"trainer": {"failedIndexes": said}}))
     assert (one.floor, one.ceiling, one.current) == (max(0, 2 - lost), 6 - lost, 5 - lost)
     assert one.uncreated == 5 - lost
     assert one.sizes == tuple(sorted({one.floor, *(size for size in (4, 6) if size <= one.ceiling)}))
 
 
-def test_trainer_0_leaves_last_and_whoever_is_not_ready_before_the_others():
+def test_trainer_0_leaves_last_and_trainers_that_are_not_ready_leave_first():
     pods = [pod_of(0, "n0"), pod_of(1, "n1"), pod_of(2, "n2"), pod_of(3, "n3")]
     pods[2:] = [msgspec.structs.replace(pod, is_ready=True) for pod in pods[2:]]
     pools = SnapshotBuilder(SharingConfig())
@@ -400,12 +400,12 @@ def test_the_old_name_of_gpus_is_read_as_the_new_one():
     assert one.shape.requests == {"cpu": 500, constants.GPU: 1, "pods": 1}
 
 
-def test_quantities_that_make_no_sense_ask_for_nothing():
+def test_invalid_quantities_request_nothing():
     given = job_manifest("j", 1, 3, cpu="lots")
     assert only(TrainingJob.parse(given)).shape.requests == {"pods": 1}
 
 
-# --- everybody else -----------------------------------------------------------------------------------------------------------
+# --- other objects ------------------------------------------------------------------------------------------------------------
 
 
 def test_nodes_as_they_are():
@@ -468,7 +468,7 @@ def test_pods_of_others_that_wait():
 
 
 @pytest.mark.rule("TJ:3.6")
-def test_those_that_kube_scheduler_refused_stand_apart_and_the_oldest_gives_the_name():
+def test_unschedulable_external_pods_are_grouped_and_named_after_the_oldest():
     def web(name, day, **status):
         refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
         return capacity_pod_from_object(
@@ -601,7 +601,7 @@ def resized(seconds_ago, reason="Growing"):
         pytest.param(
             {"scaling": {"minRuntimeSeconds": 60}, "status": {"startTime": timestamp(NOW - timedelta(seconds=30))}},
             (True, False),
-            id="nobody takes from it in its minimum run time",
+            id="not a donor within its minimum run time",
         ),
         pytest.param(
             {"scaling": {"minRuntimeSeconds": 60}, "status": {"startTime": timestamp(NOW - timedelta(seconds=90))}},
@@ -615,7 +615,7 @@ def resized(seconds_ago, reason="Growing"):
     ],
 )
 @pytest.mark.rule("TJ:7.10", "RM:F9")
-def test_rests(more, may):
+def test_cooldowns(more, may):
     one = only(job(**{"replicas": 2, **more}), [pod_of(0, "n1"), pod_of(1, "n1")], [node()])
     assert (one.may_grow, one.may_shrink) == may
 
@@ -694,19 +694,19 @@ def ago(seconds):
             id="created long after such a pod",
         ),
         pytest.param([pod_of(0, "n1"), pod_of(1, "n1", creationTimestamp=ago(99))], 0, id="with a node"),
-        pytest.param([pod_of(0), pod_of(1)], 0, id="nobody knows since when"),
+        pytest.param([pod_of(0), pod_of(1)], 0, id="without a timestamp"),
         pytest.param(
             [pod_of(0, "n1"), pod_of(1, creationTimestamp=ago(99), deletionTimestamp=ago(1))], 0, id="already leaving"
         ),
         pytest.param([pod_of(0, role="master", creationTimestamp=ago(99))], 0, id="trainers alone"),
     ],
 )
-def test_who_found_no_node_for_long(pods, count):
+def test_trainers_without_a_node_for_long_are_counted(pods, count):
     assert only(job(replicas=2), pods, [node()]).unplaced_for_long == count
 
 
 @pytest.mark.rule("SC:S25")
-def test_time_alone_tells_that_a_pod_waits_for_long():
+def test_a_pod_becomes_pending_for_long_without_an_event():
     pools, one = SnapshotBuilder(SharingConfig()), job(replicas=3)
     pods = [pod_of(0, "n1"), pod_of(1, "n1"), pod_of(2, creationTimestamp=ago(10))]
     (before,) = pools.build([one], pods, [node()], now=NOW).participants

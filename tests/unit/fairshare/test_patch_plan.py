@@ -69,7 +69,7 @@ def test_a_new_job_gets_a_record_of_its_minimum():
     assert record == SharingRecord(UID, 2, is_admitted=True, admitted_at=SECOND, at=SECOND)
 
 
-def test_a_gang_that_waits_is_told_why_and_its_spec_is_left_alone():
+def test_a_waiting_gang_gets_a_reason_and_its_spec_stays_unchanged():
     replicas, record = written(only(job(gpu=1), waiting=[waits(FRAGMENTED)]))
     assert replicas is None
     assert record == SharingRecord(UID, 0, waiting=WaitingNote(FRAGMENTED, "words"), at=SECOND)
@@ -79,7 +79,7 @@ def test_a_gang_is_admitted():
     replicas, record = written(only(job(gpu=1, record=SharingRecord(UID, 0)), resize(0, 2, ADMITTED)))
     assert replicas == 2
     assert (record.is_admitted, record.admitted_at, record.replicas) == (True, SECOND, 2)
-    assert record.resizes == (ResizeNote(SECOND, 0, 2, ADMITTED, "0→2"),), "and nobody requested anything"
+    assert record.resizes == (ResizeNote(SECOND, 0, 2, ADMITTED, "0→2"),), "and no user requested a size"
 
 
 def test_a_resize_is_one_patch_with_its_reason():
@@ -110,7 +110,7 @@ def test_what_is_released_is_written_up_to_the_first_that_is_not():
     assert [note.after for note in record.resizes] == [5]
 
 
-def test_the_promise_comes_before_what_would_come_after_it():
+def test_an_announced_admission_is_recorded_before_other_reasons():
     promised = resize(0, 2, ADMITTED, is_released=False)
     _, record = written(only(job(gpu=1), promised, waiting=[waits(FRAGMENTED, below=False)]))
     assert record.waiting == WaitingNote(
@@ -131,11 +131,11 @@ def test_pservers_follow():
     assert record.pservers == 3
 
 
-def test_shrinks_come_first_then_growth_as_planned_then_words():
+def test_patches_are_ordered_shrinks_then_growth_then_messages():
     jobs = [job(name, record=KNOWN, replicas=4) for name in ("a", "b", "c", "d", "e")]
     steps = [resize(4, 5, of="d"), resize(4, 3, of="b", reason=RECLAIMED), resize(4, 5, of="a")]
     found = given(jobs, *steps, waiting=[replace(waits(FRAGMENTED), id=id_of(job("c").key))]).patches
-    assert [order.job.metadata.name for order in found] == ["b", "d", "a", "c"], "and e has nothing to be told"
+    assert [order.job.metadata.name for order in found] == ["b", "d", "a", "c"], "and e has no new message"
 
 
 # --- requests --------------------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_shrinks_come_first_then_growth_as_planned_then_words():
         pytest.param(None, [], 4, [], id="none orders nothing: what was ordered last is written again"),
     ],
 )
-def test_sizes_that_somebody_else_wrote(replicas, steps, expected, notes):
+def test_sizes_that_another_client_wrote(replicas, steps, expected, notes):
     wrote, record = written(only(job(record=KNOWN, replicas=replicas), *steps))
     assert wrote == expected
     assert [(note.before, note.after, note.reason) for note in record.resizes] == notes
@@ -191,24 +191,24 @@ def waiting_record(age_s, message="words", reason=FRAGMENTED):
 @pytest.mark.parametrize(
     ("record", "is_written", "is_later"),
     [
-        pytest.param(waiting_record(5), False, False, id="the same words are not written again"),
-        pytest.param(waiting_record(5, "older words"), False, True, id="younger words wait"),
-        pytest.param(waiting_record(30, "older words"), True, False, id="until the older ones are half a minute old"),
+        pytest.param(waiting_record(5), False, False, id="the same message is not written again"),
+        pytest.param(waiting_record(5, "older words"), False, True, id="a newer message waits"),
+        pytest.param(waiting_record(30, "older words"), True, False, id="until the older one is 30 s old"),
         pytest.param(waiting_record(5, reason=CAPACITY_UNKNOWN), True, False, id="another reason does not wait"),
         pytest.param(replace(KNOWN, at=SECOND), True, False, id="nor does a first one"),
     ],
 )
-def test_words(record, is_written, is_later):
+def test_messages_are_written_at_most_every_thirty_seconds(record, is_written, is_later):
     found = given(job(record=record, replicas=4), waiting=[waits(FRAGMENTED, below=False)])
     assert (bool(found.patches), found.has_stale_message) == (is_written, is_later)
 
 
-def test_words_end_when_there_is_nothing_to_say():
+def test_the_message_is_removed_when_the_job_no_longer_waits():
     _, record = written(only(job(record=waiting_record(5), replicas=4)))
     assert record.waiting is None
 
 
-def test_a_gang_that_timed_out_is_told_when_it_may_come_back():
+def test_a_gang_that_timed_out_gets_the_time_of_its_next_admission():
     gave_back = {
         "type": "Admitted",
         "status": "False",
@@ -244,7 +244,7 @@ RESERVED = "words; free capacity is reserved for it until 2026-01-01T12:10:00Z"
         pytest.param(None, False, WaitingNote(FRAGMENTED, "words"), id="it is not the first in line"),
     ],
 )
-def test_a_reservation_is_told_with_its_end(since_s, is_reserving, note):
+def test_a_reservation_is_recorded_with_its_start(since_s, is_reserving, note):
     since = None if since_s is None else SECOND - timedelta(seconds=since_s)
     old = SharingRecord(UID, 0, waiting=WaitingNote("earlier", "", reserved_since=since), at=SECOND)
     waiting = replace(waits(FRAGMENTED), is_reserving=is_reserving)
@@ -260,7 +260,7 @@ def test_a_job_that_has_its_minimum_reserves_nothing():
 
 
 @pytest.mark.parametrize("more", [{"suspend": True}, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}])
-def test_who_takes_no_part_is_left_alone(more):
+def test_jobs_that_are_no_participants_are_not_patched(more):
     assert given(job(record=KNOWN, **more)).patches == ()
 
 
@@ -377,7 +377,7 @@ def test_a_decision_holds_as_long_as_nothing_it_was_made_from_changed(change, ho
 # --- without knowing how much there is ---------------------------------------------------------------------------------------
 
 
-def test_everybody_within_their_bounds():
+def test_all_jobs_are_clamped_to_their_bounds():
     jobs = [
         job("above", replicas=9),
         job("below", replicas=1),

@@ -41,7 +41,7 @@ def trainer_of(name):
         pytest.param(quota({"pods": "4"}, scopes=["PriorityClass"]), True, id="any, in the short form"),
     ],
 )
-def test_a_quota_of_a_jobs_own_priority_class_counts_beside_jobs_of_another(given, limited):
+def test_a_quota_of_a_priority_class_limits_only_jobs_of_that_class(given, limited):
     jobs = [of_class("one", "high"), of_class("two", "low")]
     pods = [trainer_of("one"), trainer_of("two")]
     pool = made(jobs, pods, nodes=[node("n", "40")], quotas=[given], priorities=PRIORITIES)
@@ -84,7 +84,7 @@ def test_the_quota_of_a_job_is_that_of_its_pods():
 
 
 @pytest.mark.rule("FD:SEC-F4")
-def test_two_classes_that_differ_are_told():
+def test_two_different_priority_classes_are_a_warning():
     forged = of_class("j", "high", template={"priorityClassName": "low"})
     assert not violations(forged)
     (told,) = [str(each) for each in warnings(forged) if "priorityClassName" in each.field]

@@ -48,7 +48,7 @@ def one_per_node(replicas=20, floor=2):
 
 
 @pytest.mark.rule("FD:SH-B6")
-def test_pods_that_find_no_node_in_free_room_are_released():
+def test_pods_that_stay_unschedulable_despite_free_capacity_are_released():
     sharing = one_per_node()
     assert resizes_of(sharing.share(NOW)) == {}
     assert sharing.doubts.changes_at == NOW + DOUBT_AFTER
@@ -59,7 +59,7 @@ def test_pods_that_find_no_node_in_free_room_are_released():
 
 
 @pytest.mark.rule("FD:SH-B6")
-def test_what_was_released_is_tried_again_ever_later():
+def test_growth_after_a_release_is_retried_with_exponential_backoff():
     for times, wait_s in ((1, 120), (2, 240), (3, 480), (4, 960), (5, 1800)):
         at = NOW - timedelta(seconds=wait_s - 10)
         record = ordered(3, *(ResizeNote(at, 20, 3, UNSCHEDULABLE) for _ in range(times)))
@@ -89,7 +89,7 @@ def test_only_what_was_released_in_a_row_makes_the_next_try_later(hours_ago, wai
 
 
 @pytest.mark.rule("FD:SH-B6")
-def test_a_minimum_that_finds_no_node_keeps_no_room_from_others():
+def test_an_unschedulable_minimum_holds_no_capacity_for_long():
     sharing = one_per_node(replicas=20, floor=20)
     other = job("other", 1, 9, metadata={"uid": "uid-other"}, replicas=1, record=None)
     jobs, pods, nodes = sharing.args
@@ -97,7 +97,7 @@ def test_a_minimum_that_finds_no_node_keeps_no_room_from_others():
     assert resizes_of(sharing.share(NOW)).get("other", 0) <= 3
     assert resizes_of(sharing.share(NOW + DOUBT_AFTER)) == {"other": 8}
     later = sharing.share(NOW + DOUBT_AFTER + BELIEVE_AFTER)
-    assert resizes_of(later).get("other", 0) <= 3, "they are believed once more"
+    assert resizes_of(later).get("other", 0) <= 3, "their requests are counted again"
 
 
 @pytest.mark.rule("FD:SH-B6")
@@ -109,14 +109,14 @@ def test_pods_of_others_that_wait_for_something_else_stop_blocking_growth():
 
 
 @pytest.mark.rule("FD:SH-B6")
-def test_who_has_only_just_got_room_is_believed():
+def test_pods_that_fit_only_since_a_moment_are_not_released():
     pods = [pod_of(0, "n0"), pod_of(1, "n1"), stuck_external_pod()]
     full = [node("n0", "1"), node("n1", "1")]
     sharing = Sharing(job(floor=2, ceiling=9, replicas=2), pods, full)
     for minutes in range(60):
         sharing.share(NOW + timedelta(minutes=minutes))
     sharing.args = sharing.args[0], pods, [*full, node("n2", "1")]
-    assert resizes_of(sharing.share(NOW + timedelta(hours=1))) == {}, "the new room is for those that wait"
+    assert resizes_of(sharing.share(NOW + timedelta(hours=1))) == {}, "the new capacity is for the waiting pods"
 
 
 def with_victim(refused, floor=14):
@@ -128,13 +128,13 @@ def with_victim(refused, floor=14):
 
 
 @pytest.mark.rule("FD:SEC-F3")
-def test_a_job_whose_pods_are_refused_drains_nobody():
+def test_a_job_whose_pods_are_rejected_drains_no_other_job():
     assert resizes_of(allocate(with_victim(None))) == {"victim": -14}
     assert resizes_of(allocate(with_victim({"priorityClassName": "gold"}))) == {}
 
 
 @pytest.mark.rule("FD:SEC-F3")
-def test_a_gang_that_was_refused_before_takes_only_free_room():
+def test_a_gang_whose_pods_were_rejected_takes_only_free_capacity():
     assert resizes_of(allocate(with_victim({"startPolicy": "Gang"}))) == {}
     free = made(job("j", 2, 2, startPolicy="Gang", status=FORBIDDEN), [], NODES)
     assert resizes_of(allocate(free)) == {"j": 2}
@@ -150,12 +150,12 @@ def with_refused(status):
 
 
 @pytest.mark.rule("FD:SEC-F3")
-def test_one_refusal_takes_no_trainer_back_and_holds_no_room():
+def test_one_rejection_releases_no_trainer_and_holds_no_capacity():
     assert resizes_of(allocate(with_refused(FORBIDDEN))) == {"other": 21}
 
 
 @pytest.mark.rule("FD:SEC-F3")
-def test_what_the_api_refuses_holds_no_room_and_is_taken_back():
+def test_repeatedly_rejected_trainers_hold_no_capacity_and_are_released():
     division = allocate(with_refused(REPEATEDLY))
     assert resizes_of(division) == {"refused": -18, "other": 21}
     back = next(one for one in division.resizes if one.id.name == "refused")

@@ -1,4 +1,4 @@
-"""A job runs in the sizes that it may have, whoever wrote another number."""
+"""A job runs in its allowed sizes, also if a client wrote another number."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_sizes_keep_their_rule(pool, size):
 
 
 @pytest.mark.rule("FD:SH-B12")
-def test_the_reason_is_told():
+def test_the_message_of_a_resize_to_an_allowed_size_has_the_reason():
     (only,) = allocate(sized(2, 8, 5, 5, cpus="7", allowedSizes=[2, 4, 8])).resizes
     assert (only.reason, only.message) == (
         SIZE_NOT_ALLOWED,

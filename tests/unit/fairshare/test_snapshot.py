@@ -140,7 +140,7 @@ def test_a_snapshot_is_the_same_whatever_was_seen_before(steps):
         assert world.pool(pools) == world.pool(SnapshotBuilder(CONFIG))
 
 
-def test_what_has_not_changed_is_not_looked_at_again(monkeypatch):
+def test_unchanged_objects_are_not_computed_again(monkeypatch):
     asked = []
     look = pools_module.claimed
     monkeypatch.setattr(
@@ -181,7 +181,7 @@ def test_a_job_that_breaks_leaves_what_is_known_of_others_whole(monkeypatch):
     assert world.pool(pools) == world.pool(SnapshotBuilder(CONFIG))
 
 
-def test_the_room_of_a_job_that_is_gone_is_nobodys():
+def test_pods_of_a_deleted_job_are_charged_to_no_job():
     pods = [pod_of(0, "n1", uid="u1")]
     pools = SnapshotBuilder(CONFIG)
     assert pools.build([job(metadata={"uid": "u1"})], pods, [node("n1")], now=NOW).nodes[0].charged["cpu"] == 1000
@@ -193,7 +193,7 @@ def test_the_room_of_a_job_that_is_gone_is_nobodys():
 @pytest.mark.parametrize(
     ("seconds_ago", "left_s"),
     [
-        pytest.param((), None, id="nobody rests"),
+        pytest.param((), None, id="no job is in a cooldown"),
         pytest.param((5, 8), 3, id="the first of two rests that ends: 10 s after a resize, and one for rounding"),
         pytest.param((5, 100), 6, id="a rest that is over changes nothing any more"),
     ],

@@ -1,4 +1,4 @@
-"""Both rooms, and jobs that cannot have what they were promised: nobody pays for them, and they come again by themselves."""
+"""Both controllers, and jobs that cannot use what they were granted: no other job shrinks for them, and they are retried."""
 
 import asyncio
 
@@ -65,19 +65,19 @@ async def test_of_two_jobs_that_hold_each_other_up_one_gets_to_run():
 
 
 @pytest.mark.rule("FD:SH-B6")
-async def test_room_that_a_job_cannot_use_goes_to_another():
+async def test_capacity_that_a_job_cannot_use_goes_to_another():
     stage = Picky(most_per_node=1)
     for name in ("one", "two", "three"):
         stage.add_node(name, "8")
     async with stage:
         stage.add_job("picky", 2, 20, host_network=True)
-        await stage.until("it was promised more than it can have", lambda: (stage.sizes()["picky"] or 0) > 3)
-        await stage.until("and gave it back", lambda: stage.sizes()["picky"] == 3, within_s=200)
+        await stage.until("it was granted more than it can use", lambda: (stage.sizes()["picky"] or 0) > 3)
+        await stage.until("and was scaled down", lambda: stage.sizes()["picky"] == 3, within_s=200)
         record = stage.record("picky")
         assert record.resizes[-1].reason == "Unschedulable"
         await asyncio.sleep(3600)
         grown = [size for size in stage.orders("picky") if size > 3]
-        assert 3 <= len(grown) <= 6, "it is tried again, ever later"
+        assert 3 <= len(grown) <= 6, "growth is retried after longer and longer delays"
 
 
 def refuse(request):
@@ -88,7 +88,7 @@ def refuse(request):
 
 @pytest.mark.rule("FD:SEC-F3")
 @pytest.mark.parametrize("policy", ["Optimistic", "Gang"])
-async def test_a_job_whose_pods_are_refused_takes_nothing_from_others_for_long(policy):
+async def test_a_job_whose_pods_are_rejected_does_not_shrink_others_for_long(policy):
     stage = BothRooms()
     stage.add_node("one", "16")
     stage.wire.admission = refuse

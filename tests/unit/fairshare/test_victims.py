@@ -144,7 +144,7 @@ def test_no_trainer_is_removed_for_a_claimant_that_may_use_only_the_node_of_trai
     assert cluster.victims() == {}
 
 
-def test_beside_trainer_0_another_one_on_its_node_is_removed():
+def test_another_trainer_on_the_node_of_trainer_0_is_removed_instead():
     cluster = Cluster().with_nodes("n0", cpu=2).with_nodes("n1", cpu=1).with_job("many", 1, 3, ("n0", "n0", "n1"))
     cluster = cluster.with_job("pinned", 1, 1, startPolicy="Gang")
     cluster.jobs[-1]["spec"]["trainer"]["nodeSelector"] = {"name": "n0"}

@@ -51,7 +51,7 @@ def test_a_resize_counts_on_nodes_only_pods_that_are_there():
 
 
 @pytest.mark.rule("FD:SH-B3", "TJ:3.12")
-def test_a_job_with_a_failed_trainer_gives_what_the_plan_says():
+def test_a_job_with_a_failed_trainer_releases_as_many_trainers_as_planned():
     """Size 4, trainer 3 failed for good, three run. With `replicas: 3` the job's controller would keep all three."""
     cluster = Cluster().with_nodes("n0", cpu=3)
     cluster = cluster.with_job("many", 1, 4, ("n0", "n0", "n0"), fault_tolerant=True, framework="generic")

@@ -53,7 +53,7 @@ class BothRooms(Stage):
         self.handle("PATCH", path, {"status": {"conditions": READY}}, "application/merge-patch+json")
 
 
-async def test_a_gang_takes_its_room_gives_it_back_and_comes_again():
+async def test_a_gang_is_admitted_suspended_and_admitted_again():
     stage = BothRooms()
     for name in ("one", "two"):
         stage.add_node(name, "8", gpu=4)
@@ -74,7 +74,7 @@ async def test_a_gang_takes_its_room_gives_it_back_and_comes_again():
         assert stage.sizes() == {"cpu": 12, "gang": 4}
 
 
-async def test_a_job_that_cannot_begin_says_why():
+async def test_a_job_that_fits_no_node_has_a_waiting_condition():
     stage = BothRooms()
     stage.add_node("one", "8", gpu=2)
     async with stage:
@@ -86,17 +86,17 @@ async def test_a_job_that_cannot_begin_says_why():
         assert stage.pods("huge") == []
 
 
-async def test_all_is_still_once_everybody_has_what_there_is():
+async def test_nothing_is_written_once_the_capacity_is_shared():
     stage = BothRooms()
     stage.add_node("one", "12")
     async with stage:
         stage.add_job("a", 2, 4, pserver={"min-instance": 1, "max-instance": 4, "scaling": "Ratio"})
         stage.add_job("b", 1, 20, master={})
-        await stage.until("all room is used", lambda: sum(len(stage.placed(name)) for name in ("a", "b")) >= 12)
+        await stage.until("all capacity is used", lambda: sum(len(stage.placed(name)) for name in ("a", "b")) >= 12)
         await asyncio.sleep(90)
         assert stage.phases() == {"a": "Running", "b": "Running"}
         assert stage.sizes() == {"a": 3, "b": 6}, (
-            "as many as there are CPUs beside the limits of the master and its etcd"
+            "as many as there are CPUs besides the limits of the master and its etcd"
         )
         assert stage.placed("a") == [f"a-{role}-{i}" for role in ("pserver", "trainer") for i in range(3)]
         versions = [entry.version for _, entry in stage.store.entries(JOBS)]
@@ -105,13 +105,13 @@ async def test_all_is_still_once_everybody_has_what_there_is():
 
 
 @pytest.mark.rule("TJ:3.7", "FD:SH-B14")
-async def test_a_master_that_lost_its_node_gets_the_room_of_one_of_its_own_trainers():
+async def test_a_master_that_lost_its_node_gets_the_capacity_of_one_of_its_own_trainers():
     stage = BothRooms()
     stage.add_node("one", "4")
     stage.add_node("two", "4")
     async with stage:
         stage.add_job("j", 1, 9, master={"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}})
-        await stage.until("it has all the room", lambda: len(stage.placed("j")) >= 7)
+        await stage.until("it has all the capacity", lambda: len(stage.placed("j")) >= 7)
         (home,) = [pod["spec"]["nodeName"] for pod in stage._pods() if pod["metadata"]["name"] == "j-master"]
         lost = [pod["metadata"]["name"] for pod in stage._pods() if pod["spec"].get("nodeName") == home]
         stage.store.delete("nodes", "", home)

@@ -64,7 +64,7 @@ def said_to(plan: Allocation, name: str) -> str:
 
 
 @pytest.mark.rule("TJ:3.6a")
-def test_a_shrink_says_for_whom_and_for_what():
+def test_the_message_of_a_shrink_names_the_receiving_job_and_its_purpose():
     world = World([node(cpu=8)], [job("a", 1, 8, 8), job("other", 2, 4, 0, is_gang=True)])
     shrink, growth = plan_of(world).resizes
     assert (shrink.message, shrink.reason) == (
@@ -179,14 +179,14 @@ def test_one_shrink_for_two_claimants_names_both():
         ),
     ],
 )
-def test_waiting_says_what_is_missing(world, reason, message):
+def test_the_waiting_message_names_the_missing_resources(world, reason, message):
     plan = plan_of(world)
     assert plan.resizes == ()
     assert [(one.reason, one.message, one.is_below_floor) for one in plan.waiting] == [(reason, message, True)]
 
 
 @pytest.mark.rule("TJ:3.18")
-def test_which_resources_are_gpus_is_told_by_the_options():
+def test_the_options_determine_which_resources_are_gpus():
     strange = Shape({CPU: 1000, "example.com/npu": 1})
     full = Node("one", {CPU: 4000, "example.com/npu": 1}, {"example.com/npu": 1})
     pool = ClusterSnapshot((full,), (job("a", 1, 2, 0, shape=strange, is_gang=True),))
@@ -195,7 +195,7 @@ def test_which_resources_are_gpus_is_told_by_the_options():
     assert waiting_of(allocate(replace(pool, options=options))) == {"a": INSUFFICIENT_GPU}
 
 
-def test_who_is_fulfilled_or_left_alone_waits_for_nothing():
+def test_a_job_at_its_maximum_or_with_scaling_disabled_is_not_waiting():
     world = World([node(cpu=9)], [job("full", 1, 3, 3), job("alone", 1, 9, 1, is_scaling_enabled=False)])
     assert plan_of(world) == Allocation()
 
@@ -204,19 +204,19 @@ def test_who_is_fulfilled_or_left_alone_waits_for_nothing():
 
 
 @pytest.mark.rule("TJ:7.11")
-def test_growth_goes_to_the_higher_priority_first():
+def test_jobs_of_higher_priority_grow_first():
     world = World([node(cpu=6)], [job("low", 1, 9, 1), job("high", 1, 3, 1, priority=1)])
     assert resizes_of(plan_of(world)) == {"high": 2, "low": 2}
 
 
 @pytest.mark.rule("TJ:7.11")
 @pytest.mark.rule("TJ:7.11", "TJ:6-380")
-def test_floors_go_to_the_higher_priority_first():
+def test_jobs_of_higher_priority_get_their_minimum_first():
     gangs = [job("low", 2, 2, 0, is_gang=True), job("high", 2, 2, 0, is_gang=True, priority=1)]
     assert resizes_of(plan_of(World([node(cpu=3)], gangs))) == {"high": 2}
 
 
-def test_floors_go_to_the_older_first():
+def test_older_jobs_get_their_minimum_first():
     gangs = [
         job("young", 2, 2, 0, is_gang=True, created_at="2026-01-02T00:00:00Z"),
         job("old", 2, 2, 0, is_gang=True, created_at="2026-01-01T00:00:00Z"),
@@ -225,7 +225,7 @@ def test_floors_go_to_the_older_first():
 
 
 @pytest.mark.rule("TJ:4", "TJ:7.11")
-def test_nobody_takes_from_a_higher_priority():
+def test_no_job_takes_from_a_job_of_higher_priority():
     world = World([node(cpu=4)], [job("high", 1, 4, 4, priority=1), job("new", 2, 2, 0, is_gang=True)])
     plan = plan_of(world)
     assert (plan.resizes, waiting_of(plan)) == ((), {"new": HIGHER_PRIORITY})
@@ -249,7 +249,7 @@ def test_a_higher_priority_does_not_take_what_is_below_a_floor():
 
 
 @pytest.mark.rule("TJ:7.10")
-def test_who_cools_down_gives_nothing_to_an_equal():
+def test_a_job_in_cooldown_releases_nothing_to_a_job_of_equal_priority():
     world = World([node(cpu=4)], [job("a", 1, 4, 4, may_shrink=False), job("new", 2, 2, 0, is_gang=True)])
     plan = plan_of(world)
     assert (plan.resizes, waiting_of(plan)) == ((), {"new": COOLING_DOWN})
@@ -263,13 +263,13 @@ def test_a_higher_priority_does_not_wait_for_a_cool_down():
 
 
 @pytest.mark.rule("TJ:7.10")
-def test_who_cools_down_does_not_grow_and_says_so():
+def test_a_job_in_cooldown_does_not_grow_and_reports_the_cooldown():
     plan = plan_of(World([node(cpu=4)], [job("a", 1, 4, 1, may_grow=False)]))
     assert (plan.resizes, reasons_of(plan)) == ((), {"a": (COOLING_DOWN, False)})
 
 
 @pytest.mark.rule("TJ:7.8", "TJ:7.10")
-def test_who_cools_down_and_would_have_no_room_either_says_that():
+def test_a_job_in_cooldown_without_free_capacity_reports_insufficient_capacity():
     plan = plan_of(World([node(cpu=2)], [job("a", 1, 4, 2, may_grow=False)]))
     assert (plan.resizes, reasons_of(plan)) == ((), {"a": (INSUFFICIENT, False)})
 
@@ -283,7 +283,7 @@ def test_who_cools_down_and_would_have_no_room_either_says_that():
         pytest.param(1, {"grower": 1}, id="of a higher priority: not kept"),
     ],
 )
-def test_nobody_grows_into_what_a_claimant_will_have_whole(priority, expected):
+def test_no_job_grows_into_capacity_that_will_complete_a_claimants_minimum(priority, expected):
     """One is free and three will be when `a` has cooled down: growing now would be taken back then."""
     jobs = [
         job("a", 1, 4, 4, may_shrink=False),
@@ -294,7 +294,7 @@ def test_nobody_grows_into_what_a_claimant_will_have_whole(priority, expected):
 
 
 @pytest.mark.rule("TJ:4", "TJ:3.10")
-def test_room_that_no_claimant_could_use_is_not_left_idle():
+def test_capacity_that_no_claimant_could_use_is_not_left_idle():
     jobs = [job("fixed", 4, 4, 4), job("grower", 1, 9, 1), job("new", 6, 6, 0, is_gang=True)]
     plan = plan_of(World([node(cpu=7)], jobs))
     assert resizes_of(plan) == {"grower": 2}
@@ -305,7 +305,7 @@ def test_room_that_no_claimant_could_use_is_not_left_idle():
 
 
 @pytest.mark.rule("TJ:3.7")
-def test_a_donor_has_to_hold_it_where_the_claimant_may_go():
+def test_only_donors_on_nodes_that_the_claimant_may_use_shrink():
     in_east = shape(1, node_selector=(("zone", "east"),))
     nodes = [node("e", cpu=3, labels={"zone": "east"}), node("w", cpu=8, labels={"zone": "west"})]
     in_west = shape(1, node_selector=(("zone", "west"),))
@@ -318,8 +318,8 @@ def test_a_donor_has_to_hold_it_where_the_claimant_may_go():
 
 
 @pytest.mark.rule("TJ:3.12")
-def test_what_was_taken_in_vain_stays():
-    """Both are best-off and hold CPU; one of them alone stands where four fit together."""
+def test_a_donor_whose_shrink_does_not_help_the_claimant_keeps_its_size():
+    """Both have the highest score and hold CPU; only one of them has its pods on the node that can hold the claimant."""
     nodes = [node("one", cpu=4), node("two", cpu=2)]
     jobs = [
         job("a", 1, 4, 4, shape=shape(1, node_selector=())),
@@ -331,8 +331,8 @@ def test_what_was_taken_in_vain_stays():
 
 
 @pytest.mark.rule("FD:SH-B3")
-def test_the_instance_on_the_claimants_node_goes_whatever_its_index():
-    """The last index is on `two`, which the claimant may not use: it cost both."""
+def test_the_instance_on_the_claimants_node_is_removed_whatever_its_index():
+    """The last index is on `two`, which the claimant may not use: removing by index removed both."""
     nodes = [node("one", cpu=2, labels={"zone": "east"}), node("two", cpu=1)]
     world = World(
         nodes, [job("a", 1, 3, 3), job("new", 1, 1, 0, shape=shape(1, node_selector=(("zone", "east"),)), is_gang=True)]
@@ -342,8 +342,8 @@ def test_the_instance_on_the_claimants_node_goes_whatever_its_index():
     assert (shrink.after, dict(shrink.nodes)) == (2, {"one": -1})
 
 
-def test_what_only_waits_for_the_same_room_goes_first():
-    """`b` has a pod without a node: it would run to whatever `a` gives."""
+def test_a_job_whose_pods_wait_for_the_same_capacity_shrinks_first():
+    """`b` has a pod without a node: kube-scheduler would bind it to the capacity that `a` releases."""
     world = World(
         [node(cpu=4)], [job("a", 1, 4, 4), job("b", 0, 2, 1), job("new", 1, 1, 1, created_at="2026-02-02T00:00:00Z")]
     )
@@ -355,7 +355,7 @@ def test_gangs_have_nothing_before_they_have_all():
     assert (plan.resizes, waiting_of(plan)) == ((), {"gang": INSUFFICIENT})
 
 
-def test_pods_of_the_minimum_that_have_no_node_claim_room():
+def test_pods_of_the_minimum_without_a_node_claim_capacity():
     world = World([node(cpu=4)], [job("a", 1, 4, 4), job("b", 2, 4, 2, created_at="2026-02-02T00:00:00Z")])
     (only,) = plan_of(world).resizes
     assert (only.id.name, only.after, only.for_id) == ("a", 2, id_of("b"))
@@ -374,7 +374,7 @@ def test_a_gang_with_a_minimum_of_nothing_grows_like_others():
 
 
 @pytest.mark.rule("TJ:3.17", "TJ:4")
-def test_nobody_gives_for_room_that_is_about_to_be_free():
+def test_no_further_donor_shrinks_while_terminating_pods_free_the_capacity():
     world = World([node(cpu=4)], [job("a", 1, 4, 4), job("new", 2, 2, 0, is_gang=True)])
     first = plan_of(world)
     during = world.resized(first, only_released=True, is_graceful=True)
@@ -385,7 +385,7 @@ def test_nobody_gives_for_room_that_is_about_to_be_free():
     assert (released.id, released.after, released.is_released) == (id_of("new"), 2, True)
 
 
-def test_growth_is_released_as_far_as_there_is_room_now():
+def test_growth_is_released_as_far_as_capacity_is_free_now():
     leaving = Node("one", amounts(cpu=6), amounts(cpu=3), amounts(cpu=2))
     plan = allocate(ClusterSnapshot((leaving,), (job("a", 1, 9, 1, placed={"one": 1}),)))
     assert [(one.before, one.after, one.is_released) for one in plan.resizes] == [(1, 4, True), (4, 6, False)]
@@ -419,14 +419,14 @@ def test_everything_a_quota_counts_counts(free):
 
 
 @pytest.mark.rule("TJ:3.14")
-def test_nobody_gives_for_a_gang_that_its_quota_refuses():
+def test_no_donor_shrinks_for_a_gang_that_a_quota_rejects():
     jobs = [job("a", 1, 4, 4, namespace="one"), job("new", 2, 2, 0, is_gang=True, namespace="two")]
     plan = plan_of(World([node(cpu=4)], jobs, quotas=[quota("two", pods=1)]))
     assert (plan.resizes, waiting_of(plan)) == ((), {"new": QUOTA_EXCEEDED})
 
 
 @pytest.mark.rule("TJ:3.14")
-def test_nobody_gives_for_pods_that_a_quota_does_not_let_come_into_being():
+def test_no_donor_shrinks_for_pods_that_a_quota_does_not_let_be_created():
     pool = World([node(cpu=4)], [job("a", 1, 4, 4), job("b", 2, 4, 2, namespace="two", uncreated=2)]).pool()
     plan = allocate(replace(pool, quotas=(quota("two", pods=-2),)))
     assert (plan.resizes, waiting_of(plan)) == ((), {"b": QUOTA_EXCEEDED})
@@ -439,7 +439,7 @@ def test_pods_that_a_quota_lets_come_into_being_are_served():
 
 
 @pytest.mark.rule("TJ:3.14")
-def test_quotas_of_other_namespaces_are_none_of_its_business():
+def test_quotas_of_other_namespaces_do_not_limit_a_job():
     world = World([node(cpu=4)], [job("a", 1, 4, 1)], quotas=[quota("elsewhere", cpu=0)])
     assert resizes_of(plan_of(world)) == {"a": 3}
 
@@ -456,7 +456,7 @@ def test_growth_never_crosses_the_load(percent, expected):
 
 
 @pytest.mark.rule("TJ:3.15")
-def test_the_load_does_not_keep_anybody_from_its_minimum():
+def test_the_load_limit_does_not_keep_a_job_below_its_minimum():
     world = World([node(cpu=10)], [job("a", 9, 20, 0, is_gang=True)], options=AllocationOptions({CPU: 50}))
     plan = plan_of(world)
     assert resizes_of(plan) == {"a": 9}
@@ -522,15 +522,15 @@ def test_a_step_is_a_trainer_with_its_pservers():
 
 
 @pytest.mark.rule("TJ:3.4")
-def test_a_resize_says_how_many_pservers_go_with_it():
+def test_a_resize_contains_the_change_of_parameter_servers():
     world = World([node(cpu=8)], [job("a", 1, 4, 2, companion=companion(2, 1, 9, cpu=2))])
     (only,) = plan_of(world).resizes
     assert (only.before, only.after, only.companions) == (2, 4, (1, 2))
 
 
 @pytest.mark.rule("TJ:3.4")
-def test_what_comes_with_instances_goes_with_them():
-    """Taking one trainer of three frees three CPUs: one of its two pservers goes with it."""
+def test_companions_are_removed_with_their_instances():
+    """Removing one trainer of three frees three CPUs: one of the two parameter servers is removed with it."""
     world = World(
         [node(cpu=7)],
         [job("a", 1, 3, 3, companion=companion(2, 1, 9, cpu=2)), job("new", 1, 1, 0, cpu=3, is_gang=True)],
@@ -558,7 +558,7 @@ def test_a_master_without_a_node_is_placed_before_anything_grows():
 
 
 @pytest.mark.rule("TJ:3.6")
-def test_an_impossible_external_pod_blocks_nobody():
+def test_an_external_pod_that_fits_no_node_blocks_no_job():
     world = World([node(cpu=4)], [job("a", 1, 9, 1)], external_pods=[external_pod(1000, priority=9)])
     assert resizes_of(plan_of(world)) == {"a": 3}
 
@@ -568,7 +568,7 @@ def test_a_external_pod_of_a_lower_priority_does_not_come_before_a_gang():
     assert resizes_of(plan_of(world)) == {"gang": 2}
 
 
-def test_one_below_its_minimum_goes_straight_on_into_free_room():
+def test_a_job_below_its_minimum_grows_into_free_capacity_in_the_same_resize():
     (only,) = plan_of(World([node(cpu=6)], [job("a", 3, 9, 0, is_gang=True)])).resizes
     assert (only.before, only.after, only.reason, only.is_released) == (0, 6, ADMITTED, True)
     (only,) = plan_of(World([node(cpu=6)], [job("a", 3, 9, 1)])).resizes

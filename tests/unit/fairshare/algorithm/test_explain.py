@@ -1,4 +1,4 @@
-"""What a person is told who asks why a job is not larger."""
+"""Explanations of why a job is not larger."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from support.elastic_builders import GPU, World, amounts, external_pod, id_of, j
 EAST = (Requirement("zone", "In", ("east",)),)
 
 
-def told(world: World, name: str) -> str:
+def explanation(world: World, name: str) -> str:
     pool = world.pool()
     return explain(pool, allocate(pool), id_of(name))
 
@@ -44,19 +44,19 @@ def full() -> World:
                 "default/a: 6 cpu, with 6 of 2 to 8; it is scaled down to 2, but only for jobs below their minimum",
                 "1 cpu more free on node one, or another node with 1 cpu free",
             ],
-            id="who has its minimum waits for room, and is told who has it",
+            id="a job at its minimum waits for capacity, with its holders",
         ),
         pytest.param(
             World([node(cpu=9)], [job("a", 2, 8, 8)]),
             "a",
             ["default/a has 8 of 2 to 8 (score 1.00)", "It is at its maximum"],
-            id="who has everything is told so",
+            id="a job at its maximum",
         ),
         pytest.param(
             World([node(cpu=9)], [job("a", 2, 8, 2)]),
             "a",
             ["this plan scales it to 8", "2 -> 8: Growing: ", "It is at its maximum"],
-            id="who is about to have everything is told how",
+            id="a job that reaches its maximum in this plan",
         ),
         pytest.param(
             World([node(cpu=9)], [job("a", 2, 2, 2)]),
@@ -150,7 +150,7 @@ def full() -> World:
             World([node(cpu=8, used=amounts(cpu=5))], [job("b", 2, 2, 2), job("a", 1, 3, 1)]),
             "a",
             ["default/b: 2 cpu, with 2 of 2 to 2; it is at its minimum", "pods of other workloads: 5 cpu"],
-            id="nor from somebody at the minimum, nor from pods of other workloads",
+            id="nor from a job at its minimum, nor from pods of other workloads",
         ),
         pytest.param(
             World([node(cpu=8)], [job("a", 2, 8, 2, step=3), job("b", 4, 4, 4)]),
@@ -184,24 +184,24 @@ def full() -> World:
     ],
 )
 def test_why_it_is_not_larger(world, name, sentences):
-    text = told(world, name)
+    text = explanation(world, name)
     assert [sentence for sentence in sentences if sentence not in text] == [], text
 
 
-def test_room_counts_as_it_is_after_the_plan():
-    """What somebody else is granted in the same plan is not free any more."""
+def test_free_capacity_is_counted_as_it_is_after_the_plan():
+    """What another job is granted in the same plan is not free any more."""
     world = World([node(cpu=3)], [job("a", 1, 2, 1), job("b", 1, 9, 1)])
-    assert "it lacks 1 cpu (it requests 1 cpu; 0 of 3 free)" in told(world, "b")
+    assert "it lacks 1 cpu (it requests 1 cpu; 0 of 3 free)" in explanation(world, "b")
 
 
-def test_only_the_first_few_who_hold_it_are_named():
+def test_only_the_first_five_holders_of_the_capacity_are_named():
     world = World([node(cpu=14)], [*(job(f"other-{n}", 2, 2, 2) for n in range(6)), job("a", 1, 9, 2)])
-    text = told(world, "a")
+    text = explanation(world, "a")
     assert "- 1 more" in text
     assert text.count("default/other-") == 5
 
 
-def test_a_node_without_a_number_of_pods_has_room_for_any_number():
+def test_a_node_without_a_pod_limit_can_hold_any_number_of_pods():
     has_two = job("a", 1, 4, 2, placed={"one": 2})
     pool = ClusterSnapshot((Node("one", {CPU: 2000, MEMORY: 9}, {CPU: 2000, PODS: 2}),), (has_two,))
     text = explain(pool, allocate(pool), has_two.id)
@@ -209,7 +209,7 @@ def test_a_node_without_a_number_of_pods_has_room_for_any_number():
     assert "pods" not in text
 
 
-def test_who_takes_no_part_cannot_be_explained():
+def test_a_job_that_is_no_participant_cannot_be_explained():
     pool = full().pool()
     with pytest.raises(KeyError):
         explain(pool, Allocation(), id_of("nobody"))
@@ -226,7 +226,7 @@ def test_who_takes_no_part_cannot_be_explained():
         pytest.param(
             job("c", 1, 2, 0, cpu=100, is_gang=True),
             None,
-            id="who cannot begin changes nothing for anybody",
+            id="a job that cannot start changes no other job",
         ),
     ],
 )
@@ -243,7 +243,7 @@ def test_what_would_change_if_it_were_submitted(new, expected):
         assert lines[1:] == ("the size of no other job changes",)
 
 
-def test_who_grows_less_because_of_it_is_told_too():
+def test_jobs_that_grow_less_because_of_a_new_job_are_listed():
     before = World([node(cpu=8)], [job("a", 1, 8, 2)])
     after = World([node(cpu=8)], [job("a", 1, 8, 2)])
     after.add(job("c", 3, 3, 0, is_gang=True))
@@ -257,7 +257,7 @@ def test_the_explanation_of_a_gpu_job_names_gpu_nodes_first():
         [node("plain", cpu=64), node("gpus", cpu=64, gpu=4, used=amounts(gpu=4))],
         [replace(job("a", 1, 2, 0, gpu=1), placed={})],
     )
-    assert f"lacks 1 {GPU}" in told(world, "a")
+    assert f"lacks 1 {GPU}" in explanation(world, "a")
 
 
 @pytest.mark.parametrize(
@@ -281,8 +281,8 @@ def test_the_explanation_of_a_gpu_job_names_gpu_nodes_first():
         ),
     ],
 )
-def test_external_pods_are_not_named_where_they_stand_in_nobodys_way(world):
-    text = told(world, "a")
+def test_external_pods_that_block_no_job_are_not_named(world):
+    text = explanation(world, "a")
     assert "pods of other workloads" not in text, text
     assert "pending" not in text, text
     assert "pod of another workload" not in text, text

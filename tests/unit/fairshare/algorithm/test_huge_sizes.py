@@ -1,4 +1,4 @@
-"""Sizes that nobody can mean are arithmetic, not steps."""
+"""Huge sizes are computed without loops over instances."""
 
 import time
 
@@ -27,7 +27,7 @@ def test_a_size_far_above_the_maximum_is_cut_at_once():
 
 @pytest.mark.rule("FD:SEC-F1")
 @pytest.mark.parametrize("step", [1, 3, 1000])
-def test_who_is_below_its_minimum_takes_from_a_huge_job_without_counting_its_pods(step):
+def test_a_job_below_its_minimum_takes_from_a_huge_job_without_a_loop_over_its_pods(step):
     big = job("big", 1, HUGE, 1_000_000, step=step)
     below = job("below", 2, 2, 0, is_gang=True, priority=5)
     sizes = divided_in_a_moment(4, big, below)
@@ -35,7 +35,7 @@ def test_who_is_below_its_minimum_takes_from_a_huge_job_without_counting_its_pod
 
 
 @pytest.mark.rule("FD:SEC-F1")
-def test_a_huge_job_with_listed_sizes_goes_down_the_list():
+def test_a_huge_job_with_allowed_sizes_shrinks_to_a_smaller_one():
     big = job("big", 1, HUGE, 1_000_000, sizes=(1, 3, 500, 1_000_000))
     below = job("below", 2, 2, 0, is_gang=True, priority=5)
     sizes = divided_in_a_moment(4, big, below)

@@ -51,7 +51,7 @@ def other(name, *sizes, **more):
         ),
     ],
 )
-def test_a_resize_names_nobody_of_another_namespace(jobs, words):
+def test_a_resize_names_no_job_of_another_namespace(jobs, words):
     division = divided(*jobs)
     assert leaks(division) == []
     assert words in [one.message for one in division.resizes]
@@ -59,7 +59,7 @@ def test_a_resize_names_nobody_of_another_namespace(jobs, words):
 
 
 @pytest.mark.rule("FD:SEC-F7")
-def test_who_waits_is_told_of_no_job_of_another_namespace():
+def test_the_message_of_a_waiting_job_names_no_job_of_another_namespace():
     division = divided(other("high", 1, 10, 10, priority=9), job("new", 2, 2, 0, is_gang=True))
     (waiting,) = [one for one in division.waiting if one.id == id_of("new")]
     assert "held by a job of another namespace, which has a higher priority" in waiting.message
@@ -76,7 +76,7 @@ def test_pods_of_other_namespaces_are_counted():
 
 
 @pytest.mark.rule("FD:SEC-F7")
-def test_whom_trainers_are_behind_is_told_without_a_name():
+def test_a_pod_of_another_namespace_that_trainers_are_behind_is_not_named():
     waiting = external_pod(cpu=20, priority=9, name=f"{SECRET}/web-0")
     world = World([node(cpu=20, used={"cpu": 10_000})], [job("a", 1, 12, 12)], external_pods=[waiting])
     (resize,) = allocate(world.pool()).resizes
@@ -85,7 +85,7 @@ def test_whom_trainers_are_behind_is_told_without_a_name():
 
 
 @pytest.mark.rule("FD:SEC-F7")
-def test_the_record_on_a_job_has_the_name_of_nobody_elses():
+def test_the_record_of_a_job_has_no_name_of_another_namespace():
     world = World([node(cpu=10)], [job("a", 1, 10, 10), other("merger", 4, 4, 0, is_gang=True)])
     mine = job_object("a", 1, 10, replicas=10, namespace="default")
     (order,) = plan_patches([mine], world.pool(), allocate(world.pool()), NOW, trainers={}).patches

@@ -46,13 +46,13 @@ V13 = [job("a", 1, 3, 1, gpu=2, cpu=1), job("b", 1, 3, 1, gpu=1, cpu=4), job("c"
 HALF_OF_LIMIT = shape(0.5, limits={CPU: 1000})
 
 ROWS = {
-    "V1 the least fulfilled has all six, although the other has more room to its maximum": Row(
+    "V1 the least fulfilled job gets all six, although the other one is further below its maximum": Row(
         [job("a", 1, 20, 2), job("b", 1, 10, 5)], {"a": 6}, cpu=13
     ),
     "V2 ten equal jobs get eight each": Row(
         [job(f"job-{n}", 2, 20, 2) for n in range(10)], {f"job-{n}": 8 for n in range(10)}, cpu=100
     ),
-    "V3 the best-off gives to the new job": Row(
+    "V3 the most fulfilled job shrinks for the new job": Row(
         gpu_jobs(("A", 1, 8, 8), ("B", 1, 8, 4), ("C", 2, 4, 0)), {"A": -2, "C": 2}, gpu=12
     ),
     "V4 a tie is taken from the larger CPU job": Row(
@@ -60,16 +60,16 @@ ROWS = {
         {"A": -1, "B": -2, "C": 3},
         gpu=15,
     ),
-    "V5 with everybody at the minimum a gang waits": Row(
+    "V5 with all jobs at their minimum a gang waits": Row(
         gpu_jobs(("A", 4, 8, 4), ("B", 2, 2, 2), ("C", 1, 4, 0)), {}, {"C": INSUFFICIENT_GPU}, gpu=6
     ),
-    "V5 with everybody at the minimum CPU pods wait, and nobody gives": Row(
+    "V5 with all jobs at their minimum CPU pods wait, and no job shrinks": Row(
         [job("A", 4, 8, 4), job("B", 2, 2, 2), job("C", 1, 4, 1)], {}, {"C": INSUFFICIENT}, cpu=6
     ),
     "V6 half of what a minimum needs is not taken": Row(
         gpu_jobs(("A", 2, 4, 3), ("C", 2, 2, 0)), {}, {"C": INSUFFICIENT_GPU}, gpu=3
     ),
-    "V7 nobody is larger than its maximum, however much is free": Row([job("A", 1, 3, 3)], {}, cpu=53),
+    "V7 no job is larger than its maximum, however much is free": Row([job("A", 1, 3, 3)], {}, cpu=53),
     "V9 by limits ten CPUs hold five more": Row([job("A", 1, 10, 5, shape=HALF_OF_LIMIT)], {"A": 5}, cpu=10),
     "V9 by limits eight CPUs hold three more": Row([job("A", 1, 10, 5, shape=HALF_OF_LIMIT)], {"A": 3}, cpu=8),
     "V9 by requests ten CPUs hold five more": Row(
@@ -78,26 +78,24 @@ ROWS = {
     "V9 by requests eight CPUs hold five more": Row(
         [job("A", 1, 10, 5, shape=HALF_OF_LIMIT, is_accounted_by_limits=False)], {"A": 5}, cpu=8
     ),
-    "V10 what is above the maximum goes in one step": Row([job("A", 1, 4, 6)], {"A": -2}),
-    "V11 below the minimum with much room: to the maximum": Row([job("A", 5, 8, 3)], {"A": 5}, cpu=13),
-    "V11 below the minimum with just enough room: to the minimum": Row([job("A", 5, 8, 3)], {"A": 2}, cpu=5),
-    "V12 only who holds the GPU gives": Row(
+    "V10 a job above its maximum shrinks in one step": Row([job("A", 1, 4, 6)], {"A": -2}),
+    "V11 below the minimum with much free capacity: to the maximum": Row([job("A", 5, 8, 3)], {"A": 5}, cpu=13),
+    "V11 below the minimum with just enough free capacity: to the minimum": Row([job("A", 5, 8, 3)], {"A": 2}, cpu=5),
+    "V12 only the holder of the GPU shrinks": Row(
         [job("X", 1, 10, 10), job("G", 1, 4, 3, gpu=1), job("C", 1, 2, 0, gpu=1)], {"G": -1, "C": 1}, cpu=13, gpu=3
     ),
     "V13 one free GPU goes to the smaller CPU": Row(V13, {"c": 1}, gpu=5),
     "V13 two free GPUs go to both small ones": Row(V13, {"c": 1, "b": 1}, gpu=6),
     "V13 of three the one that needs two gets none": Row(V13, {"c": 2, "b": 1}, gpu=7),
-    "V13 of four everybody gets one": Row(V13, {"c": 1, "b": 1, "a": 1}, gpu=8),
+    "V13 of four free GPUs each job gets its share": Row(V13, {"c": 1, "b": 1, "a": 1}, gpu=8),
     "V14 the seed's job reaches five of six from nothing": Row(
         [job("job-1", 3, 6, 0, gpu=1, cpu=0.5, core=(master(0.5), master(0.5, count=3)))], {"job-1": 5}, gpu=5
     ),
-    "V16 the last one goes to whom it leaves least fulfilled": Row(
+    "V16 the last instance goes to the job that stays least fulfilled": Row(
         [job("A", 1, 9, 5), job("B", 1, 5, 3)], {"A": 3, "B": 1}, cpu=12
     ),
-    "V17 without rebalancing who was first keeps what it has": Row(
-        [job("A", 2, 20, 20), job("B", 2, 20, 2)], {}, cpu=22
-    ),
-    "V18 two newcomers are served by the best-off alone": Row(
+    "V17 without rebalancing the first job keeps its size": Row([job("A", 2, 20, 20), job("B", 2, 20, 2)], {}, cpu=22),
+    "V18 two new jobs are served by the most fulfilled job alone": Row(
         [
             job("A", 2, 20, 20),
             job("B", 2, 20, 12),
@@ -188,14 +186,14 @@ def test_many_meet_in_one_plan_and_each_is_resized_once():
 
 
 @pytest.mark.rule("TJ:V17")
-def test_who_gives_to_many_names_a_few():
+def test_a_donor_names_three_of_its_receivers_and_counts_the_others():
     jobs = [job("A", 2, 60, 60, rebalances=True), *(job(name, 2, 60, 2, rebalances=True) for name in "bcdef")]
     gave = allocate(World([node(cpu=70)], jobs).pool()).resizes[0]
     assert gave.message == ("ScaledDown 60→12 for default/b, default/c, default/d and 2 more, which are less fulfilled")
 
 
 @pytest.mark.rule("TJ:V17")
-def test_two_small_steps_make_room_for_a_large_one():
+def test_several_small_instances_are_released_for_a_large_one():
     small, large = job("A", 0, 10, 10, rebalances=True), job("B", 0, 5, 0, cpu=2, rebalances=True)
     world = World([node(cpu=10)], [small, large])
     plan = allocate(world.pool())
@@ -204,7 +202,7 @@ def test_two_small_steps_make_room_for_a_large_one():
 
 
 @pytest.mark.rule("TJ:V17")
-def test_who_waits_and_can_never_be_served_stops_nobody_from_meeting():
+def test_a_job_that_can_never_be_served_does_not_stop_rebalancing_of_others():
     jobs = [job("A", 2, 20, 20, rebalances=True), job("B", 2, 20, 2, rebalances=True), job("C", 1, 1, 1, cpu=1000)]
     assert resizes_of(allocate(World([node(cpu=22)], jobs).pool())) == {"A": -9, "B": 9}
 

@@ -87,7 +87,7 @@ def settled(world: World) -> World:
 
 @pytest.mark.rule("TJ:D1")
 @pytest.mark.parametrize("cpu", [pytest.param(0.001, id="tiny CPU"), pytest.param(0, id="no CPU: EDL never ended")])
-def test_gpus_do_not_go_up_and_down(cpu):
+def test_a_gpu_job_does_not_oscillate(cpu):
     one = job("job", 1, 10, 4, gpu=1, cpu=cpu, placed={"node-1": 4})
     old = Old({GPU: 9}, {GPU: 10, CPU: 10_000, MEMORY: 10}, load=0.97, idle_cpu=100)
     assert len(list(old.rounds([one], at_most=50))) == 50, "EDL grants a GPU and takes it back, round after round"
@@ -101,7 +101,7 @@ def test_gpus_do_not_go_up_and_down(cpu):
 
 
 @pytest.mark.rule("TJ:D2")
-def test_memory_does_not_go_up_and_down():
+def test_a_memory_bound_job_does_not_oscillate():
     one = job("job", 1, 10, 4, cpu=0, memory=105)
     old = Old({MEMORY: 880}, {MEMORY: 1000}, load=0.97)
     assert len(list(old.rounds([one], at_most=50))) == 50
@@ -117,12 +117,12 @@ def test_the_least_fulfilled_is_always_next():
     jobs = [job("a", 1, 20, 2), job("b", 1, 10, 5)]
     old = Old({CPU: 7000}, {CPU: 13_000, MEMORY: 1})
     *_, ended = old.rounds(jobs, at_most=20)
-    assert ended == {"a": 3, "b": 3}, "EDL gives to everybody in turn"
+    assert ended == {"a": 3, "b": 3}, "EDL grows every job in turn"
     assert settled(World([node(cpu=13)], jobs)).sizes() == {"a": 8, "b": 5}
 
 
 @pytest.mark.rule("TJ:D4")
-def test_who_was_first_does_not_keep_everything_where_rebalancing_is_asked_for():
+def test_the_first_job_does_not_keep_everything_if_rebalancing_is_enabled():
     jobs = [job("a", 2, 20, 20, rebalances=True), job("b", 2, 20, 2, rebalances=True)]
     assert not list(Old({CPU: 22_000}, {CPU: 22_000, MEMORY: 1}).rounds(jobs, at_most=5)), "EDL leaves it so for ever"
     world = World([node(cpu=22)], jobs)
@@ -135,25 +135,25 @@ def test_who_was_first_does_not_keep_everything_where_rebalancing_is_asked_for()
 
 
 @pytest.mark.rule("TJ:D4")
-def test_who_was_first_gives_to_those_who_came_later_up_to_their_minimum():
+def test_the_first_job_releases_the_minimum_of_later_jobs():
     world = World([node(cpu=22)], [job("a", 2, 20, 20), job("b", 2, 20, 2)])
     world.add(job("c", 3, 6, 0))
     assert settled(world).sizes()["c"] == 3
 
 
 @pytest.mark.rule("TJ:D5")
-def test_an_impossible_pod_of_somebody_else_drains_nobody():
+def test_an_external_pod_that_fits_no_node_drains_no_job():
     jobs = [job("a", 2, 20, 20), job("b", 2, 20, 15)]
     old = Old({CPU: 1_035_000}, {CPU: 40_000, MEMORY: 1})
     *_, ended = old.rounds(jobs, at_most=100)
-    assert ended == {"a": -18, "b": -13}, "EDL takes everybody to the minimum for nothing"
+    assert ended == {"a": -18, "b": -13}, "EDL takes every job to its minimum although it does not help"
     world = World([node(cpu=40)], jobs, external_pods=[external_pod(1000, priority=1_000_000)])
     assert resizes_of(allocate(world.pool())) == {"b": 5}, "and five free CPUs are still used"
 
 
 @pytest.mark.rule("TJ:D5")
 @pytest.mark.parametrize("is_gang", [pytest.param(True, id="a gang"), pytest.param(False, id="one that just begins")])
-def test_an_impossible_job_drains_nobody(is_gang):
+def test_a_job_that_fits_no_node_drains_no_other_job(is_gang):
     new = job("c", 1, 2, 0, cpu=1000, priority=9, is_gang=is_gang)
     plan = allocate(World([node(cpu=40)], [job("a", 2, 20, 20), job("b", 2, 20, 20), new]).pool())
     assert [one for one in plan.resizes if one.id.name != "c"] == []
@@ -161,7 +161,7 @@ def test_an_impossible_job_drains_nobody(is_gang):
 
 
 @pytest.mark.rule("TJ:D6")
-def test_only_who_holds_a_gpu_gives_one():
+def test_only_a_job_that_holds_a_gpu_releases_one():
     jobs = [job("cpu-only", 1, 10, 10), job("gpu", 1, 8, 1, gpu=8)]
     old = Old({GPU: 10, CPU: 11_000}, {GPU: 8, CPU: 11_000, MEMORY: 1})
     *_, ended = old.rounds(jobs, at_most=50)
@@ -173,7 +173,7 @@ def test_only_who_holds_a_gpu_gives_one():
 
 
 @pytest.mark.rule("TJ:D7")
-def test_gpus_on_two_nodes_are_not_one_room():
+def test_free_gpus_on_two_nodes_do_not_add_up_for_one_pod():
     world = World(
         [node("one", cpu=32, gpu=8, used=amounts(gpu=2)), node("two", cpu=32, gpu=8, used=amounts(gpu=2))],
         [job("job", 1, 4, 2, gpu=4)],
@@ -217,7 +217,7 @@ def test_new_bounds_count_at_the_next_plan(floor, ceiling, expected):
 
 
 @pytest.mark.rule("TJ:D10", "TJ:3.6b")
-def test_the_surplus_above_a_new_maximum_goes_at_once_even_in_a_cool_down():
+def test_a_job_above_a_new_maximum_shrinks_at_once_even_in_a_cooldown():
     world = World([node(cpu=10)], [job("job", 1, 4, 6, may_shrink=False)])
     (only,) = allocate(world.pool()).resizes
     assert (only.after, only.reason) == (4, ABOVE_MAXIMUM)

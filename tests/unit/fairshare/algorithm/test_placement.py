@@ -49,7 +49,7 @@ def wants(key: str, operator: str, *values: str, is_field: bool = False) -> Requ
         pytest.param(wants("generation", "Gt", "six"), False, id="Gt: nothing is more than a word"),
         pytest.param(wants("rack", "Lt", "7"), False, id="Lt: a label that is not there is not less"),
         pytest.param(wants("generation", "Gt", "1", "2"), False, id="Gt: two bounds are none"),
-        pytest.param(wants("zone", "Near", "east"), False, id="an operator nobody knows is not met"),
+        pytest.param(wants("zone", "Near", "east"), False, id="an unknown operator is not satisfied"),
         pytest.param(wants("metadata.name", "In", "node-1", is_field=True), True, id="a field: the name"),
         pytest.param(wants("metadata.name", "NotIn", "node-1", is_field=True), False, id="a field: any other name"),
         pytest.param(
@@ -83,7 +83,7 @@ def test_terms(terms, expected):
     [
         pytest.param(Taint("gpu"), None, False, id="NoSchedule keeps away"),
         pytest.param(Taint("gpu", effect="NoExecute"), None, False, id="NoExecute keeps away"),
-        pytest.param(Taint("gpu", effect="PreferNoSchedule"), None, True, id="PreferNoSchedule keeps nobody away"),
+        pytest.param(Taint("gpu", effect="PreferNoSchedule"), None, True, id="PreferNoSchedule repels no pod"),
         pytest.param(Taint("gpu", "yes"), Toleration("gpu", "Equal", "yes"), True, id="Equal: key and value"),
         pytest.param(Taint("gpu", "yes"), Toleration("gpu", "", "yes"), True, id="no operator is Equal"),
         pytest.param(Taint("gpu", "yes"), Toleration("gpu", "Equal", "no"), False, id="Equal: another value"),
@@ -158,14 +158,14 @@ def test_a_gang_is_placed_with_all_that_comes_with_it():
     assert resizes_of(allocate(World([node(cpu=4)], [gang]).pool())) == {"gang": 2}
 
 
-def test_the_room_of_a_gang_is_on_real_nodes():
+def test_the_pods_of_a_gang_are_placed_on_single_nodes():
     gang = job("gang", 2, 2, 0, cpu=3, is_gang=True)
     halves = [node("one", cpu=5), node("two", cpu=2)]
     assert resizes_of(allocate(World(halves, [gang]).pool())) == {}, "seven CPUs, but no second place for three"
     assert resizes_of(allocate(World([*halves, node("three", cpu=3)], [gang]).pool())) == {"gang": 2}
 
 
-def test_pods_of_others_that_fit_take_their_room_first():
+def test_external_pods_that_fit_are_placed_first():
     world = World([node(cpu=5)], [job("a", 1, 9, 1)], external_pods=[external_pod(1, count=3)])
     assert resizes_of(allocate(world.pool())) == {"a": 1}
 
@@ -206,7 +206,7 @@ def test_what_is_free_now_comes_before_what_is_free_soon():
     assert found == [("b", True), ("a", False), ("a", False)]
 
 
-def test_room_that_was_given_back_is_found_again():
+def test_capacity_that_was_released_is_found_again():
     room = room_of(node("a", cpu=1), node("b", cpu=1), shapes=(shape(1),))
     pod = room.pod(shape(1))
     places = []
@@ -237,7 +237,7 @@ def test_many_shapes_find_what_one_by_one_they_would():
     ("vectors", "expected"),
     [
         pytest.param([[4, 1], [1, 4]], (1, 2, 1), id="each is somewhere, but not together: the nearest lacks one"),
-        pytest.param([[1, 9], [1, 8]], (0, 2, 1), id="nobody has the first"),
+        pytest.param([[1, 9], [1, 8]], (0, 2, 1), id="no node has the first"),
         pytest.param([[2, 2]], None, id="nothing is lacking"),
     ],
 )
@@ -252,6 +252,6 @@ def test_how_many_fit():
     assert times_that_fit(((0, 2),), [-4, 0]) == 0
 
 
-def test_resources_are_told_scarce_first():
+def test_resources_are_ordered_with_gpus_first():
     wanted = Shape({MEMORY: 1, CPU: 1, GPU: 1, "rdma": 1, PODS: 1})
     assert room_of(node(), shapes=(wanted,)).resources == (GPU, CPU, MEMORY, "rdma", PODS)

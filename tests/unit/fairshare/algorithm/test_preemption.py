@@ -63,8 +63,8 @@ def test_four_jobs_give_the_eight_trainers_of_one_node():
 
 
 @pytest.mark.rule("FD:SH-B3")
-def test_one_trainer_goes_from_the_only_node_that_the_claimant_may_use():
-    """It cost 19 of 20: the one on that node was trainer 1."""
+def test_only_the_trainer_on_the_node_that_the_claimant_may_use_is_removed():
+    """Removing by index removed 19 of 20: trainer 1 was on that node."""
     nodes = [node("west", cpu=19, labels={"pool": "west"}), node("east", cpu=1, labels={"pool": "east"})]
     world = World(nodes, [job("a", 1, 20, 20)])
     world.jobs[id_of("a")].trainers = ["west", "east", *["west"] * 18]
@@ -74,7 +74,7 @@ def test_one_trainer_goes_from_the_only_node_that_the_claimant_may_use():
 
 
 @pytest.mark.rule("TJ:7.5")
-def test_trainer_0_does_not_go_for_another_job():
+def test_trainer_0_is_not_removed_for_another_job():
     world = World([node("west", cpu=3), node("east", cpu=1, labels={"pool": "east"})], [job("a", 1, 4, 4)])
     world.jobs[id_of("a")].trainers = ["east", "west", "west", "west"]
     world.add(job("new", 1, 1, 0, is_gang=True, **on("east")))
@@ -175,13 +175,13 @@ def test_a_pending_pod_that_no_node_can_hold_makes_no_pools_one():
 
 
 @pytest.mark.rule("FD:SH-B5")
-def test_no_trainer_goes_for_a_job_when_a_pending_pod_would_take_its_place():
+def test_no_trainer_is_removed_if_a_pending_pod_would_take_the_freed_capacity():
     """kube-scheduler gives the freed capacity to the pod that waits already."""
     waiting = job("waiting", 30, 30, 30, **on("east"))
     assert {"a", "b"}.isdisjoint(resizes_of(allocate(two_pools(waiting).pool())))
-    guest = two_pools()
-    guest.external_pods = (external_pod(1, priority=-10),)
-    assert {"a", "b"}.isdisjoint(resizes_of(allocate(guest.pool()))) or guest.rooms()["west"]["cpu"] > 0
+    crowded = two_pools()
+    crowded.external_pods = (external_pod(1, priority=-10),)
+    assert {"a", "b"}.isdisjoint(resizes_of(allocate(crowded.pool()))) or crowded.rooms()["west"]["cpu"] > 0
 
 
 @pytest.mark.rule("FD:SH-B5")
@@ -227,8 +227,8 @@ def test_the_most_that_one_instance_costs_is_an_option():
 
 @pytest.mark.rule("FD:SH-B13")
 @pytest.mark.parametrize("first", [pytest.param(1, id="both new"), pytest.param(32, id="the CPU job was first")])
-def test_no_gpu_is_idle_for_want_of_cpus(first):
-    """A CPU job of 2 to 60 beside a GPU job of 1 to 8 x (1 GPU, 4 CPUs): four of eight GPUs were idle."""
+def test_no_gpu_stays_idle_because_another_job_holds_the_cpus(first):
+    """A CPU job of 2 to 60 and a GPU job of 1 to 8 x (1 GPU, 4 CPUs): four of eight GPUs were idle."""
     nodes = [node("cpu", cpu=8), node("gpu", cpu=32, gpu=8)]
     jobs = [job("cpus", 2, 60, max(2, first), rebalances=True), job("gpus", 1, 8, 0, cpu=4, gpu=1, rebalances=True)]
     sizes = carried_out(World(nodes, jobs)).sizes()

@@ -69,24 +69,24 @@ pytestmark = [pytest.mark.rule("TJ:4", "SC:S25", "D23"), pytest.mark.timeout(180
 
 @everywhere
 @given(worlds(), st.randoms(use_true_random=False))
-def test_every_plan_is_sound(world, chance):
+def test_every_plan_keeps_bounds_and_capacity_and_does_not_depend_on_order(world, chance):
     pool = world.pool()
     with moves_counted() as moves:
         plan = allocate(pool)
-    everybody = {one.id: one for one in pool.participants}
-    stays_within_bounds(plan, everybody)
-    takes_only_what_may_be_taken(plan, everybody, world.external_pods)
+    participants = {one.id: one for one in pool.participants}
+    stays_within_bounds(plan, participants)
+    takes_only_what_may_be_taken(plan, participants, world.external_pods)
     assert sum(moves) <= slots(pool), "every instance is given or taken at most once"
-    says_one_thing_each(plan, everybody)
+    has_one_message_per_job(plan, participants)
     grants_fit(world, plan)
     drains_nobody_in_vain(plan)
     assert allocate(shuffled(pool, chance)) == plan, "the order in which things are listed does not matter"
 
 
-def stays_within_bounds(plan: Allocation, everybody) -> None:
-    size = {id_: one.current for id_, one in everybody.items()}
+def stays_within_bounds(plan: Allocation, participants) -> None:
+    size = {id_: one.current for id_, one in participants.items()}
     for one in plan.resizes:
-        job = everybody[one.id]
+        job = participants[one.id]
         assert one.before == size[one.id] != one.after, "each begins where the one before ends"
         is_first = size[one.id] == job.current
         size[one.id] = one.after
@@ -100,27 +100,27 @@ def stays_within_bounds(plan: Allocation, everybody) -> None:
             assert one.companions == (before, job.companion.wanted(one.after)), one
 
 
-def takes_only_what_may_be_taken(plan: Allocation, everybody, external_pods) -> None:
+def takes_only_what_may_be_taken(plan: Allocation, participants, external_pods) -> None:
     for one in plan.resizes:
-        job = everybody[one.id]
+        job = participants[one.id]
         if one.after > one.before or one.reason in (ABOVE_MAXIMUM, SIZE_NOT_ALLOWED):
             assert one.after < one.before or one.reason not in (ABOVE_MAXIMUM, SIZE_NOT_ALLOWED, RECLAIMED)
             assert job.may_grow or one.reason != GROWING, one
             continue
         if one.reason == YIELDED_TO_PODS:
-            assert job.yields, "nobody gives to pods of other workloads who has not offered it"
+            assert job.yields, "only jobs with yieldToPods shrink for pods of other workloads"
             assert any(other.is_unschedulable and other.priority > job.priority for other in external_pods), one
             continue
         if one.reason == INSUFFICIENT_CAPACITY:
             takes_back_what_has_no_node(one, job, external_pods)
             continue
         assert one.reason in (RECLAIMED, REBALANCED), one
-        assert one.for_id != one.id, "nobody is its own claimant"
+        assert one.for_id != one.id, "no job is its own claimant"
         if one.for_id is None:  # for its own master or parameter servers, or surplus that waits, for its own minimum
             assert job.core or job.companion or sum(job.placed.values()) < job.floor, one
             continue
-        claimant = everybody[one.for_id]
-        assert claimant.priority >= job.priority, "nobody of a lower priority takes"
+        claimant = participants[one.for_id]
+        assert claimant.priority >= job.priority, "a claimant has no lower priority"
         assert job.may_shrink or claimant.priority > job.priority, "a cool-down yields to priority alone"
 
 
@@ -128,11 +128,11 @@ def takes_back_what_has_no_node(one: Resize, job: Participant, external_pods) ->
     is_behind = any(other.priority > job.priority for other in external_pods)
     assert is_behind or job.unplaced_for_long > 0, one
     most = job.current - sum(job.placed.values()) if is_behind else job.unplaced_for_long
-    assert job.sizes or job.step > 1 or one.before - one.after <= most, "nobody loses what runs"
+    assert job.sizes or job.step > 1 or one.before - one.after <= most, "no running instance is removed"
 
 
 def drains_nobody_in_vain(plan: Allocation) -> None:
-    """All or nothing: whoever something is taken for reaches its minimum in the same plan."""
+    """All or nothing: a job that others shrink for reaches its minimum in the same plan."""
     waiting = {one.id for one in plan.waiting if one.is_below_floor}
     for one in plan.resizes:
         if one.reason == RECLAIMED:
@@ -141,7 +141,7 @@ def drains_nobody_in_vain(plan: Allocation) -> None:
 
 @contextmanager
 def moves_counted() -> Iterator[list[int]]:
-    """By how many instances anybody's size was changed in the course of a plan, there and back included."""
+    """By how many instances sizes were changed while a plan was computed, changes and reverts included."""
     moves: list[int] = []
     grows, shrinks_by = ParticipantState.grows, ParticipantState.shrinks_by
 
@@ -161,11 +161,11 @@ def moves_counted() -> Iterator[list[int]]:
 
 
 def slots(pool: ClusterSnapshot) -> int:
-    """TJ §4's bound: everything that anybody may be given, and everything that may be taken."""
+    """TJ §4's bound: all instances that may be added, and all that may be removed."""
     return sum(one.ceiling for one in pool.participants) + sum(one.current for one in pool.participants)
 
 
-def says_one_thing_each(plan: Allocation, everybody) -> None:
+def has_one_message_per_job(plan: Allocation, participants) -> None:
     ups = {one.id for one in plan.resizes if one.after > one.before}
     downs = {one.id for one in plan.resizes if one.after < one.before}
     for id_ in ups & downs:
@@ -176,7 +176,7 @@ def says_one_thing_each(plan: Allocation, everybody) -> None:
     assert waiting == sorted(set(waiting))
     assert all(one.message for one in (*plan.resizes, *plan.waiting))
     shrinks = [one.after < one.before for one in plan.resizes]
-    assert shrinks == sorted(shrinks, reverse=True), "whoever gives comes before whoever takes"
+    assert shrinks == sorted(shrinks, reverse=True), "shrinks come before growth"
 
 
 def grants_fit(world: World, plan: Allocation) -> None:
@@ -229,10 +229,10 @@ def test_a_plan_for_equal_pods_is_a_fixed_point_on_any_nodes(world):
 
 @everywhere
 @given(worlds(), st.randoms(use_true_random=False))
-def test_plans_come_to_an_end_and_nobody_goes_back(world, chance):
-    """Wherever a scheduler puts pods: growth and takings end, and nobody turns round more than twice.
+def test_plans_converge_and_no_job_changes_direction_more_than_twice(world, chance):
+    """Wherever kube-scheduler binds pods: resizes end, and no job changes direction more than twice.
 
-    Once is not always avoidable: who has to give on one node gives first what is to leave first, perhaps on another one.
+    Once is not always avoidable: a donor releases the pods that leave first, perhaps on another node than needed.
     """
     gave: set = set()
     turns: Counter = Counter()
@@ -268,7 +268,7 @@ def test_repeated_rebalancing_ends(world):
 
 
 def lowest_score(world: World) -> object:
-    """Of what runs; whoever waits for its minimum is the worse off the more it lacks."""
+    """Of running instances; a job below its minimum has a lower score the more it lacks."""
     pool = world.carried_out(allocate(world.pool())).pool()
     running = {one.id: sum(one.placed.values()) for one in pool.participants}
     return min(min(one.score_at(running[one.id]), running[one.id] - one.floor) for one in pool.participants)
@@ -276,8 +276,8 @@ def lowest_score(world: World) -> object:
 
 @everywhere
 @given(equal_worlds(is_gang=True), st.integers(1, 6))
-def test_more_room_never_lowers_the_lowest_score(world, more):
-    """Max-min, seen from the one who has least (TJ §4); for instances that want the same."""
+def test_more_capacity_never_lowers_the_lowest_score(world, more):
+    """Max-min, for the job with the lowest score (TJ §4); for instances with equal requests."""
     # A larger cluster may have a reservation for a job that a smaller one could never hold.
     world = world.changed(**{id_.name: {"is_reservation_lapsed": True} for id_ in world.jobs})
     bigger = World((*world.nodes, node("one-more", cpu=more)), external_pods=world.external_pods)
@@ -287,8 +287,8 @@ def test_more_room_never_lowers_the_lowest_score(world, more):
 
 @everywhere
 @given(equal_worlds())
-def test_none_grows_while_another_is_behind_by_more_than_half_the_gap(world):
-    """Of two that want the same, none grew by a step while it was ahead of the other by more than half the gap.
+def test_no_job_grows_while_another_is_behind_by_more_than_half_the_gap(world):
+    """Of two jobs with equal requests, neither grew by a step while it was ahead of the other by more than half the gap.
 
     Half the gap, because one that grows anyway is preferred to one that would have to be resized as well.
     """
@@ -332,7 +332,7 @@ def test_the_first_in_line_starts_at_the_latest_when_all_that_ran_before_it_have
 # --- pools, priorities, victims, GPUs --------------------------------------------------------------------------------------
 
 
-def everybody_rebalances(world: World) -> World:
+def participants_rebalances(world: World) -> World:
     return world.changed(**{id_.name: {"rebalances": True} for id_ in world.jobs})
 
 
@@ -402,7 +402,7 @@ def told(one: Resize) -> tuple:
 @pytest.mark.rule("FD:SH-B4")
 @given(equal_worlds(), st.integers(0, 4), st.integers(1, 2))
 def test_no_job_gets_smaller_because_its_priority_rose(world, which, more):
-    world = everybody_rebalances(world)
+    world = participants_rebalances(world)
     id_ = sorted(world.jobs)[which % len(world.jobs)]
     world = world.changed(**{each.name: {"priority": number % 2} for number, each in enumerate(sorted(world.jobs))})
     risen = world.changed(**{id_.name: {"priority": world.jobs[id_].job.priority + more}})
@@ -420,7 +420,7 @@ def score_in(world: World, one: Participant, size: int) -> Fraction:
 @given(equal_worlds())
 def test_equals_differ_by_no_more_than_the_gap(world):
     """Max-min: no instance could go from one to another that is further behind than the gap, and leave both better off."""
-    world = calm(everybody_rebalances(world))
+    world = calm(participants_rebalances(world))
     assume(not world.waiting_pods())  # they would take what is freed, so nothing is
     jobs, gap = world.pool().participants, world.options.rebalance_gap
     for poor in jobs:
@@ -451,7 +451,7 @@ def fewest_victims(world: World, claimant: Participant) -> int | None:
 @everywhere
 @pytest.mark.rule("FD:SH-B3")
 @given(st.integers(0, 1 << 32))
-def test_no_more_than_twice_the_fewest_victims_go_for_a_minimum(seed):
+def test_a_minimum_costs_at_most_twice_the_fewest_possible_victims(seed):
     chance = random.Random(seed)
     world = World([node(f"node-{n}", cpu=chance.randint(1, 6), gpu=chance.choice([0, 4])) for n in range(3)])
     for number in range(chance.randint(1, 3)):
@@ -481,7 +481,7 @@ def test_no_more_than_twice_the_fewest_victims_go_for_a_minimum(seed):
 @everywhere
 @given(worlds())
 def test_no_job_shrinks_if_no_other_one_gets_more(world):
-    plan = allocate(everybody_rebalances(world).pool())
+    plan = allocate(participants_rebalances(world).pool())
     grown = {one.id for one in plan.resizes if one.after > one.before}
     for one in plan.resizes:
         if one.reason == REBALANCED and one.after < one.before:
@@ -520,7 +520,7 @@ def test_no_gpu_is_idle_while_a_job_that_could_use_it_lacks_the_cpus_of_others(s
 @given(worlds())
 def test_two_plans_are_enough_where_pods_are_placed_as_planned(world):
     """Growth elsewhere may let a job give on a node where it could not before, and its minimum must never be missing."""
-    world = everybody_rebalances(world.running())
+    world = participants_rebalances(world.running())
     world.quotas, world.external_pods = (), ()
     for _ in range(3):
         plan = allocate(world.pool())
@@ -530,7 +530,7 @@ def test_two_plans_are_enough_where_pods_are_placed_as_planned(world):
     pytest.fail("three plans, and still something to do")
 
 
-# --- somebody waits --------------------------------------------------------------------------------------------------------
+# --- pods are pending-----------------------------------------------------------------------------------------------------
 
 
 @everywhere
@@ -541,12 +541,12 @@ def test_what_is_taken_back_waited_and_stays_gone(world, chance):
     loose = {one.id: max(0, one.current - sum(one.placed.values()) - one.uncreated) for one in pool.participants}
     known = (replace(one, unplaced_for_long=chance.randint(0, loose[one.id])) for one in pool.participants)
     pool = replace(pool, participants=tuple(known))
-    plan, everybody = allocate(pool), {one.id: one for one in pool.participants}
-    stays_within_bounds(plan, everybody)
+    plan, participants = allocate(pool), {one.id: one for one in pool.participants}
+    stays_within_bounds(plan, participants)
     back = {one.id: one for one in plan.resizes if one.reason == INSUFFICIENT_CAPACITY}
     for id_, one in back.items():
-        assert one.after >= everybody[id_].floor
-        takes_back_what_has_no_node(one, everybody[id_], world.external_pods)
+        assert one.after >= participants[id_].floor
+        takes_back_what_has_no_node(one, participants[id_], world.external_pods)
     assert not any(one.id in back and one.after > one.before for one in plan.resizes)
     again = allocate(world.resized(plan).pool())
     assert not any(one.id in back and one.reason == INSUFFICIENT_CAPACITY for one in again.resizes)
@@ -554,7 +554,7 @@ def test_what_is_taken_back_waited_and_stays_gone(world, chance):
 
 @everywhere
 @given(worlds(), st.integers(50, 1000))
-def test_what_is_impossible_changes_nothing_for_anybody(world, cpu):
+def test_a_job_or_pod_that_fits_no_node_changes_no_size(world, cpu):
     """Neither a job nor a pod of another workload that no node could ever hold (TJ:D5)."""
     plan = allocate(world.pool())
     strange = world.copy()
@@ -570,7 +570,7 @@ def test_what_is_impossible_changes_nothing_for_anybody(world, cpu):
 @everywhere
 @given(worlds(), st.integers(1, 3), st.sampled_from([1, 2, 4]))
 def test_the_second_to_begin_does_not_stop_the_first(world, floor, cpu):
-    """Once a gang has been admitted and has its nodes, nobody of its own priority ever takes its minimum."""
+    """Once a gang has been admitted and has its nodes, no job of its own priority ever takes its minimum."""
     world.add(job("gang", floor, floor + 2, 0, cpu=cpu, is_gang=True))
     world = world.carried_out(allocate(world.pool()))
     began = world.sizes()["gang"] > 0
@@ -584,7 +584,7 @@ def test_the_second_to_begin_does_not_stop_the_first(world, floor, cpu):
 
 @everywhere
 @given(worlds())
-def test_while_pods_leave_nothing_more_is_taken_and_their_room_is_not_given_away(world):
+def test_while_pods_terminate_no_job_shrinks_further_and_their_capacity_stays_reserved(world):
     world = world.running()
     plan = allocate(world.pool())
     leaving = world.resized(plan, only_released=True, is_graceful=True)
@@ -598,8 +598,8 @@ def test_while_pods_leave_nothing_more_is_taken_and_their_room_is_not_given_away
 
 @everywhere
 @given(worlds(most_nodes=1))
-def test_what_was_promised_comes_when_the_pods_are_gone(world):
-    """Where nobody else's pods wait for ever: kube-scheduler may give what becomes free to them."""
+def test_announced_growth_happens_when_the_terminating_pods_are_gone(world):
+    """Only without external pods that stay pending: kube-scheduler may bind them to what becomes free."""
     world.quotas, world.external_pods = (), ()
     world = world.running().changed(**{id_.name: {"rebalances": False} for id_ in world.jobs})  # a plan of its own
     # What a gang keeps at size 0 in a plan is gone when it has shrunk to 0: more comes than was promised.
@@ -661,7 +661,7 @@ def test_twenty_jobs_on_four_hundred_slots_are_planned_within_a_tenth_of_a_secon
     assert moved > 0
 
 
-def test_the_judge_of_placements_can_say_no():
+def test_the_placement_check_detects_impossible_placements():
     small, big = node("node-a", cpu=2), node("node-b", cpu=3)
     two, three = job("a", 1, 1, cpu=2).shape, job("b", 1, 1, cpu=3).shape
     rooms = {one.name: dict(one.allocatable) for one in (small, big)}

@@ -1,4 +1,4 @@
-"""When does evening out begin, how far does it go, and what does nobody give for it? Each resize changes a membership."""
+"""Rebalancing: when it starts, how far it goes, and what it never changes. Each resize changes a membership."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def in_burst(pool: ClusterSnapshot, *names: str) -> ClusterSnapshot:
         pytest.param({"a": 42, "b": 14, "c": 10}, {"a": -20, "b": 8, "c": 12}, id="all that are far behind receive"),
     ],
 )
-def test_evening_out_begins_late_and_goes_all_the_way(sizes, moved):
+def test_rebalancing_starts_beyond_the_gap_and_ends_at_equal_scores(sizes, moved):
     world = full(**sizes)
     plan = allocate(world.pool())
     assert resizes_of(plan) == moved
@@ -44,7 +44,7 @@ def test_evening_out_begins_late_and_goes_all_the_way(sizes, moved):
 
 
 @pytest.mark.rule("SC:S25")
-def test_jobs_in_a_burst_of_resizes_are_made_even_to_the_last_step():
+def test_jobs_in_a_burst_of_resizes_are_rebalanced_to_the_last_step():
     pool = full(a=22, b=20, c=18).pool()
     assert resizes_of(allocate(pool)) == {}
     assert resizes_of(allocate(in_burst(pool, "a", "c"))) == {"a": -2, "c": 2}
@@ -53,8 +53,8 @@ def test_jobs_in_a_burst_of_resizes_are_made_even_to_the_last_step():
 
 
 @pytest.mark.rule("SC:S25")
-def test_free_capacity_goes_to_few_jobs_but_in_a_burst_to_all_alike():
-    """What one of them got before the others it had to give again in the next pass."""
+def test_free_capacity_goes_to_few_jobs_but_in_a_burst_equally_to_all():
+    """Growing one job before the others would shrink it again in the next pass."""
     world = full(a=20, b=20, c=20)
     world.nodes = (*world.nodes, node("more", cpu=3))
     assert resizes_of(allocate(world.pool())) == {"a": 3}
@@ -66,7 +66,7 @@ def test_a_single_step_may_be_more_than_the_gap():
     assert resizes_of(allocate(world.pool())) == {"a": -1, "b": 1}
 
 
-def test_only_those_count_who_could_give_each_other_something():
+def test_only_jobs_that_share_nodes_are_compared_for_rebalancing():
     here, there = (("zone", "here"),), (("zone", "there"),)
     world = World(
         [node("here", cpu=24, labels={"zone": "here"}), node("there", cpu=2, labels={"zone": "there"})],
@@ -118,8 +118,8 @@ def test_what_one_step_frees_is_enough_for_several():
     assert resizes_of(allocate(world.pool())) == {"large": -2, "small": 8}
 
 
-def test_nothing_is_given_while_room_is_about_to_be_free():
-    """By limits the pods that leave still count, so nobody may grow into their room yet; it is theirs who are behind."""
+def test_no_donor_shrinks_while_terminating_pods_free_capacity():
+    """Limits still count terminating pods, so no job may grow into their capacity yet; it is for the jobs that are behind."""
     pool = full(a=20, b=2).pool()
     roomy = node("node-1", cpu=44, pods=500)
     assert resizes_of(allocate(pool)) == {"a": -9, "b": 9}
@@ -137,8 +137,8 @@ def test_nothing_is_given_while_room_is_about_to_be_free():
 
 
 @pytest.mark.rule("TJ:3.8")
-def test_for_a_minimum_the_fewest_go():
-    """The small ones are better off, but two of them would have to go."""
+def test_a_minimum_is_served_with_the_fewest_victims():
+    """The job with small instances has the higher score, but would have to release two of them."""
     spots = [node(name, cpu=2) for name in "abcde"]
     small, large = job("small", 0, 6, 6), job("large", 0, 4, 2, cpu=2)
     world = placed(World(spots, [small, large]), small="abcabc", large="de")

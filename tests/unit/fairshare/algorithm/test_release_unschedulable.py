@@ -1,4 +1,4 @@
-"""What becomes of instances above the floor that find no node? Nobody pends for ever (SC:S25)."""
+"""Instances above the floor that find no node are released: no pod is pending for ever (SC:S25)."""
 
 from dataclasses import replace
 
@@ -32,11 +32,15 @@ def test_what_found_no_node_for_long_is_taken_back_with_its_reason():
         pytest.param({}, 8, 3, -3, id="those that were made a moment ago may still wait"),
         pytest.param({"floor": 10}, 8, 4, -2, id="never below the minimum"),
         pytest.param({"floor": 12}, 8, 4, 0, id="not the minimum itself"),
-        pytest.param({"step": 4, "floor": 0}, 9, 3, -4, id="down to a size that it may have"),
+        pytest.param({"step": 4, "floor": 0}, 9, 3, -4, id="down to a multiple of the step"),
         pytest.param({"sizes": (2, 6, 12)}, 8, 4, -6, id="down to a size of the list"),
-        pytest.param({"is_scaling_enabled": False}, 8, 4, 0, id="but for whoever wants to be left alone"),
+        pytest.param({"is_scaling_enabled": False}, 8, 4, 0, id="not if scaling is disabled"),
         pytest.param(
-            {"may_shrink": False, "may_grow": False}, 8, 4, -4, id="in a cool-down too: nobody loses what runs"
+            {"may_shrink": False, "may_grow": False},
+            8,
+            4,
+            -4,
+            id="in a cooldown too: only pending trainers are released",
         ),
     ],
 )
@@ -47,20 +51,20 @@ def test_how_much_is_taken_back(more, cpu, long, taken):
     assert resizes_of(allocate(pool)) == ({"a": taken} if taken else {})
 
 
-def test_for_what_has_room_by_now_a_scheduler_is_given_the_time():
-    """It is about to look again; and whatever else keeps it from the node, growth would only bring it back."""
+def test_pods_that_fit_by_now_are_left_to_the_scheduler():
+    """kube-scheduler retries soon; if anything else keeps the pods pending, growth would only recreate them."""
     world = World([node(cpu=8)], [job("a", 2, 20, 12)])
     bigger = replace(starving(world, a=4), nodes=(node("node-1", cpu=12, used={"cpu": 8000}),))
     assert allocate(bigger).resizes == ()
 
 
-def test_what_comes_with_the_instances_goes_with_them():
+def test_companions_are_released_with_their_instances():
     world = World([node(cpu=8)], [job("a", 2, 20, 12, cpu=0.5, companion=companion(2, 1, 9, cpu=0.5))])
     (resize,) = allocate(starving(world, a=2)).resizes
     assert (resize.after, resize.companions) == (10, (6, 5))
 
 
-def test_a_plan_carried_out_takes_nothing_back_again_and_gives_it_to_nobody():
+def test_after_unschedulable_pods_are_released_no_job_is_resized_again():
     world = World([node(cpu=12)], [job("a", 2, 20, 12), job("b", 2, 20, 4)])
     world.jobs[id_of("a")].trainers = ["node-1"] * 8 + [""] * 4
     world.jobs[id_of("b")].trainers = ["node-1"] * 4
@@ -73,13 +77,13 @@ def test_a_plan_carried_out_takes_nothing_back_again_and_gives_it_to_nobody():
 
 
 def behind(world: World, *external_pods, **more) -> ClusterSnapshot:
-    """The pool in which those wait for a node, and nobody has waited for long."""
+    """The pool in which those pods wait for a node, for a short time only."""
     pool = replace(world.pool(), external_pods=external_pods)
     return replace(pool, participants=tuple(replace(one, **more) for one in pool.participants))
 
 
-def test_behind_pods_of_a_higher_priority_nobody_waits_at_all():
-    """kube-scheduler evicted four of twelve for them; the four need not come back only to pend."""
+def test_trainers_behind_pods_of_higher_priority_are_released_at_once():
+    """kube-scheduler evicted four of twelve for them; recreated, the four would only be pending."""
     pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), external_pod(count=3, priority=1, name="shop/web-0"))
     (resize,) = allocate(pool).resizes
     assert (resize.before, resize.after, resize.reason) == (12, 8, INSUFFICIENT_CAPACITY)
@@ -91,35 +95,38 @@ def test_behind_pods_of_a_higher_priority_nobody_waits_at_all():
 @pytest.mark.parametrize(
     ("first", "more", "taken"),
     [
-        pytest.param(external_pod(priority=0), {}, 0, id="equals wait their turn, and it is given time"),
-        pytest.param(external_pod(cpu=9, priority=1), {}, 0, id="for what no node can ever hold nobody waits"),
-        pytest.param(external_pod(cpu=8, priority=1), {}, -4, id="a large one keeps the others waiting"),
+        pytest.param(external_pod(priority=0), {}, 0, id="pods of equal priority: trainers get the usual delay"),
+        pytest.param(external_pod(cpu=9, priority=1), {}, 0, id="a pod that no node can hold releases no trainer"),
+        pytest.param(external_pod(cpu=8, priority=1), {}, -4, id="a large pod blocks all of them"),
         pytest.param(external_pod(priority=1), {"floor": 10}, -2, id="never below the minimum"),
-        pytest.param(external_pod(priority=1), {"step": 4, "floor": 0}, -4, id="down to a size that it may have"),
+        pytest.param(external_pod(priority=1), {"step": 4, "floor": 0}, -4, id="down to a multiple of the step"),
         pytest.param(
-            external_pod(priority=1), {"may_shrink": False}, -4, id="in a cool-down too: nobody loses what runs"
+            external_pod(priority=1),
+            {"may_shrink": False},
+            -4,
+            id="in a cooldown too: only pending trainers are released",
         ),
+        pytest.param(external_pod(priority=1), {"is_scaling_enabled": False}, 0, id="not if scaling is disabled"),
         pytest.param(
-            external_pod(priority=1), {"is_scaling_enabled": False}, 0, id="but for whoever wants to be left alone"
+            external_pod(priority=1), {"uncreated": 4}, -4, id="trainers that are not created yet are released too"
         ),
-        pytest.param(external_pod(priority=1), {"uncreated": 4}, -4, id="pods that are not made yet need not be made"),
     ],
 )
-def test_who_is_behind_whom(first, more, taken):
+def test_pods_ahead_that_release_trainers(first, more, taken):
     pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), first, **more)
     assert resizes_of(allocate(pool)) == ({"a": taken} if taken else {})
 
 
 @pytest.mark.parametrize(("count", "taken"), [(3, 0), (5, 0), (6, -4)])
-def test_behind_those_who_have_free_room_nobody_is_for_long(count, taken):
-    """Five are free: up to five of them will have a node in a moment, and trainers are given time as ever."""
+def test_trainers_are_released_only_if_the_pods_ahead_exceed_the_free_capacity(count, taken):
+    """Five CPUs are free: up to five pods will be bound in a moment, and pending trainers get the usual delay."""
     pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), external_pod(count=count, priority=1))
     roomy = replace(pool, nodes=(node("node-1", cpu=13, used={"cpu": 8000}),))
     assert resizes_of(allocate(roomy)) == ({"a": taken} if taken else {})
 
 
-def test_behind_those_who_wait_for_other_nodes_nobody_is():
-    """A GPU pod waits for a GPU node; trainers that may not go there wait for nobody."""
+def test_pods_ahead_that_wait_for_other_nodes_release_no_trainers():
+    """A GPU pod waits for a GPU node; trainers that may not run there do not wait behind it."""
     nodes = [node("cpu-1", cpu=8, labels={"kind": "cpu"}), node("gpu-1", cpu=8, gpu=1, labels={"kind": "gpu"})]
     trainers = job("a", 2, 20, 12, shape=shape(1, node_selector=(("kind", "cpu"),)))
     waits = replace(external_pod(gpu=1, count=2, priority=1), shape=shape(1, gpu=1, node_selector=(("kind", "gpu"),)))
@@ -132,8 +139,8 @@ def test_what_a_quota_refuses_waits_for_the_quota():
     assert allocate(replace(pool, quotas=(quota(cpu=-3000),))).resizes == ()
 
 
-def test_room_of_what_goes_with_the_instances_is_theirs_first():
-    """Two of the four parameter servers go with three of the four, and one of them has room then."""
+def test_capacity_of_released_companions_goes_to_companions_of_the_same_job_first():
+    """With three of the four pending trainers two parameter servers are removed, and one trainer fits then."""
     world = World([node(cpu=8)], [job("a", 1, 8, 8, companion=companion(2, 1, 4))])
     world.jobs[id_of("a")].companions, world.jobs[id_of("a")].trainers = ["node-1"] * 4, ["node-1"] * 4 + [""] * 4
     first = external_pod(8, priority=1)
@@ -142,15 +149,15 @@ def test_room_of_what_goes_with_the_instances_is_theirs_first():
     assert allocate(behind(world.carried_out(plan), first)).resizes == ()
 
 
-def test_room_of_what_goes_with_a_step_is_offered_to_whoever_waits():
-    """One of four that go has no node; the other one's loose trainer gets the room of the rest."""
+def test_capacity_released_by_a_step_is_offered_to_all_waiting_trainers():
+    """One of the four removed trainers has no node; the pending trainer of the other job gets the capacity of the rest."""
     world = World([node(cpu=14)], [job("a", 0, 12, 12, step=4), job("b", 2, 20, 4, rebalances=False)])
     world.jobs[id_of("a")].trainers, world.jobs[id_of("b")].trainers = ["node-1"] * 11 + [""], ["node-1"] * 3 + [""]
     plan = allocate(behind(world, external_pod(14, priority=1)))
     assert [(one.id.name, one.before, one.after) for one in plan.resizes if one.after < one.before] == [("a", 12, 8)]
 
 
-def test_what_was_cut_for_its_maximum_says_both():
+def test_a_shrink_to_the_maximum_and_for_missing_capacity_has_both_reasons():
     (resize,) = allocate(behind(World([node(cpu=6)], [job("a", 2, 10, 12)]), external_pod(count=2, priority=1))).resizes
     assert resize.full_message == (
         "ScaledDown 12→6: its maximum is 10; "

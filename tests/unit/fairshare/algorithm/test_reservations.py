@@ -131,18 +131,18 @@ def test_one_that_waits_for_a_higher_priority_to_shrink_has_a_reservation():
     assert waiting_of(plan) == {"large": HIGHER_PRIORITY, "small": CAPACITY_RESERVED}
 
 
-def test_an_unsatisfiable_one_behind_it_is_told_so():
+def test_an_unsatisfiable_job_behind_a_reservation_is_reported_as_unsatisfiable():
     plan = allocate(crowded(job("wide", 1, 1, 0, gpu=5, created_at=YOUNG)).pool())
     assert waiting_of(plan)["wide"] == UNSATISFIABLE
 
 
-def test_a_name_of_another_namespace_is_not_told():
+def test_a_reservation_of_another_namespace_is_reported_without_a_name():
     plan = allocate(crowded(gang("small", 1, namespace="elsewhere")).pool())
     (said,) = (one for one in plan.waiting if one.id.name == "small")
     assert "reserved for a job of another namespace (first in line)" in said.message
     assert "default/large" in said.full_message
 
 
-def test_the_order_of_the_input_does_not_matter():
+def test_the_plan_does_not_depend_on_the_order_of_the_input():
     pool = crowded(*(gang(f"small-{n}", 1) for n in range(4))).pool()
     assert allocate(replace(pool, participants=pool.participants[::-1], nodes=pool.nodes[::-1])) == allocate(pool)

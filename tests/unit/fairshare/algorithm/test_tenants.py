@@ -118,7 +118,7 @@ def test_a_borrowing_limit_ends_growth(limit, size):
     assert settled(world) == {"a": size}
 
 
-def test_what_a_borrowing_limit_ends_says_so():
+def test_growth_stopped_by_a_borrowing_limit_is_reported_as_quota_exceeded():
     world = cluster([of("a", "a", 1, 40, 12)], (tenant("a", nominal=8, limit=4), tenant("b")))
     (waiting,) = allocate(world.pool()).waiting
     assert waiting.reason == QUOTA_EXCEEDED
@@ -147,7 +147,7 @@ def test_a_quota_below_what_runs_removes_nothing_by_itself():
     assert settled(world) == {"a": 20}
 
 
-def test_a_quota_below_what_runs_gives_way_to_other_tenants():
+def test_a_tenant_above_its_quota_shrinks_for_other_tenants():
     world = cluster(
         [of("a", "a", 1, 40, 24), of("b", "b", 1, 10, 0, is_gang=True)], (tenant("a", nominal=2, limit=2), tenant("b"))
     )

@@ -80,13 +80,13 @@ ROWS = {
         1.0,
         -3,
     ),
-    "ScaleDownToMin CHANGED (upstream -2): nobody is shrunk because a sum is exceeded, TJ 3.5 and 3.6": (
+    "ScaleDownToMin CHANGED (upstream -2): no job is shrunk because a sum is exceeded, TJ 3.5 and 3.6": (
         cluster((5000, 3000), (1000, 1000), (10, 10)),
         trainer(10 * MI, 0, 1, 3, 3),
         1.0,
         0,
     ),
-    "ScaleDownFullCluster CHANGED (upstream down -1, up 0): nobody is shrunk because a sum is exceeded, TJ 3.6": (
+    "ScaleDownFullCluster CHANGED (upstream down -1, up 0): no job is shrunk because a sum is exceeded, TJ 3.6": (
         cluster((2000, 1000), (1000, 1000), (10, 10)),
         trainer(10 * MI, 0, 1, 3, 3),
         1.0,
@@ -169,7 +169,7 @@ def test_fulfillment(floor, ceiling, current, score):
 # --- Who is next -----------------------------------------------------------------------------------------------------------
 
 ONE_OF_ALL = Node("node", {CPU: 10_000, MEMORY: 10, GPU: 1, PODS: 1000})
-"""Room for one of anybody, and for no second of the one that wants most."""
+"""Capacity for one trainer of any job, and for no second one of the job with the largest requests."""
 
 
 def order_of(*jobs: Participant) -> list[str]:
@@ -205,7 +205,7 @@ def test_jobs_that_are_not_elastic_are_left_alone():
 
 def test_sorted_jobs_with_tie():
     """Smaller first, by CPU, then memory: b, d, c. CHANGED: upstream has a, the only one with a GPU, last; as all GPUs are
-    to be assigned, it comes first here (FD:SH-B13). Everybody's CPU is such that only one fits."""
+    to be assigned, it comes first here (FD:SH-B13). The CPU requests are such that only one fits."""
     room = Node("node", {CPU: 10, MEMORY: 2, GPU: 1, PODS: 1}, {})
     thousandth = 0.001
     wanted = {"a": (1, 1, 1), "b": (1, 1, 0), "c": (10, 1, 0), "d": (1, 2, 0)}

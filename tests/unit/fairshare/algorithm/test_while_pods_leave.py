@@ -23,7 +23,7 @@ pytestmark = pytest.mark.rule("TJ:4")
 
 
 def in_between(world: World) -> World:
-    """After a plan: whoever has to leave has been told, and is still there."""
+    """After a plan: removed pods are terminating and still exist."""
     return world.resized(allocate(world.pool()), only_released=True, is_graceful=True)
 
 
@@ -65,8 +65,8 @@ def test_what_claims_leave_over_is_for_external_pods_before_growth():
 
 
 @pytest.mark.rule("TJ:D5")
-def test_pods_that_no_node_can_hold_keep_nobody_from_growing():
-    """They exist, as their job begins on the chance of room, and count by limits as all pods do."""
+def test_pods_that_fit_no_node_do_not_keep_other_jobs_from_growing():
+    """They exist because a job without a gang starts before capacity is known to be free; limits count them as all pods."""
     world = World([node(cpu=4)], [job("possible", 1, 4, 1), job("impossible", 1, 1, 1, cpu=1000)])
     assert resizes_of(allocate(world.pool())) == {"possible": 3}
 
@@ -87,11 +87,11 @@ def test_enough_gpus_on_too_many_nodes_are_fragmented():
 @pytest.mark.parametrize(
     ("rich", "reason"),
     [
-        pytest.param(6, COOLING_DOWN, id="somebody better off will give"),
-        pytest.param(3, INSUFFICIENT, id="nobody is better off by a step"),
+        pytest.param(6, COOLING_DOWN, id="a job with a higher score will shrink"),
+        pytest.param(3, INSUFFICIENT, id="no job is ahead by a step"),
     ],
 )
-def test_who_rests_says_so_only_if_it_waits_for_nothing_else(rich, reason):
+def test_a_job_in_cooldown_reports_it_only_if_it_waits_for_nothing_else(rich, reason):
     jobs = [job("rich", 1, 9, rich, rebalances=True), job("rests", 1, 9, 2, may_grow=False, rebalances=True)]
     world = World([node(cpu=rich + 2)], jobs)
     plan = allocate(world.pool())
@@ -99,8 +99,8 @@ def test_who_rests_says_so_only_if_it_waits_for_nothing_else(rich, reason):
     assert {one.id.name: one.reason for one in plan.waiting}["rests"] == reason
 
 
-def test_only_the_companion_that_would_really_leave_gives_room():
-    """The highest index goes: taking the other one's node into account would take, and give back, for ever."""
+def test_only_the_companion_with_the_highest_index_frees_capacity():
+    """The highest index is deleted: counting the node of the other one would shrink and grow the job for ever."""
     rich = job("rich", 1, 3, 3, cpu=0.5, companion=companion(2, 1, 3, cpu=0.5))
     world = World([node("a", cpu=9, pods=2), node("b", cpu=9)], [rich])
     rich_pods = world.jobs[id_of("rich")]
@@ -113,7 +113,7 @@ def test_only_the_companion_that_would_really_leave_gives_room():
     assert (resizes_of(plan), waiting_of(plan)) == ({}, {"claimant": INSUFFICIENT})
 
 
-def test_a_donor_that_cools_down_gives_nothing_to_who_is_less_fulfilled():
+def test_a_donor_in_cooldown_releases_nothing_to_a_less_fulfilled_job():
     jobs = [job("a", 1, 9, 8, rebalances=True), job("b", 1, 9, 2, rebalances=True)]
     pool = World([node(cpu=10)], jobs).pool()
     resting = replace(pool, participants=tuple(replace(one, may_shrink=False) for one in pool.participants))
@@ -131,7 +131,7 @@ def settling(world: World, *names: str):
 
 
 @pytest.mark.rule("TJ:3.17")
-def test_who_is_settled_by_chance_takes_no_more_than_its_share():
+def test_the_only_settled_job_takes_no_more_than_its_share():
     world = World([node(cpu=10)], [job("a", 1, 9, 1), job("b", 1, 9, 1)])
     assert resizes_of(allocate(world.pool())) == {"a": 4, "b": 4}
     assert resizes_of(allocate(settling(world, "b"))) == {"a": 4}, "the rest is kept for b"
@@ -139,8 +139,8 @@ def test_who_is_settled_by_chance_takes_no_more_than_its_share():
 
 @pytest.mark.rule("TJ:7.10")
 @pytest.mark.parametrize(("is_fresh", "grown"), [(True, 4), (False, 8)], ids=["a moment", "as long as it likes"])
-def test_who_does_not_rest_by_chance_takes_no_more_than_its_share(is_fresh, grown):
-    """Of those who were resized a moment ago; for a long rest no room stays empty."""
+def test_the_only_job_without_a_cooldown_takes_no_more_than_its_share(is_fresh, grown):
+    """Only if the other job was resized a moment ago; during a long cooldown no capacity stays free for it."""
     pool = World([node(cpu=10)], [job("a", 1, 9, 1), job("b", 1, 9, 1)]).pool()
     a, b = pool.participants
     resting = replace(b, may_grow=False, is_fresh=is_fresh)
@@ -149,14 +149,14 @@ def test_who_does_not_rest_by_chance_takes_no_more_than_its_share(is_fresh, grow
 
 @pytest.mark.rule("TJ:3.17")
 @pytest.mark.parametrize("under_way", ["rich", "poor"])
-def test_nobody_gives_to_the_less_fulfilled_while_one_of_the_two_is_under_way(under_way):
+def test_no_job_releases_to_a_less_fulfilled_one_while_either_is_settling(under_way):
     world = World([node(cpu=10)], [job("rich", 1, 9, 8, rebalances=True), job("poor", 1, 9, 2, rebalances=True)])
     assert resizes_of(allocate(world.pool())) == {"rich": -3, "poor": 3}
     assert allocate(settling(world, under_way)).resizes == ()
 
 
 @pytest.mark.rule("TJ:3.7")
-def test_who_makes_room_for_its_own_master_gives_to_nobody():
+def test_a_job_that_shrinks_for_its_own_master_names_no_receiver():
     world = World([node(cpu=4)], [job("a", 1, 9, 4, core=(master(),))])
     pods = world.jobs[id_of("a")]
     pods.trainers, pods.cores = ["node-1"] * 4, {"master": [""]}

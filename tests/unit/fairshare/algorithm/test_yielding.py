@@ -1,4 +1,4 @@
-"""Who offered it gives to pods of pods of other workloads with a higher priority, and nobody else does (TJ §3 row 6c)."""
+"""Only jobs that yield shrink for pods of other workloads with a higher priority (TJ §3 row 6c)."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ def after(world: World, **more) -> World:
         pytest.param(
             external_pod(3, count=2, **WEB), {}, {"donor": -3}, id="a part of what cannot be whole is not given"
         ),
-        pytest.param(external_pod(7, **WEB), {}, {}, id="nobody is shrunk for what no node could hold"),
+        pytest.param(external_pod(7, **WEB), {}, {}, id="no job is shrunk for a pod that fits no node"),
         pytest.param(external_pod(5, **WEB), {}, {}, id="nor for what all above the minimum would not make room for"),
         pytest.param(external_pod(1, **WEB), {"yields": False}, {}, id="who has not offered it gives nothing"),
         pytest.param(external_pod(1, **WEB), {"priority": 100}, {}, id="nor who has the same priority"),
@@ -55,7 +55,7 @@ def after(world: World, **more) -> World:
         ),
     ],
 )
-def test_who_gives(who, donor, expected):
+def test_donors_shrink_for_a_pending_external_pod(who, donor, expected):
     world = a_cluster(**{name: value for name, value in donor.items() if name not in ("floor", "current")})
     if "current" in donor:
         world = World(
@@ -68,7 +68,7 @@ def test_who_gives(who, donor, expected):
     assert all(one.reason == YIELDED_TO_PODS and one.for_id is None for one in plan.resizes)
 
 
-def test_only_those_of_a_lower_priority_who_hold_it_where_the_pod_may_run():
+def test_only_donors_on_nodes_where_the_pod_may_run_shrink():
     world = World(
         [node("red", cpu=4, labels={"colour": "red"}), node("blue", cpu=4, labels={"colour": "blue"})],
         [
@@ -81,7 +81,7 @@ def test_only_those_of_a_lower_priority_who_hold_it_where_the_pod_may_run():
 
 
 @pytest.mark.parametrize("is_graceful", [True, False], ids=["its pods are leaving", "its pods are gone"])
-def test_a_donor_pays_once(is_graceful):
+def test_a_donor_shrinks_once_for_the_same_pods(is_graceful):
     world = a_cluster()
     world.external_pods = (external_pod(1, count=2, **WEB),)
     again = after(world, is_graceful=is_graceful)
@@ -96,7 +96,7 @@ def test_when_they_are_gone_it_grows_back():
     assert resizes_of(allocate(world.pool())) == {"donor": 2}
 
 
-def test_room_that_is_about_to_be_free_is_theirs_before_anybody_pays():
+def test_capacity_of_terminating_pods_is_used_before_a_donor_shrinks():
     giver = job("giver", 0, 1, 1, yields=True, may_shrink=False)
     leaver = job("leaver", 0, 4, 4)
     world = World([node(cpu=5)], [giver, leaver]).changed(leaver={"ceiling": 3})
@@ -107,7 +107,7 @@ def test_room_that_is_about_to_be_free_is_theirs_before_anybody_pays():
     assert resizes_of(allocate(world.pool())) == {"giver": -1}
 
 
-def test_what_is_said_of_it():
+def test_the_message_names_the_pods_that_a_job_yields_to():
     world = a_cluster()
     world.external_pods = (external_pod(1, **WEB),)
     (one,) = allocate(world.pool()).resizes
