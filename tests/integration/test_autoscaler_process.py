@@ -200,7 +200,7 @@ async def page(port, path):
         return response.status, await response.text()
 
 
-async def test_demand_becomes_replicas_and_ray_hears_of_it(cluster, world, start, namespace, tmp_path):
+async def test_demand_becomes_replicas_and_is_reported_to_ray(cluster, world, start, namespace, tmp_path):
     sidecar = await start()
     await until("a report", lambda: world.reports)
     ask_for(world, 3)
@@ -217,7 +217,7 @@ async def test_demand_becomes_replicas_and_ray_hears_of_it(cluster, world, start
 
 
 @pytest.mark.rule("D12")
-async def test_a_killed_loop_is_back_and_goes_on(cluster, world, start, namespace):
+async def test_a_killed_loop_is_restarted(cluster, world, start, namespace):
     sidecar = await start()
     await until("a report", lambda: world.reports)
     before = sidecar.child()
@@ -229,7 +229,7 @@ async def test_a_killed_loop_is_back_and_goes_on(cluster, world, start, namespac
     assert sidecar.process.returncode is None
 
 
-async def test_told_to_end_while_ray_is_away_it_ends_at_once_with_0(start, gcs):
+async def test_sigterm_during_a_gcs_outage_ends_it_at_once_with_0(start, gcs):
     await gcs.stop()
     sidecar = await start()
     await until("it waits", lambda: "does not answer, retrying" in sidecar.log)
@@ -240,7 +240,7 @@ async def test_told_to_end_while_ray_is_away_it_ends_at_once_with_0(start, gcs):
 
 
 @pytest.mark.rule("AS:B-17")
-async def test_a_gcs_that_goes_and_comes_back_does_not_end_the_loop(cluster, world, gcs, start, namespace):
+async def test_a_gcs_outage_does_not_end_the_loop(cluster, world, gcs, start, namespace):
     sidecar = await start()
     await until("a report", lambda: world.reports)
     child = sidecar.child()
@@ -281,7 +281,7 @@ async def test_a_token_that_ray_does_not_accept_is_read_again_by_a_new_process(
     assert "wrong" not in sidecar.log
 
 
-async def test_logs_that_are_not_ours_to_write_cost_one_line_each(world, start, tmp_path):
+async def test_unwritable_logs_cost_one_line_each(world, start, tmp_path):
     (tmp_path / "session_latest").unlink()
     sidecar = await start()
     await until("two turns", lambda: world.calls["GetClusterResourceState"] >= 2)
@@ -289,11 +289,11 @@ async def test_logs_that_are_not_ours_to_write_cost_one_line_each(world, start, 
     assert sidecar.log.count("cannot write") == 2
 
 
-async def test_what_ray_did_not_tell_at_first_is_asked_again(world, start, tmp_path):
-    world.trouble["GetAllNodeInfo"] = ApiUnavailableError("not yet")
+async def test_the_log_directory_is_queried_again_after_an_error(world, start, tmp_path):
+    world.errors["GetAllNodeInfo"] = ApiUnavailableError("not yet")
     sidecar = await start()
     await until("it goes on without", lambda: "log directory is unknown" in sidecar.log)
-    world.trouble.clear()
+    world.errors.clear()
     monitor_log = tmp_path / "session_1" / "logs" / "monitor.log"
     await until("it writes there", monitor_log.exists)
 
@@ -330,7 +330,7 @@ async def test_bad_flags_and_variables_end_it_with_2_and_a_line(flags, environ, 
     assert "Traceback" not in sidecar.log
 
 
-async def test_no_service_account_is_a_line_that_says_what_to_do_again_and_again(tmp_path):
+async def test_a_missing_service_account_is_logged_repeatedly_with_the_remedy(tmp_path):
     sidecar = await Sidecar().start(
         *("--cluster-name", "x", "--cluster-namespace", "x"),
         RAYTIDE_SERVICE_ACCOUNT_DIR=str(tmp_path),

@@ -30,7 +30,7 @@ from raytide.autoscaler.model import (
     Report,
     Request,
 )
-from support.fake_gcs import NOBODY
+from support.fake_gcs import UNKNOWN_NODE
 from support.ray_processes import BareGcs, Ray
 
 RAY = Ray.under_test()
@@ -48,12 +48,12 @@ def client(gcs: BareGcs) -> Gcs:
     return gcs.client
 
 
-async def test_it_is_well_and_says_its_version(client: Gcs) -> None:
+async def test_check_alive_returns_the_version(client: Gcs) -> None:
     assert await client.check_alive() == ".".join(map(str, RAY.version))
 
 
 @pytest.mark.rule("AS:G-1", "AS:B-27")
-async def test_an_empty_cluster_is_empty_and_asking_again_counts(client: Gcs) -> None:
+async def test_an_empty_cluster_has_an_empty_state_with_increasing_versions(client: Gcs) -> None:
     states = [await client.state() for _ in range(2)]
     assert states == [GcsState(version=number, session="session_test") for number in (1, 2)]
 
@@ -78,10 +78,10 @@ async def test_it_keeps_the_report_with_the_highest_version(client: Gcs) -> None
 
 @pytest.mark.rule("AS:G-12")
 async def test_an_unknown_node_may_be_drained_and_a_deadline_in_the_past_is_rejected(client: Gcs) -> None:
-    drained = await client.drain(NOBODY, reason=DrainReason.IDLE_TERMINATION, message="idle")
+    drained = await client.drain(UNKNOWN_NODE, reason=DrainReason.IDLE_TERMINATION, message="idle")
     assert drained == Drained(is_accepted=True)
     with pytest.raises(ApiStatusError) as caught:
-        await client.drain(NOBODY, reason=DrainReason.IDLE_TERMINATION, message="idle", deadline_ms=-1)
+        await client.drain(UNKNOWN_NODE, reason=DrainReason.IDLE_TERMINATION, message="idle", deadline_ms=-1)
     assert caught.value.reason == "Aborted"
 
 
@@ -121,7 +121,7 @@ async def test_killed_and_back_as_another_one_it_is_found_again(gcs: BareGcs) ->
     )
 
 
-async def test_one_that_hangs_is_unavailable_and_answers_again_when_it_goes_on(gcs: BareGcs) -> None:
+async def test_a_stopped_gcs_is_unavailable_until_it_continues(gcs: BareGcs) -> None:
     client = connect_gcs(gcs.address, GcsAccess(), timeout_s=0.2)
     await client.state()
     gcs.signal(signal.SIGSTOP)
@@ -148,7 +148,7 @@ async def test_a_token_opens_every_call() -> None:
         assert await gcs.client.reported_version() == 7
         await gcs.client.kv_put("x", b"1")
         assert await gcs.client.kv_get("x") == b"1"
-        drained = await gcs.client.drain(NOBODY, reason=DrainReason.IDLE_TERMINATION, message="")
+        drained = await gcs.client.drain(UNKNOWN_NODE, reason=DrainReason.IDLE_TERMINATION, message="")
         assert drained == Drained(is_accepted=True)
         await gcs.client.head_directories()
 
@@ -182,7 +182,7 @@ async def test_mutual_tls_opens_and_nothing_less_does(tmp_path: Path) -> None:
 
 
 def tls(folder: Path) -> dict[str, str]:
-    """An authority and one certificate for both directions, as Ray wants them; its private key is nobody's secret."""
+    """An authority and one certificate for both directions, as Ray wants them; its private key is not secret."""
     now = datetime.now(UTC)
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ray")])

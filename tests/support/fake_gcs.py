@@ -48,7 +48,7 @@ RPCS = {
         client.KV_PUT,
     )
 }
-NOBODY = "ab" * 28
+UNKNOWN_NODE = "ab" * 28
 """The id of no node."""
 REASONS = {number: reason for reason, number in client.REASONS.items()}
 CODES = {
@@ -110,7 +110,7 @@ class GcsWorld:
     on_death: Callable[[RayNode], None] = lambda node: None
     """Told of every raylet that ends."""
     delay_s: float = 0.0
-    trouble: dict[str, ApiStatusError | ApiUnavailableError] = field(default_factory=dict)
+    errors: dict[str, ApiStatusError | ApiUnavailableError] = field(default_factory=dict)
     """By method; "*" for all."""
     is_away: bool = False
     token: str = ""
@@ -177,8 +177,8 @@ class GcsWorld:
             await asyncio.sleep(self.delay_s)
         if self.is_away:
             raise ApiUnavailableError(f"{method}: connection refused", is_outcome_unknown=rpc.is_write)
-        if trouble := self.trouble.get(method) or self.trouble.get("*"):
-            raise trouble
+        if error := self.errors.get(method) or self.errors.get("*"):
+            raise error
         answers: dict[str, Callable[[Any], Message]] = {
             client.GET_STATE.path: self._state,
             client.REPORT.path: self._report,
@@ -346,7 +346,7 @@ class GcsServer(grpc.GenericRpcHandler):  # type: ignore[misc]
         await self._server.start()
 
     async def stop(self) -> None:
-        """Away: nobody listens on the port."""
+        """Stop: the port refuses connections."""
         if self._server is not None:
             server, self._server = self._server, None
             await server.stop(grace=None)

@@ -204,12 +204,12 @@ class World:
         self._kill_node(self.nodes[node_id])
 
     def preempt(self, node_id: str) -> None:
-        """Somebody else drains a node that will be taken away: a spot notice."""
+        """Another client drains a node that will be removed: a spot notice."""
         node = self.nodes[node_id]
         node.status, node.draining_since, node.taken_at = NodeStatus.DRAINING, self.now_s, self.now_s + NOTICE_S
 
     def evict(self, pod: str) -> None:
-        """Somebody else deletes a pod."""
+        """Another client deletes a pod."""
         self._delete(self.pods[pod])
 
     def idle_above_minimum(self) -> list[str]:
@@ -310,7 +310,7 @@ class World:
             wanted, ordered = 0, {pod.name for pod in self.pods.values() if pod.group == name}
         mine = [pod for pod in self.pods.values() if pod.group == name]
         members = Counter(pod.replica for pod in mine if pod.replica)
-        broken = {replica for replica, count in members.items() if count < hosts}  # one went while nobody looked
+        broken = {replica for replica, count in members.items() if count < hosts}  # one was deleted between two passes
         broken |= {
             pod.replica for pod in mine if pod.replica and (pod.has_ended or pod.name in ordered or pod.dying_since)
         }

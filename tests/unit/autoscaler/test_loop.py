@@ -1,4 +1,4 @@
-"""The loop in virtual time: what is asked how often, in which order it is carried out, and what trouble does to it."""
+"""The loop in virtual time: its requests and their frequency, the order of its writes, and its reaction to errors."""
 
 import asyncio
 import itertools
@@ -41,7 +41,7 @@ async def test_demand_becomes_replicas_in_one_patch(harness):
 
 
 @pytest.mark.rule("PF:P9", "FD:AS-A16", "AS:B-19")
-async def test_a_tick_is_one_question_to_ray_and_neither_a_get_nor_a_list(harness):
+async def test_a_pass_is_one_request_to_the_gcs_and_neither_a_get_nor_a_list(harness):
     async with harness.running():
         await harness.until("a first tick", lambda: harness.ticks)
         ticks, asked = len(harness.ticks), harness.count("GET")
@@ -79,7 +79,7 @@ async def test_a_changed_pod_is_reconciled_soon_and_many_only_once_a_second(harn
         pytest.param(15.0, 5.0, id="not at all"),
     ],
 )
-def test_the_longer_the_gcs_takes_to_answer_the_less_often_it_is_asked(answered_in_s, seconds):
+def test_the_interval_grows_with_the_response_time_of_the_gcs(answered_in_s, seconds):
     assert looping.shortest_tick_s(answered_in_s) == pytest.approx(seconds)
 
 
@@ -164,7 +164,7 @@ async def test_a_slice_whose_first_host_turned_busy_keeps_the_other_hosts():
 
 
 @pytest.mark.rule("FD:AS-A12")
-async def test_a_slice_that_answers_slowly_is_asked_to_its_last_host_and_only_hosts_that_were_asked_have_answers():
+async def test_a_slice_with_slow_drains_is_drained_to_its_last_host():
     harness = Harness(group("cpu", replicas=0), group("tpu", replicas=0, numOfHosts=4))
     harness.edit(lambda obj: [each.update(replicas=1 + (each["groupName"] == "tpu")) for each in groups_of(obj)])
     inner = looping.Autoscaler._send_drain
@@ -196,7 +196,7 @@ def groups_of(obj):
 
 @pytest.mark.parametrize("status", [409, 422])
 @pytest.mark.rule("AS:B-25", "RM:I24")
-async def test_a_patch_that_was_outrun_is_decided_anew(harness, status):
+async def test_a_patch_rejected_by_its_test_operations_is_recomputed(harness, status):
     harness.ask_for(3)
     rejected = []
 
@@ -214,7 +214,7 @@ async def test_a_patch_that_was_outrun_is_decided_anew(harness, status):
     assert harness.ticks[0].written is Written.OUTRUN
 
 
-async def test_without_the_first_patch_nobody_is_drained(harness):
+async def test_without_the_first_patch_no_node_is_drained(harness):
     await scaled_up(harness, 2)
     for number in range(2):
         harness.gcs.make_idle(f"demo-cpu-worker-{number}")
@@ -245,7 +245,7 @@ async def test_a_patch_that_was_written_although_the_answer_was_lost_is_not_writ
 
 
 @pytest.mark.rule("AS:B-17")
-async def test_a_gcs_that_is_away_for_hours_is_mentioned_once_and_heard_when_it_is_back(harness, caplog):
+async def test_a_gcs_outage_of_hours_is_logged_once_and_demand_is_served_after_it(harness, caplog):
     caplog.set_level(logging.INFO, logger="raytide")
     async with harness.running():
         await harness.until("a first tick", lambda: harness.ticks)
@@ -263,7 +263,7 @@ async def test_a_gcs_that_is_away_for_hours_is_mentioned_once_and_heard_when_it_
     assert len([line for line in lines if "answers again" in line]) == 1
 
 
-async def test_an_api_server_that_is_away_is_mentioned_once_and_asked_less_and_less(harness, caplog):
+async def test_an_outage_of_the_api_server_is_logged_once_and_requests_back_off(harness, caplog):
     async with harness.running():
         await harness.until("a first tick", lambda: harness.ticks)
         harness.front.intercept = lambda *_: ApiUnavailableError("connection refused")
@@ -321,7 +321,7 @@ async def test_a_bug_in_a_decision_is_logged_and_the_next_tick_decides(harness, 
 
 @pytest.mark.rule("AS:L-6")
 async def test_credentials_that_ray_does_not_accept_end_the_loop(harness):
-    harness.gcs.trouble["GetClusterResourceState"] = ApiStatusError(401, "Unauthenticated", "InvalidAuthToken")
+    harness.gcs.errors["GetClusterResourceState"] = ApiStatusError(401, "Unauthenticated", "InvalidAuthToken")
     async with harness.running() as task:
         with pytest.raises(BaseExceptionGroup) as caught:
             await asyncio.wait_for(asyncio.shield(task), 60)
@@ -341,7 +341,7 @@ async def test_after_a_restart_the_report_is_not_below_the_one_that_ray_keeps(ha
     assert harness.gcs.kept is harness.gcs.reports[-1]
 
 
-async def test_a_gcs_that_lost_its_memory_is_asked_anew_for_what_it_keeps(harness):
+async def test_the_cluster_status_is_read_again_after_the_gcs_started_a_new_session(harness):
     async with harness.running():
         await harness.until("a first tick", lambda: harness.ticks)
         asked = harness.gcs.calls["GetClusterStatus"]
@@ -353,7 +353,7 @@ async def test_a_gcs_that_lost_its_memory_is_asked_anew_for_what_it_keeps(harnes
 @pytest.mark.rule("AS:L-4")
 async def test_a_gcs_that_does_not_take_the_report_changes_nothing(harness):
     harness.ask_for(3)
-    harness.gcs.trouble["ReportAutoscalingState"] = ApiUnavailableError("busy")
+    harness.gcs.errors["ReportAutoscalingState"] = ApiUnavailableError("busy")
     async with harness.running():
         await harness.until("three replicas", lambda: harness.group["replicas"] == 3)
         await asyncio.sleep(20)
@@ -407,7 +407,7 @@ async def test_a_patch_that_is_rejected_again_and_again_is_tried_less_and_less(h
     assert 5 <= harness.count("PATCH") <= 20
 
 
-async def test_what_ray_says_that_cannot_be_is_reported_once_per_kind(harness, caplog):
+async def test_invalid_values_of_the_gcs_are_logged_once_per_kind(harness, caplog):
     client, version = fake_gcs(harness.gcs), itertools.count(1)
     state = client.state
 
@@ -422,7 +422,7 @@ async def test_what_ray_says_that_cannot_be_is_reported_once_per_kind(harness, c
     assert [r.levelname for r in caplog.records if "invalid resource amounts" in r.getMessage()] == ["WARNING"]
 
 
-async def test_who_counts_turns_and_breaks_costs_no_turn(harness, caplog):
+async def test_an_exception_in_an_on_tick_callback_does_not_end_the_loop(harness, caplog):
     harness.ask_for(3)
     autoscaler = harness.autoscaler(on_tick=(lambda _tick: 1 / 0, harness.ticks.append))
     task = asyncio.create_task(autoscaler.run())

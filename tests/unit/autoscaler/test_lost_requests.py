@@ -20,8 +20,8 @@ MORE = (Demand(Request(amounts_of({"CPU": 1})), 4),)
         pytest.param([(None, "s1")], None, id="nothing was ever asked for"),
         pytest.param([(ASKED, "s1"), (None, "s1")], ASKED, id="the GCS started again in the same session"),
         pytest.param([(ASKED, "s1"), (None, "s1"), (None, "s1")], ASKED, id="and was asked again"),
-        pytest.param([(ASKED, "s1"), (None, "s1"), (MORE, "s1")], MORE, id="somebody asked anew"),
-        pytest.param([(ASKED, "s1"), (None, "s1"), ((), "s1"), (None, "s1")], (), id="somebody took it back"),
+        pytest.param([(ASKED, "s1"), (None, "s1"), (MORE, "s1")], MORE, id="a new request_resources"),
+        pytest.param([(ASKED, "s1"), (None, "s1"), ((), "s1"), (None, "s1")], (), id="request_resources was withdrawn"),
         pytest.param([(ASKED, "s1"), (None, "s2")], None, id="another session: another Ray"),
         pytest.param([(ASKED, "s1"), (None, "s2"), (None, "s1")], None, id="and that does not come back"),
         pytest.param([(ASKED, ""), (None, "")], None, id="a Ray that does not name its session"),
@@ -36,7 +36,7 @@ async def test_the_last_call_counts_until_the_next_one_or_the_next_session(repli
     assert state.constraint == expected
 
 
-async def test_nodes_that_were_asked_for_stay_when_the_gcs_starts_again(caplog):
+async def test_nodes_of_request_resources_are_kept_when_the_gcs_restarts(caplog):
     caplog.set_level(logging.INFO, logger="raytide")
     harness = Harness()
     harness.gcs.constraint = [*ASKED]

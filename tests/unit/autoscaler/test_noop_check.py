@@ -22,7 +22,7 @@ PLAN = ReconcileResult(decisions={"cpu": GroupDecision(1)}, instances=(RUNNING,)
 
 
 @pytest.mark.rule("AS:L-1")
-def test_a_turn_in_which_nothing_happens_is_spared():
+def test_a_pass_without_changes_is_skipped():
     assert is_noop(BEFORE, PLAN, AFTER)
 
 
@@ -69,5 +69,5 @@ def test_whatever_changes_is_decided_on(after):
         pytest.param(replace(PLAN, decisions={"cpu": GroupDecision(1, backoff=Backoff(1, NOW))}), id="a group rests"),
     ],
 )
-def test_wherever_a_clock_runs_it_is_decided_anew(plan):
+def test_a_pass_is_not_skipped_while_a_timer_runs(plan):
     assert not is_noop(BEFORE, plan, AFTER)

@@ -1,4 +1,4 @@
-"""Who may give orders: the sidecar beside the living head of this very RayCluster, and nobody else."""
+"""Only the sidecar in the current head pod of its own RayCluster writes decisions."""
 
 from dataclasses import replace
 
@@ -51,7 +51,7 @@ def test_a_sidecar_whose_head_is_being_deleted_orders_nothing_more(world: World,
 
 
 @pytest.mark.rule("RM:I23")
-def test_it_does_not_speak_for_the_head_that_follows(world: World):
+def test_it_orders_nothing_for_a_head_that_follows_its_own(world: World):
     following = head_of(world, name="demo-head-2", uid="uid-head-2")
     assert orders_nothing(reconcile(seen(world, head_of(world, **DYING), following), world.state))
     assert orders_nothing(reconcile(seen(world, following), world.state))
@@ -71,7 +71,7 @@ def test_a_sidecar_left_over_from_a_cluster_of_the_same_name_orders_nothing(worl
 
 
 @pytest.mark.rule("RM:I4")
-def test_workers_left_over_from_a_cluster_of_the_same_name_are_nobody_here():
+def test_workers_of_an_earlier_cluster_of_the_same_name_are_ignored():
     world = World([group("cpu", replicas=0)])
     snapshot = world.snapshot()
     left = PodView(

@@ -43,7 +43,7 @@ def cut_off(method, path, _body):
 
 
 @pytest.mark.rule("AS:B-19")
-async def test_an_idle_sidecar_asks_the_api_server_for_next_to_nothing(harness):
+async def test_an_idle_sidecar_sends_almost_no_requests_to_the_api_server(harness):
     async with harness.running():
         await harness.until("a first turn", lambda: harness.ticks)
         before, turns = len(harness.journal), len(harness.ticks)
@@ -55,7 +55,7 @@ async def test_an_idle_sidecar_asks_the_api_server_for_next_to_nothing(harness):
 
 
 @pytest.mark.rule("AS:K-2")
-async def test_it_asks_for_no_other_raycluster_and_no_other_pods(harness):
+async def test_it_watches_only_its_own_raycluster_and_pods(harness):
     async with harness.running():
         await asyncio.sleep(TEN_MINUTES_S)
         harness.front.cut()
@@ -64,7 +64,7 @@ async def test_it_asks_for_no_other_raycluster_and_no_other_pods(harness):
 
 
 @pytest.mark.parametrize("role", [kuberays_role, without_watch], ids=["as KubeRay's", "may list"])
-async def test_where_the_role_has_no_watch_it_reads_once_per_turn_and_asks_for_the_watch_rarely(harness, role):
+async def test_without_the_watch_permission_it_reads_once_per_pass_and_rarely_retries_the_watch(harness, role):
     harness.front.intercept = role
     harness.ask_for(3)
     async with harness.running():
@@ -82,7 +82,7 @@ async def test_where_the_role_has_no_watch_it_reads_once_per_turn_and_asks_for_t
     assert harness.count("GET demo") - gets <= 1
 
 
-async def test_while_the_watch_is_broken_it_reads_once_per_turn(harness):
+async def test_while_the_watch_is_broken_it_reads_once_per_pass(harness):
     async with harness.running():
         await harness.until("a first turn", lambda: harness.ticks)
         harness.front.intercept = cut_off
@@ -115,7 +115,7 @@ async def test_after_a_write_of_its_own_nothing_is_decided_on_an_older_version(h
     assert harness.count("GET demo") == gets > 0
 
 
-async def test_after_a_patch_that_was_outrun_it_reads_what_is_there_now(harness):
+async def test_after_a_patch_rejected_by_its_test_operations_it_reads_the_current_raycluster(harness):
     harness.lag_s = 40.0
     async with harness.running():
         await harness.until("a first turn", lambda: harness.ticks)
@@ -127,7 +127,7 @@ async def test_after_a_patch_that_was_outrun_it_reads_what_is_there_now(harness)
     assert [tick.written for tick in harness.ticks if tick.written] == [Written.OUTRUN, Written.YES]
 
 
-async def test_a_raycluster_that_is_gone_is_asked_for(harness):
+async def test_a_deleted_raycluster_is_confirmed_with_a_get(harness):
     async with harness.running():
         await harness.until("a first turn", lambda: harness.ticks)
         harness.store.delete(CLUSTERS, *KEY)
@@ -135,7 +135,7 @@ async def test_a_raycluster_that_is_gone_is_asked_for(harness):
 
 
 @pytest.mark.rule("RM:F10")
-async def test_a_version_that_went_back_with_a_restored_store_does_not_make_it_read_for_ever(harness):
+async def test_a_resource_version_that_went_back_does_not_cause_reads_for_ever(harness):
     def from_a_future_that_was_undone(method, path, _body):
         if method != "PATCH":
             return None

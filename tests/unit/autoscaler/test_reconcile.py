@@ -39,7 +39,7 @@ def at_work(count: int, **extra: object) -> World:
 
 
 @pytest.mark.rule("SC:S1", "AS:B-11")
-def test_a_burst_is_one_patch_with_the_whole_number():
+def test_a_burst_of_demand_is_one_patch_with_the_total_number():
     world = World([group("cpu", replicas=0, high=1500)])
     world.demand(1000)
     world.run(10)
@@ -47,7 +47,7 @@ def test_a_burst_is_one_patch_with_the_whole_number():
 
 
 @pytest.mark.rule("D12", "AS:B-4")
-def test_asking_again_while_pods_are_made_asks_for_nothing_more():
+def test_passes_while_pods_are_created_request_nothing_more():
     world = World(start_s=60)
     world.demand(7)
     world.run_until(lambda: world.waiting() == 0, 120)
@@ -61,7 +61,7 @@ def test_demand_that_lags_behind_nodes_that_have_just_joined_is_not_counted_twic
 
 
 @pytest.mark.rule("RM:I19", "AS:G-6")
-def test_a_restart_neither_takes_back_the_reasons_that_stand_nor_says_them_again():
+def test_after_a_restart_existing_reasons_are_neither_removed_nor_written_again():
     world = World([group("cpu", replicas=0, high=3)])
     world.demand(5)
     world.run(60)
@@ -73,7 +73,7 @@ def test_a_restart_neither_takes_back_the_reasons_that_stand_nor_says_them_again
 
 
 @pytest.mark.rule("AS:G-6", "RM:I22")
-def test_nobody_leaves_while_nodes_are_new_to_us_and_what_waits_may_be_meant_for_it():
+def test_after_a_restart_no_idle_node_is_drained_while_demand_is_pending():
     world = at_work(3)
     world.demand(2)
     world.run(2)
@@ -98,7 +98,7 @@ def test_demand_that_is_gone_for_a_moment_withdraws_nothing():
     assert written(world) == [[5]]
 
 
-def test_replicas_that_nobody_needs_for_ten_seconds_are_withdrawn_before_they_are_made():
+def test_replicas_without_demand_for_ten_seconds_are_withdrawn_before_pods_are_created():
     world = World()
     world.has_operator = False
     world.demand(5)
@@ -110,7 +110,7 @@ def test_replicas_that_nobody_needs_for_ten_seconds_are_withdrawn_before_they_ar
 
 @pytest.mark.rule("FD:REL-11")
 @pytest.mark.parametrize(("passed_s", "replicas"), [(HOLD_S - 1, 5), (HOLD_S, 0)])
-def test_replicas_without_demand_are_withdrawn_when_the_timer_that_was_asked_for_ends(passed_s, replicas):
+def test_replicas_without_demand_are_withdrawn_when_their_timer_ends(passed_s, replicas):
     world = World()
     world.has_operator = False
     world.demand(5)
@@ -135,7 +135,7 @@ def test_the_minimum_is_there_without_any_demand():
     assert (world.plans[-1].decisions["cpu"].replicas, len(world.live()), world.writes) == (2, 2, [])
 
 
-def test_request_resources_brings_nodes_before_tasks():
+def test_request_resources_launches_nodes_before_there_are_tasks():
     world = World()
     world.constraint = (Demand(ONE_CPU.request, 4),)
     world.run(60)
@@ -166,7 +166,7 @@ def test_a_group_without_capacity_gives_its_work_to_the_next_one():
 
 @pytest.mark.rule("AS:1.3")
 @pytest.mark.parametrize(("is_conserving", "chosen"), [(True, "large"), (False, "gpu")])
-def test_gpu_nodes_are_kept_for_gpu_work_unless_ray_is_told_otherwise(*, is_conserving: bool, chosen: str):
+def test_gpu_nodes_are_kept_for_gpu_tasks_unless_ray_is_configured_otherwise(*, is_conserving: bool, chosen: str):
     large = group("large", replicas=0, resources={"CPU": "4"})
     world = World(
         [group("gpu", replicas=0, resources={"CPU": "1", "GPU": "1"}), large], has_gpu_conservation=is_conserving
@@ -184,7 +184,7 @@ def test_gpu_nodes_are_kept_for_gpu_work_unless_ray_is_told_otherwise(*, is_cons
         pytest.param(30, 1, id="30 s: all but the minimum go"),
     ],
 )
-def test_pods_that_start_for_nobody_end_when_their_time_is_up(limit_s: float | None, left: int):
+def test_pending_pods_without_demand_are_deleted_after_the_pending_idle_timeout(limit_s: float | None, left: int):
     world = World([group("cpu", replicas=0, low=1)], start_s=500, pending_idle_timeout_s=limit_s)
     world.demand(4)
     world.run(10)
@@ -197,7 +197,7 @@ def test_pods_that_start_for_nobody_end_when_their_time_is_up(limit_s: float | N
 
 
 @pytest.mark.rule("AS:B-28")
-def test_the_number_goes_down_before_anybody_is_drained_and_names_follow_the_drains():
+def test_replicas_are_lowered_before_the_drains_and_names_are_written_after_them():
     world = at_work(3)
     world.demand(0)
     world.run_until(lambda: bool(world.named()), 60)
@@ -209,7 +209,7 @@ def test_the_number_goes_down_before_anybody_is_drained_and_names_follow_the_dra
 
 
 @pytest.mark.rule("AS:B-28", "RM:I15")
-def test_nobody_is_replaced_and_the_names_are_taken_back_when_the_pods_are_gone():
+def test_named_workers_are_not_replaced_and_the_names_are_removed_when_the_pods_are_gone():
     world = at_work(3)
     world.demand(0)
     world.run(60)
@@ -226,7 +226,7 @@ def idle_and_about_to_shrink() -> World:
 
 
 @pytest.mark.rule("AS:B-28")
-def test_nobody_is_drained_while_the_lower_number_has_to_wait():
+def test_no_node_is_drained_while_the_patch_with_lower_replicas_has_to_wait():
     world = idle_and_about_to_shrink()
     now_s = world.snapshot().monotonic_s
     too_soon = reconcile(world.snapshot(), replace(world.state, wrote_s=now_s - 1))
@@ -236,7 +236,7 @@ def test_nobody_is_drained_while_the_lower_number_has_to_wait():
 
 
 @pytest.mark.rule("D12")
-def test_a_drained_node_whose_name_was_never_written_is_named_by_the_next_tick():
+def test_a_drained_node_whose_name_was_not_written_is_named_in_the_next_pass():
     world = idle_and_about_to_shrink()
     plan = reconcile(world.snapshot(), world.state)
     answers = {drain.node_id: world.drain(drain.node_id, drain.reason) for drain in plan.drains}
@@ -246,7 +246,7 @@ def test_a_drained_node_whose_name_was_never_written_is_named_by_the_next_tick()
     assert sorted(following.decisions["cpu"].delete) == sorted(world.pods)
 
 
-def test_a_rejected_drain_takes_the_number_up_again_and_is_not_asked_every_tick():
+def test_a_rejected_drain_restores_the_replicas_and_is_retried_with_backoff():
     world = at_work(3)
     world.demand(0)
     world.rejects = set(world.nodes)
@@ -280,7 +280,7 @@ def test_a_restart_between_any_two_steps_of_a_scale_down_changes_nothing(step: s
     assert (len(world.created), len(world.deleted), world.replicas(), world.named()) == (4, 3, 1, [])
 
 
-def test_without_the_gcs_nobody_ready_is_named_and_nothing_changes():
+def test_without_the_gcs_no_ready_worker_is_named_and_nothing_changes():
     world = at_work(2)
     world.demand(0)
     world.is_gcs_away = True
@@ -321,7 +321,7 @@ def test_a_group_that_leaves_the_spec_stops_no_other():
 
 
 @pytest.mark.rule("AS:B-1")
-def test_where_nobody_deletes_the_workers_of_a_removed_group_they_are_drained_once():
+def test_workers_of_a_removed_group_that_stay_without_an_operator_are_drained_once():
     world = World([group("cpu", replicas=0), group("old", replicas=2)], is_recorded=False)
     world.run(30)
     world.has_operator = False
@@ -379,7 +379,7 @@ def test_an_idle_cluster_is_never_written():
     assert world.writes == []
 
 
-def test_a_busy_cluster_at_rest_is_not_written_again_after_a_restart():
+def test_a_busy_cluster_in_steady_state_is_not_written_after_a_restart():
     world = at_work(3)
     before = len(world.writes)
     for _ in range(5):
@@ -392,7 +392,7 @@ def test_a_busy_cluster_at_rest_is_not_written_again_after_a_restart():
 
 
 @pytest.mark.rule("SC:S6")
-def test_a_rival_that_writes_a_lower_number_is_answered_once_in_ten_seconds_and_deletes_no_pod():
+def test_lower_replicas_of_another_writer_are_overwritten_every_ten_seconds_and_no_pod_is_deleted():
     world = at_work(6)
     before = len(world.writes)
     for _ in range(24):
@@ -446,7 +446,7 @@ def test_what_no_group_could_hold_is_no_groups_fault_and_is_reported_once():
 
 
 @pytest.mark.rule("SC:S21")
-def test_a_head_that_is_down_is_the_only_reason_reported_and_is_forgotten_afterwards():
+def test_a_head_that_is_down_is_the_only_reason_and_is_removed_afterwards():
     world = at_work(2)
     world.is_head_up = False
     world.run(30)
@@ -482,7 +482,7 @@ def test_each_pending_node_is_one_entry_of_the_report():
     assert (len(world.reports[-1].pending_requests), len(world.reports[-1].pending_instances)) == (0, 5)
 
 
-def test_a_change_of_mind_is_one_line_and_the_drivers_hear_of_it():
+def test_a_change_of_replicas_is_one_log_line_and_events_for_drivers():
     world = at_work(3)
     assert [line for line in world.lines if "group cpu" in line] == ["group cpu: 0 -> 3 (3 more nodes needed)"]
     assert world.events == ["Adding 3 node(s) of type cpu.", "Resized to 3 CPUs."]
@@ -497,7 +497,7 @@ def test_every_instance_of_the_plan_has_a_status_of_ray():
 
 
 @pytest.mark.rule("AS:B-8", "RM:I6")
-def test_replicas_of_several_hosts_come_and_go_as_a_whole():
+def test_multi_host_replicas_are_launched_and_terminated_as_a_whole():
     world = World([group("slice", replicas=0, high=3, numOfHosts=4)])
     world.demand(6)
     world.run(40)
@@ -525,7 +525,7 @@ def _fields(snapshot: Snapshot) -> dict[str, object]:
 
 
 @pytest.mark.rule("AS §3.4 j")
-def test_a_node_that_has_been_on_its_way_out_for_long_is_told_of_once():
+def test_a_node_that_terminates_for_long_is_logged_once():
     world = at_work(1)
     world.is_over_max_expected = True
     world.edit("cpu", maxReplicas=0)

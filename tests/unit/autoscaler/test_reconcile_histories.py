@@ -58,7 +58,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("operator away"), st.integers(1, 30)),
     st.tuples(st.just("paused"), st.integers(1, 20)),
     st.tuples(st.just("rejects"), st.just(0)),
-    st.tuples(st.just("somebody drains"), st.integers(0, 9)),
+    st.tuples(st.just("other client drains"), st.integers(0, 9)),
 )
 
 
@@ -105,7 +105,7 @@ def apply_event(world: World, event: tuple[str, Any]) -> None:  # noqa: PLR0912 
             world.is_head_up = False
             world.run(how)
             world.is_head_up = True
-        case "node dies" | "somebody drains" | "pod is evicted":
+        case "node dies" | "other client drains" | "pod is evicted":
             lose(world, what, how)
         case "operator away":
             world.has_operator = False
@@ -129,7 +129,7 @@ def lose(world: World, what: str, which: int) -> None:
     node = alive[which % len(alive)]
     if what == "node dies":
         world.kill(node.node_id)
-    elif what == "somebody drains":
+    elif what == "other client drains":
         world.preempt(node.node_id)
     elif node.pod in world.pods:
         world.evict(node.pod)
@@ -176,7 +176,7 @@ def check_rest(world: World) -> None:
     is_recorded=False,
     last=0,
 )
-def test_every_history_comes_to_rest_where_demand_is(
+def test_every_history_converges_to_the_demand(
     events: list[tuple[str, Any]], kind: str, *, is_recorded: bool, last: int
 ):
     world = World(KINDS[kind](), is_recorded=is_recorded)
@@ -190,7 +190,7 @@ def test_every_history_comes_to_rest_where_demand_is(
 
 @pytest.mark.rule("SC:S7")
 @pytest.mark.parametrize("seed", range(6))
-def test_demand_that_goes_up_and_down_under_faults_is_followed_within_a_minute(seed: int):
+def test_changing_demand_under_faults_is_met_within_a_minute(seed: int):
     dice = Random(seed)
     world = World([group("cpu", replicas=0, high=40)], spec={"autoscalerOptions": {"idleTimeoutSeconds": 10}})
     world.fate_of_patches = lambda: dice.choice(["ok", "ok", "ok", "lost", "unheard"])

@@ -15,7 +15,7 @@ def read(**environ):
 
 
 @pytest.mark.rule("AS §1.3")
-def test_without_a_variable_everything_is_as_in_ray_but_for_patience_with_the_api_server():
+def test_without_variables_all_defaults_are_those_of_ray_except_the_api_timeout():
     settings = read()
     assert settings.interval_s == 5
     assert settings.recovery_s == 600
@@ -63,7 +63,7 @@ def test_a_variable_is_meant_as_ray_means_it(name, text, field, meant):
     assert field(read(**{name: text})) == meant
 
 
-def test_our_own_level_comes_before_rays():
+def test_the_log_level_of_the_autoscaler_takes_precedence_over_rays():
     assert read(RAY_LOGGER_LEVEL="error", RAY_AUTOSCALER_LOG_LEVEL="debug").logs.level == 10
 
 
@@ -108,7 +108,7 @@ def test_variables_without_effect_are_named_with_their_reason_if_they_are_set():
     assert "one patch" in why
 
 
-def test_the_compatibility_page_speaks_of_every_variable():
+def test_the_compatibility_page_lists_every_variable():
     (_, text) = PAGE.split("\n## Environment variables of the autoscaler\n")
     named = set(re.findall(r"`([A-Z][A-Z_0-9]+)`", text.split("\n## ")[0]))
     source = (Path(__file__).parents[3] / "operator/src/raytide/autoscaler/settings.py").read_text()

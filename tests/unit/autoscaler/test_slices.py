@@ -32,7 +32,7 @@ def test_a_slice_that_comes_in_parts_ends_no_slice_that_works():
 
 
 @pytest.mark.rule("FD:AS-A3")
-def test_beside_one_that_comes_in_parts_a_slice_goes_when_its_idle_time_is_over_and_not_before():
+def test_a_slice_is_drained_only_after_its_idle_timeout_while_another_is_partly_pending():
     world = in_parts(2 * HOSTS)
     world.run(30)
     world.demand(HOSTS)

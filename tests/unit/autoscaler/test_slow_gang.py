@@ -104,7 +104,7 @@ class Slow:
 
 @pytest.mark.rule("SC:S5")
 @pytest.mark.parametrize("seed", range(5))
-def test_nobody_is_ended_while_the_others_start(seed):
+def test_no_node_of_a_gang_is_terminated_while_the_others_start(seed):
     dice = random.Random(seed)
     slow = Slow([dice.uniform(20, 180) for _ in range(SIZE)])
     slow.run(200)

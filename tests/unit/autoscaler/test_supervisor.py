@@ -77,7 +77,7 @@ def test_a_killed_child_is_started_again(supervised):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_end_it_tells_the_child_and_ends_with_0(supervised, number):
+def test_a_signal_is_passed_to_the_child_and_the_supervisor_ends_with_0(supervised, number):
     one = supervised(LIVES.replace("TERM", "TERM INT"))
     one.until(lambda lines: lines)
     assert one.end(number)[0] == 0
@@ -101,7 +101,7 @@ def test_bad_arguments_end_it_with_the_childs_code(supervised):
     assert one.lines() == ["once"]
 
 
-def test_any_other_end_is_followed_by_a_new_child_after_longer_and_longer_rests(supervised):
+def test_any_other_exit_is_followed_by_a_new_child_with_exponential_backoff(supervised):
     one = supervised("echo again >> $JOURNAL; exit 0")
     one.until(lambda lines: len(lines) >= 4)
     code, stderr = one.end()
@@ -110,7 +110,7 @@ def test_any_other_end_is_followed_by_a_new_child_after_longer_and_longer_rests(
     assert rests[:3] == ["0.05 s", "0.1 s", "0.2 s"]
 
 
-def test_told_to_end_while_it_rests_it_ends_at_once(supervised):
+def test_a_signal_during_the_backoff_ends_the_supervisor_at_once(supervised):
     one = supervised("echo again >> $JOURNAL; exit 1")
     one.until(lambda lines: len(lines) >= 5)  # the rest is now 0.8 s or more
     began = time.monotonic()
@@ -138,7 +138,7 @@ def test_a_program_that_is_not_there_is_tried_again_and_again(tmp_path):
     assert "cannot start the autoscaler process" in line
 
 
-def test_a_child_finds_its_life_line_cut_when_the_supervisor_is_killed(supervised):
+def test_the_pipe_to_the_child_closes_when_the_supervisor_is_killed(supervised):
     script = 'echo "born $$" >> "$JOURNAL"; read -r _ <&"$0"; echo orphan >> "$JOURNAL"'
     one = supervised(script)
     one.until(lambda lines: lines)
@@ -147,8 +147,8 @@ def test_a_child_finds_its_life_line_cut_when_the_supervisor_is_killed(supervise
     one.until(lambda lines: "orphan" in lines)
 
 
-def test_orphans_are_buried(supervised):
-    """The first program of a container inherits what others leave behind; here it asks for that."""
+def test_orphaned_processes_are_reaped(supervised):
+    """PID 1 of a container adopts orphaned processes; here the supervisor is a subreaper instead."""
     orphan = """(sleep 0.05 & echo "orphan $!" >> "$JOURNAL"); """
     one = supervised(orphan + LIVES)
     _, number = one.until(lambda lines: next((line.split() for line in lines if line.startswith("orphan")), None))
@@ -156,7 +156,7 @@ def test_orphans_are_buried(supervised):
     assert one.end()[0] == 0
 
 
-def test_a_child_is_configured_to_be_frugal_and_quiet_unless_the_container_says_otherwise(supervised, monkeypatch):
+def test_a_child_gets_defaults_for_malloc_arenas_and_grpc_verbosity_unless_they_are_set(supervised, monkeypatch):
     monkeypatch.setenv("GRPC_VERBOSITY", "DEBUG")
     monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
     one = supervised('echo "$MALLOC_ARENA_MAX $GRPC_VERBOSITY" >> "$JOURNAL"; ' + LIVES)

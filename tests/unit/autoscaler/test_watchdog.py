@@ -41,7 +41,7 @@ def ended_with(body: str) -> int:
 
 
 @pytest.mark.rule("FD:AS-A4")
-def test_a_process_that_is_stuck_ends_and_one_whose_decision_goes_on_does_not():
+def test_a_stuck_process_ends_and_one_that_reports_progress_does_not():
     assert ended_with("pass") == 1
     assert ended_with("one.note_progress()") == 0
 
@@ -68,7 +68,7 @@ async def test_the_alarm_is_put_off_by_progress_but_not_for_every_step():
 
 
 @pytest.mark.rule("FD:AS-A4")
-def test_a_decision_says_for_every_gang_and_every_line_of_nodes_that_it_goes_on():
+def test_schedule_reports_progress_for_every_gang_and_group_of_nodes():
     steps: list[None] = []
     nodes = [running(f"n{number}", "g", CPU=number + 1) for number in range(20)]
     gangs = tuple(spread(f"{number:02x}", 2, CPU=1) for number in range(30))
@@ -78,7 +78,7 @@ def test_a_decision_says_for_every_gang_and_every_line_of_nodes_that_it_goes_on(
 
 
 @pytest.mark.rule("FD:AS-A4")
-def test_a_tick_says_that_it_goes_on():
+def test_a_pass_reports_progress():
     world, steps = World(), []
     world.step()
     reconcile(world.snapshot(), ReconcilerState(), lambda: steps.append(None))

@@ -16,7 +16,7 @@ def crashing(*, is_recorded: bool) -> World:
 
 
 @pytest.mark.rule("FD:AS-A8", "SC:S13")
-def test_a_group_that_never_works_rests_as_it_does_with_a_record():
+def test_a_failing_group_is_backed_off_as_with_a_record():
     made = []
     for is_recorded in (True, False):
         world = crashing(is_recorded=is_recorded)
@@ -39,7 +39,7 @@ def test_a_patch_without_an_answer_is_sent_again_at_once_and_attributed_to_no_wr
 
 
 @pytest.mark.rule("FD:AS-A8")
-def test_another_writer_is_still_told_from_ourselves():
+def test_writes_of_another_writer_are_still_detected():
     world = World([group("cpu", replicas=0)], is_recorded=False)
     world.demand(5)
     world.run(40)

@@ -15,7 +15,7 @@ from raytide.autoscaler.gcs.client import Gcs, GcsClient, announce_metrics, is_a
 from raytide.autoscaler.gcs.credentials import GcsAccess, gcs_access
 from raytide.autoscaler.model import HEAD_TYPE, Drained, DrainReason, HeadDirectories, NodeStatus, Report
 from raytide_sandbox.certificates import Authority
-from support.fake_gcs import NOBODY, GcsServer, GcsWorld, fake_gcs
+from support.fake_gcs import UNKNOWN_NODE, GcsServer, GcsWorld, fake_gcs
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ async def test_an_older_rays_directories_come_from_its_store(either: GcsClient, 
     assert await either.head_directories() == HeadDirectories("/tmp/ray", "")
 
 
-async def test_a_gcs_that_is_well_says_rays_version(either: GcsClient) -> None:
+async def test_check_alive_returns_the_version_of_ray(either: GcsClient) -> None:
     assert await either.check_alive() == "2.60.0"
 
 
@@ -172,7 +172,7 @@ async def test_a_gcs_that_is_well_says_rays_version(either: GcsClient) -> None:
         (grpc.StatusCode.RESOURCE_EXHAUSTED, ApiUnavailableError, None),
     ],
 )
-async def test_the_code_says_whether_it_is_no_or_not_now(code, kind, status, client, server) -> None:
+async def test_the_grpc_code_determines_whether_the_call_may_be_retried(code, kind, status, client, server) -> None:
     async def reject(request, context) -> None:
         await context.abort(code, "because")
 
@@ -186,12 +186,12 @@ async def test_the_code_says_whether_it_is_no_or_not_now(code, kind, status, cli
     ("call", "is_unknown"),
     [
         pytest.param(
-            lambda client: client.drain(NOBODY, reason=DrainReason.PREEMPTION, message=""), True, id="an order"
+            lambda client: client.drain(UNKNOWN_NODE, reason=DrainReason.PREEMPTION, message=""), True, id="a drain"
         ),
-        pytest.param(lambda client: client.state(), False, id="a question"),
+        pytest.param(lambda client: client.state(), False, id="a read"),
     ],
 )
-async def test_a_slow_gcs_is_unavailable_and_an_order_may_have_been_heard(
+async def test_a_slow_gcs_is_unavailable_and_the_outcome_of_a_drain_is_unknown(
     call: Callable[[Gcs], Awaitable[object]], *, is_unknown: bool, server: GcsServer, world: GcsWorld
 ) -> None:
     world.delay_s = 30
@@ -238,13 +238,13 @@ async def test_a_gcs_that_comes_back_as_another_one_is_found_again(
 
 
 @pytest.mark.rule("AS:B-17")
-async def test_a_peer_that_is_gone_without_a_word_gets_a_new_connection(world: GcsWorld, server: GcsServer) -> None:
+async def test_a_peer_that_vanishes_without_a_fin_gets_a_new_connection(world: GcsWorld, server: GcsServer) -> None:
     opened: list[asyncio.StreamWriter] = []
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         opened.append(writer)
         if len(opened) == 1:
-            return  # nobody reads, and nobody hangs up
+            return  # the connection stays open, but is never read
         other_reader, other_writer = await asyncio.open_connection("127.0.0.1", server.port)
         await asyncio.gather(pump(reader, other_writer), pump(other_reader, writer))
 
@@ -266,7 +266,7 @@ async def test_a_peer_that_is_gone_without_a_word_gets_a_new_connection(world: G
                 await writer.wait_closed()
 
 
-async def test_calls_under_way_end_when_the_client_is_closed_and_later_ones_too(client: Gcs, world: GcsWorld) -> None:
+async def test_calls_in_flight_and_later_calls_fail_when_the_client_is_closed(client: Gcs, world: GcsWorld) -> None:
     await client.state()
     world.delay_s = 30
     call = asyncio.create_task(client.state())
@@ -319,7 +319,7 @@ async def test_a_wrong_token_is_rejected_with_its_place_and_without_itself(serve
     await client.close()
 
 
-async def test_without_a_token_it_is_said_what_to_set(server: GcsServer, world: GcsWorld) -> None:
+async def test_the_error_without_a_token_names_the_variable_to_set(server: GcsServer, world: GcsWorld) -> None:
     world.token = "right"
     client = client_with(server, RAY_AUTH_TOKEN="right")
     with pytest.raises(ApiStatusError, match="requires a token, but RAY_AUTH_MODE is not token"):
@@ -382,7 +382,7 @@ async def test_certificates_that_come_right_later_are_taken_up(world: GcsWorld, 
         await client.close()
 
 
-async def test_who_does_not_speak_tls_gets_no_answer(world: GcsWorld, tmp_path: Path) -> None:
+async def test_a_client_without_tls_gets_no_reply_from_a_tls_server(world: GcsWorld, tmp_path: Path) -> None:
     async with GcsServer(world, credentials=Keys(tmp_path / "ours").server_credentials()) as server:
         client = connect_gcs(server.address, GcsAccess())
         with pytest.raises(ApiUnavailableError):
@@ -409,14 +409,14 @@ async def test_a_fake_that_is_away_or_fails_reports_it(world: GcsWorld) -> None:
     with pytest.raises(ApiUnavailableError, match="refused"):
         await client.state()
     world.is_away = False
-    world.trouble["DrainNode"] = ApiStatusError(409, "Aborted", "no")
+    world.errors["DrainNode"] = ApiStatusError(409, "Aborted", "no")
     with pytest.raises(ApiStatusError):
-        await client.drain(NOBODY, reason=DrainReason.PREEMPTION, message="")
+        await client.drain(UNKNOWN_NODE, reason=DrainReason.PREEMPTION, message="")
     assert (await client.state()).session == "session_1"
 
 
 @pytest.mark.rule("FD:AS-A22")
-async def test_an_answer_that_would_fill_the_container_is_rejected_in_words(client, server) -> None:
+async def test_a_reply_larger_than_64_mib_is_rejected_with_a_message(client, server) -> None:
     async def flood(request, context) -> bytes:
         return b"\x0a" + b"\xff\xff\xff\x20" + b"x" * (LONGEST_MESSAGE + 1)
 

@@ -1,4 +1,4 @@
-"""Credentials are found where Ray looks for them, read again when they change, and never told to anybody."""
+"""Credentials are read from the places that Ray uses, read again when they change, and never logged."""
 
 import os
 from pathlib import Path
@@ -68,12 +68,12 @@ def token_of(**environ: str) -> Token:
     return Token(gcs_access({"RAY_AUTH_MODE": "token", **environ}))
 
 
-def test_no_token_is_read_where_none_is_asked_for() -> None:
+def test_no_token_is_read_unless_token_authentication_is_enabled() -> None:
     token = Token(gcs_access({"RAY_AUTH_TOKEN": "secret"}))
     assert (token.read(), token.source) == ("", "")
 
 
-def test_a_token_in_the_environment_wins_over_a_file(tmp_path: Path) -> None:
+def test_a_token_in_the_environment_takes_precedence_over_a_file(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("of the file")
     token = token_of(RAY_AUTH_TOKEN="of-the-environment", RAY_AUTH_TOKEN_PATH=str(tmp_path / "t"))
     assert (token.read(), token.source) == ("of-the-environment", "RAY_AUTH_TOKEN")
@@ -118,9 +118,7 @@ def test_the_second_source_counts_when_the_first_is_not_there(tmp_path: Path) ->
         ),
     ],
 )
-def test_a_token_that_is_asked_for_and_not_usable_is_rejected_with_its_place(
-    tmp_path: Path, content: str | None, message: str
-) -> None:
+def test_an_unusable_token_file_is_an_error_with_its_path(tmp_path: Path, content: str | None, message: str) -> None:
     path = tmp_path / "t"
     if content is not None:
         path.write_text(content)
@@ -138,7 +136,7 @@ def test_no_secret_is_in_a_repr() -> None:
 # --- certificates ---
 
 
-def test_without_tls_nothing_is_read() -> None:
+def test_without_tls_no_certificate_is_read() -> None:
     assert Certificates(GcsAccess(certificate=Path("/nowhere"))).read() == ()
 
 

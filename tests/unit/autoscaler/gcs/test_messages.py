@@ -1,4 +1,4 @@
-"""What Ray says is read as far as it can be believed, and what we say is written as Ray reads it."""
+"""Messages of the GCS: replies are decoded and validated, reports are encoded as Ray reads them."""
 
 import math
 from dataclasses import replace
@@ -97,7 +97,7 @@ def test_an_impossible_amount_on_a_node_is_left_out_and_the_node_stays(amount: f
     assert state.problems == (f"invalid resource amounts of nodes skipped: 2, the first is GPU = {amount}",)
 
 
-def test_a_hairs_breadth_below_nothing_is_nothing() -> None:
+def test_a_tiny_negative_amount_is_zero() -> None:
     node = pb.NodeState(node_id=b"1", available_resources={"CPU": -1e-9})
     assert decode(node_states=[node]) == GcsState(
         nodes=(RayNode("31", NodeStatus.UNSPECIFIED, available=(("CPU", 0),)),)
@@ -141,7 +141,7 @@ def test_a_task_is_read_with_its_alternatives_in_order_and_an_empty_one_is_kept(
 
 
 @pytest.mark.parametrize("operator", [0, 3, 17])
-def test_an_operator_that_is_not_known_is_said_to_be_so(operator: int) -> None:
+def test_an_unknown_label_operator_is_marked_as_unknown(operator: int) -> None:
     (demand,) = decode(pending_resource_requests=[asked({"CPU": 1}, label_selectors=[selector(operator, "a")])]).tasks
     assert demand.request.selectors == ((LabelConstraint("zone", ("a",), is_known=False),),)
 
@@ -161,7 +161,7 @@ def test_an_empty_demand_is_skipped(count: int) -> None:
     assert len(state.problems) == 1
 
 
-def test_a_hundred_thousand_lies_are_one_sentence() -> None:
+def test_a_hundred_thousand_invalid_amounts_are_one_problem() -> None:
     state = decode(pending_resource_requests=[asked({f"r{n}": -1}) for n in range(100_000)])
     assert state.problems == ("demands with invalid resource amounts skipped: 100000, the first is {'r0': -1.0}",)
 
@@ -205,7 +205,7 @@ def test_a_gang_of_an_older_ray_has_its_bundles_in_the_old_place() -> None:
     )
 
 
-def test_a_gang_without_bundles_is_nothing_to_place_and_nothing_to_complain_about() -> None:
+def test_a_gang_without_bundles_is_ignored_without_a_problem() -> None:
     entries = [pb.GangResourceRequest(details="aa"), pb.GangResourceRequest(bundle_selectors=[pb.BundleSelector()])]
     assert decode(pending_gang_resource_requests=entries) == GcsState()
 
@@ -235,7 +235,7 @@ def test_of_several_placement_constraints_of_a_kind_the_first_counts_and_it_is_r
 @pytest.mark.parametrize(
     ("constraints", "expected"),
     [
-        pytest.param([], None, id="nobody called request_resources"),
+        pytest.param([], None, id="request_resources was not called"),
         pytest.param([pb.ClusterResourceConstraint()], (), id="the last call was empty"),
         pytest.param(
             [pb.ClusterResourceConstraint(resource_requests=[asked({"CPU": 1}, count=100)])], (Demand(CPU, 100),)
@@ -299,7 +299,7 @@ def test_what_is_written_reads_as_it_was(demands: list[Demand], bundles: list[Re
 
 
 @pytest.mark.rule("AS:5.5", "AS:G-11")
-def test_a_report_has_an_entry_for_each_node_asked_for() -> None:
+def test_a_report_has_an_entry_for_each_requested_node() -> None:
     report = Report(
         gcs_version=5,
         version=9,
@@ -347,7 +347,7 @@ def test_an_infeasible_constraint_is_reported_only_where_there_is_one(constraint
     assert len(state.infeasible_cluster_resource_constraints) == entries
 
 
-def test_a_million_nodes_asked_for_do_not_make_a_million_entries() -> None:
+def test_many_requested_nodes_do_not_make_as_many_entries() -> None:
     pending = (PendingRequest("a", 10**12), PendingRequest("b", 2))
     state = encode_report(Report(1, 1, pending_requests=pending)).autoscaling_state
     entries = state.pending_instance_requests
@@ -369,7 +369,7 @@ def reply_of(*nodes: pb.NodeState) -> pb.GetClusterResourceStateReply:
     return pb.GetClusterResourceStateReply(cluster_resource_state=pb.ClusterResourceState(node_states=nodes))
 
 
-def test_nodes_that_say_the_same_again_are_the_very_same_values():
+def test_unchanged_nodes_are_the_same_objects_as_before():
     cache: NodeCache = {}
     busy = pb.NodeState(node_id=b"\1", total_resources={"CPU": 2.0, "memory": 1e9}, labels={"a": "b"})
     idle = pb.NodeState(node_id=b"\2", total_resources={"CPU": 2.0}, idle_duration_ms=5)
@@ -384,7 +384,7 @@ def test_nodes_that_say_the_same_again_are_the_very_same_values():
     assert len(cache) == 1, "nothing is kept of nodes that are gone"
 
 
-def test_nonsense_is_reported_every_time():
+def test_invalid_amounts_of_a_cached_node_are_reported_every_time():
     cache: NodeCache = {}
     for _ in range(2):
         state = decode_state(reply_of(pb.NodeState(node_id=b"\1", total_resources={"CPU": -1.0})), cache)

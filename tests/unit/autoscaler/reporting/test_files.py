@@ -69,14 +69,14 @@ def test_a_folder_that_is_not_there_is_reported_once_and_never_made(tmp_path, ca
     assert not missing.parent.exists()
 
 
-def test_without_a_file_events_are_no_trouble(tmp_path):
+def test_events_are_dropped_if_the_log_folder_does_not_exist(tmp_path):
     events = EventLog(tmp_path / "x" / "logs", LOGS, now=lambda: NOW)
     events.write([ClusterEvent(Level.INFO, "anything")])
     events.close()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_drivers_can_be_told_nothing(tmp_path):
+def test_the_variable_for_scheduler_events_disables_the_event_file(tmp_path):
     EventLog(tmp_path, read_settings({"RAY_SCHEDULER_EVENTS": "0"}).logs, now=lambda: NOW).write(
         [ClusterEvent(Level.INFO, "anything")]
     )

@@ -155,7 +155,7 @@ def test_a_sentence_names_three_shapes_and_counts_the_others():
     )
 
 
-def test_the_same_situation_makes_the_same_words_in_any_order():
+def test_reasons_do_not_depend_on_the_order_of_demands():
     demands = [Demand(request(CPU=n), n) for n in range(1, 4)]
     first, second = (
         reasons(LimitInputs((HEAD, CPU), SchedulingReply(unplaced=tuple(order)), {"cpu": 2}))
@@ -164,7 +164,7 @@ def test_the_same_situation_makes_the_same_words_in_any_order():
     assert first == second
 
 
-def test_a_shape_tells_its_labels():
+def test_a_shape_names_its_label_selector():
     assert shape_of(request({"zone": "a"}, CPU=1)) == "{CPU: 1} where zone in [a]"
 
 
@@ -208,7 +208,7 @@ def test_a_reason_of_the_whole_cluster_names_no_group():
     assert line.values == (("reason", "HeadDown"), ("count", 1))
 
 
-def test_drivers_hear_what_is_added_and_removed_in_rays_words():
+def test_events_for_drivers_use_the_messages_of_ray():
     facts = ResizeFacts({"cpu": 3, "gpu": 0}, {("cpu", TerminationCause.IDLE): 2}, amounts_of({"CPU": 12.5, "GPU": 2}))
     assert [event.message for event in resize_events(facts)] == [
         "Adding 3 node(s) of type cpu.",
@@ -263,7 +263,7 @@ def test_a_constraint_that_only_finds_no_capacity_is_not_infeasible():
         assert build_report(facts).infeasible_constraint == expected
 
 
-def test_a_pending_pod_says_what_blocks_it():
+def test_the_report_has_the_reason_of_a_pending_pod():
     stuck = PodView(
         namespace="n", name="p", phase="Pending", scheduled=PodCondition("False", "Unschedulable", "no node")
     )
@@ -328,7 +328,7 @@ def test_what_kind_of_change_it_is(before: GroupDecision | None, order: GroupDec
     assert change_between(current_targets(before), {"cpu": order}) is change
 
 
-def test_a_record_of_another_head_is_written_anew():
+def test_a_record_of_another_head_is_rewritten():
     assert (
         change_between(current_targets(GroupDecision(2), is_record_foreign=True), {"cpu": GroupDecision(2)})
         is Change.DECISION
@@ -402,7 +402,7 @@ def test_a_node_under_preemption_is_never_named_at_once():
     assert names_to_delete_after(asked, {"a": Drained(True), "b": Drained(True)}, HOSTS) == {}
 
 
-def test_each_rejection_in_a_row_doubles_the_rest_and_an_agreement_ends_it():
+def test_consecutive_drain_rejections_double_the_backoff_and_an_accepted_drain_ends_it():
     rejections: dict[str, DrainRejection] = {}
     rests = []
     for _ in range(8):

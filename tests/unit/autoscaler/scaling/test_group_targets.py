@@ -41,11 +41,11 @@ def question(*instances: Instance, group: SpecGroup = CPU, **extra: Any) -> Grou
         (Status.ALLOCATION_TIMEOUT, Disposition.DRAINS),
     ],
 )
-def test_the_fate_of_a_pod_follows_its_status(status: Status, fate: Disposition):
+def test_the_disposition_of_a_pod_follows_its_status(status: Status, fate: Disposition):
     assert [replica.disposition for replica in group_target(question(instance("a", status))).replica_states] == [fate]
 
 
-def test_what_is_there_and_what_is_asked_for_and_what_is_new_add_up():
+def test_replicas_are_existing_plus_requested_plus_launched():
     asked = Instance("cpu-requested-0", "cpu", Status.REQUESTED)
     target = group_target(question(instance("a"), instance("b", Status.ALLOCATED), asked, kept=1, launches=3))
     assert target.replicas == 2 + 1 + 3
@@ -88,7 +88,7 @@ def test_the_maximum_holds_whatever_is_under_drain():
     )
 
 
-def test_a_dying_or_ended_pod_does_not_count_and_is_not_named():
+def test_a_terminating_or_ended_pod_does_not_count_and_is_not_named():
     pods = {"a": pod("a", deletion_timestamp="2026-01-01T00:00:00Z")}
     target = group_target(question(instance("a", Status.TERMINATING), pods=pods))
     assert (target.replicas, target.names) == (0, ())
@@ -133,7 +133,7 @@ def hosts(replica: str, *statuses: Status) -> list[Instance]:
         pytest.param((Status.RAY_STOPPED, Status.RAY_STOPPING), Disposition.DRAINS, id="one works off its drain"),
     ],
 )
-def test_a_replica_shares_the_fate_of_its_hosts(statuses: tuple[Status, ...], fate: Disposition):
+def test_the_disposition_of_a_replica_follows_its_hosts(statuses: tuple[Status, ...], fate: Disposition):
     target = group_target(question(*hosts("r", *statuses), group=SLICE))
     assert [replica.disposition for replica in target.replica_states] == [fate]
 

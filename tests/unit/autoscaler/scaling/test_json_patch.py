@@ -92,10 +92,10 @@ def names_written(cluster: dict[str, Any]) -> None:
     [
         pytest.param(moved, 2, id="another group was put in front"),
         pytest.param(renamed, 2, id="the group got another name"),
-        pytest.param(scaled, 2, id="somebody wrote another number"),
-        pytest.param(scaled, None, id="somebody wrote a number where there was none"),
-        pytest.param(names_written, 2, id="somebody wrote names where there were none"),
-        pytest.param(recreated, 2, id="the cluster was made anew under the same name"),
+        pytest.param(scaled, 2, id="another client wrote other replicas"),
+        pytest.param(scaled, None, id="another client added replicas"),
+        pytest.param(names_written, 2, id="another client added names"),
+        pytest.param(recreated, 2, id="the cluster was recreated with the same name"),
     ],
 )
 @pytest.mark.rule("RM:I24", "AS:B-25")
@@ -135,7 +135,7 @@ def test_groups_are_read_leniently(entry: Any, expected: list[tuple[str, int | N
 
 
 @pytest.mark.parametrize("spec", [{}, {"workerGroupSpecs": None}, {"workerGroupSpecs": "x"}])
-def test_a_cluster_without_groups_has_none(spec: Any):
+def test_a_spec_without_valid_groups_has_no_spec_groups(spec: Any):
     assert spec_groups({"spec": spec}) == ()
 
 

@@ -15,7 +15,7 @@ def spread(group: str, bundles: int) -> Gang:
 
 
 @pytest.mark.rule("FD:AS-A15")
-def test_many_gangs_that_ask_for_the_same_are_compared_with_each_full_group_once(monkeypatch):
+def test_gangs_with_equal_requests_are_compared_with_each_full_group_once(monkeypatch):
     asked = []
     monkeypatch.setattr(module, "could_hold", lambda kind, request: asked.append(request) or could_hold(kind, request))
     types = tuple(NodeType(f"g{n}", max_nodes=1, resources=amounts_of({"CPU": 4})) for n in range(5))

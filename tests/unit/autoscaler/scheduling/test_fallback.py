@@ -105,7 +105,7 @@ def test_nothing_blocked_nothing_changed():
     [NO_CAPACITY, UnavailableGroup("SchedulingGated", "", is_capacity_missing=True), BROKEN],
     ids=lambda w: w.reason,
 )
-def test_work_goes_to_the_next_group_in_the_same_tick_and_stuck_pods_are_withdrawn(why):
+def test_the_next_group_is_launched_in_the_same_pass_and_stuck_pods_are_withdrawn(why):
     stuck = stuck_pods(16)
     question = ask(*stuck, tasks=(Demand(ONE, 16),))
     choice = choice_of(question, blocking(question, *names_of(stuck), why=why))
@@ -115,7 +115,7 @@ def test_work_goes_to_the_next_group_in_the_same_tick_and_stuck_pods_are_withdra
 
 
 @pytest.mark.rule("SC:S2")
-def test_what_is_asked_for_and_rejected_is_withdrawn_too():
+def test_requested_replicas_whose_creation_is_rejected_are_withdrawn_too():
     stuck = tuple(replace(requested(f"r{index}"), status=Status.REQUESTED) for index in range(16))
     question = ask(*stuck, tasks=(Demand(ONE, 16),))
     choice = choice_of(question, blocking(question, *names_of(stuck)))
@@ -152,7 +152,7 @@ def test_more_work_that_no_other_group_can_do_is_requested_of_the_group_without_
     assert (len(choice.kept), choice.reply.launches) == (2, {"spot": 3})
 
 
-def test_a_broken_group_is_asked_for_nothing_even_if_no_other_can():
+def test_no_node_of_a_broken_group_is_launched_even_if_no_other_group_fits():
     stuck = stuck_pods(2)
     question = ask(*stuck, types=(SPOT,), tasks=(Demand(ONE, 9),))
     choice = choice_of(question, blocking(question, *names_of(stuck), why=BROKEN))
@@ -165,13 +165,13 @@ def test_pods_that_wait_for_work_that_is_gone_are_withdrawn():
     assert choice_of(question, blocking(question, *names_of(stuck))).withdrawn == set(names_of(stuck))
 
 
-def test_work_that_nobody_could_ever_do_keeps_nobody_waiting():
+def test_infeasible_demand_keeps_no_blocked_pods():
     stuck = stuck_pods(3)
     question = ask(*stuck, types=(SPOT,), tasks=(Demand(Request(amounts_of({"CPU": 64}))),))
     assert choice_of(question, blocking(question, *names_of(stuck))).kept == frozenset()
 
 
-def test_the_minimum_goes_on_waiting():
+def test_pending_pods_of_the_minimum_are_kept():
     stuck = stuck_pods(3)
     question = ask(*stuck, running("r"), types=(replace(SPOT, min_nodes=3), ON_DEMAND))
     choice = choice_of(question, blocking(question, *names_of(stuck), why=BROKEN))
@@ -186,7 +186,7 @@ def test_one_bad_pod_of_the_minimum_is_replaced_when_the_group_works():
     assert (choice.withdrawn, choice.reply.launches) == ({"bad"}, {"spot": 1})
 
 
-def test_a_gang_goes_to_the_next_group_as_a_whole():
+def test_a_gang_is_moved_to_the_next_group_as_a_whole():
     stuck = stuck_pods(3)
     apart = Request(CPU4, anti_affinity=("_PG_1", ""))
     question = ask(*stuck, gangs=(Gang("1:STRICT_SPREAD|PENDING", (apart,) * 3),))
@@ -195,7 +195,7 @@ def test_a_gang_goes_to_the_next_group_as_a_whole():
     assert choice.kept == frozenset()
 
 
-def test_the_pods_of_a_gang_that_nobody_else_can_take_wait_on():
+def test_blocked_pods_of_a_gang_that_no_other_group_can_hold_are_kept():
     stuck = stuck_pods(2)
     apart = Request(CPU4, anti_affinity=("_PG_1", ""))
     question = ask(running("r"), *stuck, types=(SPOT,), gangs=(Gang("1:STRICT_SPREAD|PENDING", (apart,) * 3),))
@@ -203,7 +203,7 @@ def test_the_pods_of_a_gang_that_nobody_else_can_take_wait_on():
     assert choice.kept == set(names_of(stuck))
 
 
-def test_a_constraint_that_only_the_group_without_capacity_could_meet_is_asked_of_it():
+def test_a_constraint_that_only_a_blocked_group_fits_launches_nodes_of_that_group():
     question = ask(running("r"), types=(SPOT,), constraint=(Demand(ONE, 3),))
     choice = choice_of(question, blocking(question))
     assert choice.reply.launches == {"spot": 2}
@@ -233,13 +233,13 @@ def apart_gang(size: int, amounts: Amounts = CPU4) -> Gang:
             [running(f"r{i}") for i in range(9)],
             {"gangs": (apart_gang(10),)},
             {"spot": 1},
-            id="a gang of ten with nine nodes free asks for one",
+            id="a gang of ten with nine free nodes launches one",
         ),
         pytest.param(
             [running(f"r{i}", is_busy=True) for i in range(9)],
             {"gangs": (apart_gang(10),)},
             {"spot": 10},
-            id="a gang of ten with nine nodes busy asks for ten",
+            id="a gang of ten with nine busy nodes launches ten",
         ),
         pytest.param(
             [running(f"r{i}") for i in range(9)],
@@ -273,7 +273,7 @@ def apart_gang(size: int, amounts: Amounts = CPU4) -> Gang:
         ),
     ],
 )
-def test_a_group_without_capacity_is_asked_for_what_is_short_and_no_more(there, asked, launches):
+def test_a_blocked_group_launches_only_the_missing_nodes(there, asked, launches):
     question = ask(*there, types=(SPOT,), **asked)
     assert choice_of(question, blocking(question)).reply.launches == launches
 
@@ -288,7 +288,7 @@ def test_a_gang_waits_for_the_part_that_only_a_group_without_capacity_can_take()
 
 
 @pytest.mark.rule("FD:AS-A7")
-def test_hosts_that_lack_room_beside_running_ones_of_their_slice_are_its_place():
+def test_blocked_hosts_of_a_partly_running_slice_are_kept():
     slices = NodeType("spot", max_nodes=8, resources=CPU4, num_of_hosts=4)
     first = replace(running("a0"), replica="a")
     rest = tuple(coming(f"a{host}", replica="a") for host in range(1, 4))
@@ -388,7 +388,7 @@ def test_whole_replicas_come_even_slowly():
     assert (found.now, found.held_back) == ({"spot": 4}, {"spot": 12})
 
 
-def test_what_waits_for_capacity_counts_as_on_its_way():
+def test_pods_that_wait_for_capacity_count_as_pending():
     stuck = stuck_pods(2)
     question = ask(*stuck, types=(SPOT,), tasks=(Demand(ONE, 9),))
     choice = choice_of(question, blocking(question, *names_of(stuck)))

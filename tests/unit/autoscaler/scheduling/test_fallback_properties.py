@@ -30,7 +30,7 @@ def waiting(name: str, group: str) -> Instance:
 
 @st.composite
 def worlds(draw: st.DrawFn) -> SchedulingRequest:
-    """Two groups of equal nodes, and room for all that is asked for: no node is better, and nobody gets the last one.
+    """Two groups of equal nodes, and capacity for all requests: no node is better, and there is no contention.
 
     Beside gangs, which take whole nodes, tasks take whole nodes, too: they come before a gang that has to wait, and parts of
     nodes may be taken in an order that leaves it fewer whole ones.
@@ -80,7 +80,7 @@ def coming(question: SchedulingRequest) -> int:
 @pytest.mark.rule("FD:AS-A7")
 @settings(max_examples=100, deadline=None)
 @given(worlds())
-def test_never_are_more_nodes_asked_for_than_if_every_group_had_room(question):
+def test_no_more_nodes_are_launched_than_if_every_group_had_capacity(question):
     choice = blocked(question)
     assert sum(choice.reply.launches.values()) + len(choice.kept) <= coming(question)
 
@@ -88,7 +88,7 @@ def test_never_are_more_nodes_asked_for_than_if_every_group_had_room(question):
 @pytest.mark.rule("FD:AS-A7")
 @settings(max_examples=100, deadline=None)
 @given(worlds())
-def test_while_what_was_asked_for_is_on_its_way_nothing_more_is_asked_for_and_nothing_withdrawn(question):
+def test_while_launched_nodes_are_pending_nothing_more_is_launched_or_withdrawn(question):
     first = blocked(question)
     launched = [
         waiting(f"{name}-{number}", name) for name, count in first.reply.launches.items() for number in range(count)

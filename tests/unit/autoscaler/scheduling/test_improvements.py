@@ -27,7 +27,7 @@ def both(groups, nodes=(), demand=(), **more):
 
 
 @pytest.mark.rule("AS:B-1")
-def test_a_node_of_a_group_that_is_gone_is_ended_and_the_rest_scales():
+def test_nodes_of_a_removed_group_are_terminated_and_the_other_groups_scale():
     nodes = [running("left-over", "gone", CPU=8), pending("on-its-way", "gone")]
     ours, rays = both([group("g", CPU=4)], nodes, [tasks(1, CPU=4)])
     assert ended(ours) == {"left-over": "OUTDATED", "on-its-way": "OUTDATED"}
@@ -107,7 +107,7 @@ class TestMultiHost:
 
 
 @pytest.mark.rule("AS:B-10", "AS:B-20")
-def test_without_groups_or_with_a_minimum_above_the_maximum_the_loop_goes_on():
+def test_no_groups_and_a_minimum_above_the_maximum_are_accepted():
     assert ask([]).launches == {}
     assert ask([group("g", least=5, most=2, CPU=1)]).launches == {"g": 2}
 
@@ -132,7 +132,7 @@ def test_a_node_stuck_in_its_end_blocks_no_other_group():
 
 
 @pytest.mark.rule("AS:B-14")
-def test_what_finds_no_capacity_is_distinguished_from_what_no_node_could_ever_hold():
+def test_unplaced_demand_is_distinguished_from_infeasible_demand():
     too_large, fitting = tasks(1, CPU=99), tasks(9, CPU=4)
     decision = ask([group("g", most=2, CPU=4)], demand=[too_large, fitting], gangs=(pack_gang("pg", 2, CPU=50),))
     assert set(decision.unplaced) == {too_large, replace(fitting, count=7)}
@@ -197,12 +197,12 @@ def test_an_instance_that_must_not_be_ended_as_idle_stays():
     assert ask([group("g", CPU=4)], [blocked]).terminations == ()
 
 
-def test_limits_that_contradict_each_other_end_nobodys_work():
+def test_contradicting_limits_terminate_no_busy_node():
     nodes = [running(f"n{i}", "g", free={}, CPU=4) for i in range(3)]
     assert ask([group("g", least=3, CPU=4)], nodes, max_nodes=2).terminations == ()
 
 
-def test_running_nodes_are_filled_before_pending_ones_so_that_asking_again_finds_the_same():
+def test_running_nodes_are_filled_before_pending_ones_so_that_results_are_stable():
     gpu_node = running("gpu", "gpu", CPU=3, GPU=1)
     groups, demand = [group("gpu", CPU=3, GPU=1), group("g", CPU=4)], [tasks(1, CPU=3), tasks(2, CPU=2)]
     first = ask(groups, [gpu_node], demand)
@@ -229,7 +229,7 @@ def test_a_gang_above_the_maximum_keeps_no_idle_node():
 
 
 @pytest.mark.rule("FD:AS-A5")
-def test_a_gang_within_the_maximum_keeps_its_nodes_though_its_group_gets_none_now():
+def test_a_gang_within_the_maximum_keeps_its_nodes_though_its_group_is_blocked():
     nodes = [running(f"n{i}", "g", idle_s=3600, CPU=4) for i in range(10)]
     blocked = replace(group("g", most=16, CPU=4), available=0)
     ours, _ = both([blocked], nodes, gangs=(spread("p", 16, CPU=4),), idle_timeout_s=60.0)
@@ -241,7 +241,7 @@ def test_a_gang_within_the_maximum_keeps_its_nodes_though_its_group_gets_none_no
 class TestNodesWithAcceleratorsAreKept:
     CPU = group("cpu", CPU=8, memory=64)
 
-    def test_work_without_accelerators_goes_to_a_larger_node_that_has_none(self, accelerator):
+    def test_tasks_without_accelerators_prefer_a_node_type_without_them(self, accelerator):
         fast = group("fast", CPU=4, memory=64, **{accelerator: 1})
         ours, rays = both([fast, self.CPU], demand=[tasks(1, CPU=4)])
         assert ours.launches == {"cpu": 1}

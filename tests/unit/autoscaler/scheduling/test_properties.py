@@ -20,7 +20,7 @@ thorough = settings(max_examples=120, deadline=None, suppress_health_check=list(
 
 
 def in_replicas(question: SchedulingRequest, rng: random.Random) -> SchedulingRequest:
-    """Some groups with several hosts per replica, and some nodes that joined by hand."""
+    """Some groups with several hosts per replica, and some unmanaged nodes."""
     types = [
         one if one.is_head or rng.random() < 0.7 else replace(one, num_of_hosts=rng.choice((2, 4)))
         for one in question.types
@@ -76,7 +76,7 @@ def test_never_above_the_maximum_of_a_type_or_of_the_cluster(question):
 
 @thorough
 @given(questions())
-def test_nothing_ends_that_a_minimum_asks_for(question):
+def test_no_node_of_a_minimum_is_terminated(question):
     stays, _, ends = staying(question)
     for one in question.types:
         if ends.get(one.name):
@@ -89,7 +89,7 @@ def test_nothing_ends_that_a_minimum_asks_for(question):
 
 @thorough
 @given(questions())
-def test_neither_the_head_nor_a_node_that_joined_by_hand_ends(question):
+def test_neither_the_head_nor_an_unmanaged_node_is_terminated(question):
     untouchable = {one.instance_id for one in question.instances if one.is_head or one.is_unmanaged}
     decision = schedule(question)
     assert not untouchable & {one.instance_id for one in decision.terminations}
@@ -133,7 +133,7 @@ def launched(question: SchedulingRequest, launches: dict[str, int]) -> Schedulin
 
 @thorough
 @given(questions())
-def test_asking_again_launches_nothing_more(question):
+def test_scheduling_again_launches_nothing_more(question):
     decision = schedule(question)
     again = schedule(launched(question, decision.launches))
     assert again.launches == {}
@@ -256,7 +256,7 @@ def classes(question: SchedulingRequest) -> int:
 @pytest.mark.rule("FD:AS-A4")
 @thorough
 @given(questions(), st.integers(0, 2**48))
-def test_what_no_request_asks_for_changes_no_decision_and_makes_no_further_class(question, seed):
+def test_resources_that_no_request_names_change_no_decision_and_add_no_node_class(question, seed):
     unused = beside(question, random.Random(seed), is_in_use=False)
     in_use = beside(question, random.Random(seed), is_in_use=True)
     assert schedule(in_use) == schedule(unused)

@@ -32,7 +32,7 @@ from unit.autoscaler.scheduling.questions import (
 
 
 @pytest.mark.rule("AS:S-21")
-def test_two_gpus_go_to_the_group_that_leaves_no_other_accelerator_unused():
+def test_a_gpu_request_prefers_the_group_without_other_accelerators():
     groups = [group("b", GPU=2, TPU=1), group("a", GPU=6)]
     assert ask(groups, demand=[tasks(1, GPU=2)]).launches == {"a": 1}
 
@@ -46,7 +46,7 @@ def test_request_resources_is_about_the_whole_cluster_not_about_what_is_free():
 
 
 @pytest.mark.rule("AS:S-11", "AS:S-30")
-def test_request_resources_keeps_idle_nodes_as_long_as_it_stands():
+def test_request_resources_keeps_idle_nodes_until_it_is_withdrawn():
     idle = [running(f"n{i}", "g", idle_s=600, CPU=4) for i in range(3)]
     stands = ask([group("g", CPU=4)], idle, constraint=(tasks(8, (), CPU=1),))
     assert len(stands.terminations) == 1
@@ -142,7 +142,7 @@ def test_a_gpu_node_is_not_launched_for_work_without_gpus_if_another_will_do():
 
 
 @pytest.mark.rule("AS:S-21", "AS:G-7")
-def test_the_preferred_of_several_label_selectors_wins():
+def test_the_first_feasible_of_several_label_selectors_is_used():
     groups = [group("b", labels={"zone": "b"}, CPU=4), group("a", labels={"zone": "a"}, CPU=4)]
     preferring_a = ((inside("zone", "a"),), (inside("zone", "b"),))
     assert ask(groups, demand=[tasks(1, preferring_a, CPU=1)]).launches == {"a": 1}
@@ -154,7 +154,7 @@ LABELS = [
     ("in: absent", LabelConstraint("tier", ("spot",)), False),
     ("not in: absent", LabelConstraint("tier", ("spot",), is_in=False), True),
     ("not in: among the values", LabelConstraint("zone", ("a",), is_in=False), False),
-    ("an operator nobody knows", LabelConstraint("zone", ("a",), is_known=False), False),
+    ("an unknown operator", LabelConstraint("zone", ("a",), is_known=False), False),
 ]
 
 
@@ -183,7 +183,7 @@ def test_idle_time_outs(own_timeout_s, cluster_timeout_s, is_ended):
 
 
 @pytest.mark.rule("AS:S-30")
-def test_idle_nodes_stay_as_far_as_the_minimum_asks_and_the_longest_idle_go():
+def test_idle_nodes_of_the_minimum_are_kept_and_the_longest_idle_are_terminated():
     nodes = [running(f"n{i}", "g", idle_s=100 + i, CPU=4) for i in range(4)]
     assert ended(ask([group("g", least=2, CPU=4)], nodes)) == {"n2": "IDLE", "n3": "IDLE"}
 
@@ -205,7 +205,7 @@ def test_a_pending_node_is_capacity_and_a_failed_one_is_not():
 
 
 @pytest.mark.rule("AS:S-32")
-def test_the_resources_of_the_cluster_count_what_comes_and_not_what_goes():
+def test_cluster_resources_include_launched_and_exclude_terminated_nodes():
     nodes = [running("n", "g", idle_s=600, CPU=4)]
     decision = ask([group("g", CPU=4), group("h", CPU=6, GPU=1)], nodes, [tasks(1, GPU=1)])
     assert dict(decision.cluster_resources) == dict(amounts_of({"CPU": 6, "GPU": 1}))
@@ -218,7 +218,7 @@ def test_the_head_is_never_launched_nor_ended():
     assert alone.terminations == ()
 
 
-def test_nothing_asked_nothing_decided():
+def test_an_empty_request_has_an_empty_reply():
     assert schedule(SchedulingRequest(())) == SchedulingReply()
 
 

@@ -130,7 +130,7 @@ def test_a_gang_of_several_slices_gets_a_head_of_each(heads, others):
 
 
 @pytest.mark.rule("FD:AS-A12")
-def test_an_idle_slice_stays_for_a_gang_that_needs_another_besides():
+def test_an_idle_slice_is_kept_for_a_gang_that_needs_further_slices():
     gang = Gang("1:PACK|PENDING", (needs(**{SLICE_HEAD: 1}),) * 3)
     idle = tuple(replace(host, idle_ms=3_600_000) for host in live("s"))
     decision = decided(*idle, gangs=[gang])
@@ -138,7 +138,7 @@ def test_an_idle_slice_stays_for_a_gang_that_needs_another_besides():
 
 
 @pytest.mark.rule("FD:AS-A12")
-def test_many_slices_come_in_one_turn():
+def test_many_slices_are_launched_in_one_pass():
     assert decided(demand=asked_for(8)).launches == {"tpu": 8 * HOSTS}
 
 
@@ -181,7 +181,7 @@ def test_a_minimum_of_slices_has_their_heads():
 
 @pytest.mark.rule("FD:AS-A12")
 @pytest.mark.parametrize("workers", [[0], [0, 1, 2, 3], [1, 2]], ids=["worker 0", "all", "others"])
-def test_what_live_hosts_have_of_their_own_is_not_promised_of_all(workers):
+def test_resources_of_single_live_hosts_are_not_expected_of_all_hosts(workers):
     nodes = [
         RayNode(one.node_id, NodeStatus.IDLE, one.pod, "tpu", one.total, one.available, one.labels)
         for one in live("s", workers=workers)
@@ -220,7 +220,7 @@ def test_a_slice_of_one_host_is_its_own_head():
     comes=st.booleans(),
     hosts=st.sampled_from((2, 4)),
 )
-def test_while_slices_are_on_their_way_nothing_more_is_asked_for(*, heads, chips, cpus, there, comes, hosts):
+def test_while_slices_are_pending_nothing_more_is_launched(*, heads, chips, cpus, there, comes, hosts):
     kind = replace(slice_type(hosts=hosts), max_nodes=8 * hosts)
     demand = [*asked_for(heads), tasks(chips, TPU=4), tasks(cpus, CPU=3)]
     now = [*(live("l", workers=range(hosts)) if there else ()), *(coming("c", range(hosts)) if comes else ())]

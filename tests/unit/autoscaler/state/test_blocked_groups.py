@@ -165,7 +165,7 @@ def test_after_capacity_is_back_no_busy_worker_is_swapped():
 
 
 @pytest.mark.rule("SC:S13")
-def test_a_group_whose_image_cannot_be_pulled_gives_its_work_away():
+def test_tasks_of_a_group_whose_image_cannot_be_pulled_run_in_another_group():
     world = World("image")
     world.run(340)
     assert (world.count("on-demand"), world.count("spot"), len(world.busy)) == (16, 0, 16)

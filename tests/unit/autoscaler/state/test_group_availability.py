@@ -159,20 +159,20 @@ def test_the_wait_for_a_node_is_not_the_wait_for_ray():
 
 
 @pytest.mark.rule("SC:S2", "SC:S3")
-def test_a_rejected_create_blocks_at_once_and_takes_what_is_asked_for_with_it():
+def test_a_rejected_create_blocks_the_group_at_once_and_drops_its_requested_replicas():
     limits = Scenario().assess(0, *at_work("a"), wanted={"spot": 5}, conditions=rejected())
     assert (limits.blocked["spot"].reason, limits.blocked["spot"].is_capacity_missing) == ("QuotaExceeded", True)
     assert (most(limits), names_of(limits.instances), len(limits.stuck)) == (1, ["a"], 4)
 
 
-def test_what_a_blocked_group_was_asked_for_is_no_capacity_even_before_its_pod_is_there():
+def test_requested_replicas_of_a_blocked_group_are_no_capacity():
     scenario = Scenario()
     scenario.assess(0, no_node("a"), wanted={"spot": 3})
     limits = scenario.assess(11, no_node("a"), wanted={"spot": 3})
     assert (most(limits), len(limits.stuck), names_of(limits.instances)) == (0, 3, [])
 
 
-def test_a_rejection_that_concerns_no_group_any_more_blocks_none():
+def test_a_rejection_that_names_no_current_group_blocks_no_group():
     assert Scenario().assess(0, *at_work("a"), wanted={"spot": 1}, conditions=rejected()).blocked == {}
 
 
@@ -210,7 +210,7 @@ def test_rejections_are_read_from_the_conditions(conditions, reason):
     assert (found[0] if found else None) == reason
 
 
-def test_silence_blocks_a_group_only_while_others_get_their_pods():
+def test_a_group_without_created_pods_is_blocked_only_while_others_get_theirs():
     scenario = Scenario()
     scenario.assess(0, wanted={"spot": 2, "on-demand": 1})
     assert scenario.assess(130, wanted={"spot": 2, "on-demand": 1}).blocked == {}, (
@@ -221,11 +221,13 @@ def test_silence_blocks_a_group_only_while_others_get_their_pods():
 
 
 @pytest.mark.rule("FD:AS-A18")
-def test_what_becomes_of_pods_that_were_there_before_says_nothing_about_others():
+def test_progress_of_pods_created_before_the_wait_does_not_block_a_group():
     scenario, wanted = Scenario(), {"spot": 2, "on-demand": 1}
     scenario.assess(0, pending("b", group="on-demand"), wanted=wanted)
     limits = scenario.assess(130, *at_work("b", "on-demand"), wanted=wanted)
-    assert limits.blocked == {}, "it came before the waiting began; that it registers is no news from the operator"
+    assert limits.blocked == {}, (
+        "it came before the waiting began; its registration does not show that the operator creates pods"
+    )
 
 
 @pytest.mark.rule("FD:AS-A19")
@@ -240,7 +242,7 @@ def test_a_clock_that_differs_from_the_api_servers_clears_no_back_off():
     assert scenario.assess(60, *old, *at_work("c", creation_timestamp="2026-01-01T13:00:45Z")).backoffs == {}
 
 
-def test_pods_that_keep_coming_slowly_are_not_silence():
+def test_a_group_whose_pods_are_created_slowly_is_not_blocked():
     scenario = Scenario()
     for index in range(10):
         some = [spot(f"w{i}", node_name="n") for i in range(index)]
@@ -261,7 +263,7 @@ def test_one_bad_pod_among_others_that_register_is_replaced_and_blocks_no_other(
     assert (limits.blocked, limits.backoffs, names_of(limits.stuck), most(limits)) == ({}, {}, ["bad"], 20)
 
 
-def test_room_that_is_missing_is_missing_for_all_however_many_run():
+def test_an_unschedulable_pod_blocks_the_group_even_if_others_run():
     scenario = Scenario()
     scenario.assess(0, no_node("full"))
     scenario.assess(5, no_node("full"), spot("good", node_name="n"))
@@ -278,7 +280,7 @@ def test_pods_that_end_before_they_register_block_their_group():
     assert "ended before its Ray node registered" in limits.blocked["spot"].detail
 
 
-def test_one_early_end_in_a_group_that_works_is_a_fluke_and_three_are_not():
+def test_three_early_failures_block_a_working_group_and_fewer_do_not():
     scenario = Scenario()
     for index in range(3):
         scenario.assess(10 * index, *at_work("good"), spot(f"w{index}", node_name="n"))
@@ -315,13 +317,13 @@ def blocked_scenario() -> Scenario:
     return scenario
 
 
-def test_a_blocked_group_rests_and_its_reason_stands():
+def test_a_blocked_group_stays_in_backoff_and_keeps_its_reason():
     limits = blocked_scenario().assess(20)
     assert (most(limits), limits.backoffs["spot"].n, limits.requeue_after_s) == (0, 1, 21)
     assert (limits.blocked["spot"].reason, limits.blocked["spot"].is_capacity_missing) == ("Unschedulable", True)
 
 
-def test_without_a_reason_on_record_it_says_when_the_next_try_is():
+def test_without_a_recorded_reason_the_detail_has_the_time_of_the_next_retry():
     scenario = blocked_scenario()
     scenario.reasons = {}
     assert "12:00:41" in scenario.assess(20).blocked["spot"].detail
@@ -339,7 +341,7 @@ def test_a_replica_of_several_hosts_is_tried_whole():
     assert most(scenario.assess(1)) == 2
 
 
-def test_one_that_is_on_its_way_is_the_one_that_is_tried():
+def test_after_the_backoff_a_pending_pod_counts_as_the_retry():
     scenario = blocked_scenario()
     assert (
         most(scenario.assess(41, *at_work("r", creation_timestamp="2026-01-01T11:00:00Z"), spot("p", node_name="n")))
@@ -348,7 +350,7 @@ def test_one_that_is_on_its_way_is_the_one_that_is_tried():
     assert most(scenario.assess(42, *at_work("r", creation_timestamp="2026-01-01T11:00:00Z"), wanted={"spot": 2})) == 2
 
 
-def test_a_try_that_fails_doubles_the_rest():
+def test_a_failed_retry_doubles_the_backoff():
     scenario = blocked_scenario()
     scenario.assess(41, wanted={"spot": 1})
     scenario.assess(43, no_node("c"))
@@ -358,7 +360,7 @@ def test_a_try_that_fails_doubles_the_rest():
     assert (most(limits), names_of(limits.stuck)) == (0, ["c"])
 
 
-def test_while_it_rests_trouble_needs_no_second_look():
+def test_during_the_backoff_an_unschedulable_pod_is_stuck_at_once():
     assert names_of(blocked_scenario().assess(20, no_node("c")).stuck) == ["c"]
 
 
@@ -401,13 +403,13 @@ def test_a_restart_in_the_middle_of_a_try_sees_that_it_succeeded():
     assert limits.backoffs == {}
 
 
-def test_what_is_long_ago_is_forgotten():
+def test_the_backoff_is_reset_after_ten_minutes():
     scenario = blocked_scenario()
     assert scenario.assess(41 + 600).backoffs["spot"].n == 1
     assert scenario.assess(41 + 601).backoffs == {}
 
 
-def test_whole_seconds_stand_in_the_record():
+def test_the_end_of_a_backoff_is_rounded_up_to_whole_seconds():
     scenario = Scenario()
     scenario.assess(0, no_node("a"))
     assert scenario.assess(10.5, no_node("a")).backoffs["spot"].until == NOW + timedelta(seconds=41)
@@ -448,7 +450,7 @@ def test_a_failure_lowers_the_score_and_the_last_one_most():
 
 @pytest.mark.rule("AS:S-23")
 @pytest.mark.parametrize(("age_s", "score"), [(9, 0.0), (10, 10 / 600), (300, 0.5), (600, 1.0), (625, 1.0)])
-def test_recovery_is_nothing_at_first_and_then_grows(age_s, score):
+def test_the_recovery_score_starts_at_zero_and_grows(age_s, score):
     scenario = Scenario()
     scenario.backoffs = {"spot": Backoff(1, NOW + timedelta(seconds=30 - age_s))}
     assert scenario.assess(0).recoverable["spot"] == pytest.approx(score)
@@ -534,5 +536,5 @@ def pod_reads(groups: int, pods: int) -> int:
 
 
 @pytest.mark.rule("FD:AS-A15")
-def test_more_groups_do_not_look_at_the_pods_more_often():
+def test_the_number_of_pod_reads_does_not_depend_on_the_number_of_groups():
     assert pod_reads(20, 100) == pod_reads(2, 100)

@@ -92,7 +92,9 @@ DRAINING, DEAD = node(status=NodeStatus.DRAINING), node(status=NodeStatus.DEAD)
             Status.RAY_RUNNING,
             id="rejected: it runs on",
         ),
-        pytest.param([RUNNING, DRAINING], {}, None, Status.RAY_STOPPING, id="draining is RAY_STOPPING, whoever asked"),
+        pytest.param(
+            [RUNNING, DRAINING], {}, None, Status.RAY_STOPPING, id="draining is RAY_STOPPING, whatever the cause"
+        ),
         pytest.param([RUNNING, DRAINING], {"drains": ["n1"]}, None, Status.RAY_STOPPING, id="draining after we asked"),
         pytest.param(
             [RUNNING, DEAD], {}, None, Status.RAY_STOPPED, id="a dead Ray node in a living pod is RAY_STOPPED"
@@ -168,7 +170,7 @@ def test_a_named_pod_is_not_named_again():
 
 
 @pytest.mark.parametrize("stage", [Stage.DRAINING, Stage.DEAD, Stage.LEAVING])
-def test_what_leaves_for_90_s_is_worth_a_word(stage):
+def test_a_node_that_terminates_for_more_than_90_s_is_overdue(stage):
     thing = {Stage.DRAINING: [RUNNING, DRAINING], Stage.DEAD: [RUNNING, DEAD], Stage.LEAVING: [DYING]}[stage]
     node_id = "" if stage is Stage.LEAVING else "n1"
     assert see(*thing, timers=aged(stage, 90, node_id)).overdue == frozenset()
@@ -192,11 +194,11 @@ def test_the_defaults_are_those_of_ray():
 
 
 @pytest.mark.rule("FD:AS-A20")
-def test_one_that_the_gcs_forgot_counts_and_has_nothing_free_for_others():
+def test_a_node_that_the_gcs_no_longer_reports_counts_and_has_nothing_free():
     known = see(RUNNING, node())
     lost = only(see(RUNNING, timers=known.timers, now_s=1001.0))
     assert (lost.status, lost.total, lost.available) == (Status.RAY_RUNNING, CPU4, ())
-    assert lost.idle_ms == 0, "it is not idle, as far as anybody knows"
+    assert lost.idle_ms == 0, "it must not be taken for idle"
 
 
 @pytest.mark.rule("FD:AS-A18")
@@ -211,7 +213,7 @@ def test_a_pod_comes_once_whatever_becomes_of_it_later():
 
 
 @pytest.mark.rule("AS:S-3")
-def test_a_running_one_has_what_the_gcs_says():
+def test_a_running_instance_has_the_values_of_the_gcs():
     alive = replace(
         node(), available=amounts_of({"CPU": 1}), labels=labels_of({"a": "b"}), dynamic_labels=labels_of({"_PG_1": ""})
     )
@@ -221,7 +223,7 @@ def test_a_running_one_has_what_the_gcs_says():
 
 
 @pytest.mark.rule("AS:S-4")
-def test_one_on_its_way_promises_what_its_type_has():
+def test_a_pending_instance_has_the_resources_of_its_type():
     found = only(see(PENDING))
     assert (found.total, found.available, found.labels) == (CPU4, CPU4, (("ray.io/node-group", "cpu"),))
     assert (found.pod, found.node_type, found.node_id, found.idle_ms) == (PENDING.name, "cpu", "", 0)
@@ -252,7 +254,7 @@ def test_a_restarted_raylet_is_the_same_instance():
     assert after.timers.stages[RUNNING.name].joined_s == 1010.0
 
 
-def test_the_living_node_counts_in_whatever_order_they_are_reported():
+def test_of_two_nodes_of_a_pod_the_live_one_counts_in_any_order():
     assert only(see(RUNNING, node(node_id="new"), node(node_id="old", status=NodeStatus.DEAD))).node_id == "new"
 
 
@@ -264,7 +266,7 @@ def test_dead_nodes_without_a_pod_are_nothing():
     assert set(found.timers.stages) == {HEAD.name, RUNNING.name}
 
 
-def test_a_ray_node_whose_pod_is_gone_is_nothing():
+def test_a_ray_node_without_a_pod_is_no_instance():
     assert workers(see(node("demo-cpu-worker-gone"))) == []
 
 
@@ -291,18 +293,18 @@ def test_while_the_head_is_away_no_time_runs_out_for_its_workers():
     assert again.timers.stages[RUNNING.name].joined_s is None, "it has been there all the time"
 
 
-def test_pods_that_end_while_the_head_is_away_are_nobodys_fault():
+def test_pods_that_fail_while_the_head_is_down_are_not_counted_as_deaths():
     before = see(pending("w"))
     assert see(pod("w", phase="Failed"), nodes=[], timers=before.timers, now_s=1005.0).timers.deaths == {}
 
 
-def test_a_dead_node_that_the_gcs_forgets_is_still_dead():
+def test_a_dead_node_that_the_gcs_no_longer_reports_is_still_dead():
     before = see(RUNNING, DEAD)
     assert only(see(RUNNING, timers=before.timers, now_s=1001.0)).status is Status.RAY_STOPPED
 
 
 @pytest.mark.rule("AS:V-9", "AS:B-24", "AS:S-1")
-def test_a_node_joined_by_hand_is_capacity_and_nothing_else():
+def test_an_unmanaged_node_counts_as_capacity_only():
     by_hand = RayNode("m1", NodeStatus.RUNNING, total=CPU4, available=CPU4)
     found = see(by_hand, RayNode("m2", NodeStatus.DEAD), RayNode("m3", NodeStatus.DRAINING))
     assert only(found) == Instance("m1", "", Status.RAY_RUNNING, node_id="m1", total=CPU4, available=CPU4)
@@ -318,7 +320,7 @@ def test_workers_of_a_group_that_left_the_spec_are_no_capacity_and_the_operators
     assert (only(found).status, only(found).node_type, found.to_end) == (Status.TERMINATING, "gone", frozenset())
 
 
-def test_workers_of_a_suspended_group_are_the_operators_to_remove_and_nobody_is_asked_for():
+def test_workers_of_a_suspended_group_are_left_to_the_operator_and_none_is_requested():
     suspended = replace(TYPES, suspended=frozenset({"cpu"}))
     found = see(RUNNING, node(), types=suspended, wanted={"cpu": 3})
     assert (only(found).status, found.to_end) == (Status.TERMINATING, frozenset())
@@ -339,7 +341,7 @@ def test_workers_of_a_group_that_cannot_be_read_are_capacity_and_left_alone():
     assert (workers(much_later), much_later.to_end) == ([], frozenset())
 
 
-def test_pods_that_are_neither_head_nor_worker_are_none_of_our_business():
+def test_pods_that_are_neither_head_nor_worker_are_ignored():
     assert workers(see(pod("cleanup", node_type="redis-cleanup", group=""))) == []
 
 
@@ -380,7 +382,7 @@ def test_the_head_is_never_to_end():
 # --- what is asked for -----------------------------------------------------------------------------------------------
 
 
-def test_a_replica_asked_for_and_not_there_is_requested():
+def test_a_missing_replica_is_requested():
     found = see(RUNNING, node(), wanted={"cpu": 3})
     assert [(i.instance_id, i.status) for i in workers(found)[1:]] == [
         ("cpu-requested-0", Status.REQUESTED),
@@ -389,14 +391,14 @@ def test_a_replica_asked_for_and_not_there_is_requested():
     assert (workers(found)[1].total, workers(found)[1].pod) == (CPU4, "")
 
 
-def test_the_spec_says_what_is_asked_for_unless_somebody_knows_better():
+def test_the_spec_has_the_number_of_workers_unless_the_caller_passes_one():
     types = replace(TYPES, wanted={"cpu": 2})
     assert len(workers(see(types=types))) == 2
     assert workers(see(types=types, wanted={})) == []
 
 
 @pytest.mark.rule("AS:B-2")
-def test_fewer_asked_for_are_fewer_requested_and_nothing_else():
+def test_lower_replicas_only_lower_the_number_of_requested_instances():
     before = see(wanted={"cpu": 5})
     after = see(wanted={"cpu": 2}, timers=before.timers, now_s=1005.0)
     assert [i.instance_id for i in workers(after)] == ["cpu-requested-0", "cpu-requested-1"]
@@ -430,7 +432,7 @@ def test_pods_answer_the_oldest_request():
     assert [i.status for i in workers(third)] == [Status.ALLOCATED, Status.REQUESTED]
 
 
-def test_a_number_that_makes_no_sense_does_not_fill_our_memory():
+def test_a_huge_number_of_replicas_does_not_exhaust_memory():
     assert len(workers(see(wanted={"cpu": 2_000_000_000}))) == 10_000
 
 
@@ -445,7 +447,7 @@ def test_missing_hosts_belong_to_the_replica_they_complete():
 
 
 @pytest.mark.rule("AS:S-6")
-def test_the_order_is_that_of_creation_whatever_the_list_says():
+def test_instances_are_ordered_by_creation_and_not_by_the_list():
     old = pod("z", creation_timestamp="2026-01-01T00:00:00Z")
     new = pod("a", creation_timestamp="2026-01-01T00:00:09Z")
     by_hand = RayNode("m1", NodeStatus.RUNNING)
@@ -479,13 +481,13 @@ def test_a_restart_changes_nothing_but_elapsed_limits():
         timers = going_on.timers
 
 
-def test_timers_forget_what_is_gone():
+def test_timers_of_deleted_instances_are_removed():
     before = see(RUNNING, node(), wanted={"cpu": 5})
     after = see(timers=before.timers)
     assert (set(after.timers.stages), after.timers.open_requests, after.timers.stalled_s) == ({HEAD.name}, {}, {})
 
 
-def test_nothing_is_made_of_nothing():
+def test_empty_inputs_give_no_instances():
     assert instances(InstanceInputs((), (), NodeTypes(()), 0.0)).instances == ()
 
 

@@ -47,7 +47,7 @@ def cloud(**known: object) -> World:
     [{"is_readable": True}, {"is_readable": True, "has_spoken": True}, {"presence": Presence.PRESENT}],
     ids=["its first event", "seen before", "by the setting"],
 )
-def test_pods_wait_for_their_machines_and_none_is_made_twice(known):
+def test_pods_wait_for_their_machines_and_no_pod_is_created_twice(known):
     world = cloud(**known)
     world.demand(8)
     world.run(110)
@@ -55,7 +55,7 @@ def test_pods_wait_for_their_machines_and_none_is_made_twice(known):
 
 
 @pytest.mark.rule("FD:AS-A2", "SC:S2")
-def test_where_it_says_no_the_work_goes_to_the_next_group_at_once():
+def test_a_not_triggered_scale_up_event_blocks_the_group_at_once():
     world = cloud(is_readable=True)
     world.blocked.add("spot")
     world.demand(8)
@@ -66,8 +66,8 @@ def test_where_it_says_no_the_work_goes_to_the_next_group_at_once():
 
 
 @pytest.mark.rule("SC:S2")
-@pytest.mark.parametrize("known", [UNKNOWN, READABLE], ids=["events cannot be read", "nobody has said anything"])
-def test_where_nobody_adds_nodes_the_work_is_elsewhere_within_30_s(known):
+@pytest.mark.parametrize("known", [UNKNOWN, READABLE], ids=["events cannot be read", "there are no events"])
+def test_without_a_node_autoscaler_another_group_runs_the_tasks_within_30_s(known):
     world = cloud()
     world.machine_s, world.node_autoscaler = {}, known
     world.blocked.add("spot")
@@ -107,7 +107,7 @@ def test_how_long_a_pod_of_a_group_without_nodes_waits(known, seconds):
     assert wait_s("a", known, TimeLimits(), is_in_backoff=True) == seconds
 
 
-def test_the_last_word_about_the_pod_that_is_there_counts():
+def test_the_latest_event_about_the_current_pod_counts():
     pods = [pending("a"), pending("b"), pending("c")]
     events = [
         PodEvent("a", "uid-a", "NotTriggerScaleUp", EPOCH.replace(hour=2)),
@@ -183,7 +183,7 @@ async def test_events_of_node_autoscalers_are_read_and_no_others(reason, source,
 
 @pytest.mark.looptime
 @pytest.mark.rule("FD:AS-A2", "SC:S17")
-async def test_nothing_is_asked_while_no_pod_waits_and_little_while_one_does():
+async def test_events_are_listed_only_while_pods_are_pending_and_rarely():
     event_source = EventSource()
     await event_source.events.look([pending("a"), pending("b", node_name="n")])
     assert event_source.asked == 0
@@ -202,7 +202,7 @@ async def test_nothing_is_asked_while_no_pod_waits_and_little_while_one_does():
 
 @pytest.mark.looptime
 @pytest.mark.rule("FD:AS-A2", "SC:S17")
-async def test_a_pod_that_waits_for_days_where_nobody_adds_nodes_costs_few_questions_and_hides_no_newer_one():
+async def test_a_pod_pending_without_a_node_autoscaler_costs_few_lists_and_hides_no_newer_pod():
     event_source = EventSource()
     for _ in range(60):
         await event_source.look("a")
@@ -221,7 +221,7 @@ async def test_a_pod_that_waits_for_days_where_nobody_adds_nodes_costs_few_quest
 
 @pytest.mark.looptime
 @pytest.mark.rule("FD:AS-A2")
-async def test_where_the_setting_says_absent_no_answer_is_waited_for():
+async def test_with_the_setting_absent_no_events_are_listed():
     event_source = EventSource(Presence.ABSENT)
     await event_source.look("a")
     assert event_source.asked == 0
@@ -230,7 +230,7 @@ async def test_where_the_setting_says_absent_no_answer_is_waited_for():
 
 @pytest.mark.looptime
 @pytest.mark.rule("FD:AS-A2")
-async def test_without_the_right_it_is_asked_once_in_ten_minutes_and_the_setting_counts():
+async def test_without_permission_events_are_listed_every_ten_minutes_and_the_setting_applies():
     event_source = EventSource(Presence.PRESENT)
     event_source.status_error = Answer(403, message="events is forbidden")
     for _ in range(60):

@@ -34,7 +34,7 @@ def read(
         ),
         pytest.param({"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}, 2, id="then the limit"),
         pytest.param({"requests": {"cpu": "1"}}, 1, id="then the request"),
-        pytest.param({}, None, id="else nobody knows, and other containers do not count"),
+        pytest.param({}, None, id="otherwise unknown: other containers do not count"),
         pytest.param({"limits": {"cpu": "500m"}}, 1, id="half a CPU counts as one"),
         pytest.param({"limits": {"cpu": "2500m"}}, 3, id="rounded up"),
         pytest.param({"limits": {"cpu": 2}}, 2, id="a JSON number"),
@@ -118,7 +118,7 @@ def test_fractions_that_ray_would_not_start_with_are_reported():
     assert all("accepts integers only" in warning for warning in found.warnings)
 
 
-def test_whole_numbers_are_not_worth_a_word():
+def test_whole_numbers_are_no_warning():
     assert read(params={"num-cpus": "2", "memory": "1000", "resources": '{"a": 2}'}).warnings == ()
 
 
@@ -182,5 +182,5 @@ def test_neuron_cores_are_known_unless_the_user_names_accelerators():
     ],
     ids=["only requested", "limited", "a parameter", "the group's own"],
 )
-def test_ray_is_told_its_memory_unless_it_is_only_requested(sources, guessed):
+def test_memory_is_passed_to_ray_unless_it_is_only_requested(sources, guessed):
     assert read(**sources).guessed == guessed

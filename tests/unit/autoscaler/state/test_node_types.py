@@ -271,7 +271,7 @@ def test_all_problems_of_a_group_are_reported_together():
     assert "; priority is 'high'" in problems or "priority is 'high'" in problems.split("; ")[0]
 
 
-def test_groups_that_are_no_list_are_none():
+def test_worker_groups_that_are_no_list_are_a_problem():
     found = node_types({"workerGroupSpecs": {"a": 1}})
     assert [problem.group for problem in found.problems] == [""]
 
@@ -286,16 +286,16 @@ def test_a_bad_head_is_reported_and_changes_nothing_else():
 
 
 @pytest.mark.rule("AS:B-12", "AS:V-8")
-def test_planned_nodes_learn_the_resources_that_are_asked_for():
+def test_planned_nodes_have_the_requested_resources_of_live_nodes():
     nodes = (live_node(CPU=1, **{"accelerator_type:A100": 1, "widget": 2, "node:10.0.0.1": 1}),)
     kind = one(read(group("cpu"), live=nodes, asked=frozenset({"accelerator_type:A100", "node:10.0.0.1"})))
     assert dict(kind.resources)["accelerator_type:A100"] == UNIT
-    assert "widget" not in dict(kind.resources), "nobody asks for it, so it must not change scores"
+    assert "widget" not in dict(kind.resources), "no demand requests it, so it must not change scores"
     assert "node:10.0.0.1" not in dict(kind.resources), "a new node has another address"
 
 
 @pytest.mark.rule("AS:B-12")
-def test_they_learn_only_what_all_living_nodes_of_the_group_have_and_the_least_of_it():
+def test_planned_nodes_have_the_minimum_of_what_all_live_nodes_of_the_group_have():
     nodes = (
         live_node(CPU=1, widget=4, gadget=1),
         live_node(CPU=1, widget=2),
@@ -308,14 +308,14 @@ def test_they_learn_only_what_all_living_nodes_of_the_group_have_and_the_least_o
 
 
 @pytest.mark.rule("AS:V-8")
-def test_what_ray_is_told_is_used_before_what_old_nodes_have():
+def test_the_template_takes_precedence_over_resources_of_old_nodes():
     assert (
         dict(one(read(group("cpu", template=template(cpu="8")), live=(live_node(CPU=4),))).resources)["CPU"] == 8 * UNIT
     )
 
 
 @pytest.mark.rule("AS:V-8")
-def test_memory_that_is_only_requested_is_learnt_because_ray_measures_it_itself():
+def test_memory_that_is_only_requested_is_taken_from_live_nodes():
     requests_only = {"spec": {"containers": [{"resources": {"requests": {"cpu": "1", "memory": "2Gi"}}}]}}
     assert dict(one(read(_bare(template=requests_only))).resources)["memory"] == 2**31 * UNIT
     taught = read(_bare(template=requests_only), live=(live_node(CPU=1, memory=1.5e9),))
@@ -323,20 +323,20 @@ def test_memory_that_is_only_requested_is_learnt_because_ray_measures_it_itself(
 
 
 @pytest.mark.rule("AS:V-8")
-def test_a_user_who_starts_ray_knows_better_than_the_template():
+def test_resources_of_a_custom_ray_start_command_take_precedence_over_the_template():
     own = {"spec": {"containers": [{"command": ["ray start --num-cpus=2"], "resources": {"limits": {"cpu": "1"}}}]}}
     assert dict(one(read(_bare(template=own), live=(live_node(CPU=2),))).resources)["CPU"] == 2 * UNIT
 
 
 @pytest.mark.rule("AS:V-8")
-def test_a_group_that_says_no_cpus_is_read_once_a_node_of_it_lives():
+def test_a_group_without_cpus_in_its_template_is_read_once_one_of_its_nodes_is_live():
     found = read(_bare(template={}), live=(live_node(CPU=16),))
     assert dict(one(found).resources)["CPU"] == 16 * UNIT
     assert not found.skipped
 
 
 @pytest.mark.rule("AS:B-12")
-def test_labels_are_learnt_where_living_nodes_agree_and_a_new_one_will():
+def test_planned_nodes_have_labels_on_which_live_nodes_agree():
     first = live_node(
         labels={"ray.io/node-id": "1", "ray.io/accelerator-type": "A100", "ray.io/availability-zone": "a", "x": "1"}
     )
@@ -347,7 +347,7 @@ def test_labels_are_learnt_where_living_nodes_agree_and_a_new_one_will():
     assert dict(one(found).labels) == {"ray.io/accelerator-type": "A100", "ray.io/node-group": "cpu"}
 
 
-def test_what_demands_name_is_asked_for():
+def test_resources_of_all_demands_are_collected():
     request = Request(amounts_of({"CPU": 1, "accelerator_type:A100": 0.001}))
     state = GcsState(
         tasks=(Demand(request),),
@@ -454,7 +454,7 @@ NEURON_NODE = {"limits": {"cpu": "8", "aws.amazon.com/neuroncore": "2"}}
         (GPU_NODE, {}, {}, ""),
     ],
 )
-def test_the_kind_of_accelerator_is_known_before_any_node_lives(resources, selector, labels, kind):
+def test_the_accelerator_type_is_derived_from_the_template_before_any_node_is_live(resources, selector, labels, kind):
     made = template("ray-worker", nodeSelector=selector)
     made["spec"]["containers"][0]["resources"] = resources
     spec = {"workerGroupSpecs": [group("gpu", template=made, labels=labels)]}

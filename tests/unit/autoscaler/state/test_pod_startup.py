@@ -66,13 +66,13 @@ RUNS = ContainerView("ray-worker", "running")
         ),
     ],
 )
-def test_each_step_has_its_own_patience(thing, reason, seconds):
+def test_each_startup_step_has_its_own_time_limit(thing, reason, seconds):
     startup = startup_of(thing, is_crash_loop=restart_count(thing) > 1)
     assert (startup.reason, limit_s(startup, TimeLimits())) == (reason, seconds)
 
 
 @pytest.mark.rule("FD:AS-A1")
-def test_an_init_container_that_finishes_is_progress_and_a_restart_is_none():
+def test_a_finished_init_container_is_progress_and_a_restart_is_not():
     first = startup_of(pending("a", node_name="n", init_containers=(INIT, waiting("second", "PodInitializing"))))
     second = startup_of(pending("a", node_name="n", init_containers=(DONE, ContainerView("second", "running"))))
     assert first.step != second.step
@@ -105,7 +105,7 @@ def test_a_native_sidecar_is_waited_for_only_until_it_has_started(containers, re
 
 
 @pytest.mark.rule("FD:AS-A1")
-def test_a_sidecar_that_starts_is_progress_and_its_restart_is_none():
+def test_a_started_sidecar_is_progress_and_its_restart_is_not():
     one, two, again = (
         startup_of(pending("a", node_name="n", init_containers=(proxy, INIT))) for proxy in (UNSTARTED, SIDECAR, PROXY)
     )
@@ -140,7 +140,7 @@ def test_slow_starters_start(start_s):
         ("RAYTIDE_AUTOSCALER_REGISTER_TIMEOUT_S", "register_s"),
     ],
 )
-def test_every_patience_can_be_set(variable, limit):
+def test_every_time_limit_can_be_set(variable, limit):
     assert getattr(read_settings({variable: "77"}).time_limits, limit) == 77
 
 
@@ -252,6 +252,6 @@ HISTORIES = {
 
 @pytest.mark.rule("FD:AS-A1", "SC:S13")
 @pytest.mark.parametrize("history", HISTORIES)
-def test_only_what_is_restarted_again_within_the_patience_is_given_up(history):
+def test_only_containers_that_restart_again_within_the_time_limit_are_given_up(history):
     states, expected = HISTORIES[history]
     assert given_up_after_s(states, 3000) == expected

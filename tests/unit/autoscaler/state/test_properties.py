@@ -95,7 +95,7 @@ def test_every_instance_is_itself(world):
 
 @quickly
 @given(WORLDS)
-def test_nobody_is_to_end_at_first_sight(world):
+def test_no_instance_is_terminated_in_the_first_pass(world):
     assert see(world).to_end == frozenset()
 
 
@@ -113,7 +113,7 @@ def test_a_restart_within_the_limits_changes_nothing(world, ticks):
 @quickly
 @given(WORLDS, st.randoms(use_true_random=False))
 @pytest.mark.rule("RM:I23")
-def test_the_order_in_which_things_are_told_changes_nothing(world, dice):
+def test_instances_do_not_depend_on_the_order_of_pods_and_nodes(world, dice):
     pods, nodes, *rest = world
     shuffled = [*pods], sorted(nodes, key=lambda node: node.instance_id)
     dice.shuffle(shuffled[0])
@@ -139,7 +139,7 @@ def test_limits_take_only_what_does_not_come(world, later_s, n, until_s):
     assert {i.instance_id for i in (*limits.instances, *limits.stuck)} == {i.instance_id for i in found.instances}
     assert all(i.status is not Status.RAY_RUNNING for i in limits.stuck)
     for before, after in zip(TYPES.types, limits.types, strict=True):
-        assert replace(after, available=None) == before, "a block ends nobody"
+        assert replace(after, available=None) == before, "a block terminates no instance"
         assert after.available is None or 0 <= after.available <= before.max_nodes
     assert limits.blocked.keys() <= limits.backoffs.keys()
 
@@ -198,7 +198,7 @@ def pick(forms, which):
     return copy.copy(forms[1]) if which == 5 else forms[which if which < 3 else 1]
 
 
-def test_of_unchanged_pods_none_is_computed_again(monkeypatch):
+def test_instances_of_unchanged_pods_are_not_computed_again(monkeypatch):
     pods = [HEAD, *(pod(name, group="a") for name in NAMES)]
     rays = [RayNode("h", NodeStatus.IDLE, HEAD.name, "headgroup")]
     rays += [RayNode(f"n{i}", NodeStatus.RUNNING, name, "a", CPU, CPU) for i, name in enumerate(NAMES)]
