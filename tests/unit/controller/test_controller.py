@@ -56,7 +56,7 @@ async def test_starting_enqueues_every_known_key():
     assert [key for _, key in diary.calls] == [A, B]
 
 
-async def test_the_first_ring_is_answered_at_once_and_followers_are_bundled():
+async def test_the_first_enqueue_is_reconciled_at_once_and_following_ones_are_coalesced():
     diary = Diary()
     async with running(diary) as controller:
         await asyncio.sleep(1)
@@ -85,12 +85,12 @@ async def test_an_event_does_not_wait_for_the_bundle():
 @pytest.mark.parametrize(
     ("takes_s", "gap_s"),
     [
-        pytest.param(0.0, 0.2, id="a quick pass rests 0.2 s"),
-        pytest.param(0.05, 0.5, id="a slow pass rests ten times its length"),
-        pytest.param(2.0, 2.0, id="a very slow pass rests 2 s"),
+        pytest.param(0.0, 0.2, id="a quick pass is followed by a gap of 0.2 s"),
+        pytest.param(0.05, 0.5, id="a slow pass is followed by a gap of ten times its length"),
+        pytest.param(2.0, 2.0, id="a very slow pass is followed by a gap of 2 s"),
     ],
 )
-async def test_rest_after_a_pass(takes_s, gap_s):
+async def test_the_gap_after_a_pass(takes_s, gap_s):
     diary = Diary(takes_s=takes_s)
     async with running(diary) as controller:
         controller.enqueue(A)
@@ -102,7 +102,7 @@ async def test_rest_after_a_pass(takes_s, gap_s):
     assert diary.times == [0.0, takes_s + gap_s]
 
 
-async def test_an_echo_of_our_own_write_is_dropped():
+async def test_the_watch_event_of_an_own_write_is_dropped():
     diary = Diary()
     async with running(diary) as controller:
 
@@ -157,7 +157,7 @@ async def test_a_pass_returns_its_requeue_delay():
     assert diary.times == [0.0, 3.0, 3.0]
 
 
-async def test_a_cut_short_pass_goes_behind_the_others():
+async def test_a_key_whose_pass_was_cut_short_is_queued_behind_other_keys():
     answers = {A: iter([0.0, None]), B: iter([None])}
     diary = Diary(act=lambda key: next(answers[key]), takes_s=0.1)
     async with running(diary, workers=1) as controller:
@@ -178,12 +178,14 @@ def fail(error: Exception) -> Callable[[Key], None]:
     ("error", "times"),
     [
         pytest.param(ApiUnavailableError("away"), [0, 0.2, 0.6, 1.4, 3.0], id="unavailable backs off from 0.2 s"),
-        pytest.param(ApiUnavailableError("later", retry_after_s=7), [0, 7, 14, 21], id="the server's wish is honoured"),
+        pytest.param(
+            ApiUnavailableError("later", retry_after_s=7), [0, 7, 14, 21], id="the server's Retry-After is respected"
+        ),
         pytest.param(ApiStatusError(403, "Forbidden", "quota"), [0, 5, 15], id="rejected is retried slowly"),
         pytest.param(ValueError("oops"), [0, 1, 3, 7, 15], id="a bug backs off from 1 s"),
     ],
 )
-async def test_trouble_backs_off(error, times):
+async def test_an_api_error_is_requeued_with_backoff(error, times):
     diary = Diary(act=fail(error))
     async with running(diary) as controller:
         controller.enqueue(A)
@@ -191,7 +193,7 @@ async def test_trouble_backs_off(error, times):
     assert diary.times == times
 
 
-async def test_one_success_starts_the_back_off_anew():
+async def test_a_success_resets_the_backoff():
     fails = iter([True, True, False, True, False])
 
     def act(key: Key) -> None:
@@ -217,7 +219,7 @@ async def test_back_off_ends_at_the_longest():
     assert gaps[-2:] == pytest.approx([60, 60])
 
 
-async def test_a_bug_keeps_its_traceback_and_other_keys_go_on(caplog):
+async def test_an_exception_is_logged_with_its_traceback_and_other_keys_are_reconciled(caplog):
     def act(key: Key) -> None:
         assert PASS.get() == f"controller=test namespace=ns name={key.name} pass={len(diary.calls)}"
         if key == A:
@@ -275,7 +277,7 @@ async def test_the_age_of_the_oldest_pass_is_known():
         assert controller.oldest_running_s() == pytest.approx(5)
 
 
-async def test_forgetting_leaves_nothing_behind():
+async def test_forget_drops_all_state_of_a_key():
     diary = Diary(act=lambda key: 5.0)
     async with running(diary) as controller:
         controller.enqueue(A)

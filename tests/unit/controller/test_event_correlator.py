@@ -50,14 +50,14 @@ EVENT = EventSpec("InvalidRayClusterSpec", "spec.x is wrong")
 
 
 @pytest.mark.rule("FD:RC-B18")
-def test_a_standing_event_is_reported_once_for_days(correlator, ears, clock):
+def test_an_event_with_an_unchanged_cause_is_recorded_once_for_days(correlator, ears, clock):
     for clock.at in range(0, 3 * 86_400, 1800):
         correlator.emit(raycluster(), (), [EVENT])
     assert ears.recorded == [("Warning", "InvalidRayClusterSpec", "spec.x is wrong")]
 
 
 @pytest.mark.rule("FD:RC-B18")
-def test_an_event_that_comes_and_goes_is_reported_once(correlator, ears, clock):
+def test_a_flapping_event_is_recorded_once(correlator, ears, clock):
     for clock.at in range(0, 86_400, 300):
         correlator.emit(raycluster(), (), [EVENT] if clock.at % 600 else [])
     assert len(ears.recorded) == 1
@@ -75,7 +75,7 @@ def test_an_event_that_was_gone_for_ten_minutes_is_reported_again(correlator, ea
 
 
 @pytest.mark.rule("FD:RC-B18")
-def test_an_object_with_ever_new_events_and_rejections_takes_bounded_memory(correlator, ears, clock):
+def test_the_memory_per_object_is_bounded(correlator, ears, clock):
     for clock.at in range(500):
         events = [EventSpec("InvalidRayClusterSpec", f"spec.x[{clock.at}] is wrong"), EVENT]
         correlator.emit(raycluster(), [outcome(Result.REJECTED, f"group-{clock.at}")], events)
@@ -117,7 +117,7 @@ def test_a_rejection_is_reported_once_a_minute_per_group(correlator, ears, clock
     assert [group for _, group, _ in ears.recorded] == ["a", "b", "a"]
 
 
-def test_all_rejections_of_one_pass_go_together(correlator, ears):
+def test_all_rejections_of_one_pass_are_recorded(correlator, ears):
     correlator.emit(raycluster(), [outcome(Result.REJECTED, name=str(i)) for i in range(3)], ())
     assert len(ears.recorded) == 3, "the recorder counts them"
 
@@ -128,7 +128,7 @@ def test_every_write_is_reported_and_what_has_no_answer_is_not(correlator, ears)
     assert [result for result, _, _ in ears.recorded] == [Result.DONE, Result.DONE]
 
 
-def test_a_forgotten_cluster_leaves_nothing(correlator, ears):
+def test_forget_drops_the_recorded_events_of_a_cluster(correlator, ears):
     correlator.emit(raycluster(), (), [EVENT])
     correlator.forget(Key("default", "demo"))
     correlator.emit(raycluster(), (), [EVENT])

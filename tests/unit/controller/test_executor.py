@@ -152,7 +152,7 @@ async def test_a_pass_opens_slowly_up_to_32_at_a_time(env):
     assert env.wire.most_in_flight == 32
 
 
-async def test_a_service_on_its_way_does_not_hold_up_the_first_pod(env):
+async def test_a_service_in_flight_does_not_delay_the_first_pod(env):
     env.wire.takes_s = 0.1
     sent = []
 
@@ -166,10 +166,10 @@ async def test_a_service_on_its_way_does_not_hold_up_the_first_pod(env):
     (first, begun_at), (second, head_at), (_, worker_at) = sent
     assert (first, second) == ("services", "pods")
     assert head_at == begun_at
-    assert worker_at > head_at, "pods open slowly among themselves"
+    assert worker_at > head_at, "slow start applies between pods"
 
 
-async def test_keys_share_the_slots_in_turn(env):
+async def test_keys_get_the_slots_in_round_robin_order(env):
     client = Client(env.wire, clock=Clock())
     env.wire.takes_s = 0.1
     executor = Executor(client, clock=Clock(), overlays={}, slots=1)
@@ -201,7 +201,7 @@ async def test_a_rejection_skips_further_creates_of_its_group_and_nothing_else(e
 
 
 @pytest.mark.rule("RM:I13")
-async def test_deletes_that_are_rejected_are_no_reason_for_haste_and_delay_no_other_group(env):
+async def test_rejected_deletes_do_not_cut_a_pass_short_and_delay_no_other_group(env):
     env.wire.takes_s = 0.1
     env.wire.responder = lambda call: status_error(403, "Forbidden") if call.method == "DELETE" else stored(call)
     done = await env.apply(*(delete(f"p{i}", f"u{i}") for i in range(300)))
@@ -213,7 +213,7 @@ async def test_deletes_that_are_rejected_are_no_reason_for_haste_and_delay_no_ot
 
 
 @pytest.mark.rule("RM:I13")
-async def test_a_pass_that_achieved_nothing_is_not_called_cut_short(env):
+async def test_a_pass_without_a_successful_write_is_not_cut_short(env):
     env.wire.takes_s = 0.5
     env.wire.responder = lambda _call: status_error(403, "Forbidden")
     done = await env.apply(*(create(f"p{i}", f"g{i}") for i in range(50)))
@@ -238,7 +238,7 @@ async def test_a_thousand_skipped_creates_do_not_use_up_the_budget_of_the_next_g
     assert len(env.wire.calls) < 5
 
 
-async def test_three_calls_without_an_answer_end_the_pass_without_haste(env):
+async def test_three_calls_without_a_response_end_the_pass_without_cutting_it_short(env):
     env.wire.responder = lambda call: status_error(429, headers={"retry-after": "9"})
     done = await env.apply(*(create(f"p{i}", f"g{i}") for i in range(10)))
     results = [outcome.result for outcome in done.outcomes]
@@ -258,7 +258,7 @@ async def test_a_terminating_namespace_ends_the_pass_quietly(env):
 
 
 @pytest.mark.parametrize(("is_contended", "most"), [(True, 200), (False, 500)], ids=["in a crowd", "alone"])
-async def test_a_pass_ends_after_so_many_actions_and_the_next_goes_on_as_fast(env, is_contended, most):
+async def test_a_pass_ends_after_a_number_of_actions_and_the_next_continues_without_slow_start(env, is_contended, most):
     env.is_contended = is_contended
     done = await env.apply(*(create(f"p{i}") for i in range(600)))
     assert done.is_cut_short
@@ -277,7 +277,7 @@ async def test_a_pass_ends_after_two_seconds(env):
     assert virtual_time.elapsed_s() < 3
 
 
-async def test_a_pass_that_spent_its_time_waiting_in_vain_is_not_called_cut_short(env):
+async def test_a_pass_that_ended_because_of_a_timeout_is_not_cut_short(env):
     env.wire.takes_s = 2.5
     env.wire.answers.append(ApiUnavailableError("no answer in 2 s", is_outcome_unknown=True))
     done = await env.apply(create("a", "g"), create("b", "h"))
@@ -367,7 +367,7 @@ async def test_a_repeat_that_did_not_happen_leaves_the_outcome_of_the_first_one_
     ("live", "result", "in_flight"),
     [
         pytest.param(exists("a"), Result.DONE, ["live"], id="ours: its uid enters the overlay"),
-        pytest.param(exists("a", owner="stranger"), Result.REJECTED, [], id="another owner's"),
+        pytest.param(exists("a", owner="another"), Result.REJECTED, [], id="another owner's"),
         pytest.param(exists("a", group="h"), Result.REJECTED, [], id="another group's"),
         pytest.param(exists("a", deletionTimestamp="now"), Result.UNAVAILABLE, [], id="terminating"),
         pytest.param(status_error(404, "NotFound"), Result.UNAVAILABLE, [], id="gone in between"),
@@ -463,9 +463,7 @@ async def test_what_a_patch_made_of_an_object_is_in_the_overlay(env):
         pytest.param(ApiUnavailableError("away"), 61, [""], id="no answer a minute later: it stays in doubt"),
     ],
 )
-async def test_a_create_of_unknown_outcome_that_is_unwanted_is_looked_up_not_repeated(
-    env, live, after_s, uids_in_flight
-):
+async def test_an_unwanted_create_of_unknown_outcome_is_read_and_not_repeated(env, live, after_s, uids_in_flight):
     env.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
     await env.apply(create("a"))
     await asyncio.sleep(after_s)
@@ -479,7 +477,7 @@ async def test_a_create_of_unknown_outcome_that_is_unwanted_is_looked_up_not_rep
 
 
 @pytest.mark.rule("D6")
-async def test_a_create_of_unknown_outcome_is_looked_up_every_30_seconds_until_a_minute_has_passed(env):
+async def test_a_create_of_unknown_outcome_is_read_every_30_seconds_for_a_minute(env):
     env.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
     await env.apply(create("a"))
     env.wire.responder = lambda call: status_error(404, "NotFound")
@@ -492,7 +490,7 @@ async def test_a_create_of_unknown_outcome_is_looked_up_every_30_seconds_until_a
 
 
 @pytest.mark.rule("D6")
-async def test_creates_of_unknown_outcome_wait_while_an_unwanted_one_of_their_group_is_looked_up(env):
+async def test_creates_of_unknown_outcome_wait_while_an_unwanted_one_of_their_group_is_read(env):
     runner = ActionRunner(Client(env.wire, clock=Clock()), clock=Clock(), overlays={PODS: env.overlay})
     env.wire.responder = lambda call: ApiUnavailableError("lost", is_outcome_unknown=True)
     await runner.apply(KEY, OWNER, [create("a"), create("b"), create("c", group="h")])
@@ -520,7 +518,7 @@ async def test_a_create_that_is_given_up_for_good_is_planned_without_at_once(env
     assert (env.in_flight(), reads) == ((), [0, None])
 
 
-async def test_forgetting_a_key_forgets_its_overlay(env):
+async def test_forget_drops_the_overlay_of_a_key(env):
     await env.apply(create("a"))
     env.executor.forget(KEY)
     assert env.in_flight() == ()

@@ -81,7 +81,7 @@ def live(uid: str, version: int, name: str = "p") -> View:
     return View(name, uid, version=str(version))
 
 
-async def test_without_anything_in_flight_the_informer_is_believed(env):
+async def test_without_writes_in_flight_the_objects_of_the_informer_are_unchanged(env):
     assert env.shows(View("a", "u")) == (View("a", "u"),)
     assert env.overlay.requeue_after_s(KEY) is None
 
@@ -98,12 +98,12 @@ async def test_a_delete_marks_and_never_hides(env):
     assert env.shows(View("p", "u"), View("q", "v")) == (View("p", "u", is_terminating=True), View("q", "v"))
 
 
-async def test_a_delete_means_one_uid_and_no_namesake(env):
+async def test_a_delete_hides_only_the_object_with_its_uid(env):
     env.send(delete("u"))
     assert env.shows(View("p", "another")) == (View("p", "another"),)
 
 
-async def test_a_create_that_could_not_be_looked_up_is_not_looked_up_again_at_once(env):
+async def test_a_failed_read_of_a_create_is_not_retried_at_once(env):
     env.send(create())
     env.lose_response(create())
     env.overlay.lookup_failed(KEY, OWNER, create())
@@ -112,7 +112,7 @@ async def test_a_create_that_could_not_be_looked_up_is_not_looked_up_again_at_on
     assert 0 < first_s < env.overlay.requeue_after_s(KEY)
 
 
-async def test_an_older_namesake_ends_no_create(env):
+async def test_an_older_object_of_the_same_name_does_not_fulfill_a_create(env):
     env.send(create())
     assert View("p", "") in env.shows(View("p", "old", is_terminating=True)), "its uid is not known yet"
     env.accept(create(), live("u1", 12))
@@ -121,8 +121,8 @@ async def test_an_older_namesake_ends_no_create(env):
     assert env.overlay.requeue_after_s(KEY) is None
 
 
-async def test_a_create_whose_pod_is_being_deleted_asks_for_nothing_by_itself(env):
-    """Or a pass would be due at once, for ever, while the informer is behind (RM:I13)."""
+async def test_a_create_whose_pod_is_being_deleted_causes_no_requeue(env):
+    """Otherwise passes would follow each other without a delay while the informer is behind (RM:I13)."""
     env.send(create())
     env.accept(create(), live("u1", 12))
     await asyncio.sleep(25)
@@ -194,7 +194,7 @@ async def test_an_unknown_outcome_is_repeated_by_the_very_same_request(env):
     assert env.shows(View("q", "u")) == (View("q", "u", is_terminating=True), View("p"))
 
 
-async def test_one_relist_is_asked_for_per_entry(env):
+async def test_one_relist_is_requested_per_entry(env):
     env.send(create())
     env.lose_response(create())
     env.due()
@@ -202,7 +202,7 @@ async def test_one_relist_is_asked_for_per_entry(env):
     assert env.relists == 1
 
 
-async def test_repeats_come_ever_more_slowly(env):
+async def test_repeats_are_delayed_exponentially(env):
     env.send(create())
     env.lose_response(create())
     assert env.overlay.requeue_after_s(KEY) == 0
@@ -234,7 +234,7 @@ async def test_a_create_of_unknown_outcome_keeps_counting_whatever_happens(env):
     assert env.shows() == (View("p"),)
 
 
-async def test_a_repeated_create_that_is_answered_is_no_longer_doubtful(env):
+async def test_the_outcome_of_a_repeated_create_is_known_after_its_response(env):
     env.send(create())
     env.lose_response(create())
     assert env.overlay.is_outcome_unknown(KEY, OWNER, create())
@@ -322,7 +322,7 @@ async def test_what_a_patch_made_is_shown_until_the_informer_has_it(env):
     assert env.overlay.requeue_after_s(KEY) is None
 
 
-async def test_a_patch_brings_back_nothing_that_the_informer_does_not_show(env):
+async def test_a_patch_restores_no_object_that_the_informer_does_not_have(env):
     env.overlay.patched(KEY, OWNER, live("u", 12))
     assert env.shows() == ()
 
@@ -334,7 +334,7 @@ async def test_a_patched_object_that_is_being_deleted_is_marked(env):
 
 
 @pytest.mark.rule("FD:REL-C", "RM:F10")
-async def test_a_create_stored_below_what_was_known_is_awaited_by_its_uid_and_asks_for_a_list():
+async def test_a_create_with_a_lower_resource_version_is_awaited_by_uid_and_requests_a_relist():
     env = Env()
     env.version = 500
     action = create("w1")
@@ -352,7 +352,7 @@ async def test_a_create_stored_below_what_was_known_is_awaited_by_its_uid_and_as
     ("group", "prefix"),
     [("headgroup", "NotSatisfiedHeadExpectations"), ("cpu", "NotSatisfiedGroupExpectations")],
 )
-async def test_what_is_unseen_for_thirty_seconds_is_logged_once_in_kuberays_words(env, caplog, group, prefix):
+async def test_a_write_not_observed_for_thirty_seconds_is_logged_once_with_kuberays_prefix(env, caplog, group, prefix):
     action = Create(PODS, {"metadata": {"namespace": "ns", "name": "p"}}, "Created", group=group)
     env.send(action)
     env.accept(action, View("p", "uid-p", version="11"))

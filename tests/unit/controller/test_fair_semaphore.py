@@ -15,7 +15,7 @@ async def use(slots: FairSemaphore, key: str, log: list[str], takes_s: float = 1
         await asyncio.sleep(takes_s)
 
 
-async def test_keys_take_turns_whatever_one_of_them_asks_for():
+async def test_keys_are_served_in_round_robin_order():
     slots, log = FairSemaphore(1), list[str]()
     async with asyncio.TaskGroup() as tasks:
         for key in "aaaabc":
@@ -34,7 +34,7 @@ async def test_no_more_holders_than_slots():
             await asyncio.sleep(0.5)
 
 
-async def test_a_cancelled_waiter_costs_no_other_key_a_turn():
+async def test_a_cancelled_waiter_does_not_block_other_keys():
     slots, log = FairSemaphore(1), list[str]()
     first, second, third = (asyncio.create_task(use(slots, key, log)) for key in "abc")
     await asyncio.sleep(0.5)
@@ -75,7 +75,7 @@ async def test_a_full_window_makes_the_next_one_wait():
     assert window.width == 2
 
 
-async def test_in_a_crowd_only_eight_are_let_in():
+async def test_under_contention_a_window_has_eight_slots():
     crowd = [True]
     window = Window(32, is_contended=lambda: crowd[0])
     for _ in range(8):

@@ -54,7 +54,7 @@ class LaggingServer(ScriptedTransport):
         await asyncio.sleep(10_000)
 
 
-def test_a_thousand_deletions_that_the_watch_tells_late_cause_no_list():
+def test_a_thousand_deletions_before_their_watch_events_cause_no_list():
     async def main():
         server = LaggingServer()
         controller = RayClusterController(

@@ -49,7 +49,7 @@ async def test_a_key_that_keeps_coming_passes_no_other():
     assert taken == ["a", "b", "c", "a", "b", "c"]
 
 
-async def test_the_earlier_of_two_deadlines_wins():
+async def test_the_earliest_deadline_of_a_key_applies():
     queue = WorkQueue[str]()
     queue.put_after("a", 5)
     queue.put_after("a", 2)
@@ -89,7 +89,7 @@ async def test_backing_off_doubles_until_success():
     assert queue.put_backed_off("a", first_s=1, longest_s=5, at_least_s=7) == 7
 
 
-async def test_forgetting_drops_failures_and_deadline():
+async def test_forget_drops_failures_and_deadline():
     queue = WorkQueue[str]()
     queue.put_backed_off("a", first_s=1)
     queue.forget("a")
@@ -98,7 +98,7 @@ async def test_forgetting_drops_failures_and_deadline():
     assert queue.put_backed_off("a", first_s=1) == 1
 
 
-async def test_shut_down_wakes_everyone_with_nothing():
+async def test_shut_down_returns_none_to_every_waiting_worker():
     queue = WorkQueue[str]()
     waiting = [asyncio.create_task(queue.get()) for _ in range(3)]
     await asyncio.sleep(0)
@@ -109,7 +109,7 @@ async def test_shut_down_wakes_everyone_with_nothing():
     assert len(queue) == 0
 
 
-async def test_a_call_to_a_cancelled_worker_goes_to_the_next():
+async def test_a_key_for_a_cancelled_worker_is_returned_to_the_next_worker():
     queue = WorkQueue[str]()
     first, second = (asyncio.create_task(queue.get()) for _ in range(2))
     await asyncio.sleep(0)

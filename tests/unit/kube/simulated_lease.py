@@ -43,7 +43,7 @@ class LeaseServer:
         self.history: list[tuple[float, str, str]] = []
         """(moment, method, holder) of every write that was carried out."""
         self.status: int | None = None
-        """An answer for everybody, instead of the truth."""
+        """A response for all requests instead of the actual one."""
         self._versions = itertools.count(1)
 
     def carry_out(self, method: str, body: bytes | None) -> Response:

@@ -34,7 +34,7 @@ class Env:
         return answer({"status": {"allowed": (asked["verb"], asked["resource"]) not in self.denied}}, status=201)
 
 
-async def test_every_verb_is_asked_about_a_few_at_a_time():
+async def test_every_verb_is_reviewed_with_at_most_eight_requests_at_once():
     env = Env(access_reviews(PERMISSIONS, watched=("a", "b"), own="system"))
     await env.rights.ask()
     assert env.wire.most_in_flight == 8
@@ -51,7 +51,7 @@ async def test_every_verb_is_asked_about_a_few_at_a_time():
     assert {call.path for call in env.wire.calls} == {"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"}
 
 
-def test_about_all_namespaces_is_asked_only_where_some_are_watched():
+def test_cluster_wide_permissions_are_reviewed_only_with_watched_namespaces():
     rows = (*ROWS, Permission(PODS, ("list",), "see what is on nodes", scope=Scope.EVERYWHERE, is_required=False))
     watching_some = [
         q for q in access_reviews(rows, watched=("a",), own=None) if q.permission.scope is Scope.EVERYWHERE
@@ -60,7 +60,7 @@ def test_about_all_namespaces_is_asked_only_where_some_are_watched():
     assert access_reviews(rows, watched=(), own=None) == access_reviews(ROWS, watched=(), own=None)
 
 
-def test_without_an_election_nobody_asks_about_leases():
+def test_without_leader_election_no_access_review_is_about_leases():
     asked = access_reviews(PERMISSIONS, watched=(), own=None)
     assert {question.namespace for question in asked} == {""}
     assert all(question.permission.scope is not Scope.OWN for question in asked)
@@ -80,7 +80,7 @@ async def test_what_is_missing_is_named_once_with_what_it_is_for(caplog):
     assert env.rights.check() == (False, "missing permissions: create pods, patch rayclusters/status.ray.io")
 
 
-async def test_what_is_not_required_makes_nobody_unready():
+async def test_a_missing_optional_permission_keeps_the_operator_ready():
     env = Env()
     env.denied = {("list", "nodes")}
     await env.rights.ask()
@@ -94,7 +94,7 @@ async def test_a_namespace_that_lacks_a_right_is_named():
     assert env.rights.check() == (False, "missing permissions: create pods in namespace a")
 
 
-async def test_it_asks_again_every_thirty_seconds_until_all_is_there(caplog):
+async def test_reviews_are_repeated_every_thirty_seconds_until_all_permissions_are_granted(caplog):
     caplog.set_level(logging.INFO)
     env = Env()
     env.denied = {("create", "pods")}
@@ -131,11 +131,11 @@ async def test_what_only_a_kind_needs_is_missed_while_it_is_served_and_named_whe
 @pytest.mark.parametrize(
     "error",
     [
-        pytest.param(ApiUnavailableError("away"), id="nobody answers"),
-        pytest.param(status_error(403, "Forbidden", "no reviews"), id="asking itself is forbidden"),
+        pytest.param(ApiUnavailableError("away"), id="the API server does not respond"),
+        pytest.param(status_error(403, "Forbidden", "no reviews"), id="access reviews are forbidden"),
     ],
 )
-async def test_what_cannot_be_asked_is_used_and_asked_again(error):
+async def test_permissions_that_cannot_be_reviewed_are_assumed_and_reviewed_again(error):
     env = Env()
     env.wire.responder = lambda _: error
     await env.rights.ask()

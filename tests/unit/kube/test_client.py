@@ -40,7 +40,7 @@ async def test_get_of_what_is_not_there_is_none(client, wire):
     assert await client.get(PODS, KEY) is None
 
 
-async def test_any_other_no_is_rejected_with_the_apis_own_words(client, wire):
+async def test_any_other_4xx_is_an_error_with_the_message_of_the_api_server(client, wire):
     wire.answers.append(
         status_error(403, "Forbidden", "not now", details={"causes": [{"reason": "NamespaceTerminating"}]})
     )
@@ -50,7 +50,7 @@ async def test_any_other_no_is_rejected_with_the_apis_own_words(client, wire):
     assert caught.value.is_namespace_terminating
 
 
-async def test_a_no_without_a_status_keeps_the_http_words(client, wire):
+async def test_an_error_response_without_a_status_keeps_the_http_reason_and_body(client, wire):
     wire.answers.append(answer(b"<html>go away</html>", status=405))
     with pytest.raises(ApiStatusError) as caught:
         await client.get(PODS, KEY)
@@ -58,7 +58,7 @@ async def test_a_no_without_a_status_keeps_the_http_words(client, wire):
     assert "go away" in caught.value.message
 
 
-async def test_reads_are_repeated_as_late_as_the_server_asks(client, wire):
+async def test_reads_are_retried_after_the_retry_after_of_the_server(client, wire):
     wire.answers += [status_error(429, headers={"retry-after": "2"}), status_error(503), answer({"ok": True})]
     before = virtual_time.elapsed_s()
     assert await client.get(PODS, KEY) == {"ok": True}
@@ -85,7 +85,7 @@ async def test_a_read_does_not_wait_beyond_its_deadline(client, wire):
     ("header", "wait_s"),
     [("3", 3.0), ("0", 0.0), ("99999", 300.0), ("-1", None), ("nan", None), ("Fri, 31 Dec 1999 23:59:59 GMT", None)],
 )
-async def test_only_a_sane_retry_after_counts(client, wire, header, wait_s):
+async def test_only_a_valid_retry_after_counts(client, wire, header, wait_s):
     wire.answers.append(status_error(429, headers={"retry-after": header}))
     with pytest.raises(ApiUnavailableError) as caught:
         await client.create(PODS, {"metadata": {"namespace": "ns", "name": "a"}})
@@ -134,7 +134,7 @@ async def test_all_four_kinds_of_patch(client, wire, kind):
     assert call.query.get("force") == ("true" if kind is PatchKind.APPLY else None)
 
 
-async def test_a_status_patch_goes_to_the_subresource(client, wire):
+async def test_a_status_patch_is_sent_to_the_subresource(client, wire):
     wire.answers.append(answer({}))
     await client.patch_status(RAYCLUSTERS, KEY, {"status": {}})
     assert wire.calls[0].path.endswith("/rayclusters/a/status")
@@ -171,7 +171,7 @@ async def test_a_single_object_that_is_too_large_is_reported(client, wire):
     assert [call.query["limit"] for call in wire.calls] == ["500", "125", "31", "7", "1"]
 
 
-async def test_an_expired_list_says_so(client, wire):
+async def test_an_expired_list_is_an_error_410(client, wire):
     wire.answers += [
         answer({"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [{"n": 1}]}),
         status_error(410, "Expired"),

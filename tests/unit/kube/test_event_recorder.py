@@ -62,7 +62,7 @@ def deleted(name: str, why: str) -> Outcome:
     return Outcome(Delete(PODS, "ns", name, "u", "DeletedWorkerPod", group="g", message=why), Result.DONE)
 
 
-async def test_an_event_has_everything_the_api_asks_for(wire):
+async def test_an_event_has_all_required_fields(wire):
     async with recording(wire) as recorder:
         await asyncio.sleep(1.5)
         warn(recorder)
@@ -117,7 +117,7 @@ async def test_a_pass_makes_one_event_per_reason_and_group(wire):
     ]
 
 
-async def test_an_action_without_a_reason_tells_nothing(wire):
+async def test_an_action_without_a_reason_records_no_event(wire):
     quiet = Outcome(Create(PODS, {"metadata": {"name": "a"}}, ""), Result.DONE)
     async with recording(wire) as recorder:
         recorder.record_outcomes(CLUSTER, [quiet])
@@ -172,7 +172,7 @@ async def test_after_six_quiet_minutes_it_is_a_new_event(wire):
     assert [call.method for call in wire.calls] == ["POST", "PATCH", "PATCH", "POST"]
 
 
-async def test_a_series_whose_event_expired_begins_anew(wire):
+async def test_a_series_whose_event_expired_is_created_again(wire):
     wire.answers += [answer({}), status_error(404, "NotFound"), answer({})]
     async with recording(wire) as recorder:
         warn(recorder)
@@ -180,13 +180,13 @@ async def test_a_series_whose_event_expired_begins_anew(wire):
         warn(recorder)
         await asyncio.sleep(1)
     assert [call.method for call in wire.calls] == ["POST", "PATCH", "POST"]
-    anew = wire.calls[2].json
-    assert anew["eventTime"] == "2026-01-01T00:01:40.000000Z"
-    assert anew["firstTimestamp"] == anew["lastTimestamp"] == "2026-01-01T00:01:40Z"
-    assert (anew["count"], "series" in anew) == (1, False)
+    created_again = wire.calls[2].json
+    assert created_again["eventTime"] == "2026-01-01T00:01:40.000000Z"
+    assert created_again["firstTimestamp"] == created_again["lastTimestamp"] == "2026-01-01T00:01:40Z"
+    assert (created_again["count"], "series" in created_again) == (1, False)
 
 
-async def test_telling_never_waits_and_a_thousand_may(wire):
+async def test_recording_never_blocks_and_the_queue_holds_a_thousand(wire):
     wire.takes_s = 1000
     async with recording(wire) as recorder:
         for number in range(1500):
@@ -231,12 +231,12 @@ async def test_a_note_is_cut_to_what_the_api_takes(wire):
     assert note.endswith("ä…")
 
 
-def test_a_rejection_without_words_gives_its_reason():
+def test_a_rejection_without_a_message_gives_its_reason():
     assert build_note([created("a", result=Result.REJECTED)]) == "Failed to create pod a: Forbidden"
 
 
 @pytest.mark.rule("FD:SEC-F12")
-async def test_a_flood_about_one_object_is_no_silence_about_others(wire):
+async def test_many_events_about_one_object_do_not_drop_events_about_others(wire):
     async with recording(wire) as recorder:
         for number in range(10_000):
             warn(recorder, f"junk {number}", uid="hostile")

@@ -89,7 +89,7 @@ async def test_a_no_is_a_response_too():
     ],
 )
 @pytest.mark.parametrize(("method", "is_unknown"), [("POST", True), ("DELETE", True), ("PATCH", True), ("GET", False)])
-async def test_trouble_after_sending_leaves_a_write_unknown(handler, method, is_unknown):
+async def test_an_error_after_sending_leaves_the_outcome_of_a_write_unknown(handler, method, is_unknown):
     async with serving(handler) as transport:
         with pytest.raises(ApiUnavailableError) as caught:
             await send(transport, method, timeout_s=0.2)
@@ -137,7 +137,7 @@ async def test_a_stream_that_never_begins_is_unavailable():
             [piece async for piece in transport.stream("/w", silence_s=0.2)]
 
 
-async def test_a_stream_that_is_not_opened_is_given_up_long_before_silence_would_be(monkeypatch):
+async def test_opening_a_stream_has_a_shorter_timeout_than_an_open_silent_stream(monkeypatch):
     monkeypatch.setattr("raytide.kube.http.OPEN_STREAM_S", 0.2)
     async with serving(responding(and_then_s=30)) as transport:
         with pytest.raises(ApiUnavailableError):

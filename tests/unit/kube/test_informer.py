@@ -164,7 +164,7 @@ async def test_views_are_found_by_index_and_move_with_it():
         assert env.informer.index_keys() == (Key("ns", "d"),)
 
 
-async def test_bookmarks_move_the_version_and_tell_nothing():
+async def test_bookmarks_move_the_version_and_call_no_handler():
     env = Env()
     env.wire.answers.append(listed(version=5))
     env.wire.streams += [[bookmark(90), 20], [HANG]]
@@ -175,7 +175,7 @@ async def test_bookmarks_move_the_version_and_tell_nothing():
     assert env.informer.version == 90
 
 
-async def test_the_age_says_how_old_the_news_are():
+async def test_the_age_is_the_time_since_the_last_watch_event():
     env = Env()
     env.wire.answers.append(listed(version=5))
     env.wire.streams.append([20, bookmark(6), HANG])
@@ -238,7 +238,7 @@ async def test_an_idle_cluster_is_never_listed_again():
 
 
 @pytest.mark.rule("FD:REL-C", "RM:F10")
-async def test_a_stream_that_said_nothing_asks_for_the_version_and_goes_on():
+async def test_a_stream_that_ended_without_events_reads_the_version_and_resumes():
     env = Env()
     env.wire.answers += [listed(version=5)] * 3
     env.wire.streams += [[55], [55], [HANG]]
@@ -249,7 +249,7 @@ async def test_a_stream_that_said_nothing_asks_for_the_version_and_goes_on():
 
 
 @pytest.mark.rule("FD:REL-C", "RM:F10")
-async def test_a_server_whose_version_went_back_is_listed_anew():
+async def test_a_server_whose_resource_version_went_back_is_relisted():
     env = Env()
     env.wire.answers += [listed(version=50), listed(version=7), listed(pod("a", 7), version=7)]
     env.wire.streams += [[55], [HANG]]
@@ -283,7 +283,7 @@ async def test_a_half_line_before_a_cut_is_not_used():
     assert env.informer.lists == 1
 
 
-async def test_silence_counts_as_cut_after_a_minute():
+async def test_a_stream_without_data_for_a_minute_is_reopened():
     env = Env()
     env.wire.answers.append(listed(version=5))
     env.wire.streams += [[line("ADDED", pod("a", 6)), HANG], [line("ADDED", pod("b", 7)), HANG]]
@@ -337,7 +337,7 @@ async def test_without_bookmarks_it_resumes_from_the_last_event():
         pytest.param([line("SURPRISE", pod("z", 9))], id="an unknown type of event"),
     ],
 )
-async def test_what_cannot_be_resumed_is_listed_anew(script):
+async def test_a_watch_that_cannot_be_resumed_causes_a_relist(script):
     env = Env()
     env.wire.answers += [listed(pod("a", 1), pod("b", 2), version=5), listed(pod("b", 2), pod("d", 8), version=9)]
     env.wire.streams += [script, [HANG]]
@@ -351,7 +351,7 @@ async def test_what_cannot_be_resumed_is_listed_anew(script):
 @pytest.mark.parametrize(
     "body", [b"}garbage{", b'{"metadata":{"resourceVersion":"\xff"}}', b'{"items":[{"a":1}],"metadata":{}}']
 )
-async def test_a_list_of_garbage_is_asked_for_again(body):
+async def test_an_invalid_list_is_retried(body):
     env = Env()
     env.wire.answers += [answer(body), listed(pod("a", 1), version=5)]
     async with running(env):
@@ -364,12 +364,12 @@ async def test_a_list_of_garbage_is_asked_for_again(body):
     ("response", "is_activity"),
     [
         pytest.param(status_error(404, "NotFound"), True, id="the kind is not there yet"),
-        pytest.param(status_error(403, "Forbidden"), True, id="nobody gave us leave"),
-        pytest.param(status_error(429, headers={"retry-after": "9"}), True, id="later, says the server"),
-        pytest.param(ApiUnavailableError("no answer"), False, id="nobody answers"),
+        pytest.param(status_error(403, "Forbidden"), True, id="forbidden"),
+        pytest.param(status_error(429, headers={"retry-after": "9"}), True, id="too many requests"),
+        pytest.param(ApiUnavailableError("no answer"), False, id="the API server does not respond"),
     ],
 )
-async def test_a_rejected_list_is_a_sign_of_life(response, is_activity):
+async def test_a_rejected_list_counts_as_activity_of_the_server(response, is_activity):
     env = Env()
     env.wire.responder = lambda _call: response
     async with running(env):
@@ -401,7 +401,7 @@ async def test_lists_do_not_hide_that_the_streams_are_dead(streams):
 
 
 @pytest.mark.rule("D9", "SC:S18")
-async def test_after_an_outage_an_open_stream_is_a_sign_of_life_though_nothing_happens():
+async def test_after_an_outage_an_open_stream_without_events_counts_as_activity():
     env = Env()
     env.wire.responder = lambda _call: listed(version=5)
     env.wire.streams += [
@@ -415,7 +415,7 @@ async def test_after_an_outage_an_open_stream_is_a_sign_of_life_though_nothing_h
         assert env.informer.age_s <= 56
 
 
-async def test_streams_are_looked_up_again_soon_after_they_went_unanswered():
+async def test_watches_without_a_response_are_retried_soon():
     env = Env()
     env.wire.responder = lambda _call: listed(version=5)
     env.wire.streams += [[ApiUnavailableError("no answer to the watch")] for _ in range(40)]
@@ -426,7 +426,7 @@ async def test_streams_are_looked_up_again_soon_after_they_went_unanswered():
         assert len(env.wire.watches) - begun >= 4
 
 
-async def test_the_patience_with_silent_streams_can_be_set():
+async def test_the_timeout_of_silent_streams_can_be_set():
     env = Env(silence_s=6)
     env.wire.answers.append(listed(version=5))
     env.wire.streams += [[line("ADDED", pod("a", 6)), HANG], [line("ADDED", pod("b", 7)), HANG]]
@@ -446,7 +446,7 @@ async def test_a_deletion_missed_while_down_is_reported_by_the_new_list():
     assert env.informer.by_index(Key("ns", "c")) == (View("b", "c", "2"),)
 
 
-async def test_a_recreated_namesake_is_a_change():
+async def test_a_recreated_object_of_the_same_name_is_a_change():
     env = Env()
     env.wire.answers += [listed(pod("a", 1), version=5), listed(pod("a", 8), version=9)]
     env.wire.streams += [[line("ERROR", {"code": 410})], [HANG]]
@@ -455,7 +455,7 @@ async def test_a_recreated_namesake_is_a_change():
     assert env.changes == ["+a", "~a"]
 
 
-async def test_three_fruitless_resumes_make_it_list_anew():
+async def test_three_resumes_without_data_cause_a_relist():
     env = Env()
     env.wire.answers += [listed(version=5), listed(version=9)]
     env.wire.streams += [[ApiUnavailableError("refused")]] * 3 + [[HANG]]
@@ -465,7 +465,7 @@ async def test_three_fruitless_resumes_make_it_list_anew():
     assert env.resumed_from == ["5", "5", "5", "9"]
 
 
-async def test_a_resume_that_brings_something_is_not_fruitless():
+async def test_a_resume_that_receives_data_resets_the_count():
     env = Env()
     env.wire.answers.append(listed(version=5))
     cut = ApiUnavailableError("cut")
@@ -475,7 +475,7 @@ async def test_a_resume_that_brings_something_is_not_fruitless():
     assert env.informer.lists == 1
 
 
-async def test_lists_that_fail_back_off_and_wait_as_long_as_asked():
+async def test_failed_lists_back_off_and_respect_retry_after():
     env = Env()
     env.wire.answers += [status_error(403, "Forbidden")] * 3 + [
         status_error(429, headers={"retry-after": "20"}),
@@ -501,7 +501,7 @@ AWAY = status_error(503, headers={"retry-after": "120"})
 
 
 @pytest.mark.rule("FD:REL-E", "D9")
-async def test_a_server_that_asks_for_two_minutes_is_asked_again_after_thirty_seconds():
+async def test_a_retry_after_of_two_minutes_is_capped_at_thirty_seconds():
     env = Env()
     env.wire.responder = lambda _call: AWAY
     async with running(env):
@@ -512,7 +512,7 @@ async def test_a_server_that_asks_for_two_minutes_is_asked_again_after_thirty_se
 
 
 @pytest.mark.rule("FD:REL-E", "D10")
-async def test_a_new_term_does_not_wait_until_a_server_wants_to_be_asked():
+async def test_refresh_does_not_wait_for_the_retry_after_of_an_earlier_list():
     env = Env()
     env.wire.answers += [AWAY, listed(pod("a", 1), version=5)]
     async with running(env):
@@ -522,7 +522,7 @@ async def test_a_new_term_does_not_wait_until_a_server_wants_to_be_asked():
 
 
 @pytest.mark.rule("FD:REL-E")
-async def test_what_looks_wrong_does_not_wait_for_a_back_off_and_hammers_nothing():
+async def test_relist_requests_shorten_the_backoff_to_ten_seconds():
     env = Env()
     env.wire.responder = lambda _call: AWAY
     async with running(env):
@@ -533,7 +533,7 @@ async def test_what_looks_wrong_does_not_wait_for_a_back_off_and_hammers_nothing
 
 
 @pytest.mark.rule("FD:REL-E")
-async def test_it_ends_when_told_to_even_if_a_list_is_asked_for_at_that_moment():
+async def test_cancellation_ends_the_informer_even_during_a_refresh():
     env = Env()
     env.wire.responder = lambda _call: AWAY
     running = asyncio.create_task(env.informer.run())
@@ -560,7 +560,7 @@ async def test_a_list_that_breaks_half_way_changes_nothing():
     assert env.changes == ["+a", "-a", "+b"]
 
 
-async def test_a_server_that_breaks_every_watch_is_not_hammered():
+async def test_a_server_that_breaks_every_watch_is_relisted_with_backoff():
     env = Env()
     env.wire.responder = lambda call: listed(version=5)
     env.wire.streams += [[line("ERROR", {"code": 410})]] * 1000
@@ -569,7 +569,7 @@ async def test_a_server_that_breaks_every_watch_is_not_hammered():
     assert 20 <= env.informer.lists <= 30
 
 
-async def test_ten_good_seconds_start_the_back_off_anew():
+async def test_ten_seconds_of_an_open_stream_reset_the_backoff():
     env = Env()
     env.wire.answers.append(listed(version=5))
     cut = ApiUnavailableError("cut")
@@ -581,7 +581,7 @@ async def test_ten_good_seconds_start_the_back_off_anew():
         assert len(env.wire.watches) == 8
 
 
-async def test_a_list_asked_for_comes_once_and_not_right_after_another():
+async def test_relist_requests_are_combined_and_delayed_after_a_list():
     env = Env()
     env.wire.answers += [listed(pod("a", 1), version=5), listed(version=9)]
     env.wire.streams += [[HANG], [HANG]]
@@ -611,7 +611,7 @@ async def test_refresh_waits_for_a_list_that_began_after_it():
         assert virtual_time.elapsed_s() == pytest.approx(6)
 
 
-async def test_a_kind_that_is_not_served_has_no_objects_and_is_asked_for_until_it_is(caplog):
+async def test_a_kind_that_is_not_served_has_no_objects_and_is_listed_until_it_is(caplog):
     env = Env()
     gone = status_error(404, "NotFound", "the server could not find the requested resource")
     env.wire.answers += [gone, listed(pod("a", 1), version=5), gone, gone, listed(pod("b", 7), version=8)]
@@ -631,13 +631,13 @@ async def test_a_kind_that_is_not_served_has_no_objects_and_is_asked_for_until_i
 @pytest.mark.parametrize(
     ("response", "is_listable"),
     [
-        pytest.param(ApiUnavailableError("no answer"), None, id="nobody knows before it has answered"),
+        pytest.param(ApiUnavailableError("no answer"), None, id="unknown before the first response"),
         pytest.param(status_error(404, "NotFound"), False, id="not there"),
         pytest.param(status_error(403, "Forbidden"), False, id="forbidden"),
         pytest.param(listed(version=5), True, id="there, and empty"),
     ],
 )
-async def test_whether_the_server_lets_us_list_it(response, is_listable):
+async def test_whether_the_kind_is_listable(response, is_listable):
     env = Env()
     env.wire.responder = lambda _call: response
     env.wire.streams += [[HANG]]
@@ -681,7 +681,7 @@ async def test_a_right_that_was_withdrawn_is_its_error_until_it_is_back(verb, ba
 
 
 @pytest.mark.rule("SC:S18")
-async def test_a_server_that_was_away_is_back_for_us_after_ten_seconds():
+async def test_after_an_outage_the_informer_lists_within_ten_seconds():
     env = Env()
     env.wire.responder = lambda _: ApiUnavailableError("away")
     async with running(env):
@@ -695,7 +695,7 @@ async def test_a_server_that_was_away_is_back_for_us_after_ten_seconds():
 
 
 @pytest.mark.rule("FD:AS-A16")
-async def test_the_question_for_the_version_keeps_to_the_selectors():
+async def test_the_list_that_reads_the_version_has_the_selectors():
     env = Env(label_selector="a=b", field_selector="metadata.name=a")
     env.wire.answers += [listed(version=5)] * 2
     env.wire.streams += [[55], [HANG]]
@@ -706,7 +706,7 @@ async def test_the_question_for_the_version_keeps_to_the_selectors():
 
 
 @pytest.mark.rule("FD:AS-A16")
-async def test_an_optional_watch_that_is_forbidden_is_asked_for_rarely_and_followed_once_it_is_allowed(caplog):
+async def test_a_forbidden_optional_watch_is_retried_rarely_and_followed_once_it_is_allowed(caplog):
     caplog.set_level(logging.INFO, logger="raytide")
     env = Env(if_forbidden="nothing is followed", forbidden_s=300.0)
     env.wire.answers += [listed(version=5)] * 3
@@ -735,7 +735,7 @@ async def test_it_follows_only_while_a_stream_is_open():
 
 
 @pytest.mark.rule("FD:SEC-F1")
-def test_a_list_of_large_objects_is_read_in_portions_and_others_have_their_turn_in_between():
+def test_a_list_of_large_objects_is_decoded_in_portions_that_let_other_tasks_run():
     turns, read_in = [0], []
 
     def read(raw: msgspec.Raw) -> View:

@@ -134,7 +134,7 @@ async def test_a_token_file_is_read_again_after_401(tls_server):
     assert tls_server.seen == ["Bearer secret", "Bearer secret", "Bearer fresh"]
 
 
-async def test_an_exec_plugin_is_asked_again_after_401(tls_server):
+async def test_an_exec_plugin_is_called_again_after_401(tls_server):
     counter = tls_server.file("counter", "0")
     plugin = tls_server.file(
         "plugin.py",
@@ -187,7 +187,7 @@ async def test_a_client_certificate(tls_server):
     assert tls_server.peers[0]["subject"] == ((("commonName", "me"),),)
 
 
-async def test_an_unknown_authority_is_not_trusted(tls_server):
+async def test_a_certificate_of_an_unknown_authority_is_rejected(tls_server):
     async with tls_server.open():
         other_authority = make_certificates(datetime.now(UTC), ["127.0.0.1"]).authority
         cluster = {"server": tls_server.url, "certificate-authority-data": b64encode(other_authority).decode()}
@@ -255,7 +255,7 @@ async def test_a_rotated_service_account_is_read_again_by_age(tls_server, monkey
     assert tls_server.seen == ["Bearer old", "Bearer secret"]
 
 
-async def test_an_authority_that_rotates_is_trusted_from_then_on(tls_server, certificates):
+async def test_a_rotated_authority_is_loaded(tls_server, certificates):
     tls_server.file("token", "secret")
     async with tls_server.open():
         options = in_pod(tls_server)
@@ -274,7 +274,7 @@ async def test_another_session_of_the_same_access_is_signed_too(tls_server):
 # --- which one -----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_order_is_argument_environment_pod_home(tls_server, tmp_path):
+async def test_the_order_is_argument_environment_pod_and_home_folder(tls_server, tmp_path):
     tls_server.url = "https://argument"
     argument = tls_server.kubeconfig(user={"token": "t"}).rename(tmp_path / "argument")
     tls_server.url = "https://environment"
@@ -306,7 +306,7 @@ async def one_line(*args, **options) -> str:
     return message
 
 
-async def test_no_cluster_says_what_to_do(tmp_path):
+async def test_the_error_without_a_cluster_names_the_remedies(tmp_path):
     message = await one_line(environ={"HOME": str(tmp_path)})
     assert "KUBECONFIG" in message
     assert "raytide sandbox up" in message
@@ -390,7 +390,7 @@ async def test_in_a_pod_a_certificate_without_its_authority_is_one_line(tls_serv
 
 
 @pytest.mark.rule("FD:SEC-F12")
-async def test_a_kubeconfig_that_verifies_nothing_is_warned_of(tls_server, caplog):
+async def test_insecure_skip_tls_verify_is_a_warning(tls_server, caplog):
     async with tls_server.open():
         cluster = {"server": tls_server.url, "insecure-skip-tls-verify": True}
         await find_access(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))

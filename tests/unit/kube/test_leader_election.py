@@ -59,7 +59,7 @@ async def test_a_renewal_is_one_request_every_four_seconds():
         assert a.wire.calls == ["PUT"] * 10
 
 
-async def test_a_standby_waits_and_says_for_whom():
+async def test_a_standby_waits_and_reports_the_holder():
     async with replicas("a", "b") as (_, a, b):
         a.start()
         await leads(a)
@@ -71,7 +71,7 @@ async def test_a_standby_waits_and_says_for_whom():
 
 
 @pytest.mark.rule("SC:S11")
-async def test_a_clean_end_hands_over_within_five_seconds():
+async def test_after_a_clean_shutdown_the_standby_leads_within_five_seconds():
     async with replicas("a", "b", drain_s=7.0) as (server, a, b):
         a.start()
         await leads(a)
@@ -98,7 +98,7 @@ async def test_after_a_kill_the_other_leads_within_the_lease_and_five_seconds(mo
         assert 25 <= await leads(b) <= 35
 
 
-async def test_a_restarted_container_of_the_same_pod_goes_on_at_once():
+async def test_a_restarted_container_of_the_same_pod_leads_again_at_once():
     async with replicas("a", "a", "b") as (server, a, again, b):
         a.start()
         await leads(a)
@@ -191,7 +191,7 @@ async def test_a_deleted_lease_is_a_new_term():
         assert server.holder == "a"
 
 
-async def test_an_edit_that_changes_nobodys_turn_changes_nothing():
+async def test_an_edit_of_the_leases_metadata_does_not_end_the_term():
     async with replicas("a") as (server, a):
         a.start()
         await leads(a)
@@ -202,7 +202,7 @@ async def test_an_edit_that_changes_nobodys_turn_changes_nothing():
         assert server.lease["metadata"]["annotations"] == {"by": "hand"}
 
 
-async def test_a_process_that_was_stopped_wakes_up_with_a_closed_gate():
+async def test_a_process_that_was_frozen_may_not_write_when_it_resumes():
     async with replicas("a", "b") as (_, a, b):
         a.start()
         await leads(a)
@@ -252,7 +252,7 @@ async def test_a_standby_that_receives_a_stop_signal_stops():
         assert b.began == []
 
 
-async def test_an_api_that_is_away_at_the_end_does_not_hold_us_up():
+async def test_an_api_outage_during_shutdown_delays_it_by_at_most_six_seconds():
     async with replicas("a") as (_, a):
         a.start()
         await leads(a)
@@ -261,7 +261,7 @@ async def test_an_api_that_is_away_at_the_end_does_not_hold_us_up():
         await asyncio.wait_for(a.task, 6)
 
 
-async def test_what_keeps_us_from_the_lease_is_reported_once_a_minute(caplog):
+async def test_an_error_of_acquiring_the_lease_is_logged_once_a_minute(caplog):
     caplog.set_level(logging.WARNING)
     async with replicas("a") as (server, a):
         server.status = 403
@@ -284,7 +284,7 @@ async def test_every_waiter_is_notified_of_the_first_attempt():
         await asyncio.wait_for(a.elector.has_attempted.wait(), 6)
 
 
-async def test_a_lease_that_lasts_shorter_than_ours_is_waited_for_as_long_as_it_lasts():
+async def test_a_standby_waits_for_the_duration_that_the_lease_states():
     async with replicas("a", "b") as (_, a, b):
         a.timing = LeaseTiming(6, 4, 1)
         a.__post_init__()
@@ -362,7 +362,7 @@ async def live(seed: int, count: int, fates, timing: LeaseTiming) -> list[str]:
 
 
 async def suffer(candidates: list[Replica], count: int, fates) -> list[str]:
-    """The fates, one after the other, judged all the time; replicas that are started are added to `everybody`."""
+    """Applies the faults one after the other and checks all the time; started replicas are added to `everybody`."""
     loop, led = asyncio.get_running_loop(), []
     running = list(candidates)
 
@@ -404,12 +404,12 @@ async def suffer(candidates: list[Replica], count: int, fates) -> list[str]:
     phases=[Phase.explicit, Phase.generate],  # shrinking takes minutes, and the fates tell the story anyway
 )
 @given(seed=st.integers(0, 2**16), count=st.integers(2, 3), fates=steps)
-def test_no_two_gates_are_ever_open_at_once(seed, count, fates):
+def test_two_replicas_may_never_write_at_the_same_time(seed, count, fates):
     timing = LeaseTiming(6, 5.9, 0.8)  # next to no margin: what protects is the reckoning
     virtual_time.run(live(seed, count, fates, timing))
 
 
-def test_the_judge_sees_terms_change_hands():
+def test_a_history_with_a_freeze_and_a_kill_has_several_leaders():
     fates = [("rest", 0, 5.0), ("freeze", 0, 12.0), ("freeze", 1, 12.0), ("thaw", 0, 12.0), ("kill", 0, 12.0)]
     led = virtual_time.run(live(1, 2, fates, LeaseTiming(6, 4.0, 0.8)))
     assert len(led) >= 2

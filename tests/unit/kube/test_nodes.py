@@ -84,7 +84,7 @@ def test_after_a_list(pods, dead):
     virtual_time.run(main())
 
 
-def test_a_node_whose_event_comes_after_its_pod_is_alive_all_the_time():
+def test_a_node_whose_event_follows_that_of_its_pod_is_never_unready():
     async def main():
         async with following(5.0, line("ADDED", node("new", 140)), HANG) as (dead, reported):
             assert not dead.unready([on("new", 150)])
@@ -112,18 +112,20 @@ def test_a_node_that_was_deleted_is_gone_for_its_pods_however_they_change_afterw
     [
         pytest.param([on("n1", 105)], id="before its deletion only the pod of the old node was known"),
         pytest.param(
-            [on("n1", 105), on("n1", 150, "new")], id="pods are heard of so much sooner that its pod was known too"
+            [on("n1", 105), on("n1", 150, "new")], id="the watch of pods is so far ahead that its pod was known too"
         ),
     ],
 )
-def test_a_pod_on_a_node_that_was_registered_again_is_on_no_dead_node_before_that_is_heard_of(known):
+def test_a_pod_on_a_reregistered_node_is_not_unready_before_the_watch_shows_the_node(known):
     async def main():
         stream = (line("DELETED", node("n1", 110)), 10.0, line("ADDED", node("n1", 140)), HANG)
         async with following(*stream, listed=[node("n1", 10)], pods=known) as (dead, reported):
             await asyncio.sleep(1)
             assert dead.unready([on("n1", 105)]) == {"n1"}, "a cluster whose pods were all on the old node"
             assert not dead.unready([on("n1", 150, "new")])
-            assert not dead.unready([on("n1", 120), on("n1", 150, "new")]), "told by node, so both are spared"
+            assert not dead.unready([on("n1", 120), on("n1", 150, "new")]), (
+                "the answer is per node, so both pods are spared"
+            )
             await asyncio.sleep(60)
             assert not dead.unready([on("n1", 155, "new")])
             assert reported == []
@@ -157,7 +159,7 @@ def test_a_missing_node_is_reported_within_seconds_of_the_event_that_decides():
     virtual_time.run(main())
 
 
-def test_nothing_is_gone_while_nodes_cannot_be_followed():
+def test_no_node_is_unready_while_nodes_cannot_be_watched():
     async def main():
         forbidden = status_error(403, "Forbidden", "nodes are forbidden")
         async with following(forbidden, then=(bookmark(101), HANG)) as (dead, reported):
@@ -169,7 +171,7 @@ def test_nothing_is_gone_while_nodes_cannot_be_followed():
     virtual_time.run(main())
 
 
-def test_what_was_seen_of_a_pod_is_forgotten_with_it_and_is_nothing_before_it_has_a_node():
+def test_the_recorded_version_of_a_pod_starts_with_its_node_and_ends_with_its_deletion():
     async def main():
         async with following(HANG, pods=[on("", 40), on("gone", 90, "b")]) as (dead, _):
             dead.note_pod(on("", 40), on("gone", 150))
@@ -177,7 +179,7 @@ def test_what_was_seen_of_a_pod_is_forgotten_with_it_and_is_nothing_before_it_ha
             dead.note_pod(on("gone", 150), None)
             dead.note_pod(on("gone", 90, "b"), on("gone", 160, "c"))
             assert not dead.unready([on("gone", 170, "c")]), "another pod of that name"
-            assert dead.unready([on("gone", 100)]) == {"gone"}, "nothing is known of it but its version"
+            assert dead.unready([on("gone", 100)]) == {"gone"}, "only its version is recorded"
 
     virtual_time.run(main())
 
@@ -191,7 +193,7 @@ def test_a_pod_of_a_restored_store_counts_by_its_new_lower_version():
     virtual_time.run(main())
 
 
-def test_doubts_are_bounded(monkeypatch):
+def test_the_number_of_undecided_nodes_is_bounded(monkeypatch):
     monkeypatch.setattr(nodes, "MOST_UNDECIDED", 3)
 
     async def main():

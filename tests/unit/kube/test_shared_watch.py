@@ -146,7 +146,7 @@ async def test_an_informer_that_starts_during_a_list_receives_all_of_it_or_the_n
     assert env.changes == {name: ["+a/a", "+b/b"] for name in ("at-once", "before", "between")}
 
 
-async def test_it_watches_as_long_as_one_informer_runs_and_starts_anew_after_the_last():
+async def test_it_watches_as_long_as_one_informer_runs_and_relists_after_the_last_one_ended():
     env = Env(listed(node("a", 1), version=5), listed(node("b", 8), version=9))
     env.wire.streams += [[1, line("ADDED", node("c", 6)), HANG], [HANG]]
     one, other = env.informer("one"), env.informer("other")

@@ -1,4 +1,4 @@
-"""When kopf is trusted, and when it is started anew."""
+"""kopf as event source: the lag behind the informers, restarts, login and logs."""
 
 import asyncio
 import getpass
@@ -53,7 +53,7 @@ def trailing(clock):
     return WatchLag(clock)
 
 
-def test_what_the_informer_saw_is_owed_until_kopf_rings(trailing, clock):
+def test_an_informers_version_is_pending_until_kopf_delivers_it(trailing, clock):
     trailing.informer_saw(KEY, "5")
     clock.at = 7.0
     assert trailing.lag_s() == 7.0
@@ -64,19 +64,19 @@ def test_what_the_informer_saw_is_owed_until_kopf_rings(trailing, clock):
 @pytest.mark.parametrize(
     ("delivered", "is_pending"),
     [
-        pytest.param("4", True, id="an older version pays nothing"),
-        pytest.param("5", False, id="the same version pays"),
-        pytest.param("10", False, id="a later version pays, and versions are numbers"),
+        pytest.param("4", True, id="an older version"),
+        pytest.param("5", False, id="the same version"),
+        pytest.param("10", False, id="a later version: versions are compared as numbers"),
     ],
 )
-def test_which_ring_pays(trailing, clock, delivered, is_pending):
+def test_kopf_events_that_end_the_lag(trailing, clock, delivered, is_pending):
     trailing.informer_saw(KEY, "5")
     trailing.kopf_delivered(KEY, delivered)
     clock.at = 1.0
     assert bool(trailing.lag_s()) is is_pending
 
 
-def test_a_kopf_that_is_faster_than_the_informer_owes_nothing(trailing, clock):
+def test_a_kopf_event_before_the_informers_leaves_no_lag(trailing, clock):
     trailing.kopf_delivered(KEY, "5")
     trailing.informer_saw(KEY, "5")
     clock.at = 1.0
@@ -91,7 +91,7 @@ def test_a_debt_is_as_old_as_its_first_unpaid_version(trailing, clock):
     assert trailing.lag_s() == 6.0
 
 
-def test_what_is_gone_is_not_owed(trailing, clock):
+def test_a_deleted_object_is_not_pending(trailing, clock):
     trailing.informer_saw(KEY, "5")
     trailing.informer_lost(KEY)
     clock.at = 99.0
@@ -105,7 +105,7 @@ def test_what_is_gone_is_not_owed(trailing, clock):
         pytest.param(("kopf", "informer"), id="kopf first"),
     ],
 )
-def test_nothing_is_kept_of_what_both_saw_go(trailing, order):
+def test_objects_that_both_reported_as_deleted_leave_no_entry(trailing, order):
     trailing.informer_saw(KEY, "5")
     trailing.kopf_delivered(KEY, "5")
     for who in order:
@@ -117,7 +117,7 @@ def test_nothing_is_kept_of_what_both_saw_go(trailing, order):
 
 
 @pytest.mark.rule("FD:REL-G")
-def test_an_event_that_comes_after_the_end_is_forgotten_when_kopf_starts_anew(trailing, clock):
+def test_a_version_delivered_after_the_deletion_is_dropped_by_reset(trailing, clock):
     trailing.informer_saw(KEY, "5")
     trailing.informer_lost(KEY)
     trailing.kopf_delivered(KEY, "5")
@@ -135,7 +135,7 @@ def test_what_a_new_kopf_reports_is_pending_no_more(trailing, clock):
     assert trailing.lag_s() == 0.0
 
 
-def test_a_new_object_of_the_same_name_is_owed_although_kopf_saw_the_old_one_go(trailing, clock):
+def test_a_recreated_object_is_pending_although_kopf_delivered_the_deletion_of_the_old_one(trailing, clock):
     trailing.informer_saw(KEY, "9")
     trailing.kopf_delivered(KEY, "8", is_gone=True)
     clock.at = 3.0
@@ -220,7 +220,7 @@ async def test_a_kopf_that_trails_is_replaced(kopfs):
     await until(lambda: kopfs.started)
     kind.watch_lag.informer_saw(KEY, "5")
     await until(lambda: len(kopfs.started) == 2)
-    assert kopfs.started[0][0].is_set(), "the old one is told to stop"
+    assert kopfs.started[0][0].is_set(), "the old one gets its stop flag"
     assert not kopfs.started[1][0].is_set()
     running.cancel()
 
@@ -241,7 +241,7 @@ async def test_a_kopf_that_needs_longer_for_its_first_list_is_given_longer(kopfs
 
 
 @pytest.mark.looptime
-async def test_logins_in_a_row_come_ever_more_slowly():
+async def test_consecutive_logins_are_delayed_exponentially():
     rest, loop = LoginBackoff(), asyncio.get_running_loop()
     moments = []
     for _ in range(9):
@@ -284,7 +284,7 @@ def test_kopf_writes_nothing():
         ("/apis/ray.io/v1", None),
     ],
 )
-async def test_kopf_asks_for_metadata_only(path, form):
+async def test_kopf_requests_metadata_only(path, form):
     headers = CIMultiDict()
     params = aiohttp.TraceRequestStartParams("GET", URL(f"http://x{path}"), headers)
     (hook,) = metadata_only([RAYCLUSTERS, TRAININGJOBS]).on_request_start
@@ -314,7 +314,7 @@ async def test_kopf_reads_lists_as_lists(body, read):
         assert await response.json() == read
 
 
-async def test_kopf_does_not_ask_who_the_user_is(monkeypatch):
+async def test_kopf_does_not_read_the_name_of_the_unix_user(monkeypatch):
     """A container that runs as 65532 has no such user."""
 
     def no_user():
@@ -395,19 +395,19 @@ async def test_a_kind_of_which_nothing_is_known_is_not_waited_for_longer_than_ko
         pytest.param({"RayCluster", "TrainingJob"}, {"TrainingJob": False}, {"RayCluster"}, id="a kind is removed"),
     ],
 )
-async def test_kopf_is_started_anew_at_once_when_other_kinds_are_served(kopfs, caplog, first, change, then):
+async def test_kopf_is_restarted_at_once_when_the_served_kinds_change(kopfs, caplog, first, change, then):
     served = Served(**{kind: kind in first for kind in ("RayCluster", "TrainingJob")})
     running = asyncio.create_task(KopfEventSource(KopfLogin("s", None), served.kinds(), clock=Clock()).run())
     await until(lambda: kopfs.started)
     served.known |= change
     await until(lambda: len(kopfs.started) == 2)
     assert kopfs.resources == [first, then]
-    assert kopfs.started[0][0].is_set(), "the old one is told to stop"
+    assert kopfs.started[0][0].is_set(), "the old one gets its stop flag"
     assert [record for record in caplog.records if record.levelname == "WARNING"] == [], "nothing is wrong"
     running.cancel()
 
 
-async def test_each_kind_owes_for_itself(kopfs):
+async def test_each_kind_has_its_own_lag(kopfs):
     kinds = [new_kind(), new_kind(TRAININGJOBS)]
     running = asyncio.create_task(KopfEventSource(KopfLogin("s", None), kinds, clock=Clock()).run())
     await until(lambda: kopfs.started)
@@ -415,12 +415,12 @@ async def test_each_kind_owes_for_itself(kopfs):
         kind.watch_lag.informer_saw(KEY, "5")
     kopfs.started[0][1](TRAININGJOBS, KEY, "5", False)
     await until(lambda: not kinds[1].watch_lag.has_pending_versions)
-    assert kinds[0].watch_lag.has_pending_versions, "a namesake of another kind pays nothing"
+    assert kinds[0].watch_lag.has_pending_versions, "an object of another kind with the same name does not count"
     running.cancel()
 
 
 @pytest.mark.rule("D11")
-async def test_kopfs_that_do_not_end_are_trouble_in_the_end(kopfs, monkeypatch):
+async def test_kopf_threads_that_do_not_end_become_an_error(kopfs, monkeypatch):
     released = threading.Event()
 
     async def operate(_login, _resources, _namespaces, stop, rang):
@@ -443,7 +443,7 @@ async def test_kopfs_that_do_not_end_are_trouble_in_the_end(kopfs, monkeypatch):
     assert len(kopfs.started) == 3
 
 
-def test_kopfs_words_are_debug_lines_of_ours(caplog):
+def test_log_records_of_kopf_become_debug_records_of_raytide(caplog):
     kopfs_logger = logging.getLogger("kopf")
     before = (kopfs_logger.handlers[:], kopfs_logger.propagate, kopfs_logger.level)
     try:

@@ -1,4 +1,4 @@
-"""All rooms as one: which kinds there are, what readiness asks of them, and that one that is missing stops nobody."""
+"""All controllers in one process: the served kinds, what readiness requires of them, and that a missing CRD stops no other."""
 
 import asyncio
 import random
@@ -76,7 +76,7 @@ def pods(here):
     return {key.name for key, _ in here.world.store.entries("pods", "default")}
 
 
-async def test_both_kinds_are_looked_after_and_needed():
+async def test_both_kinds_are_reconciled_and_their_streams_needed():
     async with process(has_jobs=True) as here:
         assert here.manager.check() == (True, "rayclusters.ray.io, trainingjobs.paddlepaddle.org")
         assert all(map(here.manager.is_needed, here.manager.streams))
@@ -113,7 +113,7 @@ async def test_no_collection_is_watched_twice():
         assert here.wire.watches["pods status.phase!=Succeeded,status.phase!=Failed"] == 0
 
 
-async def test_without_the_crd_of_jobs_nothing_of_theirs_is_needed_until_it_comes():
+async def test_streams_of_trainingjobs_are_not_needed_until_their_crd_exists():
     async with process(has_jobs=False) as here:
         assert here.manager.check() == (True, "rayclusters.ray.io; waiting for CRD trainingjobs.paddlepaddle.org")
         assert (here.manager.is_served(RAYCLUSTERS), here.manager.is_served(TRAININGJOBS)) == (True, False)

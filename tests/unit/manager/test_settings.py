@@ -94,7 +94,7 @@ def test_gates_that_change_nothing_are_found(text, expected):
 
 
 @pytest.mark.rule("FD:RC-B13")
-def test_a_gate_that_changes_nothing_is_reported_at_start(monkeypatch, caplog):
+def test_a_feature_gate_without_an_effect_is_logged_at_start(monkeypatch, caplog):
     async def run_operator(_settings):
         return 0
 
@@ -285,7 +285,7 @@ def test_a_flag_may_be_a_variable(monkeypatch, variable, value, field, expected)
     assert getattr(seen[0], field) == expected
 
 
-def test_jobs_share_the_whole_cluster_unless_told_otherwise(monkeypatch):
+def test_jobs_share_the_whole_cluster_by_default(monkeypatch):
     assert Settings().sharing_config() == SharingConfig()
     monkeypatch.setenv("CLUSTER_DOMAIN", "corp.example")
     assert Settings().job_config() == JobConfig(f"raytide-{VERSION}", "corp.example")
@@ -297,7 +297,7 @@ def test_a_load_that_is_no_percentage_is_rejected(text):
         parse_max_load(text)
 
 
-def test_the_autoscaler_is_ours_from_the_published_image_unless_told_otherwise(monkeypatch):
+def test_the_autoscaler_is_raytides_published_image_by_default(monkeypatch):
     ours = Settings().cluster_config().autoscaler
     assert (ours.mode, ours.image) == ("raytide", f"ghcr.io/raytide/raytide:{VERSION}")
     monkeypatch.setenv("RAYTIDE_AUTOSCALER_MODE", "ray")

@@ -17,7 +17,7 @@ GUIDE = Path(__file__).parents[3] / "docs" / "user-guide.md"
 
 
 @pytest.mark.rule("FD:RC-B12")
-def test_the_way_back_names_the_annotation_that_the_sidecar_leaves():
+def test_the_migration_back_to_kuberay_names_the_annotation_of_the_sidecar():
     (_, text) = GUIDE.read_text().split("\nTo go back: stop Raytide, start KubeRay.")
     way_back = text.split("\n## ")[0]
     assert f"`{constants.AUTOSCALER_DECISION_ANNOTATION}`" in way_back

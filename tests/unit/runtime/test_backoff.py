@@ -1,4 +1,4 @@
-"""Delays double, end at the longest, and start anew."""
+"""Delays double up to the longest, and can be reset."""
 
 import pytest
 

@@ -21,7 +21,7 @@ def collector():
     gc.set_threshold(*before)
 
 
-def test_what_was_there_is_not_looked_at_again():
+def test_existing_objects_are_excluded_from_garbage_collection():
     assert gc.get_freeze_count() > 10_000
 
 

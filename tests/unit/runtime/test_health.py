@@ -73,7 +73,7 @@ async def test_streams(env, checker, error, probes, expected):
     assert (is_alive(checker), is_ready(checker)) == expected
 
 
-async def test_a_stream_that_comes_back_is_forgiven(env, checker):
+async def test_a_recovered_stream_makes_the_process_live_again(env, checker):
     env.age_s = 91.0
     await probe_times(checker, 6)
     assert not is_alive(checker)
@@ -82,7 +82,7 @@ async def test_a_stream_that_comes_back_is_forgiven(env, checker):
     assert is_alive(checker)
 
 
-async def test_nobody_is_asked_while_all_is_well(env, checker):
+async def test_no_request_is_sent_while_all_streams_are_active(env, checker):
     await probe_times(checker, 3)
     assert env.questions == 0
 
@@ -116,7 +116,7 @@ async def test_a_dead_stream_is_reported_within_two_minutes(env, checker):
         pytest.param({"has_rights": False}, "[-]rights missing: list pods", id="a right is missing"),
     ],
 )
-def test_not_ready_says_why(env, checker, change, line):
+def test_a_readiness_failure_has_its_reason(env, checker, change, line):
     assert is_ready(checker)
     vars(env).update(change)
     is_well, text = report(checker.readiness())

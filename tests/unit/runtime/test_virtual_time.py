@@ -41,7 +41,7 @@ async def test_other_tests_run_on_the_clock_of_the_machine():
     assert asyncio.get_running_loop().time() == pytest.approx(time.monotonic(), abs=60)
 
 
-def test_a_machine_seems_to_be_up_and_suspended_for_as_long_as_asked(monkeypatch):
+def test_clocks_start_at_the_configured_uptime(monkeypatch):
     for clock in ("monotonic", "clock_gettime"):
         monkeypatch.setattr(time, clock, getattr(time, clock))
     monkeypatch.setattr(virtual_time, "_start_s", 0.0)
