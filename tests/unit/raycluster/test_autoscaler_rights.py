@@ -102,7 +102,7 @@ async def test_rights_first_then_head_and_workers_within_a_tenth_of_a_second():
 
 
 @pytest.mark.rule("RC:RB-1", "D3", "D8")
-async def test_while_nothing_happens_they_are_asked_for_with_the_resync_only():
+async def test_in_steady_state_rbac_objects_are_read_with_the_resync_only():
     async with living() as here:
         create(here)
         await asyncio.sleep(1700)
@@ -134,18 +134,18 @@ async def pod_changes(here, every_s, times):
 
 @pytest.mark.rule("RC:RB-1", "RM:F12", "D3")
 @pytest.mark.parametrize("kind", KINDS)
-async def test_one_that_is_deleted_comes_back_with_the_first_news_after_five_minutes(kind):
+async def test_a_deleted_rbac_object_is_recreated_by_the_first_pass_after_five_minutes(kind):
     async with living() as here:
         create(here)
         await pod_changes(here, 30.0, 9)
-        assert len(here.wire.reads) == 3, "it was looked at for each of the news, and nothing was asked for"
+        assert len(here.wire.reads) == 3, "passes happened for each pod event, without further requests"
         here.world.store.delete(kind, "default", "demo")
         await pod_changes(here, 30.0, 3)
         assert there(here) == [["demo"], ["demo"], ["demo"]]
 
 
 @pytest.mark.rule("D3")
-async def test_news_without_end_cost_three_requests_in_five_minutes():
+async def test_continuous_pod_events_cost_three_requests_per_five_minutes():
     async with living() as here:
         create(here)
         await pod_changes(here, 10.0, 360)
@@ -169,7 +169,7 @@ async def test_the_users_account_is_waited_for_and_never_created():
         assert len(pods(here)) == 3
 
 
-async def test_a_role_of_another_owner_is_left_alone_and_the_user_is_told_whose_it_is():
+async def test_a_role_of_another_owner_is_not_changed_and_its_owner_is_reported():
     async with living() as here:
         theirs = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -198,8 +198,8 @@ async def test_a_role_of_another_owner_is_left_alone_and_the_user_is_told_whose_
 
 
 @pytest.mark.rule("FD:RC-B9")
-async def test_what_a_restored_backup_brought_without_owners_is_used():
-    """Velero drops owner references: everything has its right name and nobody's uid."""
+async def test_objects_of_a_restored_backup_without_owner_references_are_used():
+    """Velero drops owner references: all objects have the expected names and no owner."""
     async with living() as here:
         obj = raycluster(group("slice", replicas=1, numOfHosts=2), enableInTreeAutoscaling=True)
         cluster = RayCluster.parse(obj)
@@ -271,7 +271,7 @@ async def test_a_rejected_head_makes_old_answers_worthless():
         assert len(pods(here)) == 3
 
 
-async def test_a_cluster_of_the_same_name_starts_anew():
+async def test_rbac_objects_are_created_again_for_a_new_cluster_of_the_same_name():
     async with living() as here:
         create(here)
         await asyncio.sleep(1)

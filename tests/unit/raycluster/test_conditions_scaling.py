@@ -30,7 +30,7 @@ AGREED = GroupDecision(2)
 
 
 class Scenario:
-    """A RayCluster in time: somebody edits, the operator looks, and its status is written."""
+    """A RayCluster in time: a client edits it, the operator reconciles it, and its status is written."""
 
     def __init__(self, *groups):
         self.obj = raycluster(*groups, enableInTreeAutoscaling=True)
@@ -51,7 +51,7 @@ class Scenario:
         self.obj["metadata"].setdefault("annotations", {})[constants.AUTOSCALER_DECISION_ANNOTATION] = text
 
     def rewrite(self, after_s, replicas, *, by="argocd"):
-        """Somebody writes `replicas` of the first group; the sidecar is called by its own name."""
+        """A client writes `replicas` of the first group; `by` is its field manager."""
         self.obj["spec"]["workerGroupSpecs"][0]["replicas"] = replicas
         entry = written(by, after_s)
         kept = [e for e in self.obj["metadata"]["managedFields"] if e["manager"] != by]
@@ -106,13 +106,13 @@ def scenario():
 
 # --- AutoscalerDown --------------------------------------------------------------------------------------------------
 
-OBEYED, DOWN = ("False", "HeadReplaced"), ("True", "HeadReplaced")
+FOLLOWED, DOWN = ("False", "HeadReplaced"), ("True", "HeadReplaced")
 
 
 @pytest.mark.rule("D19")
 def test_autoscaler_down_is_true_after_five_minutes_and_gone_when_a_record_is_valid(scenario):
     conditions = [scenario.condition(constants.AUTOSCALER_DOWN, at, OTHER_HEAD) for at in (0, 1, 299, 300, 400)]
-    assert conditions == [OBEYED, OBEYED, OBEYED, DOWN, DOWN]
+    assert conditions == [FOLLOWED, FOLLOWED, FOLLOWED, DOWN, DOWN]
     assert "replicas of the spec apply" in scenario.message(constants.AUTOSCALER_DOWN)
     scenario.decide(DecisionRecord(CLUSTER_UID, OTHER_HEAD.uid), cpu=AGREED)
     assert scenario.condition(constants.AUTOSCALER_DOWN, 401, OTHER_HEAD) is None
@@ -121,15 +121,15 @@ def test_autoscaler_down_is_true_after_five_minutes_and_gone_when_a_record_is_va
 @pytest.mark.rule("D19", "RC:K-6")
 def test_what_is_not_valid_for_another_reason_meanwhile_counts_on(scenario):
     assert scenario.condition(constants.AUTOSCALER_DOWN, 0, pod()) == ("False", "HeadMissing")
-    assert scenario.condition(constants.AUTOSCALER_DOWN, 200, OTHER_HEAD) == OBEYED
+    assert scenario.condition(constants.AUTOSCALER_DOWN, 200, OTHER_HEAD) == FOLLOWED
     assert scenario.condition(constants.AUTOSCALER_DOWN, 300, OTHER_HEAD) == DOWN
 
 
 @pytest.mark.rule("D19")
-def test_a_record_that_was_valid_in_between_begins_anew(scenario):
+def test_a_record_that_was_valid_in_between_restarts_the_grace_period(scenario):
     scenario.reconcile_after(0, OTHER_HEAD)
     assert scenario.condition(constants.AUTOSCALER_DOWN, 200, HEAD) is None
-    assert scenario.condition(constants.AUTOSCALER_DOWN, 310, OTHER_HEAD) == OBEYED
+    assert scenario.condition(constants.AUTOSCALER_DOWN, 310, OTHER_HEAD) == FOLLOWED
 
 
 @pytest.mark.rule("D19")
@@ -143,7 +143,7 @@ def test_the_five_minutes_are_waited_for(scenario):
 
 
 @pytest.mark.rule("D19", "RM:I13")
-def test_an_invalid_cluster_is_not_looked_at_for_ever(scenario):
+def test_an_invalid_cluster_is_not_requeued(scenario):
     scenario.reconcile_after(0, OTHER_HEAD)
     scenario.rewrite(1, 1)
     scenario.reconcile_after(1, HEAD)
@@ -154,14 +154,14 @@ def test_an_invalid_cluster_is_not_looked_at_for_ever(scenario):
 
 
 @pytest.mark.rule("D19")
-def test_a_copied_record_is_reported_not_to_be_obeyed(scenario):
+def test_a_copied_record_is_reported_as_not_followed(scenario):
     scenario.decide(DecisionRecord("uid-of-the-backup", HEAD.uid), cpu=AGREED)
     assert scenario.condition(constants.AUTOSCALER_DOWN, 0) == ("False", "RecordOfAnotherCluster")
     assert "replicas of the spec apply" in scenario.message(constants.AUTOSCALER_DOWN)
 
 
 @pytest.mark.rule("D19")
-def test_desired_workers_follow_who_rules(scenario):
+def test_desired_workers_follow_the_record_and_after_its_grace_period_the_spec(scenario):
     scenario.decide(cpu=GroupDecision(7))
     scenario.reconcile_after(0, OTHER_HEAD)
     desired = [scenario.obj["status"][key] for key in ("desiredWorkerReplicas", "desiredCPU")]
@@ -173,7 +173,7 @@ def test_desired_workers_follow_who_rules(scenario):
 
 @pytest.mark.rule("D19")
 @pytest.mark.parametrize("change", ["paused", "off"])
-def test_nobody_is_down_who_is_not_asked(scenario, change):
+def test_a_paused_or_disabled_autoscaler_is_not_reported_as_down(scenario, change):
     scenario.reconcile_after(0, OTHER_HEAD)
     if change == "paused":
         scenario.obj["metadata"]["annotations"][constants.AUTOSCALER_ANNOTATION] = constants.PAUSED
@@ -190,7 +190,7 @@ def test_a_suspended_cluster_has_no_autoscaler_to_miss(scenario):
     assert scenario.condition(constants.AUTOSCALER_DOWN, 900, OTHER_HEAD) is None
     scenario.obj["spec"]["suspend"] = False
     scenario.obj["status"]["conditions"] = []  # the suspension has ended, and it has been resumed
-    assert scenario.condition(constants.AUTOSCALER_DOWN, 901, OTHER_HEAD) == OBEYED
+    assert scenario.condition(constants.AUTOSCALER_DOWN, 901, OTHER_HEAD) == FOLLOWED
 
 
 # --- ReplicasContended -----------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_it_names_group_numbers_and_field_manager(scenario):
 
 
 @pytest.mark.rule("D19")
-def test_a_number_that_was_obeyed_once_is_said_to_have_been(scenario):
+def test_replicas_that_were_applied_once_are_named_in_the_message(scenario):
     scenario.decide(cpu=GroupDecision(2, adopted_replicas=30))
     scenario.rewrite(0, 30)
     scenario.reconcile_after(0)
@@ -268,7 +268,7 @@ def test_numbers_that_mean_the_same_are_no_contention(spec):
 
 
 @pytest.mark.rule("D19")
-def test_while_the_autoscaler_is_not_there_nobody_contends(scenario):
+def test_replicas_are_not_contended_while_the_autoscaler_is_absent(scenario):
     scenario.rewrite(0, 1)
     scenario.reconcile_after(0)
     assert scenario.condition(constants.REPLICAS_CONTENDED, 1, OTHER_HEAD) is None
@@ -328,7 +328,7 @@ def test_its_deadlines_are_waited_for(scenario):
         ),
     ],
 )
-def test_who_wrote_last(entries, writer):
+def test_the_field_manager_of_the_last_write(entries, writer):
     cluster = raycluster()
     cluster["metadata"]["managedFields"] = entries
     assert last_writer(RayCluster.parse(cluster), "cpu") == writer
@@ -361,9 +361,7 @@ def test_agreement_without_any_trace_of_a_writer_counts_from_the_condition(scena
         "HeadDown",
     ],
 )
-def test_why_it_does_not_scale_is_reported_with_reason_group_and_count_and_gone_when_the_record_says_so(
-    scenario, reason
-):
+def test_scaling_limited_has_reason_group_and_count_and_is_removed_with_the_reason(scenario, reason):
     scenario.decide(cpu=GroupDecision(2, why=(Why(reason, 4, "as it is"),)))
     assert scenario.condition(constants.SCALING_LIMITED, 0) == ("True", reason)
     assert scenario.message(constants.SCALING_LIMITED) == f"group cpu: 4 × {reason} (as it is)"
@@ -372,7 +370,7 @@ def test_why_it_does_not_scale_is_reported_with_reason_group_and_count_and_gone_
 
 
 @pytest.mark.rule("SC:S21")
-def test_reasons_of_several_groups_stand_in_the_order_of_the_spec_and_those_of_none_last():
+def test_reasons_are_ordered_as_groups_in_the_spec_and_reasons_without_a_group_come_last():
     scenario = Scenario(group("b"), group("a"))
     record = DecisionRecord(CLUSTER_UID, HEAD.uid, why=(Why("NoFittingGroup", 3, "{TPU: 1}"),))
     scenario.decide(
@@ -393,7 +391,7 @@ def test_a_reason_the_api_would_reject_does_not_cost_the_status(scenario, reason
 
 
 @pytest.mark.rule("D19")
-def test_a_record_that_is_not_obeyed_limits_nothing(scenario):
+def test_a_record_that_is_not_followed_sets_no_scaling_limit(scenario):
     scenario.decide(cpu=GroupDecision(2, why=(Why("MaxReached", 4),)))
     scenario.obj["metadata"]["annotations"][constants.AUTOSCALER_ANNOTATION] = constants.PAUSED
     assert scenario.condition(constants.SCALING_LIMITED, 0) is None
@@ -437,7 +435,7 @@ def is_valid(scenario, here):
 
 @pytest.mark.rule("D19", "RM:I4", "RM:I21", "SC:S6")
 @given(st.lists(happenings, max_size=12))
-def test_whatever_is_written_in_whatever_order_nobody_goes_without_a_name(steps):
+def test_workers_are_removed_only_by_name_in_any_history_of_writes(steps):
     scenario = Scenario(group(replicas=2, low=LOW, high=HIGH))
     here, at, ordered, adopted_replicas = HEAD, 0, set(), None
     for kind, what in steps:

@@ -105,7 +105,7 @@ def make_ready(here):
 
 
 @pytest.mark.rule("D8", "PF:P8", "RC:ST-3")
-async def test_status_waits_half_a_second_after_acting_and_one_write_says_it_all(here):
+async def test_the_status_is_written_once_half_a_second_after_the_actions(here):
     created_at = create(here)
     await asyncio.sleep(0.1)
     make_ready(here)
@@ -154,7 +154,7 @@ def with_rocksdb(obj):
 
 @pytest.mark.rule("FD:RC-B18", "RM:I19")
 @pytest.mark.parametrize("change", [autoscaled_with_restarts, with_rocksdb])
-async def test_a_cluster_with_a_standing_warning_is_reported_once_and_nothing_is_written_for_two_days(here, change):
+async def test_a_persistent_warning_is_one_event_and_no_further_write_in_two_days(here, change):
     obj = raycluster(group())
     change(obj)
     here.world.create({**obj, "metadata": {"name": "demo", "namespace": "default"}})
@@ -182,14 +182,14 @@ async def test_a_create_with_an_unknown_outcome_is_repeated_and_makes_no_second_
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param({"authOptions": {"mode": "token"}}, id="asks for protection"),
+        pytest.param({"authOptions": {"mode": "token"}}, id="requests a protection"),
         pytest.param({"workerGroupSpecs": [group(low=5, high=1)]}, id="is invalid"),
     ],
 )
 @pytest.mark.parametrize(
     "answer", ["lost", ApiUnavailableError("no answer", is_outcome_unknown=True)], ids=["made", "not made"]
 )
-async def test_a_create_of_unknown_outcome_is_looked_up_when_nothing_may_be_made_any_more(here, change, answer):
+async def test_a_create_of_unknown_outcome_is_read_when_creates_are_no_longer_allowed(here, change, answer):
     here.wire.instead = lambda method, path: answer if (method, path[-4:]) == ("POST", "pods") else None
     create(here, group(replicas=1))
     await asyncio.sleep(0.2)
@@ -228,7 +228,7 @@ def retry(message):
 
 
 @pytest.mark.rule("FD:RC-B19", "SC:S3", "RM:I18")
-async def test_a_rejected_group_is_asked_for_again_soon_then_every_thirty_seconds_with_one_pod(here):
+async def test_a_rejected_group_is_retried_soon_then_every_thirty_seconds_with_one_pod(here):
     create(here, group(replicas=0))
     await asyncio.sleep(1)
     here.wire.instead = lambda method, path: retry("exceeded quota") if path.endswith("/pods") else None
@@ -246,7 +246,7 @@ async def test_a_rejected_group_is_asked_for_again_soon_then_every_thirty_second
 
 
 @pytest.mark.rule("RC:TR-5", "D2")
-async def test_a_cluster_that_is_gone_is_forgotten_and_its_pods_are_not_made_anew(here):
+async def test_pods_of_a_deleted_cluster_are_not_recreated(here):
     create(here)
     await asyncio.sleep(1)
     here.world.store.delete(CLUSTERS, "default", "demo")
@@ -276,8 +276,8 @@ def names_kept(root, key):
 
 
 @pytest.mark.rule("FD:REL-11", "RC:TR-5", "SC:S4")
-async def test_nothing_is_kept_of_a_cluster_that_is_gone(here):
-    """Nor of the quota that its replicas waited for, whose time the next cluster of this name would have to sit out."""
+async def test_no_state_of_a_deleted_cluster_is_kept(here):
+    """Neither the backoff of a quota: the next cluster of this name would have to wait for its end."""
     quota = retry("pods 'x' is forbidden: exceeded quota: team, requested: pods=1, used: pods=2, limited: pods=2")
     admitted = iter(range(2))  # the head and one of two hosts
 
@@ -312,7 +312,7 @@ async def test_a_read_that_is_older_than_what_the_informer_shows_is_not_used(her
 
 
 @pytest.mark.rule("D2")
-async def test_a_cluster_that_the_informer_shows_is_asked_for_again_when_it_is_reported_not_to_be_there(here):
+async def test_a_cluster_in_the_informer_that_a_get_does_not_find_is_read_again(here):
     gone = Response(404, b'{"kind":"Status","reason":"NotFound","code":404}', {})
     here.wire.read_instead = lambda path: gone if path.endswith("/rayclusters/demo") else None
     create(here)
@@ -328,7 +328,7 @@ async def test_a_cluster_that_the_informer_shows_is_asked_for_again_when_it_is_r
     ("code", "message"),
     [(409, "the object has been modified"), (404, "not found")],
 )
-async def test_a_status_write_that_meets_another_is_computed_anew(here, caplog, code, message):
+async def test_a_status_write_with_a_conflict_is_recomputed(here, caplog, code, message):
     body = {"kind": "Status", "status": "Failure", "reason": "x", "code": code, "message": message}
     other = Response(code, json.dumps(body).encode(), {})
     here.wire.instead = lambda _method, path: other if path.endswith("/status") else None
@@ -342,7 +342,7 @@ async def test_a_status_write_that_meets_another_is_computed_anew(here, caplog, 
 
 
 @pytest.mark.rule("D8", "RM:I5")
-async def test_a_namesake_made_between_read_and_write_does_not_get_the_others_status(here):
+async def test_a_cluster_recreated_between_read_and_write_does_not_get_the_status_of_the_old_one(here):
     create(here)
     await asyncio.sleep(0.1)
     old = here.world.cluster("demo")["metadata"]["uid"]
@@ -376,7 +376,7 @@ async def test_an_api_that_is_away_for_writes_is_backed_off_from_and_caught_up_w
 
 
 @pytest.mark.rule("RM:I14")
-async def test_a_worker_that_vanishes_is_replaced_within_a_second(here):
+async def test_a_worker_that_disappears_is_replaced_within_a_second(here):
     create(here)
     await asyncio.sleep(0.1)
     make_ready(here)
@@ -442,7 +442,7 @@ async def test_a_resume_is_stored_and_followed_at_once_by_the_pods(here):
 
 
 @pytest.mark.rule("FD:RC-B7", "RC §5.4")
-async def test_a_suspension_is_completed_and_the_cluster_resumed_when_the_field_goes_back_in_between(here):
+async def test_a_suspension_is_completed_before_a_cluster_that_is_no_longer_suspended_resumes(here):
     await ready_cluster(here)
     before = {pod["metadata"]["uid"] for pod in pods(here)}
     here.wire.instead = lambda method, path: ApiUnavailableError("away") if method == "DELETE" else None
@@ -460,7 +460,7 @@ async def test_a_suspension_is_completed_and_the_cluster_resumed_when_the_field_
 
 
 @pytest.mark.rule("RC §5.4")
-async def test_while_the_status_is_rejected_no_pod_goes(here):
+async def test_while_the_status_is_rejected_no_pod_is_deleted(here):
     await ready_cluster(here)
     here.wire.instead = lambda method, path: Response(422, b"{}", {}) if path.endswith("/status") else None
     suspend(here, value=True)
@@ -548,7 +548,7 @@ def held(here, *finalizers, **spec):
         pytest.param({"suspend": True}, id="suspended"),
     ],
 )
-async def test_a_deleted_cluster_is_let_go_whatever_its_spec_says(here, spec):
+async def test_a_deleted_cluster_is_released_whatever_its_spec(here, spec):
     held(here, FINALIZER, **spec)
     await asyncio.sleep(5)
     here.world.delete_cluster("demo")

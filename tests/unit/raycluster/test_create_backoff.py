@@ -26,7 +26,7 @@ def waits(backoff, now, generation=1, uid="u"):
 
 @pytest.mark.rule("FD:RC-B19", "SC:S3")
 @pytest.mark.parametrize("group", ["cpu", constants.HEAD_GROUP, SERVICE_SLOT])
-def test_what_was_rejected_is_asked_for_again_soon_then_ever_later(group):
+def test_a_rejected_group_is_retried_with_exponential_backoff(group):
     backoff, delays = RayClusterCreateBackoff(), []
     for now in range(0, 600, 100):
         note(backoff, outcome(group), now=now)
@@ -34,7 +34,7 @@ def test_what_was_rejected_is_asked_for_again_soon_then_ever_later(group):
     assert delays == [1, 2, 4, 8, 16, 30]
 
 
-def test_a_success_forgets_and_only_for_its_group():
+def test_a_success_resets_the_backoff_of_its_group_only():
     backoff = RayClusterCreateBackoff()
     note(backoff, outcome("a"), outcome("b"))
     note(backoff, outcome("a", Result.DONE))
@@ -48,7 +48,7 @@ def test_many_rejections_of_one_pass_count_once():
 
 
 @pytest.mark.parametrize("other", [{"generation": 2}, {"uid": "v"}])
-def test_a_new_spec_or_a_new_cluster_starts_anew(other):
+def test_a_new_spec_or_a_new_cluster_resets_the_backoff(other):
     backoff = RayClusterCreateBackoff()
     note(backoff, outcome())
     assert waits(backoff, 0.5, **other) == {}
@@ -68,7 +68,7 @@ def test_a_rejected_delete_holds_no_group():
     assert waits(backoff, 0.0) == {}
 
 
-def test_forgotten_clusters_leave_nothing():
+def test_forget_drops_the_backoff_of_a_cluster():
     backoff = RayClusterCreateBackoff()
     note(backoff, outcome())
     backoff.forget(KEY)
@@ -91,7 +91,7 @@ def only(backoff, now):
 
 
 @pytest.mark.rule("FD:RC-B19", "SC:S4")
-def test_hosts_are_asked_for_again_soon_then_ever_later():
+def test_rejected_hosts_are_retried_with_exponential_backoff():
     backoff, delays, now = RayClusterCreateBackoff(), [], 0.0
     for _ in range(5):
         note(backoff, host(), now=now)
@@ -102,7 +102,7 @@ def test_hosts_are_asked_for_again_soon_then_ever_later():
 
 
 @pytest.mark.rule("SC:S4")
-def test_after_a_replica_was_given_up_hosts_may_come_and_new_replicas_ever_later():
+def test_after_a_replica_was_given_up_only_new_replicas_are_backed_off():
     backoff, waits_s, now = RayClusterCreateBackoff(), [], 0.0
     for _ in range(6):
         note(backoff, host(Result.DONE), host(), now=now)
@@ -125,14 +125,17 @@ def test_a_replica_that_was_completed_meanwhile_does_not_end_the_wait_of_the_oth
     note(backoff, host(Result.DONE), now=61.0)
     note(backoff, host(), now=62.0)
     backoff.give_up(KEY, {"cpu"}, 62.0)
-    assert only(backoff, 62.0).replicas_in_s == 60.0, "a success after the wait begins anew"
+    assert only(backoff, 62.0).replicas_in_s == 60.0, "a success after the wait resets the backoff"
 
 
 @pytest.mark.parametrize(
     ("moment", "waits_s"),
-    [pytest.param(20.0, {}, id="there is room"), pytest.param(90.0, {"cpu": 70.0}, id="there is none yet")],
+    [
+        pytest.param(20.0, {}, id="the quota has capacity"),
+        pytest.param(90.0, {"cpu": 70.0}, id="the quota has no capacity yet"),
+    ],
 )
-def test_who_knows_the_quota_says_when_the_next_replica_is_begun(moment, waits_s):
+def test_the_time_of_the_next_replica_depends_on_the_quota(moment, waits_s):
     backoff = RayClusterCreateBackoff()
     note(backoff, host())
     backoff.give_up(KEY, {"cpu"}, 0.0)

@@ -36,13 +36,13 @@ def decide(obj, *pods, after_s=0):
     return deletion(obj, pods, DELETED_AT + timedelta(seconds=after_s))
 
 
-def test_who_is_being_deleted():
+def test_a_deletion_timestamp_marks_a_cluster_as_being_deleted():
     assert is_being_deleted(deleted())
     assert not is_being_deleted(raycluster())
 
 
 @pytest.mark.rule("RC:REC-5", "D14")
-def test_without_kuberays_finalizer_nothing_is_done():
+def test_without_kuberays_finalizer_no_action_is_planned():
     todo = decide(deleted("example.com/hold"), head(), pod())
     assert (todo.release, todo.event, todo.requeue_after_s) == (None, None, None)
 

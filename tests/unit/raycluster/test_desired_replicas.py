@@ -76,7 +76,7 @@ def test_a_valid_record_rules():
     ("replicas", "decision", "bounds", "expected"),
     [
         pytest.param(20, GroupDecision(20), (0, 30), 20, id="spec and record agree"),
-        pytest.param(1, GroupDecision(20), (0, 30), 20, id="a foreign rewrite downwards is not obeyed"),
+        pytest.param(1, GroupDecision(20), (0, 30), 20, id="lower replicas of another writer are not followed"),
         pytest.param(30, GroupDecision(20), (0, 30), 30, id="a foreign higher number is adopted"),
         pytest.param(30, GroupDecision(20, adopted_replicas=30), (0, 30), 20, id="once"),
         pytest.param(
@@ -95,7 +95,7 @@ def test_target_under_a_valid_record(replicas, decision, bounds, expected):
 
 
 @pytest.mark.rule("D19")
-def test_a_group_the_record_does_not_speak_of_follows_the_spec():
+def test_a_group_without_an_entry_in_the_record_follows_the_spec():
     assert order(scaled(group(replicas=3), gpu=GroupDecision(7))) == DesiredReplicas(3)
 
 
@@ -161,14 +161,14 @@ ENDED = ContainerView(constants.AUTOSCALER_CONTAINER, "terminated", "Error", exi
 def test_validity(state, reason):
     scaling = scaling_of(scaled(cpu=GroupDecision(5)), state)
     assert (scaling.fault.reason if scaling.fault else None) == reason
-    assert scaling.record is not None, "obeyed for five minutes all the same"
+    assert scaling.record is not None, "followed for five minutes nevertheless"
 
 
 @pytest.mark.rule("D19")
 @pytest.mark.parametrize(
     ("down_since", "is_down", "replicas"),
     [
-        pytest.param(None, False, 5, id="a fault that nobody has told of yet: the record rules"),
+        pytest.param(None, False, 5, id="a fault that is not reported yet: the record applies"),
         pytest.param(NOW - timedelta(seconds=299), False, 5, id="not valid for 299 s: the record rules"),
         pytest.param(NOW - timedelta(seconds=300), False, 2, id="not valid for 300 s: spec.replicas rules"),
         pytest.param(NOW - timedelta(seconds=1), True, 2, id="called down already: spec.replicas rules"),
@@ -188,7 +188,7 @@ def test_an_autoscaler_that_is_back_rules_again_at_once():
 
 @pytest.mark.rule("D19", "RM:I4")
 @pytest.mark.parametrize("is_random", [False, True])
-def test_when_the_autoscaler_is_down_nobody_is_killed(is_random):
+def test_no_worker_is_deleted_while_the_autoscaler_is_down(is_random):
     cluster = scaled(
         group(replicas=2), record=OLD_HEAD, down_since=NOW - timedelta(hours=1), is_down=True, cpu=GroupDecision(5)
     )
@@ -209,7 +209,7 @@ def test_a_record_made_for_another_cluster_never_rules():
         pytest.param({"autoscaling": False}, id="autoscaling switched off: the record is ignored"),
         pytest.param({"annotations": {constants.AUTOSCALER_ANNOTATION: "paused"}}, id="paused: the spec rules"),
         pytest.param({"record": None}, id="no record at all: the spec rules, as in KubeRay"),
-        pytest.param({"annotations": {constants.AUTOSCALER_DECISION_ANNOTATION: "{"}}, id="a record nobody can read"),
+        pytest.param({"annotations": {constants.AUTOSCALER_DECISION_ANNOTATION: "{"}}, id="an unreadable record"),
     ],
 )
 def test_the_spec_rules(changes):
@@ -233,7 +233,7 @@ def test_a_record_left_over_from_before_the_cluster_chose_rays_autoscaler_rules_
     assert order(chosen).replicas == 5
     after = seen(head("demo-head-bbbbb", containers=(RUNNING,)))
     assert order(chosen, after).replicas == 2
-    assert scaling_of(chosen, after).fault is None, "nobody is down"
+    assert scaling_of(chosen, after).fault is None, "no autoscaler is down"
 
 
 @pytest.mark.rule("D19")
@@ -243,7 +243,7 @@ def test_where_rays_autoscaler_is_the_rule_a_record_rules_no_longer_than_its_aut
     assert scaling_of(cluster, seen(HEAD), "ray").desired_replicas_of(group_spec).replicas == 5
     after = seen(head("demo-head-bbbbb", containers=(RUNNING,)))
     left_over = scaling_of(cluster, after, "ray")
-    assert (left_over.record, left_over.fault) == (None, None), "nobody is down"
+    assert (left_over.record, left_over.fault) == (None, None), "no autoscaler is down"
     assert scaling_of(cluster, after).fault is not None
 
 
@@ -253,14 +253,14 @@ def test_any_other_value_of_the_annotation_pauses_nothing():
     assert order(cluster).replicas == 5
 
 
-# --- deletes nobody without a name -----------------------------------------------------------------------------------
+# --- deletes only named workers --------------------------------------------------------------------------------------
 
 
 @pytest.mark.rule("D19", "RM:I4", "RC:SH-5")
 @pytest.mark.parametrize(
     ("changes", "is_random", "killed"),
     [
-        pytest.param({}, False, 0, id="a valid record: the operator deletes nobody without a name"),
+        pytest.param({}, False, 0, id="a valid record: the operator deletes only named workers"),
         pytest.param({}, True, 0, id="even where random deletion is allowed: it drains before it names"),
         pytest.param({"record": OLD_HEAD}, True, 0, id="nor while it is not valid"),
         pytest.param({"annotations": {constants.AUTOSCALER_ANNOTATION: "paused"}}, False, 0, id="nor while paused"),
@@ -303,8 +303,8 @@ def ended(name="demo-cpu-worker-00000", *, ago=timedelta(), code=0):
         pytest.param(ended(), {"named": True}, True, id="or when it is named"),
         pytest.param(ended(code=1), {}, True, id="one that failed is replaced at once"),
         pytest.param(ended(ago=-timedelta(seconds=2)), {}, False, id="a node's clock may be a little ahead"),
-        pytest.param(ended(ago=-timedelta(hours=1)), {}, True, id="one that is an hour ahead is not believed"),
-        pytest.param(ended(), {"autoscaling": False}, True, id="without autoscaling nobody waits"),
+        pytest.param(ended(ago=-timedelta(hours=1)), {}, True, id="a timestamp one hour in the future is ignored"),
+        pytest.param(ended(), {"autoscaling": False}, True, id="without autoscaling there is no wait"),
         pytest.param(ended(), {"record": RECORD}, False, id="beside our own sidecar the same"),
     ],
 )
@@ -343,7 +343,7 @@ decided = st.builds(GroupDecision, st.integers(0, 12), worker_names.map(tuple), 
     is_valid=st.booleans(),
     invalid_for=st.none() | st.integers(0, 600),
 )
-def test_nobody_goes_without_a_name_and_the_target_stays_between_min_and_max(
+def test_only_named_workers_are_deleted_and_the_target_stays_between_min_and_max(
     *, replicas, low, span, named, decision, alive, is_random, is_valid, invalid_for
 ):
     cluster = scaled(
@@ -378,6 +378,6 @@ def test_one_foreign_number_repeated_for_ever_raises_the_target_once(writes, dec
     assert len(adopted) <= 1 or len(set(writes)) > 1
 
 
-def test_parsed_clusters_without_autoscaling_are_not_scaled_by_anybody():
+def test_clusters_without_autoscaling_have_no_record():
     scaling = scaling_of(parsed(), seen())
     assert (scaling.is_autoscaled, scaling.record, scaling.fault) == (False, None, None)

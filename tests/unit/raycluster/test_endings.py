@@ -90,7 +90,7 @@ def cluster(condition, **spec):
 @pytest.mark.parametrize(
     ("condition", "heads", "spec", "why", "state"),
     [
-        pytest.param(READY, (), {}, "it was deleted while it was ready", LOST, id="somebody deleted it"),
+        pytest.param(READY, (), {}, "it was deleted while it was ready", LOST, id="a client deleted it"),
         pytest.param(READY, (), REDIS, "it was deleted while it was ready", KEPT, id="with fault tolerance"),
         pytest.param(KILLED, (), {}, "it was not ready (OOMKilled", LOST, id="it had ended"),
         pytest.param(
@@ -118,7 +118,7 @@ def test_a_head_that_is_lost_is_reported_with_the_reason_and_what_survives(condi
         ),
     ],
 )
-def test_nothing_is_told_of_a_head_that_is_not_lost(found, heads):
+def test_no_event_is_recorded_for_a_head_that_is_not_lost(found, heads):
     events = decide(found, *heads, *ENOUGH).events
     assert [event for event in events if event.reason == constants.HEAD_POD_LOST] == []
 

@@ -1,7 +1,7 @@
 """Every field of the CRD's spec is acted on, by operator or autoscaler, or named in the condition `Unsupported` or, where it asks for
 protection, `Invalid`.
 
-Nothing is ignored in silence. The fields come from the CRD itself, so a new one fails here until somebody says which of the two it is. Both claims are
+Nothing is ignored in silence. The fields come from the CRD itself, so a new one fails here until it is classified. Both claims are
 tried out: a field that is acted on changes what the operator writes or says, the others are really named.
 """
 
@@ -136,7 +136,7 @@ def effect(cluster):
     return repr(todo).replace(recreate_hash(cluster), "HASH")
 
 
-def test_a_field_without_a_reader_would_be_noticed():
+def test_a_field_without_a_reader_is_detected():
     obj = raycluster(somethingNew={"a": "b"})
     assert effect(RayCluster.parse(obj)) == effect(RayCluster.parse(raycluster()))
     assert unsupported(RayCluster.parse(obj)) == ()

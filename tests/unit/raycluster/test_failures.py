@@ -42,7 +42,7 @@ def writes(todo):
     return [(type(action).__name__, action.name) for action in todo.actions]
 
 
-def test_the_last_failed_worker_stays_beside_its_successor_and_is_reported():
+def test_the_last_failed_worker_is_kept_with_its_successor_and_reported():
     todo = decide(cluster(group(replicas=1)), failed("demo-cpu-worker-a"))
     assert writes(todo) == [("Create", "demo-cpu-worker-new")]
     (event,) = todo.events
@@ -62,7 +62,7 @@ def test_it_is_deleted_for_the_next_one_that_fails():
     assert writes(todo) == [("Delete", "demo-cpu-worker-z")]
 
 
-def test_one_that_its_user_names_goes_and_the_failure_before_it_stays():
+def test_a_failed_worker_that_the_user_names_is_deleted_and_an_earlier_one_kept():
     named = group(replicas=1, scaleStrategy={"workersToDelete": ["demo-cpu-worker-a"]})
     before, last = (
         failed("demo-cpu-worker-z", "2026-01-01T00:00:00Z"),
@@ -135,14 +135,14 @@ def test_each_group_keeps_one_and_a_hundred_failures_leave_one():
 @pytest.mark.parametrize(
     "found",
     [
-        pytest.param(cluster(group(replicas=1), annotations={}), id="nobody asked for it"),
-        pytest.param(cluster(group(replicas=1), enableInTreeAutoscaling=True), id="beside an autoscaler"),
+        pytest.param(cluster(group(replicas=1), annotations={}), id="without the annotation"),
+        pytest.param(cluster(group(replicas=1), enableInTreeAutoscaling=True), id="with an autoscaler"),
         pytest.param(cluster(group(replicas=1), suspend=True), id="a suspended cluster"),
         pytest.param(cluster(group(replicas=1), conditions=[SUSPENDING]), id="one whose suspension is not finished"),
         pytest.param(cluster(group("other", replicas=1)), id="its group left the spec"),
     ],
 )
-def test_otherwise_it_counts_as_ever(found):
+def test_otherwise_a_failed_worker_is_not_kept(found):
     assert seen(found, failed("demo-cpu-worker-a")).kept == ()
 
 
@@ -150,7 +150,7 @@ def test_otherwise_it_counts_as_ever(found):
     "worker",
     [
         pytest.param(pod("demo-cpu-worker-a", phase="Succeeded"), id="it ended well"),
-        pytest.param(dying("demo-cpu-worker-a", phase="Failed"), id="somebody deletes it"),
+        pytest.param(dying("demo-cpu-worker-a", phase="Failed"), id="a client deletes it"),
         pytest.param(head("demo-head-b", phase="Failed"), id="a head"),
     ],
 )

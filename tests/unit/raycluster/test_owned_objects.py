@@ -30,11 +30,11 @@ def test_everything_is_missing_of_a_new_cluster_with_hosts_and_an_autoscaler():
 
 
 @pytest.mark.rule("RC:HL-1")
-def test_a_cluster_without_hosts_wants_no_headless_service():
+def test_a_cluster_without_multi_host_groups_needs_no_headless_service():
     assert missing(parsed(), Observed()) == [("Service", SERVICE_SLOT)]
 
 
-def test_nothing_is_missing_once_it_is_there():
+def test_an_existing_head_service_is_not_missing():
     assert missing(parsed(), Observed(services=(head_service(),))) == []
 
 

@@ -61,7 +61,9 @@ def drawing(*suffixes):
         pytest.param({}, ["aaaaa", "aaaaa", "bbbbb"], id="one that this plan has given already"),
         pytest.param({"pods": ("ccccc",)}, ["ccccc", "aaaaa", "bbbbb"], id="that of a pod that is there or in flight"),
         pytest.param({"dying": ("ccccc",)}, ["ccccc", "aaaaa", "bbbbb"], id="that of a pod on its way out"),
-        pytest.param({"foreign": ("ccccc",)}, ["aaaaa", "ccccc", "bbbbb"], id="that of a namesake's pod"),
+        pytest.param(
+            {"foreign": ("ccccc",)}, ["aaaaa", "ccccc", "bbbbb"], id="that of a pod of another cluster of the same name"
+        ),
     ],
 )
 def test_a_new_pod_never_gets_a_name_that_is_in_use(in_use, suffixes):
@@ -83,7 +85,7 @@ def test_a_new_replica_never_gets_a_name_that_is_in_use():
 
 
 @pytest.mark.rule("RM:I14", "D5")
-def test_once_everything_asked_for_is_there_the_plan_is_empty():
+def test_the_plan_is_empty_once_all_desired_objects_exist():
     cluster = parsed(group(replicas=3), group("gpu", replicas=1))
     created = [action.manifest for action in decide(cluster, service=False).actions]
     pods = [pod_from_manifest(manifest) for manifest in created if manifest["kind"] == "Pod"]
@@ -107,12 +109,12 @@ def test_a_cluster_that_another_controller_manages_gets_neither_writes_nor_statu
     assert (todo.actions, todo.events, todo.is_reported) == ((), (), False)
 
 
-def test_a_cluster_that_names_kuberay_as_its_controller_is_ours():
+def test_a_cluster_that_is_managed_by_kuberay_is_reconciled():
     assert decide(parsed(managedBy=constants.MANAGED_BY_US), service=False).actions
 
 
 @pytest.mark.rule("RC:V-11")
-def test_an_invalid_cluster_keeps_what_runs_and_is_told_which_field():
+def test_an_invalid_cluster_keeps_its_pods_and_the_event_names_the_field():
     todo = decide(parsed(group(replicas=5, low=3, high=2)), head(), pod(phase="Failed"), service=False)
     assert todo.actions == ()
     assert todo.is_reported
@@ -182,7 +184,7 @@ def test_losing_the_head_does_not_stop_the_groups():
 
 
 @pytest.mark.rule("RC:HP-3")
-def test_a_provisioned_head_whose_restart_is_disabled_stays_away_and_so_do_its_workers():
+def test_a_provisioned_head_whose_restart_is_disabled_is_not_recreated_nor_are_its_workers():
     conditions = [{"type": constants.PROVISIONED, "status": "True"}]
     obj = {**raycluster(), "status": {"conditions": conditions}}
     obj["metadata"]["annotations"] = {constants.DISABLE_PROVISIONED_HEAD_RESTART_ANNOTATION: "true"}
@@ -243,7 +245,7 @@ def test_a_create_in_flight_that_is_not_wanted_any_more_is_named_not_deleted():
 
 
 @pytest.mark.rule("SC:S10", "RM:I5")
-def test_pods_that_only_carry_our_label_are_not_ours():
+def test_pods_with_the_clusters_label_and_another_owner_are_not_deleted():
     foreign_pods = [pod("demo-cpu-worker-x", owner_uid="other"), head("demo-head-x", owner_uid="")]
     cluster = parsed(group(replicas=0, scaleStrategy={"workersToDelete": ["demo-cpu-worker-x"]}))
     observed = observe(cluster.metadata.uid, pods=[head(), *foreign_pods], services=[head_service()])
@@ -368,7 +370,7 @@ def test_without_the_gate_hosts_are_plain_workers_that_are_counted():
 
 
 @pytest.mark.rule("RC:MH-9")
-def test_hosts_of_replicas_are_made_anew_when_the_group_has_one_host_each():
+def test_hosts_of_replicas_are_recreated_when_the_group_has_one_host_each():
     hosts = [pod(f"demo-cpu-worker-{i}", replica_name="r", replica_index=0, host_index=i) for i in range(2)]
     todo = decide(parsed(group(replicas=2, numOfHosts=1)), head(), *hosts)
     assert writes_of(todo) == ["delete demo-cpu-worker-0", "delete demo-cpu-worker-1"]

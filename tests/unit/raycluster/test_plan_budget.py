@@ -57,21 +57,21 @@ def test_a_group_that_is_rejected_leaves_the_budget_to_the_others():
 
 
 @pytest.mark.rule("FD:SEC-F1")
-def test_what_fits_into_the_budget_is_listed_at_once_and_nothing_more_is_promised():
+def test_creates_within_the_budget_are_one_plan_without_a_continuation():
     todo = decide(wide(5, 100))
     assert created_by_group(todo) == {f"g{number}": 100 for number in range(5)}
     assert not todo.has_more
 
 
 @pytest.mark.rule("FD:SEC-F1")
-def test_what_is_beyond_the_budget_goes_on_in_the_next_plan():
+def test_creates_beyond_the_budget_are_left_to_the_next_plan():
     todo = decide(wide(250, 3))
     assert sum(created_by_group(todo).values()) == MOST_WRITES
     assert todo.has_more
 
 
 @pytest.mark.rule("FD:SEC-F1")
-def test_a_group_that_has_all_it_wants_promises_nothing():
+def test_a_complete_group_has_no_actions_and_no_continuation():
     pods = [pod(f"demo-cpu-worker-{number}", replica_index=number) for number in range(3)]
     todo = decide(parsed(group(replicas=3)), *pods)
     assert (todo.actions, todo.has_more) == ((), False)

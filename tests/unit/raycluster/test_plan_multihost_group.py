@@ -106,13 +106,13 @@ def test_what_lacks_least_is_completed_first_and_new_replicas_come_last():
 
 @pytest.mark.rule("RM:I1")
 @pytest.mark.parametrize("left", [1, 2, 3, 4])
-def test_a_new_replica_waits_for_the_last_host_of_the_one_that_goes(left):
+def test_a_new_replica_waits_for_the_last_host_of_the_deleted_one(left):
     gone = replica(0, range(left), dying)
     assert created(decide(group_of(2), [*gone, *replica(1)])) == []
 
 
 @pytest.mark.rule("SC:S12")
-def test_but_not_for_hosts_whose_node_is_away():
+def test_a_new_replica_does_not_wait_for_hosts_on_an_unready_node():
     gone = replica(0, made=dying, node_name="away")
     decision = decide(group_of(2), [*gone, *replica(1)], unready_nodes={"away"})
     assert len(created(decision)) == SIZE
@@ -122,15 +122,15 @@ def test_but_not_for_hosts_whose_node_is_away():
 @pytest.mark.parametrize(
     ("replicas", "hosts"),
     [
-        pytest.param(2_000_000_000, 4, id="more replicas than anybody can have"),
-        pytest.param(1, 2_000_000_000, id="more hosts than anybody can have"),
+        pytest.param(2_000_000_000, 4, id="two thousand million replicas"),
+        pytest.param(1, 2_000_000_000, id="two thousand million hosts"),
     ],
 )
-def test_no_number_fills_our_memory(replicas, hosts):
+def test_no_number_of_replicas_or_hosts_exhausts_memory(replicas, hosts):
     assert len(created(decide(group_of(replicas, hosts, high=None), []))) == MOST_WRITES
 
 
-def test_a_suspended_group_wants_no_pods():
+def test_a_suspended_group_has_no_pods():
     decision = decide(group_of(2, suspend=True), [*replica(0), *replica(1, [0, 1])])
     assert (victims(decision), created(decision)) == ([*all_of(0), "10", "11"], [])
 
@@ -146,7 +146,7 @@ FAILED = {"phase": "Failed"}
     [
         pytest.param(host(0, 2, **FAILED), id="a host that failed"),
         pytest.param(host(0, 2, phase="Succeeded"), id="a host that finished"),
-        pytest.param(host(0, 2, dying), id="a host that somebody deletes"),
+        pytest.param(host(0, 2, dying), id="a host that a client deletes"),
         pytest.param(host(0, 2, dying, node_name="away"), id="a host whose machine died"),
     ],
 )
@@ -159,8 +159,8 @@ def test_takes_its_replica_with_it_and_no_other(lost):
 
 
 @pytest.mark.rule("RC:MH-3", "RM:I6")
-def test_the_host_that_ended_goes_last_because_it_alone_says_why_the_others_have_to():
-    """An operator that is killed half-way leaves a reason behind to go on."""
+def test_the_failed_host_of_a_replica_is_deleted_last():
+    """It is the reason to delete the others: an operator that is killed half-way must still see it."""
     pods = [*replica(0, [0, 1, 3]), host(0, 2, **FAILED)]
     half_way = [each.marked_terminating(LATER) if each.host_index == 0 else each for each in pods]
     assert victims(decide(group_of(1), half_way)) == ["01", "03"]
@@ -175,7 +175,7 @@ def test_the_host_that_ended_goes_last_because_it_alone_says_why_the_others_have
     [
         pytest.param(host(0, 2, pending), id="that waits for a node"),
         pytest.param(host(0, 2, ready=NOT_READY), id="that is not ready"),
-        pytest.param(host(0, 2, phase="Unknown"), id="whose phase nobody knows"),
+        pytest.param(host(0, 2, phase="Unknown"), id="whose phase is Unknown"),
     ],
 )
 @pytest.mark.rule("RC:SD-3")
@@ -199,14 +199,14 @@ def test_a_host_that_exited_0_counts_as_it_is(named, gone):
 
 
 @pytest.mark.rule("RM:I6", "RC:MH-2")
-def test_a_host_that_vanished_without_a_trace_is_made_again():
-    """A create that was lost looks the same, and three hosts that work are worth more than one that is missing."""
+def test_a_host_that_disappeared_without_a_trace_is_recreated():
+    """A lost create looks the same, and deleting three working hosts costs more than creating the missing one."""
     assert created(decide(group_of(1), replica(0, [0, 1, 3]))) == ["cpu-0/2"]
 
 
 @pytest.mark.rule("RM:I6")
 def test_of_two_hosts_with_one_index_only_the_better_stays():
-    """A create whose answer was lost may come true long after somebody else was made in its stead."""
+    """A create whose response was lost may be executed long after another host was created instead."""
     double = host(0, 1, pending, uid="late", creation_timestamp=LATER)
     decision = decide(group_of(1), [*replica(0), double])
     assert [victim.pod.uid for victim in decision.victims] == ["late"]
@@ -222,8 +222,8 @@ def test_of_two_hosts_with_one_index_only_the_better_stays():
     ("named", "gone", "unknown_names"),
     [
         pytest.param("demo-cpu-worker-12", all_of(1), (), id="any host stands for its replica"),
-        pytest.param("demo-cpu-worker-99", [], (), id="a host that has gone is nobody's business"),
-        pytest.param("deployment-pod", [], ("deployment-pod",), id="a pod that cannot be a worker is a stranger"),
+        pytest.param("demo-cpu-worker-99", [], (), id="a deleted host is ignored"),
+        pytest.param("deployment-pod", [], ("deployment-pod",), id="a pod that cannot be a worker is reported"),
         pytest.param("b-x-worker-1", [], ("b-x-worker-1",), id="so is another cluster's worker"),
     ],
 )
@@ -234,14 +234,14 @@ def test_names_to_delete(named, gone, unknown_names):
 
 
 @pytest.mark.rule("RC:MH-7")
-def test_under_autoscaling_no_whole_replica_goes_without_a_name():
+def test_under_autoscaling_whole_replicas_are_deleted_only_by_name():
     group = group_of(1, to_delete=("demo-cpu-worker-20",))
     pods = [*replica(0), *replica(1), *replica(2)]
     assert victims(decide(group, pods, may_choose_victims=False)) == all_of(2)
 
 
 @pytest.mark.rule("D6", "RC:MH-7")
-def test_but_one_with_a_create_without_an_answer_goes():
+def test_under_autoscaling_a_replica_with_a_create_in_flight_may_be_deleted():
     pods = [*replica(0), *replica(1, range(3)), host(1, 3, pending, uid="")]
     assert victims(decide(group_of(1), pods, may_choose_victims=False)) == all_of(1)
 
@@ -256,7 +256,7 @@ def test_a_create_without_an_answer_is_repeated_once_its_place_is_free():
 
 
 @pytest.mark.rule("RM:I6")
-def test_but_one_that_is_not_to_be_completed_goes():
+def test_under_autoscaling_a_surplus_incomplete_replica_may_be_deleted():
     decision = decide(group_of(1), [*replica(0), *replica(1, [0, 1])], may_choose_victims=False)
     assert (victims(decision), created(decision)) == (["10", "11"], [])
 
@@ -281,7 +281,7 @@ UNREADY = {"ready": NOT_READY}
         ),
     ],
 )
-def test_the_replica_whose_loss_costs_least_goes(pods, gone):
+def test_the_replica_with_the_lowest_deletion_cost_is_deleted(pods, gone):
     decision = decide(group_of(2), pods)
     assert (victims(decision), created(decision)) == (gone, [])
     assert reasons(decision) == {"group cpu has 3 replicas, 2 desired"}
@@ -295,10 +295,10 @@ def test_the_replica_whose_loss_costs_least_goes(pods, gone):
     ("hosts", "at_once"),
     [
         pytest.param(2, 0, id="fewer hosts: the new ones wait for the old to go"),
-        pytest.param(8, 1, id="more hosts: one finds room beside the old"),
+        pytest.param(8, 1, id="more hosts: one new replica fits in addition to the old ones"),
     ],
 )
-def test_when_the_number_of_hosts_changes_every_replica_is_made_anew(hosts, at_once):
+def test_every_replica_is_recreated_when_the_number_of_hosts_changes(hosts, at_once):
     decision = decide(group_of(2, hosts), [*replica(0), *replica(1)])
     assert (victims(decision), len(created(decision))) == (all_of(0, 1), at_once * hosts)
     assert {new.replica_index for new in decision.new_hosts} <= {2}
@@ -429,7 +429,7 @@ def test_a_rejected_group(pods, retry, gone, new):
         pytest.param(replica(2, [0], dying), False, id="one goes"),
     ],
 )
-def test_whether_room_for_another_replica_matters(pods, needs_none):
+def test_whether_quota_for_another_replica_is_needed(pods, needs_none):
     """A replica that was given up may stay and be completed after all: what held the next one back is void then."""
     retry = rejected(times=0, retry_in_s=0.0, replicas_in_s=60.0)
     decision = decide(group_of(3), [*replica(0), *replica(1), *pods], retry=retry)
@@ -500,7 +500,7 @@ def carry_out(pods, decision, draw_outcome=lambda: True):
 
 @pytest.mark.rule("RM:I1", "RM:I4", "RM:I5", "D6")
 @given(observed_states())
-def test_never_too_many_never_a_foreign_pod_and_a_second_look_finds_nothing_to_do(state):
+def test_decisions_stay_within_bounds_delete_only_own_pods_and_are_idempotent(state):
     group, pods, may_choose = state
     decision = decide(group, pods, may_choose_victims=may_choose)
     alive = {each.name for each in pods if not each.is_terminating}
@@ -521,7 +521,7 @@ def test_never_too_many_never_a_foreign_pod_and_a_second_look_finds_nothing_to_d
 
 @pytest.mark.rule("RM:I6", "RM:I14")
 @given(observed_states(), st.data())
-def test_whatever_is_rejected_on_the_way_the_group_ends_with_whole_replicas(state, data):
+def test_the_group_ends_with_whole_replicas_whichever_creates_are_rejected(state, data):
     group, pods, may_choose = state
     for attempt in range(12):
         has_luck = attempt > 5
@@ -542,7 +542,7 @@ def test_whatever_is_rejected_on_the_way_the_group_ends_with_whole_replicas(stat
 
 @pytest.mark.rule("RM:I23")
 @given(observed_states(), st.randoms(use_true_random=False))
-def test_the_order_of_pods_does_not_matter(state, random):
+def test_the_decision_does_not_depend_on_the_order_of_pods(state, random):
     group, pods, may_choose = state
     shuffled = random.sample(pods, len(pods))
     one, other = (decide(group, seen, may_choose_victims=may_choose) for seen in (pods, shuffled))

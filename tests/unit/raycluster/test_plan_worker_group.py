@@ -50,7 +50,7 @@ def test_replicas_are_clamped(replicas, low, high, wanted):
 
 
 @pytest.mark.rule("RC:WG-1")
-def test_a_suspended_group_wants_no_pods():
+def test_a_suspended_group_has_no_pods():
     group = worker_group(replicas=3).model_copy(update={"suspend": True})
     assert wanted_pods(group, order_of(group)) == 0
     assert len(decide(group, running(3)).victims) == 3
@@ -71,13 +71,13 @@ def test_new_workers_get_the_smallest_unused_index(taken, wanted, expected):
 
 
 @pytest.mark.rule("RC:SH-4")
-def test_the_index_of_a_dying_worker_is_still_taken():
+def test_the_index_of_a_terminating_worker_is_not_reused():
     lost = dying("demo-cpu-worker-aaaaa", replica_index=0, node_name="gone")
     assert decide(worker_group(replicas=1), [lost], unready_nodes={"gone"}).create_indices == (1,)
 
 
 @pytest.mark.rule("RC:SH-6")
-def test_a_group_that_has_what_it_wants_is_left_alone():
+def test_a_group_with_the_desired_replicas_is_not_changed():
     decision = decide(worker_group(replicas=3), running(3))
     assert (decision.create_indices, decision.victims, decision.unknown_names) == ((), (), ())
 
@@ -86,18 +86,18 @@ def test_a_group_that_has_what_it_wants_is_left_alone():
 @pytest.mark.parametrize(
     ("node", "unready", "created"),
     [
-        pytest.param("node-0", frozenset(), 0, id="a dying worker counts until it is gone"),
-        pytest.param("node-0", frozenset({"node-0"}), 1, id="unless its node is away"),
-        pytest.param("", frozenset({"node-0"}), 0, id="a dying worker that never had a node counts"),
+        pytest.param("node-0", frozenset(), 0, id="a terminating worker counts until it is gone"),
+        pytest.param("node-0", frozenset({"node-0"}), 1, id="unless its node is unready"),
+        pytest.param("", frozenset({"node-0"}), 0, id="a terminating worker that never had a node counts"),
     ],
 )
-def test_dying_workers(node, unready, created):
+def test_terminating_workers(node, unready, created):
     pods = [*running(1), dying("demo-cpu-worker-dying", node_name=node)]
     assert len(decide(worker_group(replicas=2), pods, unready_nodes=unready).create_indices) == created
 
 
 @pytest.mark.rule("RC:EX-5")
-def test_dying_workers_are_not_deleted_again_and_nobody_goes_in_their_place():
+def test_terminating_workers_are_not_deleted_again_and_no_other_worker_is_deleted_instead():
     pods = [*running(2), dying("demo-cpu-worker-dying")]
     assert victims(decide(worker_group(replicas=2), pods)) == []
 
@@ -132,7 +132,7 @@ def test_replacement(fields, is_replaced):
 
 
 @pytest.mark.rule("RC:SH-2")
-def test_named_workers_go_first_whatever_they_do_and_whatever_replicas_say():
+def test_named_workers_are_deleted_first_whatever_their_phase_and_replicas():
     pods = [*running(3), pending("demo-cpu-worker-pend")]
     decision = decide(worker_group(replicas=4, to_delete=("demo-cpu-worker-run01",)), pods)
     assert victims(decision) == ["run01"]
@@ -140,7 +140,7 @@ def test_named_workers_go_first_whatever_they_do_and_whatever_replicas_say():
 
 
 @pytest.mark.rule("RC:SH-2", "RC:SH-3")
-def test_naming_one_and_asking_for_one_less_deletes_exactly_that_one():
+def test_naming_a_worker_and_lowering_replicas_deletes_exactly_that_worker():
     decision = decide(worker_group(replicas=2, to_delete=("demo-cpu-worker-run01",)), running(3))
     assert victims(decision) == ["run01"]
 
@@ -149,10 +149,10 @@ def test_naming_one_and_asking_for_one_less_deletes_exactly_that_one():
 @pytest.mark.parametrize(
     ("named", "is_foreign"),
     [
-        pytest.param("deployment-pod", True, id="a pod that cannot be a worker is a stranger"),
-        pytest.param("b-cpu-worker-xxxxx", True, id="another cluster's worker is a stranger"),
-        pytest.param("demo-cpu-worker-zzzzz", False, id="a worker that has gone is nobody's business"),
-        pytest.param("demo-cpu-worker-run00", False, id="a worker of the group is no stranger"),
+        pytest.param("deployment-pod", True, id="a pod that cannot be a worker is reported"),
+        pytest.param("b-cpu-worker-xxxxx", True, id="another cluster's worker is reported"),
+        pytest.param("demo-cpu-worker-zzzzz", False, id="a deleted worker is ignored"),
+        pytest.param("demo-cpu-worker-run00", False, id="a worker of the group is not reported"),
     ],
 )
 def test_foreign_names_are_reported_and_never_deleted(named, is_foreign):
@@ -187,13 +187,13 @@ def test_stuck_then_pending_then_failing_then_not_ready_then_the_newest():
     assert shrink(pods, 0) == ["stuck", "pend", "crash", "unready", "new", "old"]
 
 
-def test_a_surplus_that_is_still_being_created_goes_before_the_living():
+def test_surplus_workers_with_a_create_in_flight_are_deleted_before_running_ones():
     in_flight = pending("demo-cpu-worker-flight", uid="", creation_timestamp="")
     assert shrink([*running(2), in_flight], 2) == ["flight"]
 
 
 @pytest.mark.rule("RC:SH-5")
-def test_under_autoscaling_no_worker_goes_without_a_name():
+def test_under_autoscaling_workers_are_deleted_only_by_name():
     group = worker_group(replicas=1, to_delete=("demo-cpu-worker-run02",))
     assert victims(decide(group, running(5), may_choose_victims=False)) == ["run02"]
 
@@ -224,7 +224,7 @@ def test_a_create_without_an_answer_is_repeated_once_its_place_is_free(wanted, l
 
 
 @pytest.mark.rule("SC:S14")
-def test_workers_of_a_removed_group_go():
+def test_workers_of_a_removed_group_are_deleted():
     pods = [*running(2), pod("demo-gone-worker-a", group="gone"), dying("demo-gone-worker-b", group="gone")]
     assert [victim.pod.name for victim in removed_groups({"cpu"}, pods)] == ["demo-gone-worker-a"]
 
@@ -284,7 +284,7 @@ def carry_out(pods, decision):
 
 @pytest.mark.rule("RM:I1", "RM:I4", "D6")
 @given(situations())
-def test_never_too_many_never_a_foreign_pod_and_a_second_look_finds_nothing_to_do(situation):
+def test_decisions_stay_within_bounds_delete_only_own_pods_and_are_idempotent(situation):
     group, pods, may_choose, unready = situation
     decision = decide(group, pods, may_choose_victims=may_choose, unready_nodes=unready)
     wanted = wanted_pods(group, order_of(group))
@@ -315,7 +315,7 @@ def test_no_running_pod_is_chosen_while_a_pending_one_remains(pods, replicas):
         assert all(p.is_running for p in alive if p.name not in doomed and p.uid)
 
 
-def test_more_replicas_than_anybody_can_have_do_not_fill_our_memory():
+def test_two_thousand_million_replicas_do_not_exhaust_memory():
     decision = decide(worker_group(replicas=2_000_000_000, high=None), [])
     assert decision.create_indices == tuple(range(MOST_WRITES))
 

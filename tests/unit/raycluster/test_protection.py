@@ -56,7 +56,7 @@ def invalid(computed):
 
 @pytest.mark.rule("FD:RC-B3")
 @EACH
-def test_no_pod_is_made_without_the_protection_that_is_asked_for(field, spec):
+def test_no_pod_is_created_without_the_requested_protection(field, spec):
     todo, computed = run_pass(cluster(spec))
     assert new_pods(todo) == []
     assert field in invalid(computed)
@@ -106,7 +106,7 @@ def test_an_annotation_accepts_pods_without_that_protection_and_no_other(name):
         pytest.param({"tlsOptions": {"enabled": False}}, id="TLS switched off"),
     ],
 )
-def test_what_asks_for_no_protection_holds_nothing_up(spec):
+def test_a_spec_without_a_protection_is_not_held_up(spec):
     todo, computed = run_pass(cluster(spec))
     assert len(new_pods(todo)) == 3
     assert invalid(computed) == ""
@@ -114,7 +114,7 @@ def test_what_asks_for_no_protection_holds_nothing_up(spec):
 
 @pytest.mark.rule("FD:RC-B3")
 @pytest.mark.parametrize("conditions", [[], [SUSPENDING], [SUSPENDED]], ids=["asked for", "begun", "suspended"])
-def test_a_suspension_hides_from_nobody_why_there_will_be_no_pods(conditions):
+def test_an_unsupported_protection_is_reported_even_while_suspended(conditions):
     todo, computed = run_pass(cluster({**EVERYTHING, "suspend": True}, stored={"conditions": conditions}))
     assert new_pods(todo) == []
     assert "spec.tlsOptions" in invalid(computed)

@@ -23,7 +23,7 @@ SHORTAGE = Shortage("team", {"pods": Quantity.parse("1"), "requests.cpu": Quanti
     [
         pytest.param(EXCEEDED, SHORTAGE, id="the API server's words name quota and amounts"),
         pytest.param('pods "x" is forbidden: violates PodSecurity', None, id="another rejection is none of a quota"),
-        pytest.param("exceeded quota: team, requested: pods=many, used: pods=1", None, id="amounts nobody can read"),
+        pytest.param("exceeded quota: team, requested: pods=many, used: pods=1", None, id="unreadable amounts"),
         pytest.param("", None, id="no words at all"),
     ],
 )
@@ -42,12 +42,12 @@ def quota(hard, used):
         pytest.param(quota({"pods": "12"}, {"pods": "8"}), True, id="exactly enough for all hosts"),
         pytest.param(quota({"pods": "11"}, {"pods": "8"}), False, id="one host too few"),
         pytest.param(quota({"pods": "99", "requests.cpu": "1"}, {"pods": "0"}), False, id="every amount counts"),
-        pytest.param(quota({"pods": "4", "limits.memory": "0"}, {}), True, id="amounts nobody asked for do not"),
-        pytest.param(quota({"pods": "?"}, {}), False, id="an amount nobody can read is no room"),
+        pytest.param(quota({"pods": "4", "limits.memory": "0"}, {}), True, id="amounts that are not requested do not"),
+        pytest.param(quota({"pods": "?"}, {}), False, id="an unreadable amount is no capacity"),
         pytest.param(None, True, id="a quota that is gone admits everything"),
     ],
 )
-def test_room_for_four_hosts(found, is_enough):
+def test_quota_for_four_hosts(found, is_enough):
     assert has_capacity(SHORTAGE, found, 4) is is_enough
 
 
@@ -68,7 +68,7 @@ class Quotas:
 
 
 class FakeClock:
-    """A clock somebody turns."""
+    """A clock that the test sets."""
 
     now = 100.0
 
@@ -90,7 +90,7 @@ CLUSTER = parsed(group(numOfHosts=4))
         pytest.param(quota({"pods": "12"}, {"pods": "8"}), {"cpu": True}, id="has room"),
         pytest.param(quota({"pods": "10"}, {"pods": "8"}), {"cpu": False}, id="has no room"),
         pytest.param(ApiStatusError(403, "Forbidden", "no"), {}, id="may not be read: nothing is said"),
-        pytest.param(ApiUnavailableError("away"), {}, id="nobody answers: nothing is said"),
+        pytest.param(ApiUnavailableError("away"), {}, id="no response: no capacity is reported"),
     ],
 )
 async def test_a_quota_that_is_waited_for(found, message):

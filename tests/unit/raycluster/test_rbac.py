@@ -58,7 +58,7 @@ def test_rays_own_may_also_resize_pods_as_under_kuberay():
 
 @pytest.mark.rule("RC:RB-3", "RM:I8")
 @pytest.mark.parametrize("resource", [SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS], ids=lambda r: r.kind)
-def test_each_belongs_to_the_cluster_and_says_so(resource):
+def test_each_rbac_object_has_labels_and_owner_of_the_cluster(resource):
     manifest = rights(autoscaled())[resource]
     assert (manifest["apiVersion"], manifest["kind"]) == (resource.api_version, resource.kind)
     assert manifest["metadata"]["labels"] == {
@@ -92,7 +92,7 @@ def test_the_binding_gives_the_role_to_the_account_of_the_head(name, account, ro
 
 
 @pytest.mark.rule("RC:RB-1", "D3")
-def test_three_names_are_looked_for():
+def test_three_rbac_objects_are_read():
     expected = {Lookup(SERVICE_ACCOUNTS, "demo"), Lookup(ROLES, "demo"), Lookup(ROLE_BINDINGS, "demo")}
     assert set(wanted_lookups(autoscaled(), ClusterConfig())) == expected
 
@@ -107,7 +107,7 @@ def test_the_users_account_only_has_to_exist():
     }
 
 
-def test_nothing_is_looked_up_where_nothing_is_written():
+def test_no_rbac_object_is_read_if_none_is_written():
     dying = autoscaled()
     dying = dying.model_copy(
         update={"metadata": dying.metadata.model_copy(update={"deletion_timestamp": "2026-01-01T00:00:00Z"})}
@@ -141,7 +141,7 @@ def test_then_it_comes():
 
 
 @pytest.mark.rule("RC:RB-1")
-def test_only_what_is_missing_is_created_and_nothing_waits_beside_a_head_that_runs():
+def test_only_missing_rbac_objects_are_created_and_workers_do_not_wait_if_the_head_runs():
     todo = decide(autoscaled(workerGroupSpecs=[group(replicas=1)]), head(), missing=frozenset({(ROLES, "demo")}))
     assert events_of(todo) == ["Role demo", "Pod demo-cpu-worker-00000"]
 
@@ -153,7 +153,7 @@ def test_the_mode_of_the_install_decides_on_the_role():
 
 
 @pytest.mark.rule("RC:RB-2")
-def test_without_the_users_account_no_first_head_is_made_and_an_event_says_so():
+def test_without_the_users_service_account_no_head_is_created_and_an_event_is_recorded():
     todo = decide(autoscaled(account="mine"), missing=frozenset({(SERVICE_ACCOUNTS, "mine"), *ALL_ABSENT}))
     assert todo.actions == ()
     (event,) = todo.events
@@ -206,7 +206,7 @@ OWN = {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": VERBS, "r
         pytest.param([PODS_READ, {**PODS_READ, "apiGroups": ["*"]}], False, id="one rule too many"),
     ],
 )
-def test_a_role_that_was_there_is_used_if_it_allows_no_more_than_ours(rules, expected):
+def test_an_existing_role_is_used_if_it_grants_no_more_than_the_generated_one(rules, expected):
     assert grants_no_more(role_with(*rules), role_with(PODS_READ, OWN)) == expected
 
 
@@ -215,11 +215,11 @@ def test_a_role_that_was_there_is_used_if_it_allows_no_more_than_ours(rules, exp
     ("change", "expected"),
     [
         pytest.param({}, True, id="the same"),
-        pytest.param({"subjects": []}, False, id="nobody"),
+        pytest.param({"subjects": []}, False, id="no subject"),
         pytest.param(
             {"subjects": [{"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}]},
             False,
-            id="somebody else",
+            id="another subject",
         ),
         pytest.param(
             {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "demo"}},
@@ -228,7 +228,7 @@ def test_a_role_that_was_there_is_used_if_it_allows_no_more_than_ours(rules, exp
         ),
     ],
 )
-def test_a_binding_that_was_there_is_used_if_it_binds_our_account_to_our_role(change, expected):
+def test_an_existing_binding_is_used_if_it_binds_the_same_account_to_the_same_role(change, expected):
     ours = rights(autoscaled())[ROLE_BINDINGS]
     assert grants_no_more({**ours, **change}, ours) == expected
 
@@ -237,9 +237,9 @@ def test_a_binding_that_was_there_is_used_if_it_binds_our_account_to_our_role(ch
 @pytest.mark.parametrize(
     ("service", "expected"),
     [
-        pytest.param(head_service(owner_uid=""), True, id="nobody's, of the right name"),
-        pytest.param(head_service(owner_uid="", name="other"), False, id="nobody's, of another name"),
-        pytest.param(head_service(owner_uid="", node_type=""), False, id="nobody's, with other labels"),
+        pytest.param(head_service(owner_uid=""), True, id="without an owner, of the right name"),
+        pytest.param(head_service(owner_uid="", name="other"), False, id="without an owner, of another name"),
+        pytest.param(head_service(owner_uid="", node_type=""), False, id="without an owner, with other labels"),
         pytest.param(head_service(owner_uid="uid-of-another"), False, id="another's"),
     ],
 )

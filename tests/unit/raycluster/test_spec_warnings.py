@@ -44,16 +44,16 @@ def test_replicas_outside_their_bounds(groups, note):
     "counts",
     [
         pytest.param({"replicas": 5, "high": 5}, id="within the bounds"),
-        pytest.param({"replicas": 0, "low": 2}, id="none, which is what the CRD writes where nobody does"),
+        pytest.param({"replicas": 0, "low": 2}, id="none, the default of the CRD"),
         pytest.param({"replicas": None, "low": 2}, id="absent"),
     ],
 )
-def test_replicas_that_surprise_nobody(counts):
+def test_replicas_without_a_warning(counts):
     assert events_of(parsed(group(**counts))) == []
 
 
 @pytest.mark.rule("FD:RC-B3")
-def test_a_word_that_waives_nothing():
+def test_an_unknown_value_of_the_allow_insecure_annotation_is_a_warning():
     obj = raycluster()
     obj["metadata"]["annotations"] = {"raytide.io/allow-insecure": "authOptions,tls" + "x" * 500}
     ((kind, reason, note),) = events_of(RayCluster.parse(obj))

@@ -92,7 +92,7 @@ def test_head(cluster_ip, shown):
 
 
 @pytest.mark.rule("RC §1.5")
-def test_head_is_cleared_when_there_is_none_but_the_service_stays():
+def test_a_missing_head_is_cleared_but_the_service_stays():
     cluster = later(parsed(), compute(parsed(), head()))
     assert compute(cluster)["head"] == {"serviceName": "demo-head-svc"}
 
@@ -170,7 +170,7 @@ MISSING = pytest.mark.parametrize(
 
 @pytest.mark.rule("FD:RC-B5", "RC §1.5")
 @MISSING
-def test_state_stays_ready_however_long_something_is_missing_and_the_condition_says_so(missing):
+def test_state_stays_ready_while_pods_are_missing_and_a_condition_reports_them(missing):
     cluster = later(parsed(), compute(parsed(), head(), *WORKERS))
     cluster = later(cluster, compute(cluster, *missing))
     late = NOW + timedelta(minutes=5)
@@ -269,12 +269,12 @@ def test_head_pod_ready(pods, expected):
         pytest.param((head(), WORKERS[0], pod("x", group="gpu")), "False", id="a worker of a group that is gone"),
     ],
 )
-def test_provisioned_says_that_every_wanted_pod_was_ready(pods, expected):
+def test_provisioned_is_true_once_all_desired_pods_were_ready(pods, expected):
     assert condition(compute(parsed(), *pods), constants.PROVISIONED)["status"] == expected
 
 
 @pytest.mark.rule("FD:RC-B21", "RC §1.6")
-def test_conditions_stand_in_the_order_in_which_kuberay_first_sets_them():
+def test_conditions_are_in_the_order_in_which_kuberay_first_sets_them():
     at_once = compute(parsed(), head(ready=NOT_READY), outcomes=[rejected()])
     first = [
         constants.REPLICA_FAILURE,
@@ -286,7 +286,9 @@ def test_conditions_stand_in_the_order_in_which_kuberay_first_sets_them():
     assert [each["type"] for each in at_once["conditions"]][:5] == first
     cluster = later(parsed(), compute(parsed(), head(), WORKERS[0]))
     late = [each["type"] for each in compute(cluster, head(), WORKERS[0], outcomes=[rejected()])["conditions"]]
-    assert late.index(constants.REPLICA_FAILURE) > late.index(constants.SUSPENDING), "set when the others stood there"
+    assert late.index(constants.REPLICA_FAILURE) > late.index(constants.SUSPENDING), (
+        "appended after the existing conditions"
+    )
 
 
 def test_provisioned_sticks():
@@ -295,7 +297,7 @@ def test_provisioned_sticks():
 
 
 @pytest.mark.rule("RC §1.6", "SC:S3")
-def test_replica_failure_names_group_and_api_text_and_goes_when_nothing_is_rejected():
+def test_replica_failure_has_group_and_api_message_and_is_removed_without_rejections():
     computed = compute(parsed(), head(), outcomes=(rejected(),))
     found = condition(computed, constants.REPLICA_FAILURE)
     assert (found["status"], found["reason"]) == ("True", "FailedCreateWorkerPod")
@@ -309,7 +311,7 @@ def test_a_rejection_is_remembered_while_its_group_waits():
     assert found["message"] == "group cpu: exceeded quota: q"
 
 
-def test_a_namespace_on_its_way_out_is_no_failure():
+def test_a_terminating_namespace_is_no_replica_failure():
     message = 'pods "demo-cpu-worker-abcde" is forbidden: unable to create: because it is being terminated'
     assert condition(compute(parsed(), outcomes=(rejected(message=message),)), constants.REPLICA_FAILURE) is None
 
@@ -347,7 +349,7 @@ def test_a_namespace_on_its_way_out_is_no_failure():
         ),
     ],
 )
-def test_workers_missing_says_why(pods, outcomes, reason, word):
+def test_workers_missing_has_a_reason_and_the_group(pods, outcomes, reason, word):
     found = condition(compute(parsed(), head(), *pods, outcomes=outcomes), constants.WORKERS_MISSING)
     assert found["reason"] == reason
     assert "group cpu" in found["message"]
@@ -366,7 +368,7 @@ def test_unsupported_names_the_fields():
 
 
 @pytest.mark.rule("RM:I9")
-def test_an_invalid_spec_is_reported_and_not_observed_and_the_rest_stays_true():
+def test_an_invalid_spec_is_reported_without_observing_its_generation_and_counts_stay_current():
     good = parsed(status=compute(parsed(), head(), *WORKERS))
     bad = RayCluster.parse({**good.raw, "spec": {**good.raw["spec"], "workerGroupSpecs": [group(low=3, high=2)]}})
     bad = bad.model_copy(update={"metadata": bad.metadata.model_copy(update={"generation": 2})})
@@ -418,7 +420,7 @@ def test_a_generation_that_the_object_has_not_reached_is_not_kept():
 
 
 @pytest.mark.rule("RM:I9")
-def test_a_forged_generation_of_an_invalid_or_unreadable_spec_goes():
+def test_a_forged_observed_generation_of_an_invalid_spec_is_removed():
     invalid = parsed(group(low=3, high=2), status=FORGED)
     assert status_patch(invalid, compute(invalid))["status"]["observedGeneration"] is None
     obj = {**raycluster(), "status": FORGED}
@@ -429,5 +431,5 @@ def test_a_forged_generation_of_an_invalid_or_unreadable_spec_goes():
     assert unreadable_patch({**obj, "status": written}, faults, NOW) is None
 
 
-def test_dying_pods_still_count_as_running():
+def test_terminating_pods_still_count_as_running():
     assert compute(parsed(), head(), dying("demo-cpu-worker-d"))["availableWorkerReplicas"] == 1

@@ -1,7 +1,7 @@
 """The status we compute equals the one KubeRay wrote for the same RayCluster and the same pods.
 
 The pods are made from our own plan; as many workers are Ready as the record says, and the head is unless it says
-otherwise. Ours beside it are the conditions that explain trouble (docs/compatibility.md).
+otherwise. Raytide adds conditions that explain failures (docs/compatibility.md).
 """
 
 import json
@@ -69,7 +69,7 @@ def live_service(manifest, recorded):
 
 @pytest.mark.rule("RC §1.5", "RC §1.6")
 @pytest.mark.parametrize("number", FILES)
-def test_our_status_is_kuberays(number):
+def test_the_status_is_that_of_kuberay(number):
     obj, record = load(number)
     cluster = RayCluster.parse(defaulted(obj))
     (recorded,) = record["status"].values()

@@ -134,7 +134,7 @@ def test_suspending_is_stored_before_the_first_delete_and_the_state_follows_the_
 
 @pytest.mark.rule("FD:RC-B4")
 def test_a_pod_that_is_still_ending_keeps_the_cluster_active():
-    """Whoever waits for the room of a suspended cluster asks its state: it must not be given away before it is free."""
+    """Controllers that wait for the capacity of a suspended cluster read its state: it must not change before the capacity is free."""
     lifecycle = Lifecycle(suspend=True, status={**SUSPENDING, "state": "ready"}, pods=(dying("demo-cpu-worker-aaaaa"),))
     lifecycle.pass_once()
     assert lifecycle.status["state"] == "ready"
@@ -178,7 +178,7 @@ def test_a_cluster_that_is_created_suspended_never_has_a_pod():
 
 @pytest.mark.rule("FD:RC-B7", "RC §5.4")
 @pytest.mark.parametrize("suspend", [None, False], ids=["the field is absent", "the field is false"])
-def test_a_suspension_that_is_stored_is_completed_whatever_the_spec_says_now(suspend):
+def test_a_suspension_in_the_status_is_completed_whatever_the_spec(suspend):
     lifecycle = Lifecycle(suspend=suspend, status={**SUSPENDING, "state": "ready"})
     written, _, _ = lifecycle.pass_once()
     assert written == ["delete"] * 3
@@ -190,14 +190,14 @@ def test_a_suspension_that_is_stored_is_completed_whatever_the_spec_says_now(sus
 
 @pytest.mark.rule("RC §5.4")
 @pytest.mark.parametrize("suspend", [True, False], ids=["suspend", "resume"])
-def test_while_the_status_cannot_be_written_no_pod_comes_or_goes(suspend):
+def test_while_the_status_cannot_be_written_no_pod_is_created_or_deleted(suspend):
     lifecycle = Lifecycle(suspend=suspend, status=RUNNING if suspend else SUSPENDED, pods=PODS if suspend else ())
     lifecycle.can_write_status = False
     assert [lifecycle.pass_once()[0] for _ in range(3)] == [[]] * 3
 
 
 @pytest.mark.rule("FD:RC-B4")
-def test_an_invalid_spec_does_not_stop_a_suspension_half_way():
+def test_an_invalid_spec_does_not_interrupt_a_suspension():
     lifecycle = Lifecycle(suspend=True, spec=INVALID)
     assert lifecycle.pass_once() == ([], True, True)
     assert lifecycle.pass_once()[0] == ["delete"] * 3
@@ -206,14 +206,14 @@ def test_an_invalid_spec_does_not_stop_a_suspension_half_way():
     assert lifecycle.status["state"] == "suspended"
 
 
-def test_a_pod_that_comes_late_goes_too():
+def test_a_pod_that_appears_after_the_suspension_is_deleted():
     lifecycle = Lifecycle(suspend=True, status=SUSPENDED, pods=(pod("demo-cpu-worker-late1"),))
     assert lifecycle.pass_once()[0] == ["delete"]
 
 
 @pytest.mark.rule("D6")
 @pytest.mark.parametrize("conditions", [RUNNING, SUSPENDING, SUSPENDED])
-def test_a_create_in_flight_is_looked_up_and_not_asked_for_again(conditions):
+def test_a_create_in_flight_is_read_and_not_repeated(conditions):
     unseen = pod("demo-cpu-worker-aaaaa", uid="")
     observed = Observed(pods=(unseen,), services=(head_service(),))
     todo = plan(parsed(suspend=True, status=conditions), observed, ClusterConfig(), str)
@@ -268,7 +268,7 @@ def test_nothing_is_missing_while_suspended(phase):
 
 
 @pytest.mark.rule("RC:SU-7", "RC:WG-1")
-def test_a_suspended_group_goes_alone_and_comes_back():
+def test_a_group_is_suspended_and_resumed_without_the_others():
     on, off = group("on", 1), group("off", 2)
     pods = (head(), pod("demo-on-worker-a", group="on"), pod("demo-off-worker-a", group="off"))
     lifecycle = Lifecycle(pods=pods, spec={"workerGroupSpecs": [on, {**off, "suspend": True}]})

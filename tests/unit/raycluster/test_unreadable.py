@@ -35,12 +35,12 @@ def test_the_field_is_named_as_kubectl_spells_it(spec, field):
     assert [fault.field for fault in faults] == [field]
 
 
-def test_the_words_are_those_of_yaml():
+def test_messages_use_the_type_names_of_yaml():
     _, faults = broken(workerGroupSpecs="none")
     assert [str(fault) for fault in faults] == ["spec.workerGroupSpecs must be a list"]
 
 
-def test_the_patch_tells_and_leaves_the_rest_alone():
+def test_the_patch_adds_the_invalid_condition_and_changes_nothing_else():
     obj, faults = broken(headGroupSpec=None)
     obj["status"] = {"state": "ready", "conditions": [{"type": "HeadPodReady", "status": "True"}]}
     obj["metadata"]["resourceVersion"] = "7"
@@ -71,5 +71,5 @@ def test_it_is_reported_once():
         ({"spec": None}, True),
     ],
 )
-def test_whose_it_is(change, is_ours):
+def test_which_unreadable_clusters_get_a_status(change, is_ours):
     assert is_ours_to_judge({**raycluster(), **change}) is is_ours

@@ -99,7 +99,7 @@ def test_what_batch_schedulers_would_read_is_named(place, name):
     assert [entry.field for entry in unsupported(RayCluster.parse(obj))] == [f"metadata.{place}[{name}]"]
 
 
-def test_every_entry_says_what_happens_meanwhile():
+def test_every_entry_states_the_consequence():
     obj = raycluster(tlsOptions={"enabled": True}, upgradeStrategy={"type": "Recreate"})
     obj["metadata"]["annotations"] = ACCEPTED
     entries = unsupported(RayCluster.parse(obj))

@@ -184,7 +184,7 @@ def test_a_suspended_group_needs_its_gate():
 
 @pytest.mark.rule("RC:V-64")
 @pytest.mark.parametrize("owner", ["RayJob", "RayService"])
-def test_an_upgrade_strategy_is_the_owners_business(owner):
+def test_an_upgrade_strategy_is_rejected_in_clusters_of_other_ray_kinds(owner):
     strategy = {"type": "Recreate"}
     labels = {constants.ORIGINATED_FROM_CRD_LABEL: owner}
     assert found(labels=labels, upgradeStrategy=strategy) == [("V-64", "spec.upgradeStrategy.type")]
@@ -202,7 +202,7 @@ def test_the_message_names_the_group_the_numbers_and_the_fix():
 
 
 @pytest.mark.parametrize(("name", "reason"), [("1a", constants.INVALID_METADATA), ("a", constants.INVALID_SPEC)])
-def test_the_event_reason_says_metadata_or_spec(name, reason):
+def test_the_event_reason_distinguishes_metadata_and_spec(name, reason):
     cluster = RayCluster.parse(raycluster(group(minReplicas=-1 if name == "a" else 0), name=name))
     assert [fault.event_reason for fault in violations(cluster, CONFIG)] == [reason]
 

@@ -245,25 +245,25 @@ def test_a_feature_whose_gate_is_off_is_one_fault(spec, rule, field):
     ("annotation", "rule"),
     [(constants.FT_ENABLED_ANNOTATION, "V-16"), (constants.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION, "V-21")],
 )
-def test_annotations_beside_options(annotation, rule):
+def test_annotations_together_with_fault_tolerance_options_are_rejected(annotation, rule):
     assert found(ft(), annotations={annotation: "x"}) == [(rule, f"metadata.annotations[{annotation}]")]
     assert found({}, annotations={annotation: "x"}) == []
 
 
 @pytest.mark.rule("RC:V-17")
 @pytest.mark.parametrize("value", ["true", "TRUE"])
-def test_redis_by_environment_goes_with_the_annotation(value):
+def test_redis_by_environment_is_valid_with_the_annotation(value):
     spec = head(env={"RAY_REDIS_ADDRESS": "r"})
     assert found(spec, annotations={constants.FT_ENABLED_ANNOTATION: value}) == []
 
 
 @pytest.mark.rule("RC:V-56")
-def test_a_policy_asks_for_group_names_that_are_labels():
+def test_a_network_policy_requires_group_names_that_are_labels():
     assert found(policy(), group("A_b")) == [("V-56", "spec.workerGroupSpecs[0].groupName")]
     assert found({}, group("A_b")) == []
 
 
-def test_a_worker_template_is_asked_too():
+def test_worker_templates_are_validated_too():
     worker = group(template=template("ray-history-collector"))
     field = "spec.workerGroupSpecs[0].template.spec.containers"
     assert found(collector(env={"STORAGE_BACKEND": "local"}), worker) == [("V-47", field)]

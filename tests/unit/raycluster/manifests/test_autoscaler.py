@@ -101,7 +101,7 @@ def test_with_rays_autoscaler_every_branch_is_kuberays(name):
 
 @pytest.mark.rule("RC:POD-6", "RC:POD-19", "RC:AS-3")
 @pytest.mark.parametrize("name", BRANCHES)
-def test_with_ours_only_the_variable_differs_where_nobody_chose(name):
+def test_raytides_sidecar_changes_only_the_v2_variable_unless_the_user_set_it(name):
     variable, *policies = KUBERAYS[name]
     ours = variable if name == TOO_OLD else variable or "true"
     assert seen(name, OURS) == (ours, *policies)
@@ -109,14 +109,14 @@ def test_with_ours_only_the_variable_differs_where_nobody_chose(name):
 
 @pytest.mark.rule("RC:AS-3")
 @pytest.mark.parametrize("name", ["v1", "the old variable off"])
-def test_who_chooses_v1_gets_rays_autoscaler_which_alone_has_it(name):
+def test_clusters_that_choose_v1_get_rays_autoscaler(name):
     sidecar = sidecar_of(branch(name), OURS)
     assert (sidecar["image"], sidecar["args"]) == (HEAD_IMAGE, [RAYS_COMMAND])
 
 
 @pytest.mark.rule("RC:AS-3")
 @pytest.mark.parametrize("name", sorted(BRANCHES.keys() - {"v1", "the old variable off", TOO_OLD}))
-def test_all_others_get_ours(name):
+def test_all_other_clusters_get_raytides_autoscaler(name):
     sidecar = sidecar_of(branch(name), OURS)
     assert (sidecar["command"], sidecar["args"]) == (["raytide", "autoscaler"], OPTIONS_OF_BOTH)
     assert sidecar["image"] == "registry.example/raytide:1"
@@ -133,9 +133,7 @@ def test_all_others_get_ours(name):
         pytest.param("2.40.0", None, "ray", False, id="the install chose"),
     ],
 )
-def test_beside_a_ray_that_ours_is_not_tested_with_rays_autoscaler_runs_as_under_kuberay(
-    ray_version, options, mode, is_reported
-):
+def test_an_untested_ray_version_gets_rays_autoscaler_as_with_kuberay(ray_version, options, mode, is_reported):
     cluster = autoscaled(rayVersion=ray_version, **({"autoscalerOptions": options} if options else {}))
     config = PodConfig(
         operator_version="raytide-1.2.3", autoscaler=AutoscalerConfig(mode, "registry.example/raytide:1")
@@ -152,7 +150,7 @@ def test_beside_a_ray_that_ours_is_not_tested_with_rays_autoscaler_runs_as_under
 
 @pytest.mark.rule("FD:RC-B6")
 @pytest.mark.parametrize("ray_version", ["", "nightly", "2.47.0", "2.52.0", "3.0.0"])
-def test_beside_any_other_ray_ours_runs_and_nothing_is_reported(ray_version):
+def test_any_other_ray_version_gets_raytides_autoscaler_without_an_event(ray_version):
     cluster = autoscaled(rayVersion=ray_version)
     assert chosen_autoscaler(cluster, OURS.autoscaler) == "raytide"
     assert plan(cluster, Observed(), ClusterConfig(pods=OURS), lambda prefix: f"{prefix}aaaaa").events == ()
@@ -169,15 +167,15 @@ def test_the_oldest_ray_is_one_that_is_tested():
     ("options", "mode", "expected"),
     [
         pytest.param(None, "raytide", "raytide", id="as it comes"),
-        pytest.param(None, "ray", "ray", id="the install says Ray's"),
+        pytest.param(None, "ray", "ray", id="configured: Ray's"),
         pytest.param({"image": "mine"}, "raytide", "ray", id="an image of the user's"),
         pytest.param({"command": ["x"]}, "raytide", "ray", id="a command of the user's"),
         pytest.param({"args": ["x"]}, "raytide", "ray", id="arguments for Ray's command"),
         pytest.param({"env": [{"name": "A"}], "resources": {}}, "raytide", "raytide", id="other wishes"),
-        pytest.param({"version": "v2"}, "ray", "ray", id="v2 where the install says Ray's"),
+        pytest.param({"version": "v2"}, "ray", "ray", id="v2 where configured: Ray's"),
     ],
 )
-def test_whose_program_runs(options, mode, expected):
+def test_which_autoscaler_runs(options, mode, expected):
     cluster = autoscaled(**({"autoscalerOptions": options} if options is not None else {}))
     assert chosen_autoscaler(cluster, AutoscalerConfig(mode)) == expected
 
@@ -232,7 +230,7 @@ def test_its_environment_is_kuberays_in_kuberays_order(config, command, more):
     assert (values["KUBERAY_CRD_VER"], values["KUBERAY_GEN_AUTOSCALER_START_CMD"]) == ("v1", command)
 
 
-def test_ours_learns_who_the_operator_is_and_where_the_gcs_listens():
+def test_the_sidecar_gets_the_operators_version_and_the_address_of_the_gcs():
     head_group = {"rayStartParams": {"port": "6380"}, "template": template("ray-head")}
     env = {each["name"]: each.get("value") for each in sidecar_of(autoscaled(headGroupSpec=head_group))["env"]}
     assert env["RAYTIDE_OPERATOR_VERSION"] == "raytide-1.2.3"
@@ -249,7 +247,7 @@ def test_what_it_may_use_is_kuberays(config):
 
 
 @pytest.mark.rule("RC §3.7")
-def test_rays_has_no_probe_no_token_and_no_security_context_of_ours():
+def test_rays_autoscaler_has_no_probe_token_and_security_context_of_raytide():
     sidecar, head = sidecar_of(autoscaled(), RAYS), head_of(autoscaled(), RAYS)
     assert sidecar.keys() == {
         *("name", "image", "imagePullPolicy", "command", "args", "env", "resources", "volumeMounts"),
@@ -260,7 +258,7 @@ def test_rays_has_no_probe_no_token_and_no_security_context_of_ours():
 
 @pytest.mark.rule("RC:AS-1")
 @pytest.mark.parametrize("config", [pytest.param(RAYS, id="Ray's"), pytest.param(OURS, id="ours")])
-def test_wishes_replace_and_lists_of_env_and_mounts_are_added_to(config):
+def test_autoscaler_options_replace_fields_and_extend_env_and_mounts(config):
     options = {
         "imagePullPolicy": "Always",
         "resources": {"limits": {"cpu": "1"}},
@@ -277,7 +275,7 @@ def test_wishes_replace_and_lists_of_env_and_mounts_are_added_to(config):
 
 
 @pytest.mark.rule("RC:AS-1")
-def test_an_image_command_and_arguments_of_the_users_stand_as_they_are():
+def test_the_users_image_command_and_arguments_are_kept():
     options = {"image": "example.org/a:1", "command": ["/bin/sh", "-c"], "args": ["exec autoscaler"]}
     sidecar = sidecar_of(autoscaled(autoscalerOptions=options))
     assert (sidecar["image"], sidecar["command"], sidecar["args"]) == tuple(options.values())
@@ -291,7 +289,7 @@ def test_an_image_alone_is_run_with_rays_command():
 
 
 @pytest.mark.rule("RC:AS-2")
-def test_it_stands_behind_the_users_containers_and_before_the_installs():
+def test_the_sidecar_comes_after_the_users_containers_and_before_configured_sidecars():
     pod_template = template("ray-head")
     pod_template["spec"]["containers"].append({"name": "users", "image": "busybox"})
     cluster = autoscaled(headGroupSpec={"rayStartParams": {}, "template": pod_template})
@@ -350,17 +348,17 @@ def test_only_the_autoscaler_holds_the_token(options):
     ("head", "expected"),
     [
         pytest.param({"serviceAccountName": "mine"}, None, id="an account of the user's"),
-        pytest.param({"automountServiceAccountToken": True}, True, id="a token for everybody, if the user says so"),
-        pytest.param({"automountServiceAccountToken": False}, False, id="none for anybody else"),
+        pytest.param({"automountServiceAccountToken": True}, True, id="a token in all containers, if the user sets it"),
+        pytest.param({"automountServiceAccountToken": False}, False, id="no token in other containers"),
     ],
 )
-def test_what_the_template_says_about_tokens_stays_and_the_sidecar_has_its_own(head, expected):
+def test_token_settings_of_the_template_are_kept_and_the_sidecar_has_its_own_token(head, expected):
     spec = head_of(autoscaled(head=head))
     assert spec.get("automountServiceAccountToken") is expected
     assert TOKEN_PATH in mounts_of(sidecar_of(autoscaled(head=head)))
 
 
-def test_credentials_of_the_users_stand_instead_of_the_token():
+def test_the_users_mount_of_credentials_replaces_the_token_mount():
     mount = {"name": "mine", "mountPath": f"{TOKEN_PATH}/"}
     cluster = autoscaled(autoscalerOptions={"volumeMounts": [mount]})
     assert sidecar_of(cluster)["volumeMounts"][0] == mount
@@ -372,7 +370,7 @@ def test_credentials_of_the_users_stand_instead_of_the_token():
 
 
 @pytest.mark.rule("SE:C5")
-def test_ours_has_no_privilege():
+def test_raytides_sidecar_has_no_privileges():
     assert sidecar_of(autoscaled())["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -388,7 +386,7 @@ def test_it_is_not_root_even_where_the_template_makes_all_containers_root(user, 
     assert context.get("runAsUser") == expected
 
 
-def test_the_kubelet_asks_ours_and_is_patient_because_never_means_never():
+def test_the_liveness_probe_allows_two_minutes_because_restart_policy_never_is_final():
     probe = sidecar_of(autoscaled())["livenessProbe"]
     assert probe["httpGet"] == {"path": "/healthz", "port": 44218}
     assert probe["periodSeconds"] * probe["failureThreshold"] >= 120

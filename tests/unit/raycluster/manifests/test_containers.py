@@ -104,7 +104,7 @@ def test_a_worker_waits_after_the_users_init_containers():
 
 
 @pytest.mark.rule("RC:POD-17")
-def test_who_waits_looks_like_the_ray_container_as_the_user_wrote_it():
+def test_the_wait_container_copies_the_ray_container_of_the_user():
     security = {"runAsUser": 1000}
     env = [{"name": "OWN", "value": "1"}]
     mounts = [{"name": "certificates", "mountPath": "/certificates"}]
@@ -126,7 +126,7 @@ def test_who_waits_looks_like_the_ray_container_as_the_user_wrote_it():
 
 
 @pytest.mark.rule("RC:POD-17", "RC:CMD-4")
-def test_who_waits_uses_a_login_shell_on_request():
+def test_the_wait_container_uses_a_login_shell_on_request():
     waiting = worker_spec(template(), replace(CONFIG, is_login_shell=True))["initContainers"][0]
     assert waiting["command"] == ["/bin/bash", "-cl", "--"]
 
@@ -168,7 +168,7 @@ def test_the_first_yes_ends_the_wait_at_once():
 
 
 @pytest.mark.rule("RC:POD-17")
-def test_it_asks_every_five_seconds_and_keeps_quiet_for_two_minutes():
+def test_it_checks_every_five_seconds_and_prints_no_hint_for_two_minutes():
     output = run_wait_script(passes_after=24)
     assert output.count("slept 5") == 24
     assert "https://docs.ray.io/" not in output

@@ -139,7 +139,7 @@ def test_the_user_may_set_some_variables_and_not_others(name, is_the_users):
 
 
 @pytest.mark.rule("RC:POD-13", "RC:POD-20")
-def test_configured_variables_come_before_ours():
+def test_configured_variables_come_before_generated_ones():
     config = replace(CONFIG, default_container_envs=({"name": "PROXY", "value": "http://p"},))
     cluster = parsed(group(template=with_env({"name": "OWN", "value": "1"})))
     assert worker_env(cluster, config)[:3] == [("OWN", "1"), ("PROXY", "http://p"), ("FQ_RAY_IP", FQDN)]
@@ -147,7 +147,7 @@ def test_configured_variables_come_before_ours():
 
 
 @pytest.mark.rule("RC:POD-13", "RC:POD-20")
-def test_every_init_container_learns_where_the_head_is():
+def test_every_init_container_gets_the_address_of_the_head():
     prepare = {"name": "prepare", "image": "busybox", "env": [{"name": "OWN", "value": "1"}]}
     own = template(initContainers=[prepare, {"name": "other", "image": "busybox"}])
     cluster = parsed(group(template=own), headGroupSpec={"template": own})

@@ -65,7 +65,7 @@ def test_a_storage_namespace_in_the_users_environment_stays():
 
 
 @pytest.mark.rule("FD:RC-B2", "RC:FT-1")
-def test_workers_wait_for_a_head_that_is_made_anew():
+def test_workers_wait_ten_minutes_for_a_recreated_head():
     assert worker_env(cluster(annotations=BY_ANNOTATION))["RAY_gcs_rpc_server_reconnect_timeout_s"] == "600"
     assert worker_env(cluster(gcsFaultToleranceOptions={}))["RAY_gcs_rpc_server_reconnect_timeout_s"] == "600"
 
@@ -110,7 +110,7 @@ def test_without_redis_nothing_is_added(annotations, spec):
 
 
 @pytest.mark.rule("FD:RC-B2")
-def test_what_is_said_to_be_missing_is_missing():
+def test_the_missing_redis_cleanup_is_reported_as_unsupported():
     (finding,) = unsupported(cluster(REDIS, annotations={**BY_ANNOTATION, STAMP: "abc"}))
     assert str(finding) == (
         "metadata.annotations[ray.io/ft-enabled]: the state of the GCS stays in Redis when the cluster is deleted"

@@ -83,7 +83,7 @@ def normalised(objects):
 
 
 @pytest.mark.parametrize("file", COMPARED)
-def test_we_send_what_kuberay_sends_for(file):
+def test_objects_are_those_of_kuberay_for(file):
     ours = {key: as_recorded(manifest) for key, manifest in objects_we_send(file).items()}
     found = differences(normalised(read_record(file)["objects"]), normalised(ours))
     assert found == {path: (theirs, us) for path, (theirs, us, _why) in DIFFERENCES.get(file, {}).items()}
@@ -99,7 +99,7 @@ def test_every_golden_spec_can_be_read_and_built(file):
         assert build_worker_template(cluster, group, CONFIG)["spec"]["containers"][0]["env"]
 
 
-def test_the_comparison_notices_every_kind_of_change():
+def test_the_comparison_detects_every_kind_of_change():
     record = read_record("01-minimal")["objects"]
     ours = {key: as_recorded(manifest) for key, manifest in objects_we_send("01-minimal").items()}
     del ours["Pod worker/cpu/1"]

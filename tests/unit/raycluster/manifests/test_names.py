@@ -31,7 +31,7 @@ def namer(prefix: str) -> str:
         pytest.param("c" * 40 + "-d", "long-group", "c" * 40 + "-ff32a428-worker-", id="no double dash at the cut"),
     ],
 )
-def test_a_workers_name_says_where_it_belongs(cluster, group, prefix):
+def test_the_name_of_a_worker_has_cluster_and_group(cluster, group, prefix):
     assert worker_pod_prefix(cluster, group) == prefix
     assert worker_pod_name(parsed(name=cluster), worker_group(group), namer) == f"{prefix}x2y4z"
 

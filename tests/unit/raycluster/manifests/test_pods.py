@@ -92,7 +92,7 @@ def test_workers_of_a_group_share_everything_but_their_identity():
 
 
 @pytest.mark.rule("RC §3.3", "D13")
-def test_a_host_says_which_replica_it_belongs_to_and_for_how_many_hosts_that_was_made():
+def test_a_host_has_labels_with_replica_and_index_and_an_annotation_with_the_number_of_hosts():
     cluster = parsed()
     shared = build_worker_template(cluster, cluster.spec.worker_group_specs[0], CONFIG)
     before = copy.deepcopy(shared)
@@ -179,7 +179,7 @@ def test_long_cluster_names_are_cut_in_the_identifier():
     ("origin", "head", "worker"),
     [("RayService", "false", "true"), ("RayJob", None, None), ("RayCluster", None, None)],
 )
-def test_only_pods_of_a_ray_service_say_whether_they_serve(origin, head, worker):
+def test_only_pods_of_a_ray_service_have_the_serve_label(origin, head, worker):
     cluster = with_cluster_metadata(labels={"ray.io/originated-from-crd": origin})
     assert head_of(cluster)["metadata"]["labels"].get("ray.io/serve") == head
     assert worker_of(cluster)["metadata"]["labels"].get("ray.io/serve") == worker
@@ -187,20 +187,20 @@ def test_only_pods_of_a_ray_service_say_whether_they_serve(origin, head, worker)
 
 # --- annotations -------------------------------------------------------------------------------------------------------
 @pytest.mark.rule("RC:POD-14", "RC:POD-7")
-def test_a_head_says_from_which_spec_and_by_whom_it_was_made():
+def test_a_head_has_annotations_with_spec_hash_and_operator_version():
     annotations = head_of(parsed())["metadata"]["annotations"]
     assert annotations.pop("ray.io/upgrade-strategy-recreate-hash") == recreate_hash(parsed())
     assert annotations == {"ray.io/ft-enabled": "false", "ray.io/kuberay-version": "1.2.3"}
 
 
 @pytest.mark.rule("RC:POD-14")
-def test_a_worker_carries_no_annotations_of_ours():
+def test_a_worker_has_no_generated_annotations():
     assert "annotations" not in worker_of(parsed())["metadata"]
 
 
 @pytest.mark.rule("RC:POD-7")
 @pytest.mark.parametrize(("options", "is_enabled"), [(None, "false"), ({}, "true"), ({"redisAddress": "r:1"}, "true")])
-def test_a_head_always_says_whether_it_survives_the_loss_of_its_gcs(options, is_enabled):
+def test_a_head_always_has_the_fault_tolerance_annotation(options, is_enabled):
     cluster = parsed(gcsFaultToleranceOptions=options)
     assert head_of(cluster)["metadata"]["annotations"]["ray.io/ft-enabled"] == is_enabled
 
@@ -216,7 +216,7 @@ def test_the_old_annotation_switches_fault_tolerance_on(text, is_enabled):
 
 @pytest.mark.rule("RC:POD-5", "RC:POD-19", "RC:CMD-3")
 @pytest.mark.parametrize(("text", "is_copied"), [("true", True), ("TRUE", True), ("false", False), ("yes", False)])
-def test_the_clusters_wish_to_keep_commands_reaches_every_pod(text, is_copied):
+def test_the_annotation_that_keeps_user_commands_is_copied_to_every_pod(text, is_copied):
     cluster = with_cluster_metadata(annotations={"ray.io/overwrite-container-cmd": text})
     for pod in (head_of(cluster), worker_of(cluster)):
         annotation = pod["metadata"].get("annotations", {}).get("ray.io/overwrite-container-cmd")

@@ -54,20 +54,20 @@ def of_ray_service(*groups: dict[str, Any], **spec: Any) -> RayCluster:
 
 
 @pytest.mark.rule("RC:PRB-2", "RC:PRB-4")
-def test_an_old_head_is_asked_about_its_raylet_and_its_gcs():
+def test_the_probe_of_an_old_head_checks_raylet_and_gcs():
     check = bash(f"{RAYLET} && {GCS}")
     assert head_probes(parsed()) == {"livenessProbe": liveness(check, 5), "readinessProbe": readiness(check, 5)}
 
 
 @pytest.mark.rule("RC:PRB-2", "RC:PRB-4")
-def test_an_old_worker_is_asked_about_its_raylet():
+def test_the_probe_of_an_old_worker_checks_the_raylet():
     check = bash(RAYLET)
     assert worker_probes(parsed()) == {"livenessProbe": liveness(check, 2), "readinessProbe": readiness(check, 2)}
 
 
 @pytest.mark.rule("RC:PRB-1")
 @pytest.mark.parametrize("version", ["2.53.0", "v2.53", "2.53.0rc1", "3.0"])
-def test_a_new_ray_answers_one_question_for_all(version):
+def test_a_new_ray_has_one_http_probe(version):
     cluster = parsed(rayVersion=version)
     assert head_probes(cluster) == {"livenessProbe": liveness(http(), 5), "readinessProbe": readiness(http(), 5)}
     assert worker_probes(cluster) == {"livenessProbe": liveness(http(), 2), "readinessProbe": readiness(http(), 2)}
@@ -75,7 +75,7 @@ def test_a_new_ray_answers_one_question_for_all(version):
 
 @pytest.mark.rule("RC:PRB-1")
 @pytest.mark.parametrize("version", ["", "2.52.9", "nightly", "2", "latest"])
-def test_an_old_or_unknown_ray_is_asked_by_command(version):
+def test_an_old_or_unknown_ray_has_exec_probes(version):
     assert "exec" in worker_probes(parsed(rayVersion=version))["livenessProbe"]
 
 
@@ -136,7 +136,7 @@ def test_probes_can_be_switched_off():
         pytest.param({"raylet": "success"}, False, id="the GCS does not answer"),
     ],
 )
-def test_the_command_fails_when_one_of_its_questions_does(answers, is_healthy):
+def test_the_probe_command_fails_if_one_of_its_checks_fails(answers, is_healthy):
     shell, flag, command = head_probes(parsed())["livenessProbe"]["exec"]["command"]
     cases = "".join(f"*{service}_healthz) echo {answer};; " for service, answer in answers.items())
     wget = f'wget() {{ case "${{@: -1}}" in {cases}*) return 4;; esac; }}; '

@@ -108,7 +108,7 @@ def test_a_head_without_parameters_gets_exactly_these():
 
 
 @pytest.mark.rule("RC:RSP-3")
-def test_workers_look_for_the_gcs_at_the_heads_port():
+def test_workers_connect_to_the_gcs_at_the_heads_port():
     cluster = parsed(headGroupSpec={"rayStartParams": {"port": "6380"}, "template": template()})
     worker = build_worker_template(cluster, cluster.spec.worker_group_specs[0], PodConfig(cluster_domain="corp"))
     assert flags_of(ray_of(worker))["address"] == "demo-head-svc.default.svc.corp:6380"
@@ -234,7 +234,7 @@ def test_parameters_become_flags(params, command):
 
 
 @pytest.mark.rule("RC:CMD-2")
-def test_a_head_says_so():
+def test_the_start_command_of_a_head_has_the_head_flag():
     assert start_command({"block": "true"}, is_head=True) == "ray start --head  --block "
 
 
@@ -252,7 +252,7 @@ ULIMIT = "ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}; "
         pytest.param({"command": ["echo a;"], "args": ["echo b"]}, " echo a;  echo b  && ", id="command, then args"),
     ],
 )
-def test_ray_starts_after_what_the_user_wants_to_run(own, before):
+def test_ray_starts_after_the_command_of_the_user(own, before):
     ray = head_container(**own)
     start = next(e["value"] for e in ray["env"] if e["name"] == "KUBERAY_GEN_RAY_START_CMD")
     assert start.startswith("ray start --head ")

@@ -77,8 +77,8 @@ def test_it_is_a_version_and_32_characters_of_base32():
 
 
 @pytest.mark.rule("FD:RC-B8")
-def test_who_changes_the_hash_of_a_spec_changes_the_version():
-    """If this fails: count VERSION on, and then write the new value here. Else an upgrade of the operator recreates clusters."""
+def test_a_change_of_the_hash_needs_a_new_version():
+    """If this fails: increment VERSION, then write the new value here. Otherwise an upgrade of the operator recreates clusters."""
     assert UNCHANGED == "v2:L4A6DC0L8P8P9H63EJEEQPV6588C8ASA"
 
 
@@ -154,7 +154,7 @@ def test_pods_stay_after_a_change_of(edit):
         ),
     ],
 )
-def test_pods_are_made_anew_after_a_change_of(edit):
+def test_pods_are_recreated_after_a_change_of(edit):
     assert hash_after(edit) != UNCHANGED
 
 

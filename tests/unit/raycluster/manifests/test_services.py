@@ -113,7 +113,7 @@ def test_parameters_of_ray_do_not_move_the_ports():
         ("ClusterIP", True, False),
     ],
 )
-def test_it_is_headless_unless_type_or_settings_say_otherwise(service_type, is_switched_off, is_headless):
+def test_the_head_service_is_headless_by_default(service_type, is_switched_off, is_headless):
     config = replace(CONFIG, is_head_service_cluster_ip=is_switched_off)
     spec = service_of(config, serviceType=service_type)["spec"]
     assert (spec.get("clusterIP"), spec.get("publishNotReadyAddresses")) == (
@@ -178,7 +178,7 @@ def test_a_port_the_user_gave_is_not_generated_again(port, left_out):
     ("own_type", "service_type", "result"),
     [("NodePort", "LoadBalancer", "NodePort"), (None, "LoadBalancer", "LoadBalancer"), (None, "", None)],
 )
-def test_the_users_type_wins_and_it_never_becomes_headless(own_type, service_type, result):
+def test_the_users_service_type_takes_precedence_and_it_never_becomes_headless(own_type, service_type, result):
     own = own_service(**({"type": own_type} if own_type else {}))
     spec = service_of(headService=own, serviceType=service_type)["spec"]
     assert spec.get("type") == result
