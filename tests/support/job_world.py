@@ -135,7 +135,7 @@ class JobWorld:
                 return
 
     def run(self, *only: str) -> "JobWorld":
-        """Pods (all, or these) that have not ended start and are ready; repeated until everybody who may come came."""
+        """Pods (all, or these) that have not ended start and are ready; repeated until all pods that may be created exist."""
         for _ in range(MOST_PASSES):
             self.settle()
             waiting = [p for p in self.pods.values() if not p.is_running and not p.is_finished and not p.is_terminating]
@@ -239,11 +239,11 @@ class JobWorld:
         self._write(replace(record, waiting=WaitingNote(reason, message, is_below_minimum)))
 
     def resize(self, replicas: int) -> None:
-        """Somebody writes `spec.trainer.replicas`."""
+        """A client writes `spec.trainer.replicas`."""
         self.edit(trainer={**self.obj["spec"]["trainer"], "replicas": replicas})
 
     def edit(self, **spec: Any) -> None:
-        """Somebody edits the spec."""
+        """A client edits the spec."""
         self.obj["spec"] = {**self.obj["spec"], **spec}
         self.obj["metadata"]["generation"] += 1
 

@@ -26,7 +26,7 @@ def halved(low=8, run=6, **spec):
 
 
 @pytest.mark.rule("FD:SH-B14")
-def test_a_job_that_took_its_chance_in_vain_gives_its_pods_back():
+def test_an_optimistically_admitted_job_that_does_not_start_in_time_deletes_its_pods():
     world = halved(pendingTimeoutSeconds=120)
     assert world.condition(constants.ADMITTED)["reason"] == "Optimistic"
     world.order(8, "Requested")
@@ -39,7 +39,7 @@ def test_a_job_that_took_its_chance_in_vain_gives_its_pods_back():
     assert world.status["admission"] == {"timeouts": 1}
     assert "the minimum did not start within 120 s" in world.told(constants.GANG_TIMEOUT)[0]
     world.let_go()
-    assert world.settle().trainers == [], "it waits until all of its minimum has room"
+    assert world.settle().trainers == [], "it waits until its whole minimum fits"
     assert is_gang(world.job, frozenset())
     assert (may_be_admitted_at(world.job) - world.now).total_seconds() == 60
 
@@ -78,7 +78,7 @@ def test_what_has_nodes_gives_nothing_back(has_run):
 
 
 @pytest.mark.rule("FD:SEC-F3")
-def test_a_gang_whose_pods_are_rejected_gives_its_capacity_back_soon():
+def test_a_gang_whose_pods_are_rejected_releases_its_capacity_soon():
     world = JobWorld(startPolicy="Gang", pendingTimeoutSeconds=2147483647).settle()
     world.admit()
     world.pending_retries = (FORBIDDEN,)
@@ -93,7 +93,7 @@ def test_a_gang_whose_pods_are_rejected_gives_its_capacity_back_soon():
     assert "gold" in world.condition(constants.ADMITTED)["message"]
     world.pending_retries = ()
     world.settle()
-    assert world.status["admission"] == {"timeouts": 1, "forbidden": True}, "nobody has asked again"
+    assert world.status["admission"] == {"timeouts": 1, "forbidden": True}, "creates were not retried"
     world.pass_time(60)
     world.admit()
     world.run()
@@ -128,7 +128,7 @@ def test_trainers_are_taken_back_for_three_rejections_in_a_row():
 
 
 @pytest.mark.rule("FD:SEC-F3")
-def test_the_words_of_the_api_go_before_those_of_the_sharing_pass():
+def test_a_rejection_by_the_api_server_takes_precedence_over_the_reason_of_the_sharing_pass():
     world = JobWorld().settle()
     world.say_waiting("InsufficientResources")
     world.pod("trainer-0", phase="Pending")
@@ -150,7 +150,7 @@ def test_a_quota_is_not_what_a_job_is_rejected_for():
 
 
 @pytest.mark.rule("FD:SEC-F3")
-def test_a_time_out_without_end_counts_as_a_week_and_says_so():
+def test_a_pending_timeout_above_a_week_is_cut_with_a_warning():
     job = parsed_job(pendingTimeoutSeconds=2147483647, trainer={"entrypoint": "true"})
     assert job.pending_timeout_s == LONGEST_PENDING_S
     assert not violations(job)

@@ -162,7 +162,7 @@ async def test_once_it_runs_nothing_is_written_for_an_hour(here):
 
 
 @pytest.mark.rule("FD:RC-B18", "RM:I19")
-async def test_a_job_with_a_standing_warning_is_reported_once_and_nothing_is_written_for_two_days(here):
+async def test_a_persistent_warning_is_one_event_and_no_further_write_in_two_days(here):
     create(here)
     await asyncio.sleep(1)
     make_ready(here)
@@ -191,7 +191,7 @@ def membership(here):
 
 
 @pytest.mark.rule("D2")
-async def test_a_job_that_is_gone_is_forgotten_and_leaves_no_series(here):
+async def test_a_deleted_job_causes_no_further_writes_and_leaves_no_metric_series(here):
     create(here)
     await asyncio.sleep(2)
     assert series() != []
@@ -254,7 +254,7 @@ async def test_what_is_measured_of_a_job(here):
 
 
 @pytest.mark.rule("SC:S3", "RM:I18")
-async def test_rejected_trainers_are_asked_for_again_every_thirty_seconds_with_one_pod(here):
+async def test_rejected_trainers_are_retried_every_thirty_seconds_with_one_pod(here):
     here.wire.instead = lambda method, path: retry() if (method, path[-4:]) == ("POST", "pods") else None
     create(here, low=3, high=3)
     await asyncio.sleep(95)
@@ -280,7 +280,7 @@ async def test_a_create_without_an_answer_is_repeated_and_makes_no_second_pod(he
 
 
 @pytest.mark.rule("D6", "PF:P8")
-async def test_a_create_of_unknown_outcome_is_looked_up_once_when_the_job_has_become_invalid(here):
+async def test_a_create_of_unknown_outcome_is_read_once_when_the_job_has_become_invalid(here):
     lost = ApiUnavailableError("no answer", is_outcome_unknown=True)
     here.wire.instead = lambda method, path: lost if (method, path[-4:]) == ("POST", "pods") else None
     create(here)
@@ -307,7 +307,7 @@ def with_any_schema(world):
 
 
 @pytest.mark.rule("D13")
-async def test_a_job_that_cannot_be_read_is_reported_and_others_go_on(here):
+async def test_an_unreadable_job_is_reported_and_other_jobs_are_reconciled(here):
     with_any_schema(here.world)
     broken = {"trainer": {"min-instance": "many"}}
     metadata = {"name": "broken", "namespace": "default"}
@@ -353,7 +353,7 @@ async def test_an_invalid_job_is_suspended_its_pods_are_deleted_and_it_is_report
     assert len(pods(here)) == 2
 
 
-async def test_without_its_crd_only_the_kind_is_asked_for_and_it_begins_when_it_appears():
+async def test_without_its_crd_only_the_kind_is_listed_until_it_appears():
     async with running_controller(IdleWorld(random.Random(0))) as here:
         await asyncio.sleep(120)
         assert set(here.wire.lists) == {"trainingjobs"}
@@ -373,7 +373,7 @@ async def test_a_controller_that_waits_for_its_kind_stops_in_order():
 
 
 @pytest.mark.rule("FD:RC-B10")
-async def test_a_node_that_goes_just_before_its_pods_die_is_gone_at_once(here):
+async def test_pods_of_a_node_deleted_just_before_them_are_replaced_at_once(here):
     create(here, low=1, high=1)
     await asyncio.sleep(1)
     (pod,) = here.world.store.list("pods")

@@ -1,4 +1,4 @@
-"""What becomes of numbers that nobody can mean?"""
+"""Numbers beyond the limits are cut."""
 
 import time
 import tracemalloc
@@ -52,14 +52,14 @@ def test_a_number_above_its_limit_counts_as_the_limit_and_is_reported(spec, fiel
 
 
 @pytest.mark.rule("FD:SEC-F1")
-def test_an_honest_job_is_left_as_it_is():
+def test_a_job_at_the_limits_is_not_cut():
     job = TrainingJob.parse(trainingjob(low=MOST_INSTANCES, high=MOST_INSTANCES, ports_num=MOST_PORTS))
     assert job.cuts == ()
     assert (job.spec.trainer.ceiling, job.spec.ports_num) == (MOST_INSTANCES, MOST_PORTS)
 
 
 @pytest.mark.rule("FD:SEC-F1")
-def test_one_plan_of_a_job_lists_no_more_creates_than_a_pass_sends_and_the_next_goes_on():
+def test_a_plan_has_at_most_the_creates_of_one_pass_and_the_next_continues():
     world = JobWorld(low=1_200, high=1_200)
     world.reconcile()  # service and membership
     todo = world.reconcile()

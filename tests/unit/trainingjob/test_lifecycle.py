@@ -30,11 +30,11 @@ def gang(**spec):
     [
         pytest.param({}, False, id="a CPU job begins at once"),
         pytest.param({"trainer": GPU}, True, id="a GPU job waits"),
-        pytest.param({"startPolicy": "Gang"}, True, id="a CPU job that wants to be a gang waits"),
+        pytest.param({"startPolicy": "Gang"}, True, id="a CPU job with startPolicy Gang waits"),
         pytest.param({"trainer": GPU, "startPolicy": "Optimistic"}, False, id="a GPU job that takes its chance begins"),
     ],
 )
-def test_gpu_jobs_wait_for_capacity_and_cpu_jobs_take_their_chance(spec, waits):
+def test_gpu_jobs_wait_for_capacity_and_cpu_jobs_start_at_once(spec, waits):
     world = JobWorld(**spec).settle()
     assert bool(world.pods) is not waits
     assert world.condition(constants.ADMITTED)["status"] == ("False" if waits else "True")
@@ -42,7 +42,7 @@ def test_gpu_jobs_wait_for_capacity_and_cpu_jobs_take_their_chance(spec, waits):
 
 
 @pytest.mark.rule("TJ:3.11", "TJ:7.6")
-def test_a_gang_begins_when_it_is_admitted_and_says_when_it_is_complete():
+def test_a_gang_starts_when_it_is_admitted_and_reports_when_it_is_complete():
     world = gang(master={}, pserver={"min-instance": 1}).settle()
     assert not world.pods
     assert "startTime" not in world.status
@@ -96,7 +96,7 @@ def test_a_gang_that_does_not_come_together_in_time_gives_its_capacity_back():
 
 
 @pytest.mark.rule("TJ:6-258", "TJ:7.8")
-def test_a_gang_that_came_too_late_says_what_kept_its_pods_from_starting():
+def test_a_gang_that_timed_out_reports_why_its_pods_did_not_start():
     world = gang(pendingTimeoutSeconds=20)
     world.admit()
     world.settle()
@@ -119,8 +119,8 @@ def test_a_gang_that_came_too_late_says_what_kept_its_pods_from_starting():
 
 
 @pytest.mark.rule("TJ:6-258", "TJ:7.8")
-def test_when_the_pause_after_a_time_out_is_over_a_gang_says_what_is_missing_now():
-    """One that no node can hold said for ever that it is not admitted before a moment long ago."""
+def test_after_the_pause_of_a_timeout_a_gang_reports_what_is_missing_now():
+    """A gang that fits no node reported for ever that it is not admitted before a time in the past."""
     world = gang(pendingTimeoutSeconds=20)
     world.admit()
     world.settle()
@@ -154,7 +154,7 @@ def test_a_job_that_becomes_a_gang_has_its_whole_time_to_come_together():
 
 
 @pytest.mark.rule("TJ:6-258")
-def test_a_gang_that_came_too_late_is_admitted_again_ever_later():
+def test_a_gang_that_timed_out_is_admitted_again_after_exponential_delays():
     world = gang(pendingTimeoutSeconds=120)
     distances = []
     for _ in range(7):
@@ -189,7 +189,7 @@ def test_a_gang_that_has_come_together_once_has_no_time_out():
     assert world.settle().trainers == [0, 1]
 
 
-def test_a_gang_that_lost_its_record_goes_on():
+def test_a_running_gang_without_its_record_continues():
     """`kubectl replace` takes annotations away."""
     world = gang()
     world.admit()
@@ -201,7 +201,7 @@ def test_a_gang_that_lost_its_record_goes_on():
 
 
 @pytest.mark.rule("TJ:3.11")
-def test_an_admission_that_no_status_told_of_ends_with_a_suspension_too():
+def test_an_admission_that_no_status_recorded_is_revoked_by_a_suspension_too():
     world = gang()
     world.settle()
     assert world.condition(constants.ADMITTED)["reason"] == constants.WAITING
@@ -260,12 +260,12 @@ def test_a_suspended_gang_has_to_be_admitted_again():
     [
         pytest.param("AllTrainers", [0, 1], False, id="AllTrainers: two of three are not all"),
         pytest.param("AllTrainers", [0, 1, 2], True, id="AllTrainers: three of three"),
-        pytest.param("AnyTrainer", [2], True, id="AnyTrainer: whoever"),
+        pytest.param("AnyTrainer", [2], True, id="AnyTrainer: one is enough"),
         pytest.param("RankZero", [1, 2], False, id="RankZero: not the others"),
         pytest.param("RankZero", [0], True, id="RankZero: trainer 0"),
     ],
 )
-def test_the_success_policy_says_when_a_job_has_succeeded(policy, done, succeeds):
+def test_the_success_policy_determines_when_a_job_has_succeeded(policy, done, succeeds):
     world = JobWorld(low=3, high=3, successPolicy=policy, fault_tolerant=False).run()
     for index in done:
         world.end(f"trainer-{index}")
@@ -275,7 +275,7 @@ def test_the_success_policy_says_when_a_job_has_succeeded(policy, done, succeeds
 
 
 @pytest.mark.rule("TJ:7.12")
-def test_with_rank_zero_trainer_0_is_made_anew_though_others_are_done():
+def test_with_rank_zero_trainer_0_is_recreated_though_others_have_succeeded():
     world = JobWorld(low=1, high=3, trainer={"replicas": 3}, successPolicy="RankZero").run()
     world.end("trainer-0", 1)
     world.settle()
@@ -291,7 +291,7 @@ def test_with_rank_zero_trainer_0_is_made_anew_though_others_are_done():
 
 
 @pytest.mark.rule("TJ:7.12")
-def test_at_the_end_what_runs_goes_and_trainers_that_ended_stay_for_their_logs():
+def test_at_the_end_running_pods_are_deleted_and_ended_trainers_kept_for_their_logs():
     world = JobWorld(master={}, pserver={"min-instance": 1}, successPolicy="AnyTrainer").run()
     world.pass_time(5)
     world.end("trainer-1")
@@ -371,7 +371,7 @@ def test_a_success_in_the_last_moment_is_a_success():
 
 
 @pytest.mark.rule("TJ:5.2")
-def test_a_job_that_ended_goes_after_its_time_to_live():
+def test_an_ended_job_is_deleted_after_its_ttl():
     world = JobWorld(ttlSecondsAfterFinished=100).run()
     world.end("trainer-0")
     world.end("trainer-1")
@@ -386,7 +386,7 @@ def test_a_job_that_ended_goes_after_its_time_to_live():
     assert (action.resource, action.name, action.uid) == (TRAININGJOBS, "demo", "uid-job")
 
 
-def test_a_time_to_live_of_nothing_is_at_once_and_none_is_for_ever():
+def test_a_ttl_of_zero_deletes_at_once_and_without_a_ttl_a_job_stays():
     at_once, for_ever = JobWorld(ttlSecondsAfterFinished=0).run(), JobWorld().run()
     for world in (at_once, for_ever):
         world.end("trainer-0")
@@ -400,11 +400,11 @@ def test_a_time_to_live_of_nothing_is_at_once_and_none_is_for_ever():
 @pytest.mark.parametrize(
     ("known_for_s", "ends"),
     [
-        pytest.param(0.0, False, id="this process has only just met the job"),
-        pytest.param(CLOCK_SKEW_S, True, id="it has known it for a minute"),
+        pytest.param(0.0, False, id="this process has observed the job for a moment only"),
+        pytest.param(CLOCK_SKEW_S, True, id="it has observed it for a minute"),
     ],
 )
-def test_what_destroys_something_does_not_trust_a_stamp_alone(known_for_s, ends):
+def test_a_deadline_needs_more_than_a_timestamp(known_for_s, ends):
     """A wall clock that jumps must not end a job (architecture §9)."""
     world = JobWorld(activeDeadlineSeconds=300).run()
     world.pass_time(10_000)

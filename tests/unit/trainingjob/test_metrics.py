@@ -66,11 +66,11 @@ def test_a_status_sets_the_gauges(measures):
         pytest.param([{"type": "Waiting", "status": "False", "lastTransitionTime": SINCE}], 0, id="no more"),
         pytest.param([], 0, id="never"),
         pytest.param(
-            [{"type": "Waiting", "status": "True", "lastTransitionTime": "soon"}], 0, id="since nobody knows when"
+            [{"type": "Waiting", "status": "True", "lastTransitionTime": "soon"}], 0, id="without a valid timestamp"
         ),
     ],
 )
-def test_how_long_it_waits_is_counted_when_somebody_asks(measures, conditions, seconds):
+def test_the_waiting_time_is_computed_at_each_scrape(measures, conditions, seconds):
     measures.note(KEY, {"conditions": conditions})
     assert value("trainingjob_waiting_seconds") == seconds
 
@@ -89,7 +89,7 @@ def test_a_resize_is_counted_when_the_status_names_it_for_the_first_time(measure
     measures.note_written({}, history(first))
     measures.note_written(history(first), history(first, second))
     measures.note_written(history(first, second), history(first, second))
-    measures.note_written(history(first, second), history(second, resize(3, 9, "made up by somebody")))
+    measures.note_written(history(first, second), history(second, resize(3, 9, "written by another client")))
     after = {key: counted(*key) - value for key, value in before.items()}
     assert after == {
         ("up", sharing_record.GROWING): 1,
@@ -101,15 +101,15 @@ def test_a_resize_is_counted_when_the_status_names_it_for_the_first_time(measure
     }
 
 
-def test_the_series_go_with_the_job(measures):
+def test_the_series_are_removed_with_the_job(measures):
     measures.note(KEY, {"trainer": {"ready": 1}})
     assert len(series()) == 3 * 6 + 2
     measures.forget(KEY)
     assert series() == []
-    measures.forget(KEY)  # twice does no harm
+    measures.forget(KEY)  # idempotent
 
 
-def test_who_leads_no_more_tells_nothing(measures):
+def test_a_replica_that_stops_leading_exports_no_series(measures):
     measures.note(KEY, {})
     measures.note(Key("team", "other"), {})
     measures.clear()

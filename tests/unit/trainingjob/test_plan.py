@@ -76,7 +76,7 @@ def test_a_second_plan_on_what_the_first_ones_made_is_empty(spec):
 
 @pytest.mark.rule("TJ:6-leaks")
 def test_a_deleted_job_is_left_to_garbage_collection():
-    """EDL told its users to delete children by hand; ours have an owner."""
+    """EDL required its users to delete children manually; children have an owner reference here."""
     world = three_roles()
     world.obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     todo = world.plan()
@@ -108,7 +108,7 @@ def test_the_spec_is_never_written(what):
         assert not [action for action in world.reconcile().actions if action.resource == TRAININGJOBS]
 
 
-def test_pods_that_only_carry_the_label_are_nobodys_business():
+def test_pods_with_the_label_and_without_the_owner_are_ignored():
     world = JobWorld().run()
     world.pods["stray"] = JobPod(namespace="default", name="stray", uid="x", job="demo", role="trainer", index=7)
     assert world.plan().actions == ()
@@ -142,7 +142,7 @@ def test_an_edited_minimum_and_maximum_are_honoured_while_it_runs():
 
 
 @pytest.mark.rule("TJ:3.4")
-def test_by_ratio_parameter_servers_come_first_and_go_last():
+def test_by_ratio_parameter_servers_are_created_before_and_deleted_after_trainers():
     ratio = {"min-instance": 1, "max-instance": 4, "scaling": {"mode": "Ratio", "trainersPerPserver": 2}}
     world = JobWorld(low=2, high=8, pserver={**PSERVERS, **ratio}).run()
     assert world.names_of(constants.PSERVER) == ["pserver-0"]
@@ -169,7 +169,7 @@ def test_fixed_parameter_servers_do_not_move_with_the_trainers():
     assert world.run().names_of(constants.PSERVER) == ["pserver-0", "pserver-1"]
 
 
-def test_a_minimum_of_two_thousand_million_fills_nobodys_memory():
+def test_a_minimum_of_two_thousand_million_does_not_exhaust_memory():
     world = JobWorld(low=2_000_000_000, high=2_000_000_000)
     world.reconcile()  # service and membership
     assert len(names_of(world, Create)) == MOST_WRITES
@@ -200,7 +200,7 @@ def test_a_pod_on_a_lost_node_is_not_waited_for():
 
 
 @pytest.mark.rule("TJ:7.7", "TJ:6-411")
-def test_the_membership_changes_with_every_resize_before_pods_come_and_go():
+def test_the_membership_is_written_before_pods_of_a_resize_are_created_or_deleted():
     """PaddleCloud #411: the number of trainers was frozen in the environment."""
     world = JobWorld(low=1, high=4).run()
     members = json.loads(world.config_maps["demo-membership"].content["membership.json"])
@@ -230,14 +230,14 @@ def test_an_edit_that_changes_neither_size_nor_bounds_leaves_the_membership_alon
     assert world.plan().actions == ()
 
 
-def test_a_pod_that_is_made_anew_stays_a_member():
+def test_a_pod_that_is_recreated_stays_a_member():
     world = JobWorld().run()
     world.end("trainer-1", 1)
     before = world.config_maps["demo-membership"].content
     assert world.settle().config_maps["demo-membership"].content == before
 
 
-def test_a_foreign_hand_in_the_membership_is_undone():
+def test_a_foreign_edit_of_the_membership_is_reverted():
     world = JobWorld().run()
     found = world.config_maps["demo-membership"]
     world.config_maps["demo-membership"] = type(found)(
@@ -249,7 +249,7 @@ def test_a_foreign_hand_in_the_membership_is_undone():
 # --- what is rejected -------------------------------------------------------------------------------------------------
 
 
-def test_a_rejected_role_waits_and_the_others_go_on():
+def test_a_rejected_role_waits_and_the_others_are_reconciled():
     world = JobWorld().run()
     world.pending_retries = (
         PendingRetry(constants.TRAINER, constants.FAILED_TO_CREATE_POD, "exceeded quota: small", 12.0),
@@ -277,7 +277,7 @@ def test_no_pod_begins_where_an_earlier_job_still_has_the_service_or_the_members
 
 
 @pytest.mark.rule("RM:I5")
-def test_a_pod_of_an_earlier_job_is_waited_for_in_words():
+def test_a_pod_of_an_earlier_job_with_the_same_name_is_reported_as_name_taken():
     world = JobWorld().run()
     gone = world.pods.pop("demo-trainer-1")
     world.pods["theirs"] = msgspec.structs.replace(gone, owner_uid="earlier")
@@ -332,7 +332,7 @@ def test_an_invalid_spec_does_not_keep_the_pods_of_a_suspended_job():
 
 @pytest.mark.rule("TJ:7.12")
 @pytest.mark.parametrize("spec", [{"startPolicy": "Gang"}, {"activeDeadlineSeconds": 3600}], ids=["gang", "deadline"])
-def test_a_job_that_is_suspended_while_its_spec_is_invalid_goes_on_like_any_other(spec):
+def test_a_job_suspended_while_its_spec_is_invalid_resumes_like_any_other(spec):
     def replay(**mistake: int) -> tuple[object, ...]:
         world = JobWorld(**spec)
         world.admit()
@@ -356,7 +356,7 @@ def test_a_job_that_is_suspended_while_its_spec_is_invalid_goes_on_like_any_othe
 
 
 @pytest.mark.rule("TJ:7.12")
-def test_a_suspended_job_has_no_pods_and_starts_again_when_it_goes_on():
+def test_a_suspended_job_has_no_pods_and_starts_again_when_it_is_resumed():
     world = three_roles().run()
     world.pass_time(100)
     world.edit(suspend=True)

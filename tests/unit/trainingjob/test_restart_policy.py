@@ -50,7 +50,7 @@ def made_anew(world):
         pytest.param("ExitCode", 255, Fault.TRANSIENT, id="ExitCode: 255 is not"),
     ],
 )
-def test_the_restart_policy_says_whether_another_try_may_help(policy, code, fault):
+def test_the_restart_policy_determines_whether_a_failure_is_retried(policy, code, fault):
     world = JobWorld().run()
     world.end("trainer-0", code)
     assert fault_of(parsed_job(restartPolicy=policy), world.pods["demo-trainer-0"]) is fault
@@ -80,7 +80,7 @@ def test_what_the_cluster_takes_counts_against_no_limit(sign):
 
 
 @pytest.mark.rule("TJ:7.12")
-def test_a_failed_pod_is_counted_once_however_often_it_is_looked_at():
+def test_a_failed_pod_is_counted_once_in_any_number_of_passes():
     world = JobWorld().run()
     ended(world, "trainer-1")
     for _ in range(5):
@@ -91,7 +91,7 @@ def test_a_failed_pod_is_counted_once_however_often_it_is_looked_at():
 
 
 @pytest.mark.rule("TJ:7.12")
-def test_nobody_is_deleted_before_the_status_has_counted_him():
+def test_a_failed_pod_is_deleted_only_after_the_status_has_counted_it():
     world = JobWorld().run()
     world.end("trainer-1", 1)
     for _ in range(3):
@@ -130,7 +130,7 @@ def test_a_failure_counts_once_while_the_job_is_not_reconciled(change):
     assert world.condition(constants.FAILED)["reason"] == POD_FAILED
 
 
-def test_who_fails_after_the_end_counts_once_and_ends_nothing_anew():
+def test_a_failure_after_the_job_succeeded_counts_once_and_does_not_change_its_phase():
     world = JobWorld(low=3, high=3, successPolicy="AnyTrainer", backoffLimit=0).run()
     world.end("trainer-0")
     world.reconcile()
@@ -153,7 +153,7 @@ def test_several_that_end_together_are_one_failure_and_make_one_pause():
     assert world.status["failures"]["inARow"] == 1
 
 
-def test_nonsense_in_the_status_counts_as_nothing():
+def test_invalid_values_in_the_status_are_ignored():
     world = JobWorld().run()
     world.obj["status"] |= {
         "failures": {"counted": 7, "inARow": "x", "lastTime": 3},
@@ -168,7 +168,7 @@ def test_nonsense_in_the_status_counts_as_nothing():
 
 
 @pytest.mark.rule("TJ:6-608")
-def test_a_crashing_program_is_tried_ever_more_slowly():
+def test_a_crashing_program_is_restarted_with_exponential_backoff():
     """PaddleCloud #608, #149: pods without end for a script that crashed at once."""
     world = JobWorld(low=1, high=2, backoffLimit=20).run()
     pauses = []
@@ -196,7 +196,7 @@ def test_the_pause_is_reported_with_its_end():
     assert not world.told(constants.WAITING_FOR_RESOURCES)
 
 
-def test_who_ran_for_long_begins_the_pauses_anew():
+def test_a_pod_that_ran_for_ten_minutes_resets_the_backoff():
     world = JobWorld(backoffLimit=9).run()
     for _ in range(3):
         ended(world, "trainer-0")
@@ -280,14 +280,14 @@ def test_trainers_lost_for_good_do_not_keep_a_tolerant_job_from_succeeding():
 
 
 @pytest.mark.parametrize("short", ["master", "pserver-0"])
-def test_nobody_does_without_master_and_parameters(short):
+def test_a_lost_master_or_parameter_server_fails_the_job(short):
     world = JobWorld(restartPolicy="Never", master={}, pserver={"min-instance": 1}).run()
     ended(world, short)
     assert world.condition(constants.FAILED)["reason"] == POD_FAILED
 
 
 @pytest.mark.parametrize("short", ["master", "pserver-0"])
-def test_a_master_or_parameter_server_that_fails_is_made_anew(short):
+def test_a_master_or_parameter_server_that_fails_is_recreated(short):
     world = JobWorld(master={}, pserver={"min-instance": 1}).run()
     uid = world.pods[f"demo-{short}"].uid
     ended(world, short)
@@ -313,7 +313,7 @@ def test_parameter_servers_may_end_well_a_little_before_the_trainers_do():
     assert world.status["pserver"]["failed"] == 0
 
 
-def test_a_parameter_server_that_leaves_while_trainers_go_on_is_a_failure_and_made_anew():
+def test_a_parameter_server_that_exits_while_trainers_run_is_a_failure_and_recreated():
     world = JobWorld(restartPolicy="Never", pserver={"min-instance": 1}).run()
     world.end("pserver-0")
     world.pass_time(EARLY_EXIT_GRACE_S)

@@ -56,7 +56,7 @@ def test_a_shrinking_job_loses_what_costs_least(passes, size, staying):
 
 
 @pytest.mark.rule("TJ:7.5")
-def test_victims_go_in_the_order_of_what_they_cost():
+def test_victims_are_deleted_in_the_order_of_their_cost():
     world = of_size(5)
     run_passes(world, {2: "pending", 1: "unready"})
     world.resize(1)
@@ -65,8 +65,8 @@ def test_victims_go_in_the_order_of_what_they_cost():
 
 
 @pytest.mark.rule("TJ:7.5", "RM:I25")
-def test_nobody_comes_in_place_of_one_that_has_only_been_asked_to_go():
-    """Trainer 0 is made anew and the highest index goes for it: were that delete rejected, there would be one too many."""
+def test_no_pod_is_created_before_the_delete_it_depends_on_is_accepted():
+    """Trainer 0 is recreated and the highest index is deleted for it: if that delete were rejected, there would be one pod too many."""
     world = of_size(3)
     world.pods.pop("demo-trainer-0")
     world.pods["demo-trainer-3"] = msgspec.structs.replace(
@@ -74,7 +74,7 @@ def test_nobody_comes_in_place_of_one_that_has_only_been_asked_to_go():
     )
     todo = world.plan()
     assert [(type(action), action.name) for action in todo.actions] == [(Delete, "demo-trainer-3")]
-    assert todo.is_continued, "the next pass comes as soon as it has been told to go"
+    assert todo.is_continued, "the next pass follows as soon as the delete is accepted"
 
     world.pod("trainer-3", deletion_timestamp="2026-01-01T00:00:00Z")
     todo = world.plan()
@@ -112,7 +112,7 @@ def test_growth_waits_for_names_that_a_shrink_has_not_freed_yet():
     assert world.run().trainers == [0, 1, 2, 3, 4]
 
 
-def test_trainer_0_keeps_its_place_while_it_is_made_anew():
+def test_trainer_0_keeps_its_place_while_it_is_recreated():
     world = of_size(4)
     world.end("trainer-0", 1)
     world.settle()
@@ -124,7 +124,7 @@ def test_trainer_0_keeps_its_place_while_it_is_made_anew():
     assert world.run().trainers == [0, 1]
 
 
-def test_trainer_0_keeps_its_place_beside_one_that_is_lost_for_good():
+def test_trainer_0_keeps_its_place_while_another_trainer_has_failed_permanently():
     world = of_size(3, restartPolicy="ExitCode")
     world.end("trainer-2", 1)
     world.end("trainer-0", 137)
@@ -165,12 +165,12 @@ def test_another_owners_delete_is_no_failure_either():
     world.end("trainer-1", 143)
     world.settle()
     world.let_go()
-    assert world.run().trainers == [0, 1, 2], "made anew at once"
+    assert world.run().trainers == [0, 1, 2], "recreated at once"
     assert world.status["trainer"]["failed"] == 0
 
 
 @pytest.mark.rule("TJ:6-1751")
-def test_after_the_first_success_pending_trainers_beyond_the_minimum_go():
+def test_after_the_first_success_pending_trainers_beyond_the_minimum_are_deleted():
     """kubeflow/trainer #1751: a late worker started after all others had finished, and the job never ended."""
     world = of_size(4)
     run_passes(world, {3: "pending"})
@@ -195,7 +195,7 @@ def test_after_the_first_success_a_job_does_not_grow_but_may_shrink():
 
 
 @pytest.mark.rule("TJ:6-1751")
-def test_after_the_first_success_the_minimum_is_still_owed():
+def test_after_the_first_success_the_rest_of_the_minimum_is_still_created():
     world = JobWorld(low=3, high=5, trainer={"replicas": 3}).settle()
     world.run("trainer-0", "trainer-1")
     world.end("trainer-0")
@@ -236,7 +236,7 @@ def test_what_keeps_a_pod_from_starting_makes_it_cheapest():
     ("passes", "size", "victims", "staying"),
     [
         pytest.param({}, 3, ["trainer-1", "trainer-3"], [0, 2, 4], id="exactly the named ones"),
-        pytest.param({2: "pending"}, 3, ["trainer-1", "trainer-3"], [0, 2, 4], id="even beside one that pends"),
+        pytest.param({2: "pending"}, 3, ["trainer-1", "trainer-3"], [0, 2, 4], id="even if another one is pending"),
         pytest.param({}, 2, ["trainer-1"], [0, 2], id="beyond the names by cost"),
         pytest.param({}, 4, ["trainer-1", "trainer-3"], [0, 1, 2, 4], id="more names than the size needs"),
         pytest.param({}, 3, ["trainer-0", "trainer-1"], [0, 2, 3], id="trainer 0 goes last, named or not"),
@@ -244,7 +244,7 @@ def test_what_keeps_a_pod_from_starting_makes_it_cheapest():
         pytest.param({}, 3, [], [0, 1, 2], id="a record of an earlier version names none"),
     ],
 )
-def test_named_victims_go_first(passes, size, victims, staying):
+def test_named_victims_are_deleted_first(passes, size, victims, staying):
     world = of_size(5)
     run_passes(world, passes)
     world.order(size, "Reclaimed", victims=victims)
@@ -254,7 +254,7 @@ def test_named_victims_go_first(passes, size, victims, staying):
 
 
 @pytest.mark.rule("FD:SH-B3", "RM:I5")
-def test_a_forged_record_harms_no_pod_of_another_job():
+def test_a_forged_record_deletes_no_pod_of_another_job():
     world = of_size(3)
     foreign = msgspec.structs.replace(
         world.pods["demo-trainer-2"], name="other-trainer-0", uid="foreign", index=0, owner_uid="other-uid"
@@ -266,7 +266,7 @@ def test_a_forged_record_harms_no_pod_of_another_job():
 
 
 @pytest.mark.rule("FD:SH-B3")
-def test_the_operator_that_comes_after_a_crash_removes_the_rest_of_the_named_victims():
+def test_after_a_crash_the_operator_deletes_the_remaining_victims_of_the_record():
     world = of_size(6)
     world.order(3, "Reclaimed", victims=["trainer-1", "trainer-2", "trainer-4"])
     world.pod("trainer-4", deletion_timestamp="2026-01-01T00:00:00Z")

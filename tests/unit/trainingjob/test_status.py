@@ -66,14 +66,14 @@ def test_the_score_is_the_share_of_what_is_open(low, high, size, score):
     assert world.status["trainer"]["fulfillment"] == score
 
 
-def test_who_may_not_begin_has_nothing_and_a_score_of_nothing():
+def test_a_job_that_is_not_admitted_has_no_desired_trainers_and_no_fulfillment():
     world = JobWorld(low=2, high=2, startPolicy="Gang").settle()
     assert world.status["trainer"]["desired"] == 0
     assert world.status["trainer"]["fulfillment"] == 0.0
 
 
 @pytest.mark.rule("TJ:3.22")
-def test_the_phases_of_a_life():
+def test_the_phases_of_a_job():
     world = JobWorld(startPolicy="Gang")
     seen = []
 
@@ -176,7 +176,7 @@ def test_scaling_lasts_from_the_new_size_until_exactly_these_trainers_run():
     assert world.condition(constants.SCALING)["status"] == "False"
 
 
-def test_a_trainer_that_is_made_anew_is_no_scaling():
+def test_a_recreated_trainer_is_no_scaling():
     world = JobWorld().run()
     world.end("trainer-1", 1)
     assert world.settle().phase == constants.PHASE_RUNNING
@@ -243,7 +243,7 @@ def test_a_rejection_by_a_quota_is_reported():
 @pytest.mark.parametrize(
     "reason", ["InsufficientGPU", "Fragmented", "QuotaExceeded", "Unsatisfiable", "HigherPriority"]
 )
-def test_a_gang_says_why_there_is_no_capacity_in_the_words_of_the_sharing_pass(reason):
+def test_the_waiting_condition_of_a_gang_has_the_message_of_the_sharing_pass(reason):
     world = JobWorld(startPolicy="Gang")
     world.say_waiting(reason, "needs 2 more GPUs; best node has 1")
     world.settle()
@@ -253,8 +253,8 @@ def test_a_gang_says_why_there_is_no_capacity_in_the_words_of_the_sharing_pass(r
 
 
 @pytest.mark.rule("TJ:4-8", "TJ:6-465")
-def test_a_job_that_could_be_larger_says_why_it_is_not_and_does_not_wait():
-    """PaddleCloud #465: 16 GPUs are free, and none is given."""
+def test_a_running_job_that_could_grow_reports_why_it_does_not_without_waiting():
+    """PaddleCloud #465: 16 GPUs are free, and no trainer is added."""
     world = JobWorld().run()
     world.say_waiting("Fragmented", "no node has 4 GPUs free", is_below_minimum=False)
     world.settle()
@@ -370,7 +370,7 @@ def test_a_status_that_is_right_is_not_written_again():
     assert status_patch(job, status(job, observed, world.plan(), (), world.now)) is None
 
 
-def test_the_first_status_of_a_job_that_runs_says_all_there_is_to_say():
+def test_the_first_status_of_a_running_job_is_complete():
     world = JobWorld()
     world.settle()
     for index in world.trainers:
@@ -422,7 +422,7 @@ def test_a_generation_that_the_object_has_not_reached_is_not_kept(spec, status, 
     assert world.status.get("observedGeneration") == seen
 
 
-def test_a_forged_generation_of_an_unreadable_spec_goes():
+def test_a_forged_observed_generation_of_an_unreadable_spec_is_removed():
     obj = {**trainingjob(), "status": {"observedGeneration": 7}}
     patch = unreadable_patch(obj, (Violation("V-1", "spec", "cannot be read"),), BEGIN)
     assert patch["status"]["observedGeneration"] is None
@@ -440,17 +440,19 @@ def test_only_a_valid_generation_is_observed():
 @pytest.mark.parametrize(
     ("change", "again"),
     [
-        pytest.param({}, None, id="nothing changed: only news matter"),
-        pytest.param({"failures": {"counted": ["x"], "inARow": 1}}, 0.5, id="a failure was counted: act upon it"),
+        pytest.param({}, None, id="unchanged: only an event requeues it"),
+        pytest.param(
+            {"failures": {"counted": ["x"], "inARow": 1}}, 0.5, id="a failure was counted: the next plan handles it"
+        ),
         pytest.param({"completionTime": "2026-01-01T00:00:00Z"}, 0.5, id="the job has ended: clean up"),
     ],
 )
-def test_what_the_next_plan_goes_by_is_reconciled_again_soon(change, again):
+def test_a_status_that_the_next_plan_depends_on_is_requeued_soon(change, again):
     world = JobWorld().run()
     assert requeue_after_s(world.job, world.observed, {**world.status, **change}, world.now) == again
 
 
-def test_a_job_of_which_nothing_is_known_has_a_status_all_the_same():
+def test_a_job_without_observed_pods_has_a_status():
     job = TrainingJob.parse(JobWorld().obj)
     world = JobWorld()
     computed = status(job, world.observed, world.plan(), (), BEGIN)

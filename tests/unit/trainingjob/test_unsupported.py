@@ -56,10 +56,10 @@ MEANINGLESS = {
 
 
 @pytest.mark.parametrize("spec", MEANINGLESS.values(), ids=MEANINGLESS)
-def test_what_asks_for_nothing_is_not_named(spec):
+def test_fields_without_an_effect_are_not_named(spec):
     assert unsupported(job(**spec)) == ()
 
 
-def test_paddles_word_for_a_framework_counts_beside_another_of_ours():
+def test_frame_work_is_reported_if_framework_names_another():
     fields = [one.field for one in unsupported(job(frame_work={"name": "paddle"}, framework="torchrun"))]
     assert fields == ["spec.frame_work"]

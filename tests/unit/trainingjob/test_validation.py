@@ -23,7 +23,7 @@ def template(**spec):
     return {"spec": spec}
 
 
-def test_the_seeds_example_is_sound():
+def test_the_seeds_example_is_valid():
     job = seed()
     assert (violations(job), warnings(job), unsupported(job)) == ((), (), ())
 
@@ -120,7 +120,7 @@ FAULTS = {
 
 @pytest.mark.rule("TJ:2.1", "TJ:3-2", "TJ:3-4", "TJ:8-template", "TJ:8-scaling")
 @pytest.mark.parametrize(("change", "field", "message"), FAULTS.values(), ids=FAULTS)
-def test_one_fault_is_reported_once_with_its_field_and_the_way_out(change, field, message):
+def test_one_violation_is_reported_once_with_its_field_and_the_remedy(change, field, message):
     (fault,) = violations(seed(**change))
     assert (fault.field, fault.event_reason) == (field, INVALID_SPEC)
     assert message in str(fault)
@@ -135,7 +135,7 @@ def test_all_faults_are_reported_at_once():
 @pytest.mark.parametrize(
     "change", [{"fault_tolerant": True}, {}, {"fault_tolerant": False, "trainer__max-instance": 3}]
 )
-def test_fault_tolerance_is_no_matter_for_one_size(change):
+def test_fault_tolerance_may_be_off_for_a_single_size(change):
     assert violations(seed(**change)) == ()
 
 
@@ -198,7 +198,7 @@ def test_two_spellings_that_differ_are_a_fault(change):
 
 
 @pytest.mark.rule("TJ:3-20")
-def test_two_spellings_that_agree_are_none():
+def test_two_spellings_of_a_field_with_equal_values_are_valid():
     both = {"alpha.kubernetes.io/nvidia-gpu": 1, "nvidia.com/gpu": "1"}
     job = seed(trainer__minInstance=3, ports_num=2, portsNum=2, trainer__resources={"limits": both})
     assert violations(job) == ()
@@ -227,12 +227,12 @@ ODD = {
         "spec.trainer.resources",
         "no capacity is reserved",
     ),
-    "a GPU that nobody told us of": (
+    "a GPU resource that is not configured": (
         {"trainer__resources__limits": {**KEPT, "example.com/gpu": 1}},
         "spec.trainer.resources",
         "not a GPU resource of the operator (amd.com/gpu, nvidia.com/gpu)",
     ),
-    "a slice of a GPU that nobody told us of": (
+    "a slice of a GPU resource that is not configured": (
         {"trainer__resources__limits": {**KEPT, "nvidia.com/mig-1g.5gb": 1}},
         "spec.trainer.resources",
         "spec.startPolicy",
@@ -247,7 +247,7 @@ ODD = {
 
 @pytest.mark.rule("TJ:8-scaling")
 @pytest.mark.parametrize(("change", "field", "message"), ODD.values(), ids=ODD)
-def test_what_is_odd_is_a_warning_and_no_fault(change, field, message):
+def test_suspicious_values_are_warnings_and_not_violations(change, field, message):
     job = seed(**change)
     assert violations(job) == ()
     (warning,) = warnings(job)
@@ -256,12 +256,12 @@ def test_what_is_odd_is_a_warning_and_no_fault(change, field, message):
 
 
 @pytest.mark.rule("TJ:3-18")
-def test_a_gpu_that_the_operator_was_told_of_is_not_odd():
+def test_a_configured_gpu_resource_is_no_warning():
     job = seed(trainer__resources__limits={**KEPT, "example.com/gpu": 1})
     assert warnings(job, DEFAULT_GPUS | {"example.com/gpu"}) == ()
 
 
-def test_parameter_servers_that_follow_are_not_odd():
+def test_parameter_servers_with_ratio_scaling_are_no_warning():
     assert warnings(seed(**{"pserver__max-instance": 5, "pserver__scaling": "Ratio"})) == ()
 
 

@@ -59,7 +59,7 @@ SOUND = {
 
 
 @pytest.mark.parametrize(("limits", "requests"), SOUND.values(), ids=SOUND)
-def test_amounts_that_are_sound(limits, requests):
+def test_valid_amounts(limits, requests):
     assert violations(job(limits, requests)) == ()
 
 
@@ -70,7 +70,7 @@ NOTHING = {"missing": ({}, {}), "zero": ({"cpu": 0, "memory": "0"}, {}), "zero r
 
 @pytest.mark.rule("TJ:3-5")
 @pytest.mark.parametrize(("limits", "requests"), NOTHING.values(), ids=NOTHING)
-def test_an_elastic_job_of_trainers_that_ask_for_nothing_has_no_size(limits, requests):
+def test_an_elastic_job_without_resource_requests_is_invalid(limits, requests):
     (fault,) = violations(job(limits, requests))
     assert fault.field == "spec.trainer.resources"
     assert "write requests, or make max-instance equal to min-instance" in fault.message
@@ -78,18 +78,18 @@ def test_an_elastic_job_of_trainers_that_ask_for_nothing_has_no_size(limits, req
 
 @pytest.mark.rule("TJ:3-5")
 @pytest.mark.parametrize(("limits", "requests"), NOTHING.values(), ids=NOTHING)
-def test_a_job_of_one_size_may_ask_for_nothing_and_is_warned(limits, requests):
+def test_a_job_of_fixed_size_without_requests_is_valid_with_a_warning(limits, requests):
     fixed = job(limits, requests, high=1)
     assert violations(fixed) == ()
     assert [warning.field for warning in warnings(fixed)] == ["spec.trainer.resources"]
 
 
-def test_what_a_template_asks_for_is_something():
+def test_resource_requests_of_the_template_count():
     container = {"name": "trainer", "resources": {"requests": {"cpu": "1"}}}
     assert violations(job({}, {}, template={"spec": {"containers": [container]}})) == ()
 
 
-def test_a_template_may_not_ask_for_more_than_the_limit():
+def test_requests_of_the_template_may_not_exceed_the_limit():
     container = {"name": "trainer", "resources": {"requests": {"cpu": "2"}}}
     (fault,) = violations(job({"cpu": 1}, {}, template={"spec": {"containers": [container]}}))
     assert fault.field == "spec.trainer.resources.requests.cpu"

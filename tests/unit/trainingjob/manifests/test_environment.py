@@ -81,9 +81,7 @@ def test_the_launcher_finds_upstreams_variables_in_every_role(role, variable, ex
         pytest.param({"limits": {"nvidia.com/gpu": 2}, "requests": {"cpu": "8"}}, "2", "1", id="GPUs come first"),
         pytest.param({"limits": {"alpha.kubernetes.io/nvidia-gpu": 1}}, "1", "1", id="under their old name too"),
         pytest.param({"requests": {"nvidia.com/gpu": "4"}}, "4", "1", id="also where only a request is written"),
-        pytest.param(
-            {"limits": {"example.com/gpu": 4}, "requests": {"cpu": "1"}}, "1", "0", id="nobody knows that one"
-        ),
+        pytest.param({"limits": {"example.com/gpu": 4}, "requests": {"cpu": "1"}}, "1", "0", id="an unknown resource"),
     ],
 )
 def test_threads_of_a_trainer_are_its_gpus_or_its_cpus(resources, count, uses_gpu):
@@ -92,7 +90,7 @@ def test_threads_of_a_trainer_are_its_gpus_or_its_cpus(resources, count, uses_gp
 
 
 @pytest.mark.rule("TJ:3-18")
-def test_what_counts_as_a_gpu_is_the_clusters_affair():
+def test_the_configuration_determines_which_resources_are_gpus():
     config = JobConfig(gpus=frozenset({"example.com/gpu"}))
     found = env_of(trainer={"resources": {"limits": {"example.com/gpu": 4}}}, config=config)
     assert (found["PADDLE_INIT_TRAINER_COUNT"], found["PADDLE_INIT_USE_GPU"]) == ("4", "1")
@@ -109,7 +107,7 @@ FLEET: dict[str, str] = {
 
 @pytest.mark.rule("TJ:2.8", "TJ:7-7")
 @pytest.mark.parametrize("framework", ["paddle", "generic"])
-def test_a_trainer_learns_rank_servers_and_peers(framework):
+def test_the_environment_of_a_trainer_has_rank_servers_and_peers(framework):
     found = env_of("trainer", 1, framework=framework, size=Size(3, 2))
     assert FLEET.items() <= found.items()
     assert (found["TRAINING_ROLE"], found["PADDLE_TRAINER_ID"]) == ("TRAINER", "1")

@@ -136,7 +136,7 @@ def test_the_service_is_headless_and_names_pods_before_they_are_ready():
 
 @pytest.mark.rule("TJ:7-7")
 @pytest.mark.parametrize(("role", "index"), [("master", 0), ("pserver", 1), ("trainer", 0)])
-def test_every_pod_has_the_name_that_others_know_it_by(role, index):
+def test_every_pod_has_the_host_name_that_other_pods_use(role, index):
     job = parsed_job(pserver={"min-instance": 2}, master={})
     spec = build_pod(job, role, index, Size(2, 2), CONFIG)["spec"]
     assert (spec["hostname"], spec["subdomain"]) == (pod_name(job, role, index), service_name(job))
@@ -186,7 +186,7 @@ def test_ranks_have_no_holes_where_indices_do():
     assert files["world_size"] == "3\n"
 
 
-def test_membership_without_servers_and_master_says_so_by_leaving_them_out():
+def test_membership_without_servers_and_master_omits_them():
     files = files_of(build_membership(parsed_job(), Size(2, 0), CONFIG))
     assert files["pservers"] == ""
     assert not {"pserver", "master"} & json.loads(files["membership.json"]).keys()

@@ -95,7 +95,7 @@ def test_one_image_for_all_roles(role, spec, expected):
         pytest.param("pserver", {"fault_tolerant": False, "high": 2}, "start_pserver", id="a plain pserver"),
         pytest.param("trainer", {"fault_tolerant": False, "high": 2}, "start_trainer", id="a plain trainer"),
         pytest.param("trainer", {"master": {}}, "start_new_trainer", id="elastic with a master is fault tolerant"),
-        pytest.param("trainer", {}, "start_trainer", id="without a master nobody waits for one"),
+        pytest.param("trainer", {}, "start_trainer", id="without a master trainers do not wait for one"),
         pytest.param(
             "trainer", {"master": {}, "fault_tolerant": False, "high": 2}, "start_trainer", id="told not to be"
         ),
@@ -143,11 +143,11 @@ def test_only_the_launcher_needs_an_etcd():
 @pytest.mark.parametrize(
     ("is_tolerant", "expected"),
     [
-        pytest.param(True, "http://127.0.0.1:2379,http://$(POD_IP):2379", id="others ask it too"),
-        pytest.param(False, "http://127.0.0.1:2379", id="only the master asks it"),
+        pytest.param(True, "http://127.0.0.1:2379,http://$(POD_IP):2379", id="other pods use it too"),
+        pytest.param(False, "http://127.0.0.1:2379", id="only the master uses it"),
     ],
 )
-def test_etcd_listens_on_the_pods_own_address_only_where_the_launcher_asks_it_there(is_tolerant, expected):
+def test_etcd_listens_on_the_pod_ip_only_for_fault_tolerant_jobs(is_tolerant, expected):
     etcd = pod_of("master", master={}, fault_tolerant=is_tolerant)["spec"]["containers"][1]
     flags = dict(zip(etcd["command"][1::2], etcd["command"][2::2], strict=True))
     assert flags["-listen-client-urls"] == expected
@@ -167,7 +167,7 @@ def test_the_etcd_image_is_the_one_the_operator_is_configured_with():
 @pytest.mark.parametrize(
     "spec",
     [
-        pytest.param({"fault_tolerant": True}, id="a master nobody configured"),
+        pytest.param({"fault_tolerant": True}, id="a master that is not configured"),
         pytest.param({"master": {}}, id="a master without resources"),
     ],
 )
@@ -179,7 +179,7 @@ def test_a_bare_master_gets_upstreams_resources(spec):
 
 
 @pytest.mark.rule("TJ:2.2")
-def test_volumes_and_mounts_go_to_all_three_roles():
+def test_volumes_and_mounts_are_in_pods_of_all_three_roles():
     volume, mount = {"name": "data", "emptyDir": {}}, {"name": "data", "mountPath": "/data"}
     for role in constants.ROLES:
         pod = pod_of(role, volumes=[volume], VolumeMounts=[mount], master={}, pserver={"min-instance": 1})
@@ -194,7 +194,7 @@ def test_volumes_and_mounts_go_to_all_three_roles():
     [
         pytest.param({"host_network": True}, "hostNetwork", True, id="the host's network"),
         pytest.param({"hostNetwork": True}, "dnsPolicy", "ClusterFirstWithHostNet", id="where names still resolve"),
-        pytest.param({}, "hostNetwork", None, id="not unless asked for"),
+        pytest.param({}, "hostNetwork", None, id="not by default"),
         pytest.param({"imagePullSecrets": [{"name": "a"}]}, "imagePullSecrets", [{"name": "a"}], id="pull secrets"),
         pytest.param({"schedulerName": "volcano"}, "schedulerName", "volcano", id="another scheduler"),
         pytest.param({"priorityClassName": "high"}, "priorityClassName", "high", id="a priority class"),
@@ -202,7 +202,7 @@ def test_volumes_and_mounts_go_to_all_three_roles():
         pytest.param({}, "terminationGracePeriodSeconds", None, id="Kubernetes' own grace period"),
     ],
 )
-def test_what_the_job_says_reaches_every_pod(role, spec, field, expected):
+def test_fields_of_the_job_are_set_in_every_pod(role, spec, field, expected):
     assert pod_of(role, master={}, pserver={"min-instance": 1}, **spec)["spec"].get(field) == expected
 
 
@@ -249,7 +249,7 @@ UPSTREAMS_SPELLING: dict[str, Any] = {
 @pytest.mark.rule("TJ:2.1")
 @pytest.mark.parametrize("written", [ROLE_SPEC, UPSTREAMS_SPELLING], ids=["our spelling", "upstream's spelling"])
 @pytest.mark.parametrize("role", ["master", "pserver", "trainer"])
-def test_what_a_role_says_reaches_its_pods_and_no_others(role, written):
+def test_fields_of_a_role_are_set_in_its_pods_only(role, written):
     bare: dict[str, Any] = {"master": {}, "pserver": {"min-instance": 1}, "trainer": {}}
     spec = {**bare, role: {**bare[role], **written}}
     for each in constants.ROLES:
@@ -362,7 +362,7 @@ def affinity_of(**spec):
         pytest.param(
             {"affinity": {"nodeAffinity": REQUIRED}},
             {"nodeAffinity": {PREFERRED: [OURS], **REQUIRED}},
-            id="beside what the user requires",
+            id="in addition to the user's required affinity",
         ),
         pytest.param(
             {"affinity": {"nodeAffinity": {PREFERRED: [THEIRS]}}},
@@ -379,7 +379,7 @@ def affinity_of(**spec):
         pytest.param({"topologySpreadConstraints": []}, None, id="nor spread"),
     ],
 )
-def test_a_trainer_prefers_its_planned_node_unless_the_template_says_where(template, expected):
+def test_a_trainer_prefers_its_planned_node_unless_the_template_has_preferences(template, expected):
     assert affinity_of(**template) == expected
 
 
