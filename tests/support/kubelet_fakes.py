@@ -32,7 +32,7 @@ class Script:
     term_s: float | None = 0.0
     """How long it takes to end after SIGTERM; None ignores it."""
     term_code: int = 143
-    trouble: str = ""
+    error: str = ""
     last_words: str = ""
 
 
@@ -131,8 +131,8 @@ class FakeRuntime:
         scripts = self.scripts.get(config.name, [])
         script = scripts[min(config.attempt, len(scripts) - 1)] if scripts else FOREVER
         self.started.append((virtual_time.elapsed_s(), config.name))
-        if script.trouble:
-            raise ContainerRuntimeError(script.trouble)
+        if script.error:
+            raise ContainerRuntimeError(script.error)
         container = FakeContainer(config, script)
         sandbox.containers.append(container)
         self.containers.append(container)

@@ -40,7 +40,7 @@ def ask(master: ModuleType, tmp_path: Path) -> Iterator[Asked]:
     running.end()
 
 
-def test_it_hands_out_tasks_and_counts_what_is_done(ask: Asked) -> None:
+def test_the_master_assigns_tasks_and_counts_finished_ones(ask: Asked) -> None:
     assert ask("next", trainer="a")["task"] == 0
     assert ask("done", trainer="a", task=0, loss=0.5, **{"pass": 0}) == {"counts": True}
     assert ask("next", trainer="b")["task"] == 1
@@ -50,7 +50,7 @@ def test_it_hands_out_tasks_and_counts_what_is_done(ask: Asked) -> None:
     assert (state["todo"], state["pending"]) == ([1], {})
 
 
-def test_started_again_it_goes_on_where_it_was(ask: Asked, master: ModuleType, tmp_path: Path) -> None:
+def test_a_restarted_master_restores_its_state(ask: Asked, master: ModuleType, tmp_path: Path) -> None:
     ask("next", trainer="a")
     ask("done", trainer="a", task=0, loss=0.5, **{"pass": 0})
     ask("next", trainer="b")
@@ -63,13 +63,13 @@ def test_started_again_it_goes_on_where_it_was(ask: Asked, master: ModuleType, t
         again.end()
 
 
-def test_what_is_told_is_on_disk_before(ask: Asked, tmp_path: Path) -> None:
+def test_the_state_is_on_disk_before_the_reply(ask: Asked, tmp_path: Path) -> None:
     ask("next", trainer="a")
     assert json.loads((tmp_path / "tasks.json").read_text())["pending"] == {"0": "a"}
     assert [path.name for path in tmp_path.iterdir()] == ["tasks.json"]
 
 
-def test_it_can_be_told_that_it_is_enough(ask: Asked) -> None:
+def test_the_current_pass_can_be_made_the_last(ask: Asked) -> None:
     assert ask("enough", trainer="me") == {"pass": 0}
     for task in range(2):
         ask("done", trainer="a", task=task, loss=0.5, **{"pass": 0})
@@ -79,13 +79,13 @@ def test_it_can_be_told_that_it_is_enough(ask: Asked) -> None:
 @pytest.mark.parametrize(
     ("what", "asked"),
     [
-        pytest.param("dance", {"trainer": "a"}, id="an unknown wish"),
-        pytest.param("next", {"trainers": "a"}, id="nobody's name"),
+        pytest.param("dance", {"trainer": "a"}, id="an unknown request"),
+        pytest.param("next", {"trainers": "a"}, id="an empty name"),
         pytest.param("done", {"trainer": "a", "task": "x", "pass": 0, "loss": 1}, id="a task that is no number"),
         pytest.param("done", {"trainer": "a", "task": 0, "pass": 0}, id="no loss"),
     ],
 )
-def test_nonsense_is_rejected_and_changes_nothing(ask: Asked, what: str, asked: dict[str, Any]) -> None:
+def test_invalid_requests_are_rejected_and_change_nothing(ask: Asked, what: str, asked: dict[str, Any]) -> None:
     before = ask("status")
     with pytest.raises(urllib.error.HTTPError) as rejected:
         ask(what, **asked)

@@ -15,7 +15,7 @@ def sample():
     return list(yaml.safe_load_all((ROOT / "samples" / "trainingjob.yaml").read_text()))
 
 
-def test_it_is_made_of_the_programs_beside_it():
+def test_the_sample_is_generated_from_the_programs_in_its_folder():
     assert (ROOT / "samples" / "trainingjob.yaml").read_text() == training_sample.build_sample()
     _, programs = sample()
     assert programs["data"] == {

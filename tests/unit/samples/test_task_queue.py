@@ -35,7 +35,7 @@ def ask(queue, trainer="a") -> int:
     return queue.next(trainer)["task"]
 
 
-def test_tasks_are_handed_out_in_order_and_each_once(make):
+def test_tasks_are_assigned_in_order_and_each_once(make):
     queue = make(3)
     assert queue.next("a") == {"task": 0, "pass": 0, "timeout_s": TIMEOUT_S}
     assert [ask(queue, "b"), ask(queue, "a")] == [1, 2]
@@ -47,7 +47,7 @@ def test_a_trainer_waits_while_others_have_the_last_tasks(make):
     assert queue.next("b") == {"wait_s": 0.5}
 
 
-def test_after_the_last_pass_nothing_is_left(make):
+def test_after_the_last_pass_the_queue_is_finished(make):
     queue = make(1, passes=2)
     for number in range(2):
         assert queue.next("a")["pass"] == number
@@ -71,7 +71,7 @@ def test_the_next_pass_begins_when_all_tasks_of_this_one_are_done(make):
 
 
 @pytest.mark.rule("TJ:2.2")
-def test_a_task_whose_trainer_is_silent_is_for_another_one(make, time):
+def test_a_task_is_reassigned_after_its_trainer_timed_out(make, time):
     queue = make(1)
     ask(queue, "a")
     time.s += TIMEOUT_S - 0.01
@@ -80,7 +80,7 @@ def test_a_task_whose_trainer_is_silent_is_for_another_one(make, time):
     assert ask(queue, "b") == 0
 
 
-def test_a_late_trainer_has_still_done_its_task_and_nobody_does_it_twice(make, time):
+def test_a_task_finished_after_its_timeout_counts_and_is_not_reassigned(make, time):
     queue = make(2)
     ask(queue, "a")
     time.s += TIMEOUT_S
@@ -111,7 +111,7 @@ def test_a_task_that_is_late_too_often_is_dropped_and_reported(make, time):
     assert queue.next("a") == {"finished": True, "dropped": 1}
 
 
-def test_a_new_pass_forgets_who_was_late(make, time):
+def test_a_new_pass_resets_the_timeouts(make, time):
     queue = make(1, passes=2, most_timeouts=1)
     ask(queue)
     time.s += TIMEOUT_S
@@ -123,7 +123,7 @@ def test_a_new_pass_forgets_who_was_late(make, time):
     assert queue.dropped == []
 
 
-def test_a_trainer_that_leaves_gives_its_task_back_at_once_and_without_blame(make):
+def test_a_trainer_that_leaves_returns_its_task_without_a_timeout(make):
     queue = make(2)
     ask(queue, "a")
     assert queue.give_back("a", 0, 0)
@@ -133,7 +133,7 @@ def test_a_trainer_that_leaves_gives_its_task_back_at_once_and_without_blame(mak
 @pytest.mark.parametrize(
     ("trainer", "task", "number"),
     [("b", 0, 0), ("a", 1, 0), ("a", 0, 1)],
-    ids=["somebody else's task", "a task nobody has", "a task of another pass"],
+    ids=["another trainer's task", "a task of no trainer", "a task of another pass"],
 )
 def test_only_the_trainer_that_has_a_task_can_give_it_back(make, trainer, task, number):
     queue = make(2)
@@ -143,7 +143,7 @@ def test_only_the_trainer_that_has_a_task_can_give_it_back(make, trainer, task, 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whichever_trainers_come_go_or_die_every_task_of_every_pass_is_done_exactly_once(make, time, master, seed):
+def test_every_task_of_every_pass_is_done_exactly_once_in_any_history_of_trainers(make, time, master, seed):
     """Trainers at random, the master itself included: it is started again from its state now and then."""
     lot = random.Random(seed)
     tasks, passes = 7, 3

@@ -93,7 +93,7 @@ def test_up_twice_changes_nothing_and_is_no_error(state):
     assert state.read_record() == record(os.getpid(), 1)
 
 
-def test_status_tells_of_a_sandbox_that_ended_without_notice(state):
+def test_status_reports_a_sandbox_that_was_killed(state):
     state.write_record(ended_record())
     result = call(state, "status")
     assert result.exit_code == 1
@@ -140,7 +140,7 @@ def test_the_emulator_has_no_audit_log(state):
     assert "--audit needs --api kubernetes" in result.output
 
 
-def test_without_a_control_plane_one_line_says_what_to_do(state, monkeypatch, tmp_path):
+def test_without_a_control_plane_one_line_names_the_remedies(state, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     result = call(state, "up", "--api=kubernetes")
@@ -150,13 +150,13 @@ def test_without_a_control_plane_one_line_says_what_to_do(state, monkeypatch, tm
     assert not state.record.exists()
 
 
-def test_of_a_server_that_ends_silently_the_log_is_reported(state, monkeypatch):
+def test_the_log_of_a_server_that_ends_while_starting_is_reported(state, monkeypatch):
     monkeypatch.setattr(daemonize.sys, "executable", "/bin/cat")
     with pytest.raises(daemonize.LaunchError, match=r"ended while starting\n.*invalid option"):
         daemonize.start(Settings(), state, deadline_s=20)
 
 
-def test_a_state_directory_that_cannot_be_is_reported_plainly(tmp_path):
+def test_an_unusable_state_directory_is_one_line_with_the_remedy(tmp_path):
     (tmp_path / "file").touch()
     result = call(StateDirectory(tmp_path / "file" / "s"), "up")
     assert result.exit_code == 1
@@ -174,7 +174,7 @@ def test_status_reads_well(state):
     assert table["state"].startswith(str(state.path))
 
 
-def test_status_says_when_the_api_does_not_answer(state):
+def test_status_reports_an_api_server_that_does_not_respond(state):
     table = dict(rows(Overview(record(42, 1), state, 1.0, error="the API does not answer: timed out")))
     assert table["trouble"] == "the API does not answer: timed out"
     assert "pods" not in table

@@ -26,14 +26,14 @@ def test_it_is_well_formed_and_has_a_title_and_a_description():
 
 
 @pytest.mark.parametrize("box", BOXES)
-def test_each_box_stands_for_modules_that_exist(box):
+def test_each_box_represents_existing_modules(box):
     assert bool(box.modules) != box.is_external
     for module in box.modules:
         assert (SOURCE / module).exists(), module
 
 
 @pytest.mark.parametrize("box", [param for param in BOXES if not param.values[0].is_external])
-def test_a_box_is_green_exactly_if_the_contract_keeps_its_modules_pure(box):
+def test_a_box_is_marked_pure_exactly_if_the_contract_covers_its_modules(box):
     shells = [item.removesuffix(" -> **") for item in DECISIONS["ignore_imports"]]
 
     def is_pure(module: str) -> bool:

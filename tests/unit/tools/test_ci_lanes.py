@@ -87,7 +87,7 @@ def test_a_level_before_the_lanes_that_fails_ends_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("failing", ["test-paddle", "acceptance", "none"])
-def test_nothing_that_a_lane_started_outlives_the_run(tmp_path, failing):
+def test_no_process_of_a_lane_survives_the_run(tmp_path, failing):
     """Sandboxes and the processes of their pods are in sessions of their own."""
     done = run(tmp_path, LEAVING="test-ray", FAILING=failing)
     assert done.returncode == (0 if failing == "none" else 7)

@@ -51,14 +51,14 @@ def test_the_chart_stacks_running_trainers_up_to_what_fits():
     assert (first, second) == (9 * 4 + 11 * 2, 11 * 2)
 
 
-def test_room_that_nobody_uses_stays_empty():
+def test_unused_capacity_is_drawn_empty():
     found = Picture(4, monotonic=Time())
     found.note([JobLook("a", 3, 1, 1, 4)])
     rows = [line for line in drawn(found.chart(42)).splitlines() if "▏" in line]
     assert ["█" in row for row in rows] == [False, False, False, True]
 
 
-def test_a_bar_shows_who_runs_and_who_is_still_to_come():
+def test_a_bar_shows_running_and_pending_trainers():
     found = Picture(4, monotonic=Time())
     found.note([JobLook("a", 3, 1, 1, 4, "Running", 7, 0.5)])
     (row,) = [line for line in drawn(found.bars(), 120).splitlines() if "Running" in line]
@@ -71,7 +71,7 @@ def test_the_picture_fits_where_it_is_drawn():
     assert max(map(len, drawn(picture(), 50).splitlines())) <= 50
 
 
-def test_the_svg_says_all_and_fetches_nothing(tmp_path):
+def test_the_svg_is_complete_and_has_no_external_references(tmp_path):
     picture().save(tmp_path / "picture.svg")
     text = (tmp_path / "picture.svg").read_text()
     assert ET.fromstring(text).tag.endswith("svg")
@@ -105,7 +105,7 @@ def state(**changes):
     return {"finished": True, "dropped": [], "done": done} | changes
 
 
-def test_a_training_that_did_all_and_learned_is_reported_in_a_sentence():
+def test_the_report_of_a_finished_training_has_passes_and_loss():
     assert demo_elastic.check_outcome("a", state()).startswith("a 2 passes, loss ")
 
 

@@ -30,7 +30,7 @@ def job_of(cluster):
     return Job(cluster, "head", Timeline(Console(file=io.StringIO()), monotonic=lambda: 10.0))
 
 
-async def test_its_lines_tell_how_far_it_is():
+async def test_progress_is_read_from_the_lines_of_the_job():
     cluster = SpeakingCluster("Ray says much", "DEMO-TASK a", "DEMO-TASK b", "DEMO-GANG 7.5 a b", "")
     job = job_of(cluster)
     async with job.running(2, 2):
@@ -40,7 +40,7 @@ async def test_its_lines_tell_how_far_it_is():
         assert (await job.has_ended())[0]
 
 
-async def test_a_failed_job_ends_the_wait_with_its_last_words():
+async def test_a_failed_job_ends_the_wait_with_its_last_output():
     cluster = SpeakingCluster("it broke", code=1)
     job = job_of(cluster)
     async with job.running(2, 2):

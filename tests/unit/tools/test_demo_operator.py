@@ -1,4 +1,4 @@
-"""The demo ends the operator it wrote down, and nobody else."""
+"""The demo ends only the operator process that it has recorded."""
 
 import json
 import os

@@ -20,7 +20,7 @@ def test_they_are_in_the_users_cache_folder(environ: dict[str, str], folder: str
     assert environments.cache_folder("ray", environ) == Path(folder)
 
 
-def test_one_that_is_complete_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_complete_environment_is_not_created_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     def run(command, **_) -> None:
@@ -42,7 +42,7 @@ def test_one_that_is_complete_is_not_made_again(tmp_path: Path, monkeypatch: pyt
         pytest.param((3, 11), ("Darwin", "x86_64"), id="another system"),
     ],
 )
-def test_paddle_says_plainly_where_it_does_not_run(version: tuple[int, int], machine: tuple[str, str]) -> None:
+def test_paddle_reports_platforms_on_which_it_does_not_run(version: tuple[int, int], machine: tuple[str, str]) -> None:
     with pytest.raises(paddle_env.PaddleMissingError, match=r"needs Python 3\.11 on Linux x86_64"):
         paddle_env.check(version, machine)
 

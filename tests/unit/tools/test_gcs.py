@@ -15,7 +15,7 @@ def test_what_is_committed_is_what_the_generator_writes() -> None:
     }
 
 
-def test_a_file_that_was_changed_by_hand_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+def test_a_generated_file_that_was_edited_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     (tmp_path / "gcs_pb2.py").write_text("by hand")
     (tmp_path / "gcs_pb2.pyi").write_text("right")
     monkeypatch.setattr(tool, "generate", lambda: {tmp_path / "gcs_pb2.py": "right", tmp_path / "gcs_pb2.pyi": "right"})
@@ -27,7 +27,7 @@ def test_a_file_that_was_changed_by_hand_is_named(monkeypatch: pytest.MonkeyPatc
     assert (tmp_path / "gcs_pb2.py").read_text() == "right"
 
 
-def test_no_version_of_protobuf_is_asked_for() -> None:
+def test_no_version_of_protobuf_is_checked() -> None:
     assert "runtime_version" not in (tool.FOLDER / "gcs_pb2.py").read_text()
 
 

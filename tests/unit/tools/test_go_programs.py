@@ -101,7 +101,7 @@ def test_gos_version_counts(env):
     assert env.provide() != before
 
 
-def test_where_the_module_lies_does_not_count(env):
+def test_the_cache_does_not_depend_on_the_folder_of_the_module(env):
     before = env.provide()
     moved = env.module.rename(env.folder / "elsewhere")
     assert control_plane.provide(env.environ, moved) == before
@@ -113,7 +113,7 @@ def test_nothing_of_the_users_changes_what_is_built(env):
     assert go_build.SETTINGS == {"GOFLAGS": "", "GOWORK": "off", "CGO_ENABLED": "0"}
 
 
-def test_kubernetes_is_told_its_version(env):
+def test_the_build_sets_the_version_of_kubernetes(env):
     """The module proxy's sources have a placeholder there, and helm rejects charts on a cluster of version 0.0."""
     required = "\nrequire (\n\tk8s.io/kubernetes v1.35.4\n\tk8s.io/kubectl v0.35.4\n)\n"
     (env.module / "go.mod").write_text(f"module m\n\ngo 1.25.0\n{required}")
@@ -123,7 +123,7 @@ def test_kubernetes_is_told_its_version(env):
         assert f"-X {go_build.KUBERNETES}.{flag}" in line
 
 
-def test_a_build_that_fails_leaves_nothing_and_tells_gos_words(env, monkeypatch, capsys):
+def test_a_failed_build_leaves_no_file_and_prints_the_error_of_go(env, monkeypatch, capsys):
     env.set(FAKE_REFUSAL="missing go.sum entry")
     monkeypatch.setattr(control_plane, "provide", lambda provide=control_plane.provide: provide(module=env.module))
     assert control_plane.main() == 2
@@ -157,7 +157,7 @@ def test_two_builds_at_once_are_one(env):
         pytest.param("go1.19.8", "Go 1.25.0 or newer is needed, and this one will not do (go1.19.8)", id="an old Go"),
     ],
 )
-def test_one_line_says_what_to_install_or_set(env, monkeypatch, capsys, version, message):
+def test_one_line_names_what_to_install_or_set(env, monkeypatch, capsys, version, message):
     if version is None:
         (env.programs / "go").unlink()
     else:
@@ -179,7 +179,7 @@ def test_a_go_that_rejects_the_module_is_too_old(env):
         env.provide()
 
 
-def test_a_persons_own_programs_are_checked_and_used(env, capsys):
+def test_configured_binaries_are_checked_and_used(env, capsys):
     for name in ("etcd", "kube-apiserver", "kube-controller-manager"):
         env.put(name)
     env.set(KUBEBUILDER_ASSETS=str(env.programs))
@@ -224,7 +224,7 @@ def test_a_tool_on_path_comes_first(env):
     assert kube_tools.find_tool("helm", env.environ) == env.programs / "helm"
 
 
-def test_a_tool_that_is_nowhere_is_missed_in_one_line(env, monkeypatch, capsys):
+def test_a_missing_tool_is_reported_in_one_line(env, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["kube_tools.py", "--find", "kwok"])
     assert kube_tools.main() == 2
     assert capsys.readouterr().err == "no kwok on PATH: run `make tools` (builds it, needs Go), or install it\n"

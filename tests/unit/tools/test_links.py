@@ -53,7 +53,7 @@ def test_an_explicit_anchor_counts():
     assert anchors('- <a id="RC-POD-13"></a>**RC:POD-13** text') == {"RC-POD-13"}
 
 
-def test_headings_of_the_same_words_are_numbered_and_punctuation_goes() -> None:
+def test_anchors_of_equal_headings_are_numbered_and_have_no_punctuation() -> None:
     assert anchors("# Why is it not scaling?\n## `up` and down\n## `up` and down\n") == {
         "why-is-it-not-scaling",
         "up-and-down",

@@ -73,20 +73,20 @@ def test_bench_finds_the_file_of_a_figure(figure, file):
     ],
     ids=["alone", "kept", "not kept", "kept in plain mode"],
 )
-def test_demo_passes_on_what_was_asked_for(settings, flags):
+def test_demo_passes_its_settings_as_flags(settings, flags):
     run = make("--dry-run", "demo", *settings)
     (line,) = (line for line in run.stdout.splitlines() if "demo.py" in line)
     assert line.split()[2:] == flags
 
 
 @pytest.mark.parametrize(("environ", "code"), [({}, 0), ({"RAYTIDE_ALL_RUN": "yes"}, 2)], ids=["alone", "in CI"])
-def test_what_cannot_run_here_says_so_and_is_red_in_ci(environ, code):
+def test_a_level_that_cannot_run_is_reported_and_fails_in_ci(environ, code):
     recipe = "lacking: ; @$(call not_run,kubectl tests,no kubectl on PATH)"
     run = make("--eval", recipe, "lacking", **environ)
     assert (run.returncode, run.stdout) == (code, "kubectl tests: not run (no kubectl on PATH)\n")
 
 
-def test_every_level_of_pytest_says_how_many_tests_it_has_at_least():
+def test_every_level_of_pytest_has_a_minimum_number_of_tests():
     recipes = [
         line for line in (ROOT / "Makefile").read_text().splitlines() if "$(PYTEST)" in line and ":=" not in line
     ]

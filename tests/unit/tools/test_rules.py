@@ -92,7 +92,7 @@ def test_rules_that_only_the_product_cites_are_open(reference):
     assert open_rules(files, reference) == ["D6", "RC:SU-1", "RC:SU-3"]
 
 
-def test_open_rules_stand_in_the_order_of_their_numbers():
+def test_open_rules_are_sorted_by_number():
     ids = ("S10", "S9", "S100")
     reference = reference_of({"a.md": "\n".join(f'- <a id="SC-{each}"></a>**SC:{each}** x' for each in ids)})
     assert open_rules({}, reference) == ["SC:S9", "SC:S10", "SC:S100"]

@@ -38,13 +38,13 @@ def run(folder, *options):
 
 
 @pytest.mark.parametrize("workers", [(), ("--numprocesses", "2")], ids=["one process", "two workers"])
-def test_fewer_tests_than_there_should_be_are_red(folder, workers):
+def test_a_level_with_fewer_tests_than_its_minimum_fails(folder, workers):
     report = run(folder, "--at-least", "3", *workers)
     assert (report.returncode, "2 passed, 1 skipped" in report.stdout) == (1, True), report
     assert "2 tests ran to their end: this level has at least 3" in report.stdout
     assert "S0: 1.5 s\n" in report.stdout
 
 
-def test_as_many_tests_as_there_should_be_are_green(folder):
+def test_a_level_with_its_minimum_of_tests_passes(folder):
     report = run(folder, "--at-least", "2")
     assert (report.returncode, "at least" in report.stdout) == (0, False), report

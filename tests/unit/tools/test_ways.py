@@ -94,7 +94,7 @@ def test_each_pass_begins_with_state_again(traced):
     assert not traced(again, within="autoscaler/").calls_back
 
 
-def test_the_exit_code_says_whether_all_ways_are_within_their_bars(monkeypatch, capsys):
+def test_the_exit_code_is_1_if_a_way_exceeds_its_bar(monkeypatch, capsys):
     async def nothing(_):
         return None
 

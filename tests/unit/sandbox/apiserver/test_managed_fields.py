@@ -52,7 +52,7 @@ def test_items_of_keyed_lists_are_owned_one_by_one() -> None:
     assert list(item["f:ports"]) == ['k:{"containerPort":1,"protocol":"TCP"}']
 
 
-def test_an_update_takes_what_it_changes_and_leaves_the_rest() -> None:
+def test_an_update_owns_only_the_fields_that_it_changes() -> None:
     old = created(obj({"a": 1, "b": {"x": 1, "y": 1}}), "one")
     new = updated(old, {**obj({"a": 1, "b": {"x": 2, "y": 1, "z": 1}}), "metadata": old["metadata"]}, "two")
     assert owned(new) == {
@@ -81,7 +81,7 @@ def test_the_same_value_may_have_several_owners() -> None:
     assert alone["spec"] == {"a": 1}, "the other one still wants it"
 
 
-def test_what_is_no_longer_applied_goes_unless_another_one_owns_it() -> None:
+def test_a_field_that_is_no_longer_applied_is_removed_unless_another_manager_owns_it() -> None:
     one = applied(None, {"a": 1, "m": {"x": 1, "y": 1}}, "one")
     other = updated(one, {**one, "spec": {**one["spec"], "m": {"x": 1, "y": 1, "z": 1}}}, "two")
     assert applied(other, {"a": 1}, "one")["spec"] == {"a": 1, "m": {"z": 1}}

@@ -93,7 +93,7 @@ def test_strategic_merge_of_lists(before: Any, patch: Any, after: Any) -> None:
     assert merged["spec"]["containers"] == after
 
 
-def test_strategic_merge_orders_as_asked_and_keeps_what_is_not_named() -> None:
+def test_strategic_merge_orders_by_set_element_order_and_keeps_other_items() -> None:
     patch = {"spec": {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}], "containers": containers("c")}}
     merged = strategic_merge({"spec": {"containers": containers("a", "x")}}, patch, POD)
     assert [item["name"] for item in merged["spec"]["containers"]] == ["c", "a", "x"]

@@ -160,12 +160,12 @@ def pod(status: dict[str, Any], *, init: int = 0, count: int = 1, **metadata: An
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_one_word_for_a_pod(found: dict[str, Any], ready: str, reason: str) -> None:
+def test_the_status_column_of_a_pod(found: dict[str, Any], ready: str, reason: str) -> None:
     shown = summary(found)
     assert (f"{shown.ready}/{shown.total}", shown.reason) == (ready, reason)
 
 
-def test_restarts_say_how_long_ago() -> None:
+def test_the_restarts_column_has_the_time_since_the_last_restart() -> None:
     restarted = status(ready=True, restarts=3, **RUNNING)
     restarted["lastState"] = {"terminated": {"exitCode": 1, "finishedAt": "2026-11-21T11:59:50Z"}}
     row = PRINTERS["pods"].row(pod({"phase": "Running", "containerStatuses": [restarted], "podIP": "10.0.0.1"}), NOW)
@@ -173,7 +173,7 @@ def test_restarts_say_how_long_ago() -> None:
     assert row[5] == "10.0.0.1"
 
 
-def test_services_say_their_ports() -> None:
+def test_the_columns_of_a_service_have_its_ports() -> None:
     spec = {"clusterIP": "10.96.0.1", "ports": [{"port": 80}, {"port": 81, "nodePort": 30001, "protocol": "UDP"}]}
     row = PRINTERS["services"].row({"metadata": {"name": "s"}, "spec": spec}, NOW)
     assert row[:5] == ["s", "ClusterIP", "10.96.0.1", "<none>", "80/TCP,81:30001/UDP"]

@@ -71,7 +71,7 @@ def test_queries_that_cannot_be_read_are_rejected(api: Api, query: dict[str, str
 
 
 # --- definitions -------------------------------------------------------------------------------------------------------
-def test_an_object_is_shown_in_the_version_that_is_asked_for(api: Api) -> None:
+def test_an_object_is_returned_in_the_requested_version(api: Api) -> None:
     assert told(ask(api, "POST", CRDS, definition("v1", "v1alpha1")))[0] == 201
     answer = ask(api, "POST", TOYS.format("v1alpha1"), toy("v1alpha1"))
     assert told(answer)[1]["apiVersion"] == "example.com/v1alpha1"
@@ -107,7 +107,7 @@ def test_a_changed_definition_validates_the_next_write(api: Api) -> None:
     ],
     ids=["wrong name", "no versions", "no group", "no kind", "no schema", "a schema that is none"],
 )
-def test_a_definition_that_makes_no_sense_is_rejected(api: Api, spoil: Any) -> None:
+def test_an_invalid_crd_is_rejected(api: Api, spoil: Any) -> None:
     body = definition("v1")
     spoil(body)
     status, answer = told(ask(api, "POST", CRDS, body))
@@ -131,14 +131,14 @@ def test_the_end_of_a_definition_ends_its_objects_and_watches(api: Api) -> None:
 
 
 # --- watches without sockets -------------------------------------------------------------------------------------------
-def test_a_cursor_tells_when_there_is_something_to_take(api: Api) -> None:
+def test_a_cursor_calls_back_when_events_are_available(api: Api) -> None:
     cursor = watched(api, PODS)
     calls: list[int] = []
     cursor.on_ready(lambda: calls.append(1))
     assert calls == []
     ask(api, "POST", PODS, pod("a"))
     ask(api, "POST", PODS, pod("b"))
-    assert calls == [1], "once for all that wait"
+    assert calls == [1], "once for all pending events"
     assert len(cursor.take()) == 2
     assert cursor.take() == []
     cursor.close()
@@ -154,7 +154,7 @@ def test_a_cursor_with_lines_is_ready_at_once(api: Api) -> None:
     assert calls == [1]
 
 
-def test_bookmarks_are_for_those_who_asked(api: Api) -> None:
+def test_bookmarks_are_sent_only_on_request(api: Api) -> None:
     plain, marked = watched(api, PODS), watched(api, PODS, allowWatchBookmarks="true", timeoutSeconds="9")
     for cursor in (plain, marked):
         cursor.add_bookmark()
@@ -250,7 +250,7 @@ def test_a_service_is_proxied_to_a_ready_endpoint(api: Api) -> None:
     assert told(ask(api, "GET", f"{services}/s:81/proxy/"))[0] == 503
 
 
-def test_what_cannot_be_forwarded_says_why(api: Api) -> None:
+def test_requests_that_cannot_be_forwarded_have_an_error_message(api: Api) -> None:
     ask(api, "POST", PODS, pod("free"))
     assert told(ask(api, "GET", f"{PODS}/free/exec"))[1]["message"] == "pod free does not have a host assigned"
     ask(api, "POST", PODS, pod("lost", nodeName="gone"))
@@ -264,7 +264,7 @@ def test_what_cannot_be_forwarded_says_why(api: Api) -> None:
 
 
 # --- tokens ------------------------------------------------------------------------------------------------------------
-def test_a_service_account_gets_a_token_that_only_this_server_believes() -> None:
+def test_a_token_of_a_service_account_is_accepted_only_by_its_server() -> None:
     store = build_store()
     tokens = Tokens(b"secret", now=store.now)
     api = build_api(store, mint_token=tokens.mint, authenticate=tokens.user)

@@ -1,4 +1,4 @@
-"""The store: versions, history, ownership, and what every write obeys."""
+"""The store: versions, history, ownership, and the rules of every write."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def test_one_version_counts_all_writes(store: Store) -> None:
     assert store.get("secrets", "default", "a")["metadata"]["resourceVersion"] == str(second.version)
 
 
-def test_what_is_handed_out_can_be_changed_without_harm(store: Store) -> None:
+def test_changing_a_returned_object_does_not_change_the_store(store: Store) -> None:
     store.create("configmaps", config("a"))
     store.get("configmaps", "default", "a")["metadata"]["name"] = "changed"
     assert store.get("configmaps", "default", "a")["metadata"]["name"] == "a"
@@ -65,7 +65,7 @@ def test_an_object_that_a_store_in_the_same_state_created_is_stored_as_if_it_wer
         store.adopt(ObjectKey("configmaps", "default", "b"), entry)
 
 
-def test_lists_are_in_order_and_of_one_namespace_if_asked(store: Store) -> None:
+def test_lists_are_sorted_and_may_be_of_one_namespace(store: Store) -> None:
     store.create("namespaces", {"metadata": {"name": "a"}})
     for name in ("z", "b"):
         store.create("configmaps", config(name))
@@ -85,7 +85,7 @@ def test_changes_since_a_version_are_those_of_the_kind(store: Store) -> None:
     assert found[1].previous is found[0].entry
 
 
-def test_what_fell_out_of_the_ring_is_gone() -> None:
+def test_a_version_older_than_the_event_buffer_is_expired() -> None:
     store = build_store(ring_size=3)
     store.create("namespaces", {"metadata": {"name": "default"}})
     start = store.version
@@ -100,7 +100,7 @@ def test_versions_before_the_first_and_after_the_last_are_expired(store: Store) 
     assert api_error(lambda: list(store.changes_since("pods", store.version + 1))).code == 410
 
 
-def test_subscribers_hear_in_order_until_they_leave(store: Store) -> None:
+def test_subscribers_receive_changes_in_order_until_they_unsubscribe(store: Store) -> None:
     received: list[Change] = []
     everything: list[Change] = []
     leave = store.subscribe(received.append, "configmaps")

@@ -63,7 +63,7 @@ def test_an_answer_fits_a_plain_packet() -> None:
     assert len(reply) <= 512
 
 
-def test_replace_forgets() -> None:
+def test_replace_removes_earlier_names() -> None:
     table = names(svc_local=["10.0.0.1"])
     table.replace({})
     assert ask(question("svc.local"), table) == (3, [])
@@ -79,5 +79,5 @@ def test_replace_forgets() -> None:
         pytest.param(question("svc.local")[:12] + b"\xff" * 30, id="labels that never end"),
     ],
 )
-def test_what_is_no_question_gets_no_answer(packet: bytes) -> None:
+def test_a_packet_that_is_no_query_gets_no_reply(packet: bytes) -> None:
     assert answer(packet, names(svc_local=["10.0.0.1"])) is None

@@ -48,7 +48,7 @@ def test_text(text: str, expected: str) -> None:
     assert localised(text) == expected
 
 
-def test_a_volume_s_path_is_where_it_lies_on_the_host_whole_paths_only() -> None:
+def test_whole_paths_of_volumes_are_replaced_by_their_paths_on_the_host() -> None:
     paths = (("/data", "/s/v1"), ("/data/deep", "/s/v2"))
     assert localised("cp /data/x /data/deep/y /database /x/data", paths=paths) == "cp /s/v1/x /s/v2/y /database /x/data"
 

@@ -40,7 +40,7 @@ def test_known_images(name: str, argv: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("name", ["nginx", "quay.io/other/thing:1", "someone/busybox", "rayproject/other", "ray:1", ""])
-def test_what_nothing_stands_for_is_not_found(name: str) -> None:
+def test_an_image_without_a_stand_in_is_not_found(name: str) -> None:
     assert find(name) is None
 
 
@@ -50,7 +50,7 @@ def test_without_ray_there_is_no_ray_image() -> None:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Path:
-    """As a virtual environment: its interpreter is somebody else's."""
+    """As a virtual environment: its interpreter is that of another installation."""
     base = tmp_path / "python" / "bin" / "python3.11"
     base.parent.mkdir(parents=True)
     base.touch()
@@ -63,7 +63,7 @@ def environment(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "name", ["paddlepaddle/paddle", "paddlepaddle/paddle:2.6.2", "r.io/paddlepaddle/paddle@sha256:0"]
 )
-def test_an_environment_stands_for_the_image_it_was_given_for(name: str, environment: Path) -> None:
+def test_an_environment_is_used_for_the_configured_image(name: str, environment: Path) -> None:
     given = images.parse_given([f"paddlepaddle/paddle:any={environment}"])
     image = images.find(name, stand_ins_dir=HERE, given=given)
     assert image is not None
@@ -87,7 +87,7 @@ def test_what_the_user_gives_comes_before_what_is_known(environment: Path) -> No
         pytest.param("paddle=/not/there", "there is no folder /not/there/bin with commands", id="a folder that is not"),
     ],
 )
-def test_nonsense_for_an_image_is_reported(text: str, reason: str) -> None:
+def test_an_invalid_image_option_is_reported(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         images.parse_given([text])
 

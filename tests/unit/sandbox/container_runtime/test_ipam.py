@@ -30,7 +30,7 @@ def test_low_numbers_first_where_ports_depend_on_them() -> None:
     assert addresses.take() == 3
 
 
-def test_no_address_is_given_twice_and_the_last_one_says_so() -> None:
+def test_addresses_are_unique_and_exhaustion_is_an_error() -> None:
     addresses = Addresses("10.88", 5)
     assert {addresses.take() for _ in range(4)} == {2, 3, 4, 5}
     with pytest.raises(ContainerRuntimeError, match="4 pods"):

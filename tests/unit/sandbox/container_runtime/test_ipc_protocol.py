@@ -34,7 +34,7 @@ def test_messages_keep_their_bounds_and_order() -> None:
         assert [ipc_protocol.receive(theirs) for _ in range(5)] == [({"number": number}, []) for number in range(5)]
 
 
-def test_the_end_of_the_other_side_is_none() -> None:
+def test_receive_returns_none_after_the_peer_closed() -> None:
     ours, theirs = ipc_protocol.pair()
     with theirs:
         ours.close()

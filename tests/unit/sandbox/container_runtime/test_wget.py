@@ -58,7 +58,7 @@ def test_no_answer_fails(program: str) -> None:
     assert wget("--tries", "1", "-T", "2", "-q", "-O-", "http://127.0.0.1:1/", program=program) == (4, "")
 
 
-def test_it_needs_nothing_of_ours() -> None:
+def test_it_needs_only_the_standard_library() -> None:
     source = Path(images.__file__).with_name("wget.py")
     done = subprocess.run([sys.executable, "-IS", str(source), "--help"], capture_output=True, check=False, timeout=20)
     assert done.returncode == 0

@@ -33,10 +33,10 @@ def test_ready_and_not_ready_pods_are_distinguished(cluster):
     service(cluster)
     for number in (1, 2, 3):
         cluster.pod(f"p{number}", labels={"app": "ray"})
-    cluster.pod("stranger", labels={"app": "other"})
+    cluster.pod("other", labels={"app": "other"})
     cluster.ready("p1", "10.0.0.1")
     cluster.ready("p2", "10.0.0.2", is_ready=False)
-    cluster.ready("stranger", "10.0.0.9")
+    cluster.ready("other", "10.0.0.9")
 
     assert subsets(cluster) == [{"addresses": ["10.0.0.1"], "notReadyAddresses": ["10.0.0.2"]}]
     conditions = {e["addresses"][0]: e["conditions"]["ready"] for e in the_slice(cluster)["endpoints"]}

@@ -21,7 +21,7 @@ def owned_by(*owners: Json, blocks: bool = False) -> Json:
     return {"ownerReferences": references}
 
 
-def test_background_the_owner_goes_first_and_all_generations_follow(cluster):
+def test_background_deletion_removes_the_owner_and_then_all_descendants(cluster):
     grand = cluster.create("configmaps", "grand")
     parent = cluster.create("configmaps", "parent", metadata=owned_by(grand))
     cluster.create("secrets", "child", metadata=owned_by(parent))
@@ -47,7 +47,7 @@ def test_an_object_of_an_owner_whose_kind_is_not_served_stays(cluster):
 def test_an_owner_in_another_namespace_does_not_own(cluster):
     cluster.create("namespaces", "other")
     owner = cluster.create("configmaps", "owner", namespace="other")
-    cluster.create("secrets", "stranger", metadata=owned_by(owner))
+    cluster.create("secrets", "unowned", metadata=owned_by(owner))
     assert cluster.names("secrets") == []
 
 
@@ -59,7 +59,7 @@ def test_a_cluster_scoped_owner_owns_in_every_namespace(cluster):
     assert cluster.names("secrets") == []
 
 
-def test_one_living_owner_is_enough_and_the_lost_reference_is_dropped(cluster):
+def test_an_object_with_one_existing_owner_stays_and_the_dangling_reference_is_removed(cluster):
     first, second = cluster.create("configmaps", "first"), cluster.create("configmaps", "second")
     cluster.create("secrets", "shared", metadata=owned_by(first, second))
 
@@ -98,7 +98,7 @@ def test_foreground_the_owner_waits_for_dependents_that_block(cluster):
     assert "owner" not in cluster.names("configmaps")
 
 
-def test_foreground_dependents_that_do_not_block_hold_nobody_up(cluster):
+def test_dependents_without_block_owner_deletion_do_not_delay_foreground_deletion(cluster):
     cluster.node("n1")
     owner = cluster.create("configmaps", "owner")
     cluster.pod("slow", settle=False)
@@ -138,7 +138,7 @@ def test_foreign_finalizers_of_dependents_are_respected(cluster):
     assert cluster.names("secrets") == []
 
 
-def test_pods_of_a_vanished_node_are_gone_at_once(cluster):
+def test_pods_of_a_deleted_node_are_deleted_at_once(cluster):
     cluster.node("n1")
     cluster.pod("here")
     assert cluster.node_of("here") == "n1"
@@ -148,7 +148,7 @@ def test_pods_of_a_vanished_node_are_gone_at_once(cluster):
     assert cluster.names("pods") == []
 
 
-def test_a_thousand_dependents_cost_no_more_than_a_look_at_each(cluster):
+def test_a_thousand_dependents_cost_one_check_each(cluster):
     owner = cluster.create("configmaps", "owner")
     for number in range(1000):
         cluster.create("secrets", f"s{number}", metadata=owned_by(owner), settle=False)

@@ -16,7 +16,7 @@ def test_a_new_namespace_gets_a_service_account_and_the_authority(cluster):
 
 
 @pytest.mark.parametrize(("resource", "name"), [("serviceaccounts", "default"), ("configmaps", "kube-root-ca.crt")])
-def test_what_pods_need_comes_back_when_somebody_deletes_it(cluster, resource, name):
+def test_deleted_objects_that_pods_need_are_recreated(cluster, resource, name):
     old = cluster.get(resource, name)["metadata"]["uid"]
     cluster.delete(resource, name)
     assert cluster.get(resource, name)["metadata"]["uid"] != old
@@ -34,7 +34,7 @@ def test_deleting_a_namespace_deletes_its_content_and_nothing_else(cluster):
     assert cluster.names("serviceaccounts", "team") == []
 
 
-def test_a_namespace_waits_for_content_that_is_held_and_says_so(cluster):
+def test_a_namespace_with_finalized_content_stays_terminating_with_a_condition(cluster):
     cluster.create("namespaces", "team")
     cluster.create("secrets", "held", namespace="team", metadata={"finalizers": ["example.com/hold"]})
 
@@ -58,7 +58,7 @@ def test_nothing_new_enters_a_namespace_that_is_going(cluster):
         cluster.create("secrets", "late", namespace="team")
 
 
-def test_a_namespace_can_be_made_again_under_its_old_name(cluster):
+def test_a_namespace_can_be_recreated_with_the_same_name(cluster):
     for _ in range(2):
         cluster.create("namespaces", "team")
         assert cluster.names("serviceaccounts", "team") == ["default"]
@@ -66,7 +66,7 @@ def test_a_namespace_can_be_made_again_under_its_old_name(cluster):
         assert "team" not in cluster.names("namespaces")
 
 
-def test_events_are_forgotten_an_hour_after_they_were_written(cluster):
+def test_events_are_deleted_an_hour_after_they_were_written(cluster):
     cluster.create("events", "news", reason="Old", message="old news")
     wakeup = cluster.pass_time(minutes=30)
     assert wakeup is not None
@@ -76,7 +76,7 @@ def test_events_are_forgotten_an_hour_after_they_were_written(cluster):
     assert cluster.names("events") == []
 
 
-def test_an_event_that_is_written_again_lives_longer(cluster):
+def test_an_updated_event_is_deleted_an_hour_after_the_update(cluster):
     cluster.create("events", "news", reason="Old", message="old news")
     cluster.pass_time(minutes=30)
     event = cluster.get("events", "news")

@@ -97,7 +97,7 @@ MISMATCH = "node(s) didn't match Pod's node affinity/selector"
         ),
         pytest.param({}, {"spec": {"taints": [GPU_TAINT]}}, [REPELLED], id="a taint repels"),
         pytest.param(
-            {}, {"spec": {"taints": [{**GPU_TAINT, "effect": "PreferNoSchedule"}]}}, [], id="a preference repels nobody"
+            {}, {"spec": {"taints": [{**GPU_TAINT, "effect": "PreferNoSchedule"}]}}, [], id="a preference repels no pod"
         ),
         pytest.param(
             {"tolerations": [{"key": "gpu", "value": "yes"}]},

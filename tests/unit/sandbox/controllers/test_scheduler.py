@@ -11,14 +11,14 @@ def test_pods_spread_over_equal_nodes(cluster):
     assert sorted(cluster.node_of(f"p{number}") for number in range(6)) == ["n1", "n1", "n2", "n2", "n3", "n3"]
 
 
-def test_a_bound_pod_says_so_in_a_condition_and_an_event(cluster):
+def test_a_bound_pod_has_a_condition_and_an_event(cluster):
     cluster.node("n1")
     cluster.pod("p")
     assert cluster.scheduled("p")["status"] == "True"
     assert cluster.events("Scheduled") == ["Successfully assigned default/p to n1"]
 
 
-def test_what_does_not_fit_stays_pending_and_says_why_once(cluster):
+def test_a_pod_that_does_not_fit_stays_pending_with_one_event(cluster):
     for name in ("n1", "n2", "n3"):
         cluster.node(name)
     cluster.pod("big", cpu="9")
@@ -32,7 +32,7 @@ def test_what_does_not_fit_stays_pending_and_says_why_once(cluster):
     assert cluster.events("FailedScheduling") == ["0/3 nodes are available: 3 Insufficient cpu."]
 
 
-def test_the_same_room_is_never_promised_twice(cluster):
+def test_the_same_capacity_is_never_assigned_twice(cluster):
     cluster.node("n1", cpu="4")
     for number in range(6):
         cluster.pod(f"p{number}", cpu="1", settle=False)
@@ -70,7 +70,7 @@ def test_a_new_node_takes_the_waiting_pods_oldest_first(cluster):
     assert cluster.node_of("a-late-comer") is None
 
 
-def test_priority_goes_before_age(cluster):
+def test_priority_takes_precedence_over_age(cluster):
     cluster.pod("old", cpu="1")
     cluster.pass_time(seconds=5)
     cluster.pod("urgent", cpu="1", priority=1000)
@@ -79,7 +79,7 @@ def test_priority_goes_before_age(cluster):
     assert cluster.node_of("old") is None
 
 
-def test_uncordoning_a_node_is_noticed(cluster):
+def test_uncordoning_a_node_binds_pending_pods(cluster):
     cluster.node("n1", spec={"unschedulable": True})
     cluster.pod("p")
     assert cluster.scheduled("p")["message"] == "0/1 nodes are available: 1 node(s) were unschedulable."
@@ -156,7 +156,7 @@ def test_the_reason_follows_the_cluster(cluster):
     assert len(cluster.events("FailedScheduling")) == 2
 
 
-def test_a_thousand_alike_waiting_pods_cost_one_look_at_the_nodes_each_round(cluster, monkeypatch):
+def test_a_thousand_equal_pending_pods_need_one_check_of_the_nodes_per_round(cluster, monkeypatch):
     looks = []
     from raytide_sandbox.controllers import scheduler
 
@@ -192,7 +192,7 @@ def test_a_pod_changed_before_its_first_try_is_still_tried(cluster):
     assert cluster.node_of("p") == "n1"
 
 
-def test_a_change_of_a_waiting_pod_that_does_not_matter_costs_no_further_try(cluster, monkeypatch):
+def test_an_irrelevant_change_of_a_pending_pod_causes_no_further_attempt(cluster, monkeypatch):
     from raytide_sandbox.controllers import scheduler
 
     cluster.node("n1", cpu="1")

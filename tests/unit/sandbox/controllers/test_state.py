@@ -35,16 +35,18 @@ def record(pid: int, ticks: int) -> Record:
 @pytest.mark.parametrize(
     ("environ", "path"),
     [
-        pytest.param({"RAYTIDE_SANDBOX_DIR": "/a/b", "XDG_CACHE_HOME": "/c"}, "/a/b", id="the variable wins"),
+        pytest.param(
+            {"RAYTIDE_SANDBOX_DIR": "/a/b", "XDG_CACHE_HOME": "/c"}, "/a/b", id="the variable takes precedence"
+        ),
         pytest.param({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "/c/raytide/sandbox", id="then the cache of the desktop"),
         pytest.param({"HOME": "/h"}, "/h/.cache/raytide/sandbox", id="then the usual cache"),
     ],
 )
-def test_where_the_state_lives(environ, path):
+def test_the_default_state_directory(environ, path):
     assert StateDirectory.default(environ).path == Path(path)
 
 
-def test_only_one_can_hold_the_place_and_the_end_of_the_process_lets_go(state):
+def test_one_process_can_claim_the_directory_and_its_end_releases_the_claim(state):
     code = "import sys; from pathlib import Path; from raytide_sandbox.state_dir import StateDirectory as S\n"
     code += f"c = S(Path({str(state.path)!r})).claim(); print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
@@ -62,7 +64,7 @@ def test_a_place_that_does_not_exist_is_not_claimed(tmp_path):
     assert not StateDirectory(tmp_path / "nowhere").is_claimed()
 
 
-def test_a_record_is_read_back_and_a_torn_one_is_none(state):
+def test_a_record_is_read_back_and_an_incomplete_one_is_none(state):
     assert state.read_record() is None
     state.write_record(record(1, 2))
     assert state.read_record() == record(1, 2)
@@ -87,7 +89,7 @@ def test_a_dead_child_that_was_not_waited_for_is_not_alive():
     child.wait()
 
 
-def test_the_scratch_directory_is_ours_alone(state, tmp_path, monkeypatch):
+def test_the_scratch_directory_is_accessible_to_its_owner_only(state, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     assert stat.S_IMODE(state.create_scratch().stat().st_mode) == 0o700
     state.clear()
@@ -99,7 +101,7 @@ def test_the_scratch_directory_is_ours_alone(state, tmp_path, monkeypatch):
     assert (tmp_path / "target").exists()
 
 
-def test_scratch_of_a_sandbox_is_where_its_record_says(state, tmp_path):
+def test_the_scratch_directory_in_the_record_is_removed(state, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     state.write_record(dataclasses.replace(record(1, 2), scratch=str(tmp_path / "elsewhere")))
     state.clear()
@@ -116,7 +118,7 @@ def test_clearing_leaves_the_log_and_nothing_that_is_no_longer_true(state):
     assert not state.scratch.exists()
 
 
-def test_scratch_lies_in_the_state_directory_where_that_is_short():
+def test_scratch_is_in_the_state_directory_if_its_path_is_short():
     assert StateDirectory(Path("/home/me/.cache/raytide/sandbox")).scratch.parent.name == "sandbox"
 
 
@@ -126,7 +128,7 @@ def test_scratch_is_short_enough_for_socket_paths(tmp_path):
     assert deep.scratch != StateDirectory(tmp_path / "y").scratch
 
 
-def test_the_certificate_is_trusted_for_every_name_it_was_made_for(tmp_path):
+def test_the_certificate_is_valid_for_every_requested_name(tmp_path):
     made = make_certificates(datetime.now(UTC), ["127.0.0.1", "localhost", "kubernetes.default.svc"])
     certificate = x509.load_pem_x509_certificate(made.server)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

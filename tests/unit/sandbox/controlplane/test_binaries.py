@@ -36,7 +36,7 @@ def error_of(tmp_path, **more):
     return str(caught.value)
 
 
-def test_without_anything_one_line_says_what_to_do(tmp_path):
+def test_without_a_control_plane_one_line_names_the_remedies(tmp_path):
     message = error_of(tmp_path)
     assert message.startswith("there is no control plane yet: run `make control-plane`")
     assert "KUBEBUILDER_ASSETS" in message
@@ -54,7 +54,7 @@ def test_what_was_built_may_be_gone(tmp_path):
     assert error_of(tmp_path).startswith(f"the control plane {tmp_path}/gone is gone: run `make control-plane`")
 
 
-def test_a_folder_of_the_persons_own_comes_first(tmp_path, programs):
+def test_kubebuilder_assets_take_precedence(tmp_path, programs):
     folder = programs("controlplane", "etcd", "kube-apiserver")
     point_to(tmp_path, folder / "controlplane")
     assert find_binary(environ(tmp_path, KUBEBUILDER_ASSETS=str(folder))) == folder
@@ -80,7 +80,7 @@ def test_a_program_that_cannot_be_run_does_not_count(programs):
         check_parts(folder, PARTS)
 
 
-def test_one_program_for_all_is_told_which_to_be(tmp_path, programs):
+def test_the_combined_binary_gets_the_component_as_argument(tmp_path, programs):
     folder = programs("controlplane", "etcd")
     assert program(folder / "controlplane", "etcd") == [f"{folder}/controlplane", "etcd"]
     assert program(folder, "etcd") == [f"{folder}/etcd"]

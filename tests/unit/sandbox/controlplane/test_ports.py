@@ -45,7 +45,7 @@ def test_when_a_port_is_taken_the_next_is_chosen(tmp_path, taken):
     assert is_free(chosen)
 
 
-def test_without_a_wish_ports_lie_where_no_outgoing_connection_gets_one(tmp_path):
+def test_default_ports_are_outside_the_ephemeral_range(tmp_path):
     ports = Ports(tmp_path / "ports.json", wanted={})
     chosen = {ports.choose(name) for name in ("a", "b", "c", "d", "e")}
     assert len(chosen) == 5
@@ -59,7 +59,7 @@ def test_a_restart_has_the_same_ports(tmp_path):
     assert {name: again.choose(name) for name in chosen} == chosen
 
 
-def test_a_wish_comes_before_memory(tmp_path):
+def test_a_requested_port_takes_precedence_over_the_stored_one(tmp_path):
     (tmp_path / "ports.json").write_text(json.dumps({"api": 20001}))
     assert Ports(tmp_path / "ports.json", wanted={"api": 20123})["api"] == 20123
 
@@ -78,6 +78,6 @@ def test_a_port_that_was_lost_in_a_race_is_not_chosen_again(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"api": "x"}', '{"api": 2000'], ids=["empty", "a list", "a word", "half"])
-def test_a_memory_that_cannot_be_read_is_none(tmp_path, text):
+def test_an_unreadable_port_file_is_ignored(tmp_path, text):
     (tmp_path / "ports.json").write_text(text)
     assert LOWEST <= Ports(tmp_path / "ports.json", wanted={}).choose("api") < LIMIT + 200

@@ -39,7 +39,7 @@ def failed_start(plane):
     return str(caught.value)
 
 
-def test_the_component_is_named_with_its_exit_code_and_its_first_and_last_words(plane):
+def test_the_error_names_the_component_its_exit_code_and_the_first_and_last_lines(plane):
     made = plane("for n in 1 2 3 4 5 6 7 8 9; do echo line $n; done; echo no such flag >&2; exit 3")
     first, *words = failed_start(made).splitlines()
     assert first == f"etcd ended with exit code 3 while starting; from {made.log('etcd')}:"
@@ -50,7 +50,7 @@ def test_a_component_that_was_killed_is_reported_as_such(plane):
     assert "etcd was ended by SIGKILL while starting" in failed_start(plane("kill -9 $$"))
 
 
-def test_silence_is_reported_too(plane):
+def test_a_component_that_ended_without_output_is_reported_too(plane):
     assert failed_start(plane("exit 1")).endswith("(it wrote nothing)")
 
 
@@ -64,7 +64,7 @@ def test_what_never_gets_ready_is_ended(plane, monkeypatch):
     assert failed_start(plane("exec sleep 60")).startswith("etcd was not ready within 0.5 s; from ")
 
 
-def test_when_somebody_is_faster_at_the_port_the_next_one_is_tried(plane):
+def test_the_next_port_is_tried_if_the_chosen_one_is_already_in_use(plane):
     made = plane('echo "$*" >>../tried; echo "listen tcp: bind: address already in use"; exit 1')
     assert failed_start(made).startswith("etcd found no free port")
     tried = [
@@ -115,7 +115,7 @@ def test_secrets_are_for_their_owner_only(plane):
     assert made.directory.stat().st_mode & 0o777 == 0o700
 
 
-def test_who_may_sign_and_who_administers_stays_the_same(plane):
+def test_the_authority_and_the_admin_token_survive_a_restart(plane):
     made = plane("exit 1")
     failed_start(made)
     again = ControlPlane(made.directory, made.binary, SETTINGS)
@@ -123,7 +123,7 @@ def test_who_may_sign_and_who_administers_stays_the_same(plane):
     assert (again.authority, again.admin_token) == (made.authority, made.admin_token)
 
 
-def test_stop_is_harmless_when_nothing_runs(plane):
+def test_stop_without_a_running_component_only_removes_the_directory(plane):
     made = plane("exit 1")
     made.stop()
     assert not made.directory.exists()
@@ -149,7 +149,7 @@ def pid_in(log):
     return eventually(lambda: log.exists() and log.read_text().strip(), "the component has started")
 
 
-def test_a_component_outlives_the_thread_that_asked_for_it_but_not_the_process(tmp_path):
+def test_a_component_survives_the_thread_that_started_it_but_not_the_process(tmp_path):
     log = tmp_path / "log"
     command = [sys.executable, "-c", textwrap.dedent(OWNER), str(log)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ) as owner:

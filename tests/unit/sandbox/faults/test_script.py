@@ -53,7 +53,7 @@ def test_a_right_is_withdrawn_for_a_while_and_given_back() -> None:
     assert script.last_met_s == 9.9
 
 
-def test_the_first_rule_that_fits_wins() -> None:
+def test_the_first_matching_rule_applies() -> None:
     script = new_script()
     script.of_calls = [Rule(Reset()), Rule(LoseAnswer())]
     assert [script.call("GET", PODS, {}) for _ in range(3)] == [Reset(), LoseAnswer(), None]
@@ -86,7 +86,7 @@ def test_a_recording_keeps_every_call() -> None:
     assert [str(call) for call in script.calls] == [f"PATCH {STATUS}", f"WATCH {PODS}"]
 
 
-def test_counting_can_begin_anew() -> None:
+def test_the_call_count_can_be_reset() -> None:
     script = new_script()
     script.of_calls = [Rule(Reset(), lambda call: call.number == 1)]
     script.call("GET", PODS, {})
@@ -167,7 +167,7 @@ class TestMemory:
             pytest.param(Stale(lag_s=2.0, lag_changes=1), b"b", id="both"),
         ],
     )
-    def test_says_what_was_true_then(self, fault: Stale, body: bytes) -> None:
+    def test_stale_reads_return_an_earlier_response(self, fault: Stale, body: bytes) -> None:
         old = self.remembering(b"a", b"b", b"c", b"d").recall(PODS, {"limit": "500"}, fault, now_s=3.0)
         assert old is not None
         assert old.body == body
@@ -177,7 +177,7 @@ class TestMemory:
         assert old is not None
         assert old.body == b"a"
 
-    def test_knows_nothing_of_what_was_never_read_or_rejected(self) -> None:
+    def test_recall_returns_nothing_for_unread_or_rejected_paths(self) -> None:
         memory = self.remembering(b"a")
         memory.note(STATUS, {}, Response(404, b"gone"), 0.0)
         assert memory.recall(STATUS, {}, Stale(), now_s=1.0) is None

@@ -129,7 +129,7 @@ class TestCalls:
         await faulty(server, Delay(4.0)).request("POST", PATH, timeout_s=10.0)
         assert server.done == [(4.0, "POST")]
 
-    async def test_a_delay_beyond_patience_is_carried_out_after_the_client_gave_up(self) -> None:
+    async def test_a_delay_beyond_the_timeout_executes_the_request_after_the_client_gave_up(self) -> None:
         server = Server()
         with pytest.raises(LostError) as caught:
             await faulty(server, Delay(14.0)).request("POST", PATH, timeout_s=10.0)
@@ -137,13 +137,13 @@ class TestCalls:
         await asyncio.sleep(5.0)
         assert server.done == [(14.0, "POST")]
 
-    async def test_an_answer_comes_at_once_and_nothing_is_done(self) -> None:
+    async def test_a_scripted_response_is_returned_at_once_without_executing_the_request(self) -> None:
         server = Server()
         response = await faulty(server, Answer(429, retry_after_s=2)).request("POST", PATH, timeout_s=10.0)
         assert (response.status, response.headers["retry-after"], server.done) == (429, "2", [])
 
     @pytest.mark.parametrize(("fault", "done"), [(LoseRequest(), 0), (LoseAnswer(), 1)], ids=str)
-    async def test_what_is_lost_costs_the_clients_patience(self, fault: CallFault, done: int) -> None:
+    async def test_a_lost_call_ends_with_the_clients_timeout(self, fault: CallFault, done: int) -> None:
         server = Server()
         with pytest.raises(LostError) as caught:
             await faulty(server, fault).request("DELETE", PATH, timeout_s=10.0)
@@ -155,7 +155,7 @@ class TestCalls:
             await faulty(server, RefuseConnection()).request("PATCH", PATH, timeout_s=10.0)
         assert (now(), caught.value.is_outcome_unknown, server.done) == (0.0, False, [])
 
-    async def test_a_reset_is_noticed_at_once_and_the_write_has_happened(self) -> None:
+    async def test_a_reset_fails_at_once_after_the_write_was_executed(self) -> None:
         server = Server()
         with pytest.raises(LostError) as caught:
             await faulty(server, Reset()).request("PATCH", PATH, timeout_s=10.0)
@@ -169,7 +169,7 @@ class TestCalls:
         await asyncio.sleep(6.0)
         assert (received, server.done) == ([b"pod"], [(15.0, "POST")])
 
-    async def test_closing_forgets_what_would_commit_late(self) -> None:
+    async def test_closing_drops_delayed_requests(self) -> None:
         server = Server()
         wire = faulty(server, CommitLate(5.0))
         with pytest.raises(LostError):
@@ -248,7 +248,7 @@ class TestStreams:
     async def test_a_swapped_line_without_a_successor_is_not_lost(self) -> None:
         assert await events_of(faulty(Server(A), line_fault=Swap())) == [(1, A), (1, "end")]
 
-    async def test_a_line_waits_until_another_stream_said_something(self) -> None:
+    async def test_an_overtaken_event_waits_for_an_event_of_another_stream(self) -> None:
         wire = faulty(Server(A, B), line_fault=Overtake())
         slow = asyncio.create_task(events_of(wire))
         await asyncio.sleep(0.5)

@@ -33,7 +33,7 @@ class Network:
     async def dial(self, host, port, _timeout_s):
         self.dialled.append((host, port))
         if port != 8000:
-            raise ConnectionRefusedError("nobody listens")
+            raise ConnectionRefusedError("connection refused")
         opened = socket.create_connection(("127.0.0.1", self.port))
         opened.setblocking(False)
         return opened
@@ -62,7 +62,7 @@ async def test_a_kubelet_is_dialled_on_this_machine(network, tmp_path):
 @pytest.mark.parametrize(
     ("request_line", "status"),
     [
-        pytest.param(b"CONNECT 10.88.0.7:9 HTTP/1.1", b"502 Bad Gateway", id="nobody listens there"),
+        pytest.param(b"CONNECT 10.88.0.7:9 HTTP/1.1", b"502 Bad Gateway", id="the port is closed"),
         pytest.param(b"CONNECT example.com:443 HTTP/1.1", b"400 Bad Request", id="names are not resolved"),
         pytest.param(b"CONNECT 10.88.0.7 HTTP/1.1", b"400 Bad Request", id="no port"),
         pytest.param(b"GET / HTTP/1.1", b"400 Bad Request", id="it is no web server"),

@@ -116,7 +116,7 @@ def test_whole_objects_come_with_a_prefix_without_keys_that_are_no_names_and_los
     assert not any(" " in name for name in found)
 
 
-def test_every_container_knows_its_api_server():
+def test_every_container_has_the_address_of_the_api_server():
     found = environment()
     assert (found["KUBERNETES_SERVICE_HOST"], found["KUBERNETES_SERVICE_PORT"]) == ("10.88.0.1", "443")
 

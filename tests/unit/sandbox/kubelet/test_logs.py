@@ -46,7 +46,7 @@ async def test_it_shows(log, options, expected):
     assert await shown(log, **options) == expected
 
 
-async def test_following_shows_what_is_written_until_nobody_writes_any_more(log):
+async def test_following_a_log_returns_new_output_until_the_container_ends(log):
     assert (
         await shown(log, is_following=True, tail_lines=1, grows=[b"four\n", b"fi", b"ve\n"]) == b"three\nfour\nfive\n"
     )
@@ -71,7 +71,7 @@ def test_the_tail_of_a_long_log_is_found(tmp_path, lines):
         assert file.read() == b"".join(written[-lines:])
 
 
-async def test_times_are_those_of_the_look_that_first_saw_the_line(log):
+async def test_timestamps_are_of_the_read_that_first_saw_the_line(log):
     clock = LogClock()
     clock.note(4, EPOCH)
     clock.note(8, EPOCH + timedelta(seconds=1))
@@ -96,6 +96,6 @@ def test_options_are_read_from_a_query():
     )
 
 
-def test_a_number_that_is_none_is_an_error():
+def test_an_invalid_number_is_an_error():
     with pytest.raises(ValueError):
         read_options({"tailLines": "many"}, LATER)

@@ -22,7 +22,7 @@ def endpoints(*addresses, **subset):
             {"head.ray.svc.cluster.local": ("10.88.0.2",), "zero.head.ray.svc.cluster.local": ("10.88.0.2",)},
             id="a pod with a hostname has a name of its own",
         ),
-        pytest.param(endpoints(notReadyAddresses=[{"ip": "10.88.0.2"}]), {}, id="nobody is ready"),
+        pytest.param(endpoints(notReadyAddresses=[{"ip": "10.88.0.2"}]), {}, id="no pod is ready"),
         pytest.param({"metadata": {"name": "head", "namespace": "ray"}}, {}, id="no subsets at all"),
     ],
 )

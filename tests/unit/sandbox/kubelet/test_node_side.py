@@ -34,7 +34,7 @@ async def test_a_node_is_registered_and_renewed_every_ten_seconds():
 
 
 @pytest.mark.looptime
-async def test_registration_insists_and_a_rejected_beat_ends_nothing():
+async def test_registration_is_retried_and_a_failed_heartbeat_does_not_end_the_loop():
     api = FakeApi()
     api.failures = 2
     heartbeat = Heartbeat(api, [NODE], virtual_now)
@@ -47,7 +47,7 @@ async def test_registration_insists_and_a_rejected_beat_ends_nothing():
 
 
 @pytest.mark.looptime
-async def test_a_node_says_what_it_offers_and_where_its_kubelet_is():
+async def test_the_node_status_has_allocatable_resources_and_the_kubelet_port():
     status = build_node_status(NODE, virtual_now(), virtual_now())
     assert status["allocatable"] == {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
     assert status["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 10250}}
@@ -56,7 +56,7 @@ async def test_a_node_says_what_it_offers_and_where_its_kubelet_is():
 
 # --- pods that make no sense -------------------------------------------------------------------------------------------
 @pytest.mark.looptime
-async def test_a_pod_that_makes_no_sense_is_failed_and_let_go_when_it_is_deleted():
+async def test_an_invalid_pod_fails_and_is_released_when_it_is_deleted():
     api, raw = FakeApi(), build_pod()
     host = Host(
         api=api,
@@ -105,14 +105,14 @@ def event(kind, name, version):
     return json.dumps({"type": kind, "object": {"metadata": {"name": name, "resourceVersion": version}}}) + "\n"
 
 
-async def test_a_rejection_carries_the_servers_words():
+async def test_an_error_response_has_the_servers_message():
     async with serving(lambda _: (409, {"message": "already there"})) as client:
         with pytest.raises(ApiStatusError) as caught:
             await client.request("POST", "/x", body={})
     assert (caught.value.status, caught.value.message) == (409, "already there")
 
 
-async def test_nobody_there_is_silence():
+async def test_a_refused_connection_is_unavailable():
     client = ApiClient(ApiAccess(base_url="http://127.0.0.1:1"))
     with pytest.raises(ApiUnavailableError):
         await client.get("/x")

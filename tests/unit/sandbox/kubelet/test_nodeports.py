@@ -48,7 +48,7 @@ async def ask(port: int) -> bytes:
     return answer
 
 
-async def test_connections_take_turns_and_the_listener_goes_with_its_service():
+async def test_connections_are_balanced_and_the_listener_is_closed_with_its_service():
     async def greet(_reader, writer):
         writer.write(b"hello")
         writer.close()
@@ -76,7 +76,7 @@ async def test_connections_take_turns_and_the_listener_goes_with_its_service():
     await pod.wait_closed()
 
 
-async def test_a_port_that_is_taken_harms_no_other(caplog):
+async def test_a_node_port_in_use_is_logged(caplog):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = NodePorts(lambda to: asyncio.sleep(0))
         await ports.update([service(taken.getsockname()[1])], [])

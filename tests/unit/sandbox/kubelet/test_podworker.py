@@ -108,7 +108,7 @@ async def test_init_containers_run_one_after_the_other_before_the_others(live):
     assert world.entry("first")["ready"] is True
 
 
-async def test_an_init_container_that_fails_is_tried_again_and_holds_up_the_rest(live):
+async def test_a_failing_init_container_is_restarted_and_delays_the_main_containers(live):
     world = live(build_pod(inits=["first"]), scripts={"first": [Script(1, 1), Script(1, 1), Script(1, 0)]})
     await asyncio.sleep(8)
     assert world.state("first")["waiting"]["reason"] == "CrashLoopBackOff"
@@ -192,14 +192,14 @@ async def test_a_missing_config_map_is_a_config_error_until_it_is_there(live):
 
 
 async def test_a_command_that_does_not_exist_counts_as_a_crash(live):
-    world = live(build_pod(), scripts={"c": [Script(trouble="no such file: run")]})
+    world = live(build_pod(), scripts={"c": [Script(error="no such file: run")]})
     await asyncio.sleep(5)
     assert world.state()["waiting"]["reason"] == "CrashLoopBackOff"
     assert world.entry()["lastState"]["terminated"]["reason"] == "StartError"
     assert world.entry()["lastState"]["terminated"]["exitCode"] == 128
 
 
-async def test_a_container_without_a_command_says_so(live):
+async def test_a_container_without_a_command_waits_with_an_error(live):
     world = live(build_pod({"name": "c", "command": []}))
     await asyncio.sleep(3)
     assert world.state()["waiting"] == {"reason": "CreateContainerError", "message": "no command specified"}
@@ -219,7 +219,7 @@ async def test_a_crashing_container_is_restarted_at_once_then_after_10_20_40_sec
     assert messages == ["Back-off restarting failed container c in pod p_default(11111111-2222)"] * 4
 
 
-async def test_the_back_off_ends_at_five_minutes_and_is_forgotten_after_ten_minutes_of_running(live):
+async def test_the_backoff_is_at_most_five_minutes_and_reset_after_ten_minutes_of_running(live):
     crashes = [Script(0, 1)] * 8
     world = live(build_pod(), scripts={"c": [*crashes, Script(601, 1), Script(0, 1), Script()]})
     await asyncio.sleep(10_000)
@@ -254,13 +254,13 @@ async def test_one_failed_container_of_a_pod_that_never_restarts_leaves_the_othe
     assert world.api.status["phase"] == "Failed"
 
 
-async def test_last_words_become_the_message(live):
+async def test_the_termination_message_is_in_the_status(live):
     world = live(build_pod(restartPolicy="Never"), scripts={"c": [Script(1, 1, last_words="out of luck")]})
     await asyncio.sleep(2)
     assert world.state()["terminated"]["message"] == "out of luck"
 
 
-async def test_a_lost_sandbox_is_made_again_and_begins_with_the_init_containers(live):
+async def test_a_lost_sandbox_is_recreated_and_runs_the_init_containers_again(live):
     world = live(build_pod(inits=["first"]), scripts={"first": [Script(1)]})
     await asyncio.sleep(3)
     world.runtime.sandboxes[0].die()
@@ -291,7 +291,7 @@ async def test_the_deadline_of_a_pod_ends_it(live):
 
 
 # --- probes ------------------------------------------------------------------------------------------------------------
-async def test_a_container_is_ready_only_once_its_probe_says_so(live):
+async def test_a_container_is_ready_only_once_its_probe_succeeds(live):
     probe = {"exec": {"command": ["ready"]}, "periodSeconds": 5}
     world = live(build_pod({"name": "c", "readinessProbe": probe}), exec_codes={"ready": 1})
     await asyncio.sleep(7)
@@ -310,7 +310,7 @@ async def test_a_container_that_is_no_longer_alive_is_restarted(live):
     assert world.runtime.containers[0].signals == [signal.SIGTERM]
 
 
-async def test_nothing_else_is_asked_before_the_startup_probe_has_succeeded(live):
+async def test_no_other_probe_runs_before_the_startup_probe_has_succeeded(live):
     probes = {"startupProbe": {"exec": {"command": ["up"]}}, "readinessProbe": {"exec": {"command": ["ready"]}}}
     world = live(build_pod({"name": "c", **probes}), exec_codes={"up": 1})
     await asyncio.sleep(15)
@@ -322,7 +322,7 @@ async def test_nothing_else_is_asked_before_the_startup_probe_has_succeeded(live
 
 
 # --- deletion ----------------------------------------------------------------------------------------------------------
-async def test_deletion_asks_the_main_process_and_then_forgets_the_pod(live):
+async def test_deletion_sends_sigterm_and_then_removes_the_pod(live):
     world = live(build_pod())
     await asyncio.sleep(1)
     world.delete(30)
@@ -372,7 +372,7 @@ async def test_a_pre_stop_hook_runs_before_sigterm(live):
     assert world.runtime.containers[0].signals == [signal.SIGTERM]
 
 
-async def test_sidecars_are_asked_only_when_the_others_have_ended(live):
+async def test_sidecars_get_sigterm_only_after_the_other_containers_have_ended(live):
     sidecar = {"name": "side", "restartPolicy": "Always"}
     world = live(build_pod(inits=[sidecar]), scripts={"c": [Script(term_s=5)]})
     await asyncio.sleep(1)
@@ -384,7 +384,7 @@ async def test_sidecars_are_asked_only_when_the_others_have_ended(live):
     assert side.signals == [signal.SIGTERM]
 
 
-async def test_a_pod_that_waits_for_its_next_start_goes_at_once(live):
+async def test_a_pod_in_crash_loop_backoff_is_deleted_at_once(live):
     world = live(build_pod(), scripts={"c": [Script(0, 1)]})
     await asyncio.sleep(5)
     world.delete(30)
@@ -392,7 +392,7 @@ async def test_a_pod_that_waits_for_its_next_start_goes_at_once(live):
     assert world.is_forgotten()
 
 
-async def test_a_pod_that_the_api_has_forgotten_is_killed_and_not_deleted_again(live):
+async def test_a_pod_missing_in_the_api_is_killed_and_not_deleted_again(live):
     world = live(build_pod(), scripts={"c": [Script(term_s=None)]})
     await asyncio.sleep(1)
     world.worker.vanish()
@@ -427,7 +427,7 @@ async def test_what_ran_under_an_earlier_kubelet_is_restarted_and_counted(live):
     assert world.api.status["startTime"] == "2025-12-31T23:00:00Z"
 
 
-async def test_what_ran_under_an_earlier_kubelet_fails_where_nothing_is_restarted(live):
+async def test_a_pod_that_ran_under_an_earlier_kubelet_fails_with_restart_policy_never(live):
     status = _old_status({"running": {"startedAt": "2025-12-31T23:00:00Z"}})
     world = live(build_pod(status=status, restartPolicy="Never"))
     await asyncio.sleep(1)

@@ -19,7 +19,7 @@ class NobodyListens:
     [{"httpGet": {"path": "/", "port": 8000}}, {"tcpSocket": {"port": 8000}}],
     ids=["over HTTP", "over TCP"],
 )
-async def test_a_refused_connection_is_reported_as_a_kubelet_says_it(action):
+async def test_a_refused_connection_has_the_message_of_a_kubelet(action):
     spec = read_pod(build_pod({"name": "c", "readinessProbe": action})).containers[0]
     checker = Checker(NobodyListens(), SimpleNamespace(ip="10.88.0.3"), spec, None)
     result = await checker.check(spec.readiness)

@@ -1,4 +1,4 @@
-"""Who may speak to a kubelet: whoever shows its token, or the one certificate that opens it."""
+"""A kubelet accepts requests with its token, or with one client certificate."""
 
 import asyncio
 import socket

@@ -182,7 +182,7 @@ def test_a_name_that_yaml_has_changed_is_still_a_name(name, expected):
     assert read_pod(build_pod({"name": name})).containers[0].name == expected
 
 
-def test_a_pod_that_makes_no_sense_is_failed_with_the_reason():
+def test_an_invalid_pod_fails_with_the_reason():
     found = invalid_pod_status("InvalidPodSpec", "spec.containers is empty", {}, EPOCH)
     assert (found["phase"], found["reason"], found["message"]) == (
         "Failed",

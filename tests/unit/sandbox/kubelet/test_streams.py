@@ -88,7 +88,7 @@ async def test_headers_of_later_streams_share_one_compression(wire):
     assert [(await connection.accept()).headers["requestid"] for _ in range(3)] == ["1", "3", "5"]
 
 
-async def test_data_goes_both_ways_and_either_side_may_end_first(wire):
+async def test_data_flows_both_ways_and_either_side_may_close_first(wire):
     client, connection = wire
     client.open(1, {})
     stream = await connection.accept()
