@@ -1,4 +1,4 @@
-"""The checks of the acceptance scenarios must be able to say guilty: made-up audit logs, read and judged."""
+"""The checks of the acceptance scenarios detect violations: constructed audit logs are read and checked."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ class Log:
 
     def held(self, holder: str | None) -> "Log":
         lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": holder}}
-        return self.write("update", "leases", lease, user="whoever")
+        return self.write("update", "leases", lease, user="any")
 
     def pause(self, seconds: int) -> "Log":
         for _ in range(seconds):
@@ -72,7 +72,7 @@ class Log:
         return steps((msgspec.json.decode(line, type=_Event) for line in self.lines), seen)
 
 
-def offences(log: Log) -> list[str]:
+def violations_of(log: Log) -> list[str]:
     return too_many_or_too_few(log.read())
 
 
@@ -89,7 +89,7 @@ def test_what_was_rejected_or_has_no_answer_yet_did_not_happen():
     assert started.read() == []
 
 
-def test_a_write_whose_client_died_happened_if_the_pod_was_seen():
+def test_a_write_without_a_response_counts_if_the_watch_showed_the_pod():
     log = Log().order(1).created("p").doomed("p")
     log.lines[1:] = [_unanswered(line, "p") for line in log.lines[1:]]
     assert [type(step) for step in log.read()] == [Order]
@@ -107,7 +107,7 @@ def _unanswered(line: bytes, name: str) -> bytes:
     return msgspec.json.encode(event)
 
 
-def test_what_was_asked_for_by_a_json_patch_is_no_object():
+def test_a_json_patch_in_the_audit_log_is_no_object():
     log = Log().order(1)
     event = msgspec.json.decode(log.lines[0])
     event["requestObject"] = [{"op": "test", "path": "/metadata/uid", "value": "u"}]
@@ -115,7 +115,7 @@ def test_what_was_asked_for_by_a_json_patch_is_no_object():
     assert [type(step) for step in log.read()] == [Order]
 
 
-def test_the_most_at_once_counts_who_does_not_terminate():
+def test_the_most_pods_at_once_excludes_terminating_pods():
     log = Log().order(3).created("a", "b").doomed("a").created("c", "d").doomed("b", "c", "d").created("e")
     assert most_at_once(log.read(), "g") == 3
     assert most_at_once(log.read(), "another") == 0
@@ -124,7 +124,7 @@ def test_the_most_at_once_counts_who_does_not_terminate():
 def test_the_shortest_time_between_two_orders_of_one_user():
     log = Log().order(1).pause(20).order(2).pause(5).order(3)
     assert shortest_between_s(log.read(), "me") == pytest.approx(6)
-    assert shortest_between_s(log.read(), "somebody else") == float("inf")
+    assert shortest_between_s(log.read(), "another") == float("inf")
 
 
 CLEAN = {
@@ -149,16 +149,16 @@ CLEAN = {
     "everything goes with its cluster": Log().order(1).created("a").order(1, ended=True).pause(9).doomed("a"),
     "the kubelet's second delete": Log().order(2).created("a", "b").order(1).doomed("a").doomed("a"),
     "one head": Log().order(0).created("h", group="headgroup"),
-    "a pod of nobody": Log().doomed("stranger"),
+    "a pod of no job": Log().doomed("external"),
 }
 
 
 @pytest.mark.parametrize("log", CLEAN.values(), ids=CLEAN)
-def test_an_innocent_history_has_no_offence(log):
-    assert offences(log) == []
+def test_a_valid_history_has_no_violation(log):
+    assert violations_of(log) == []
 
 
-GUILTY = {
+INVALID = {
     "one pod too many": (Log().order(2).created("a", "b", "c"), "n/c is number 3 of g of n/c, wanted 2"),
     "a pod long after the order shrank": (Log().order(2).created("a").order(1).pause(9).created("b"), "number 2"),
     "a replacement before the old one goes": (Log().order(1).created("a").order(1, "a").created("b"), "number 2"),
@@ -177,13 +177,13 @@ GUILTY = {
 }
 
 
-@pytest.mark.parametrize(("log", "message"), GUILTY.values(), ids=GUILTY)
-def test_a_guilty_history_is_detected(log, message):
-    (offence,) = offences(log)
-    assert message in offence
+@pytest.mark.parametrize(("log", "message"), INVALID.values(), ids=INVALID)
+def test_an_invalid_history_is_detected(log, message):
+    (violation,) = violations_of(log)
+    assert message in violation
 
 
-def test_who_is_left_can_be_compared_with_the_api():
+def test_the_remaining_pods_can_be_compared_with_the_api():
     log = Log().order(2).created("a", "b", "h").doomed("a").created("h2", group="headgroup")
     assert alive_at_the_end(log.read()) == {("n/c", "g"): 2, ("n/c", "headgroup"): 1}
 
@@ -218,9 +218,9 @@ def test_the_holder_may_write_and_so_may_all_that_are_no_operators():
         "a service",
     ],
 )
-def test_a_write_without_the_lease_is_an_offence(log, message):
-    (offence,) = leaderless(log)
-    assert message in offence
+def test_a_write_without_the_lease_is_a_violation(log, message):
+    (violation,) = leaderless(log)
+    assert message in violation
 
 
 def test_terms_and_the_time_between_them_are_counted():

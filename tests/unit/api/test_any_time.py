@@ -151,7 +151,7 @@ def test_a_pass_over_a_raycluster_survives_every_time_in_it(text):
 
 
 @at_the_edges
-def test_a_turn_of_the_autoscaler_survives_every_time_in_its_record(text):
+def test_a_pass_of_the_autoscaler_accepts_every_timestamp_in_its_record(text):
     record = parse_decisions(decisions(text))
     assert record is not None
     cpu = amounts_of({"CPU": 1})

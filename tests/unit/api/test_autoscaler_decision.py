@@ -91,7 +91,7 @@ def test_what_is_empty_is_not_written():
         pytest.param('{"cluster": 1, "head": "h"}', id="a number for a uid"),
     ],
 )
-def test_a_text_that_is_no_record_is_none(text):
+def test_an_unreadable_record_is_none(text):
     assert parse_record(text) is None
 
 
@@ -113,7 +113,7 @@ def test_a_record_of_another_sidecar(changes, expected):
 
 @pytest.mark.rule("D19")
 @pytest.mark.parametrize("groups", [None, [], "gpu", {"gpu": None}, {"gpu": []}, {"gpu": {}}])
-def test_groups_that_make_no_sense_are_left_out(groups):
+def test_invalid_groups_are_skipped(groups):
     record = read(groups=groups)
     assert record is not None
     assert record.groups == {}
@@ -121,7 +121,7 @@ def test_groups_that_make_no_sense_are_left_out(groups):
 
 @pytest.mark.rule("D19")
 @pytest.mark.parametrize("replicas", [-1, 2.5, "20", True, None, 2**31, 10**30])
-def test_a_group_whose_count_is_none_is_left_out(replicas):
+def test_a_group_with_invalid_replicas_is_skipped(replicas):
     assert gpu(replicas=replicas) is None
 
 
@@ -143,7 +143,7 @@ def test_a_group_whose_count_is_none_is_left_out(replicas):
         ),
     ],
 )
-def test_a_field_that_makes_no_sense_is_left_out_and_nothing_else(changes, field, expected):
+def test_an_invalid_field_is_skipped_and_the_others_are_read(changes, field, expected):
     decision = gpu(**changes)
     assert decision is not None
     assert decision.replicas == 20
@@ -233,7 +233,7 @@ def test_what_is_given_up_first(message, names, kept):
         pytest.param(30, 30, None, id="once"),
         pytest.param(40, 30, 40, id="another higher one is adopted again"),
         pytest.param(25, 30, 25, id="even if it is less than the last"),
-        pytest.param(1, None, None, id="a lower one is not obeyed"),
+        pytest.param(1, None, None, id="a lower one is not adopted"),
         pytest.param(None, None, None, id="no number is no order"),
     ],
 )

@@ -151,7 +151,7 @@ def test_what_a_pod_is():
     assert pod(labels={"raytide.io/training-index": "-1"}).index is None
 
 
-def test_where_a_pod_may_go():
+def test_node_selectors_and_affinity_of_a_pod():
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}], "matchFields": None}
     field = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term, field, {}]}}
@@ -173,7 +173,7 @@ def test_where_a_pod_may_go():
     assert nowhere.terms == (NOWHERE,), "an empty term selects no node"
 
 
-def test_equal_pods_share_what_they_ask_for():
+def test_equal_pods_share_their_requests():
     one, other = (pod({"containers": [box({"cpu": "1"})]}, uid=uid) for uid in ("1", "2"))
     assert one.requests is other.requests
 
@@ -227,19 +227,19 @@ def test_priorities_have_a_default():
     assert priorities_of(classes) == {"low": -5, "usual": 10, "": 10}
 
 
-def test_bytes_and_objects_are_read_alike():
+def test_bytes_and_objects_give_equal_values():
     obj = {"metadata": {"name": "p", "namespace": "ns"}, "spec": {"containers": [box({"cpu": "1"})]}}
     assert decode_capacity_pod(msgspec.json.encode(obj)) == capacity_pod_from_object(obj)
     node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1"}}}
     assert decode_capacity_node(msgspec.json.encode(node)) == capacity_node_from_object(node)
 
 
-def test_an_amount_that_is_none_is_named():
+def test_an_invalid_quantity_is_named_in_the_error():
     with pytest.raises(QuantityError, match="lots"):
         pod({"containers": [box({"cpu": "lots"})]})
 
 
-def test_only_what_matters_for_capacity_is_a_change():
+def test_only_changes_of_scheduling_fields_change_the_scheduling_state():
     before = pod({"containers": [box({"cpu": "1"})]}, resourceVersion="1")
     assert pod({"containers": [box({"cpu": "1"})]}, resourceVersion="2").scheduling_state == before.scheduling_state
     assert pod({"containers": [box({"cpu": "2"})]}, resourceVersion="2").scheduling_state != before.scheduling_state

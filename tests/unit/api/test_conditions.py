@@ -44,13 +44,13 @@ def test_a_condition_keeps_its_place_and_others_stay():
     assert [c["type"] for c in remove_condition(conditions, "Ready")] == ["A", "B"]
 
 
-def test_nothing_is_changed_in_place():
+def test_conditions_are_not_changed_in_place():
     old = {"type": "Ready", "status": "False"}
     ready((old,), True, NOW)
     assert old == {"type": "Ready", "status": "False"}
 
 
-def test_fields_we_do_not_know_stay():
+def test_unknown_fields_of_a_condition_are_kept():
     (found,) = ready(({"type": "Ready", "status": "True", "observedGeneration": 3},), True, NOW)
     assert found["observedGeneration"] == 3
 

@@ -55,11 +55,11 @@ def test_the_distance_to_the_next_admission_doubles(timeouts, distance_s):
     assert may_be_admitted_at(job("GangTimeout", timeouts=timeouts)) == NOON + timedelta(seconds=distance_s)
 
 
-def test_who_gave_nothing_back_may_be_admitted_at_any_time():
+def test_a_gang_that_never_timed_out_may_be_admitted_at_any_time():
     assert may_be_admitted_at(job()) is None
     assert may_be_admitted_at(job("GangReady", status="True")) is None
 
 
-def test_nonsense_in_the_status_is_in_nobodys_way():
+def test_invalid_values_in_the_status_are_ignored():
     assert admission_revoked_at(job("GangTimeout", at="yesterday")) is None
     assert gang_timeouts(job(timeouts="many")) == 0

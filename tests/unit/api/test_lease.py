@@ -45,15 +45,15 @@ def lease(holder="them", *, renewed="t1", duration=30, transitions=4, **spec):
         ),
         pytest.param("us", 99, LeaseDecision.RENEW, id="a lease that names us is ours however old it is"),
         pytest.param(
-            "them", 0, LeaseDecision.WAIT, id="a lease of somebody else is waited for, whatever its times say"
+            "them", 0, LeaseDecision.WAIT, id="a lease of another holder is waited for, whatever its timestamps"
         ),
-        pytest.param("them", 29.9, LeaseDecision.WAIT, id="somebody else may still renew"),
+        pytest.param("them", 29.9, LeaseDecision.WAIT, id="another holder may still renew"),
         pytest.param(
-            "them", 30, LeaseDecision.ACQUIRE, id="somebody else did not renew for as long as the lease lasts"
+            "them", 30, LeaseDecision.ACQUIRE, id="another holder did not renew for the duration of the lease"
         ),
     ],
 )
-def test_who_is_next(holder, unchanged_s, decision):
+def test_the_decision_for_an_observed_lease(holder, unchanged_s, decision):
     sighting = None if holder is None else LeaseObservation(Record(holder, 30), at=1000.0, unchanged_s=unchanged_s)
     assert decide(sighting, "us") is decision
 
@@ -66,14 +66,14 @@ def test_who_is_next(holder, unchanged_s, decision):
         pytest.param({"transitions": 5}, id="another term of the same holder"),
     ],
 )
-def test_any_change_starts_the_wait_anew(change):
+def test_any_change_of_the_lease_restarts_the_wait(change):
     first = observe(None, record_of(lease(), default_s=1), 100.0, longest_gap_s=5)
     second = observe(first, record_of(lease(), default_s=1), 104.0, longest_gap_s=5)
     assert second.unchanged_s == 4.0
     assert observe(second, record_of(lease(**change), default_s=1), 105.0, longest_gap_s=5).unchanged_s == 0.0
 
 
-def test_time_in_which_we_could_not_look_does_not_count():
+def test_time_without_observations_does_not_count():
     record = record_of(lease(), default_s=1)
     first = observe(None, record, 100.0, longest_gap_s=5)
     assert observe(first, record, 700.0, longest_gap_s=5).unchanged_s == 5.0
@@ -89,7 +89,7 @@ def test_what_counts_is_never_more_than_the_time_that_passed(gaps, longest_gap_s
         assert sighting.unchanged_s <= now + 1e-6
 
 
-def test_a_new_lease_is_written_as_client_go_writes_it():
+def test_a_new_lease_is_that_of_client_go():
     assert build_held(None, KEY, "us", 30, LATER) == {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -104,7 +104,7 @@ def test_a_new_lease_is_written_as_client_go_writes_it():
     }
 
 
-def test_taking_over_counts_a_transition_and_keeps_the_rest():
+def test_taking_over_counts_a_transition_and_keeps_the_other_fields():
     held = build_held(lease(strategy="OldestEmulationVersion"), KEY, "us", 30, LATER)
     assert held["metadata"] == lease()["metadata"], "its resourceVersion guards the write"
     assert held["spec"] == {
@@ -128,7 +128,7 @@ def test_a_released_lease_has_no_holder_and_a_duration_of_one_second():
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": None, "leaseDurationSeconds": None}])
-def test_a_lease_that_says_nothing_is_nobodys(spec):
+def test_a_lease_with_an_empty_or_invalid_spec_has_no_holder(spec):
     record = record_of({"metadata": {}, "spec": spec}, default_s=30)
     assert (record.holder, record.duration_s, record.transitions) == ("", 30, 0)
 

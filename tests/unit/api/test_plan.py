@@ -43,7 +43,7 @@ def test_what_either_plan_has_the_joined_one_has(kind):
     assert type(kind() + kind()) is kind
 
 
-def test_writes_keep_their_order_and_the_earliest_delay_wins():
+def test_writes_keep_their_order_and_the_earliest_delay_applies():
     both = Plan(actions=(delete("a"),), requeue_after_s=5.0) + Plan(actions=(delete("b"),), requeue_after_s=2.0)
     assert ([action.name for action in both.actions], both.requeue_after_s) == (["a", "b"], 2.0)
 

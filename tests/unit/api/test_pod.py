@@ -94,7 +94,7 @@ def test_whatever_is_missing_is_empty(manifest):
 
 
 @pytest.mark.parametrize("label", ["", "x", "-1", "1.5", "²", "1" * 5000])
-def test_an_index_that_is_no_number_is_none(label):
+def test_an_invalid_index_label_is_none(label):
     labels = {"ray.io/worker-group-replica-index": label, "ray.io/replica-host-index": label}
     view = pod_from_manifest({"metadata": {"name": "a", "labels": labels}})
     assert (view.replica_index, view.host_index) == (None, None)
@@ -105,14 +105,14 @@ def test_what_is_no_pod_is_rejected():
         decode_pod(b'{"metadata": 3}')
 
 
-def test_marking_a_dying_pod_changes_nothing():
+def test_marking_a_terminating_pod_changes_nothing():
     view = pod_from_manifest(POD)
     marked = view.marked_terminating("now")
     assert (marked.is_terminating, marked.name) == (True, view.name)
     assert marked.marked_terminating("later") is marked
 
 
-def test_words_that_repeat_are_shared_so_that_ten_thousand_pods_stay_cheap():
+def test_repeated_strings_are_interned_to_save_memory():
     one, other = (decode_pod(json.dumps(POD).encode()) for _ in range(2))
     for field in ("namespace", "owner_uid", "cluster", "group", "node_type", "phase", "node_name", "ray_container"):
         assert getattr(one, field) is getattr(other, field), field
@@ -168,7 +168,7 @@ def test_whether_a_container_runs(pod, is_running):
             False,
             id="a sidecar ended",
         ),
-        pytest.param({"terminated": {"exitCode": 0, "finishedAt": None}}, "ray", False, id="nobody knows when"),
+        pytest.param({"terminated": {"exitCode": 0, "finishedAt": None}}, "ray", False, id="no timestamp"),
         pytest.param({"running": {"startedAt": "2026-01-01T12:00:00Z"}}, "ray", False, id="it runs"),
     ],
 )
@@ -188,7 +188,7 @@ def test_when_the_ray_container_ended_well(state, name, ended_at):
     ],
     ids=["started", "startup probe pending", "not reported", "being restarted", "init container", "its own policy"],
 )
-def test_native_sidecars_are_told_from_init_containers(policy, status, expected):
+def test_native_sidecars_are_distinguished_from_init_containers(policy, status, expected):
     view = pod_from_manifest(
         {
             "metadata": {"name": "a", "namespace": "b"},

@@ -11,10 +11,10 @@ from support.builders import NOT_READY, pending, pod, waiting
 @pytest.mark.parametrize(
     ("view", "cause"),
     [
-        pytest.param(pod(), None, id="a ready pod has no trouble"),
+        pytest.param(pod(), None, id="a ready pod has no failure"),
         pytest.param(pending("a"), None, id="a pod that is merely pending has none"),
         pytest.param(
-            pending("a", containers=(waiting("ray", "ContainerCreating"),)), None, id="starting is no trouble"
+            pending("a", containers=(waiting("ray", "ContainerCreating"),)), None, id="starting is no failure"
         ),
         pytest.param(pending("a", init_containers=(waiting("w", "PodInitializing"),)), None, id="nor is initialising"),
         pytest.param(pending("a", containers=(waiting("ray", "ImagePullBackOff"),)), Cause.IMAGE, id="image"),
@@ -37,7 +37,7 @@ def test_causes(view, cause):
     assert (failure.cause if failure else None) is cause
 
 
-def test_the_words_of_kubernetes_are_kept():
+def test_the_message_of_kubernetes_is_kept():
     assert failure_of(pending("a", containers=(waiting("ray", "ErrImagePull", "not found"),))).detail == (
         "container ray: ErrImagePull: not found"
     )
@@ -55,6 +55,6 @@ def test_rejections(message, cause):
     assert failure_of_rejection("Forbidden", message).cause is cause
 
 
-def test_a_namespace_on_its_way_out_is_recognised():
+def test_a_terminating_namespace_is_recognised():
     assert is_namespace_terminating("unable to create new content in namespace x because it is being terminated")
     assert not is_namespace_terminating("exceeded quota")

@@ -90,9 +90,9 @@ def test_the_spec_is_a_merge_patch(spec, field, expected):
     assert merged(**spec).get(field) == expected
 
 
-def test_other_containers_are_added_after_ours():
-    found = merged(containers=[{"name": "beside"}], initContainers=[{"name": "first"}])
-    assert [container["name"] for container in found["containers"]] == ["main", "beside"]
+def test_further_containers_are_added_after_the_main_container():
+    found = merged(containers=[{"name": "second"}], initContainers=[{"name": "first"}])
+    assert [container["name"] for container in found["containers"]] == ["main", "second"]
     assert found["initContainers"] == [{"name": "first"}]
 
 

@@ -147,7 +147,7 @@ def test_a_sum_does_not_depend_on_the_order(addends):
 
 
 @given(texts, st.integers(0, 1000))
-def test_a_group_asks_for_as_many_times_its_pod(text, times):
+def test_a_product_is_the_sum_of_equal_quantities(text, times):
     quantity = Quantity.parse(text)
     assert quantity * times == total([quantity] * times)
     assert (quantity - quantity).is_zero

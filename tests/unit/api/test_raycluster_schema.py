@@ -1,4 +1,4 @@
-"""What is read of templates must have the shape in which it is read; everything else is nobody's business."""
+"""Fields of templates that Raytide reads must have the expected types; other fields are not checked."""
 
 import pytest
 from pydantic import ValidationError

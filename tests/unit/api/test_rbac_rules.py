@@ -31,7 +31,7 @@ def test_it_has_nothing_to_do_with_secrets_cluster_roles_or_exec():
 
 
 @pytest.mark.rule("SE:C6")
-def test_it_never_changes_who_may_what_nor_outranks_itself():
+def test_the_operator_may_only_read_and_create_roles_and_bindings():
     of_rbac = {(t.resource, t.verb) for t in triples_of(PERMISSIONS) if t.group == "rbac.authorization.k8s.io"}
     assert of_rbac == {(kind, verb) for kind in ("roles", "rolebindings") for verb in ("get", "create")}
 
@@ -58,7 +58,7 @@ def test_writing_to_pods_is_held_only_where_rays_autoscaler_is_the_rule():
     assert {str(triple) for triple in more} == {"patch pods", "patch pods/resize"}
 
 
-def test_no_right_stands_in_two_rows():
+def test_no_permission_is_in_two_rows():
     rows = [permission for permission in PERMISSIONS if permission.scope is not Scope.EVERYWHERE]
     counted = Counter(triple for permission in rows for triple in permission.triples)
     assert [triple for triple, rows in counted.items() if rows > 1] == []
@@ -100,7 +100,7 @@ def test_a_scope_fits_whether_the_resource_has_a_namespace():
     assert odd == []
 
 
-def test_every_row_says_what_it_is_for_and_stands_in_one_scope():
+def test_every_permission_has_a_purpose_and_one_scope():
     assert all(permission.purpose and permission.verbs for permission in PERMISSIONS)
     assert [p for scope in Scope for p in permissions_in(scope)] == sorted(
         PERMISSIONS, key=lambda p: list(Scope).index(p.scope)

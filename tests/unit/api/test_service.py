@@ -94,6 +94,6 @@ def test_whether_the_head_services_selector_was_changed(selector, is_changed):
     assert service_from_manifest(service(selector=selector)).has_changed_selector is is_changed
 
 
-def test_selectors_of_other_services_do_not_matter():
+def test_selectors_of_headless_services_are_not_compared():
     headless = {"metadata": {"name": "s", "labels": {"ray.io/headless-worker-svc": "demo"}}, "spec": {}}
     assert not service_from_manifest(headless).has_changed_selector

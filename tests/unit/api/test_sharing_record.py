@@ -69,7 +69,7 @@ def test_what_is_written_can_be_read(record):
         '{"uid": "u", "replicas": 1, "x": "' + "y" * MAX_RECORD_BYTES + '"}',
     ],
 )
-def test_nonsense_is_no_record(text):
+def test_an_unreadable_record_is_none(text):
     assert parse_record(text) is None
 
 
@@ -77,10 +77,8 @@ def test_nonsense_is_no_record(text):
     ("extra", "expected"),
     [
         pytest.param('"from": "the future"', SharingRecord("u", 1), id="unknown fields are skipped"),
-        pytest.param(
-            '"waiting": 3, "resizes": {}, "at": 5', SharingRecord("u", 1), id="so are parts that make no sense"
-        ),
-        pytest.param('"resizes": [{"at": "x"}, 7, null]', SharingRecord("u", 1), id="and notes that make none"),
+        pytest.param('"waiting": 3, "resizes": {}, "at": 5', SharingRecord("u", 1), id="invalid parts are skipped"),
+        pytest.param('"resizes": [{"at": "x"}, 7, null]', SharingRecord("u", 1), id="invalid notes are skipped"),
         pytest.param('"admitted": "yes"', SharingRecord("u", 1), id="only true admits"),
         pytest.param(
             '"waiting": {"reason": "R", "reservedSince": "soon"}',
@@ -99,7 +97,7 @@ def test_nonsense_is_no_record(text):
         ),
     ],
 )
-def test_what_makes_no_sense_is_left_out(extra, expected):
+def test_unknown_and_invalid_parts_are_skipped(extra, expected):
     assert parse_record('{"uid": "u", "replicas": 1, ' + extra + "}") == expected
 
 

@@ -46,7 +46,7 @@ def test_the_seeds_example_is_read():
 
 
 @pytest.mark.rule("TJ:3-18")
-def test_the_seeds_trainer_asks_for_todays_gpu_in_both_places():
+def test_the_seeds_trainer_has_todays_gpu_in_limits_and_requests():
     resources = role_resources(TrainingJob.parse(SEED), TRAINER)
     assert resources.limits == {"nvidia.com/gpu": 1, "cpu": "800m", "memory": "1Gi"}
     assert resources.requests == {"nvidia.com/gpu": 1, "cpu": "500m", "memory": "600Mi"}
@@ -54,7 +54,7 @@ def test_the_seeds_trainer_asks_for_todays_gpu_in_both_places():
 
 @pytest.mark.parametrize("role", [MASTER, PSERVER])
 @pytest.mark.rule("TJ:3-3")
-def test_the_seeds_other_roles_get_what_they_ask_for(role):
+def test_the_seeds_other_roles_have_their_resources(role):
     resources = role_resources(TrainingJob.parse(SEED), role)
     assert resources.limits == {"cpu": "800m", "memory": "1Gi"}
     assert resources.requests == {"cpu": "500m", "memory": "600Mi"}
@@ -73,7 +73,7 @@ UPSTREAM = {"image": DEFAULT_IMAGE, "port": 7164, "ports_num": 1, "ports_num_for
         pytest.param({"image": "", "port": 0, "ports_num": 0, "ports_num_for_sparse": 0}, id="Go's zero"),
     ],
 )
-def test_what_is_not_said_is_upstreams_default(written):
+def test_absent_fields_have_upstreams_defaults(written):
     spec = parsed(**written).spec
     assert {name: getattr(spec, name) for name in UPSTREAM} == UPSTREAM
 
@@ -148,7 +148,7 @@ def test_passes_are_read_in_both_places(spec, trainer, expected):
         pytest.param({"annotations": {"walltime": 60}, "activeDeadlineSeconds": 30}, 30, id="both"),
     ],
 )
-def test_the_deadline_is_ours_or_upstreams_walltime(written, expected):
+def test_the_deadline_is_active_deadline_seconds_or_walltime(written, expected):
     assert parsed(**written).deadline_s == expected
 
 
@@ -178,7 +178,7 @@ def test_the_deadline_is_ours_or_upstreams_walltime(written, expected):
         pytest.param({"trainer": {}, "framework": "mx"}, "spec.framework", id="an unknown framework"),
     ],
 )
-def test_nonsense_is_reported_with_its_path(spec, field):
+def test_an_invalid_type_is_reported_with_its_path(spec, field):
     with pytest.raises(ValidationError) as caught:
         TrainingJob.parse({"metadata": {"name": "job"}, "spec": spec})
     assert [fault.field for fault in faults_of(caught.value)] == [field]
@@ -319,13 +319,13 @@ def test_requests_are_filled_in_as_kubernetes_does(written, requests, limits):
     assert (resources.requests, resources.limits) == (requests, limits)
 
 
-def test_what_the_template_says_about_the_container_counts():
+def test_resources_of_the_main_container_in_the_template_take_precedence():
     template = {"spec": {"containers": [{"name": "trainer", "resources": {"limits": {"cpu": 4, "memory": None}}}]}}
     job = trainer_with({"cpu": 1, "memory": "1Gi"}, template=template)
     assert role_resources(job, TRAINER).limits == {"cpu": 4}
 
 
-def test_what_the_template_says_about_others_does_not():
+def test_resources_of_other_containers_in_the_template_are_not_the_roles():
     template = {"spec": {"containers": [{"name": "proxy", "resources": {"limits": {"cpu": 4}}}]}}
     assert role_resources(trainer_with({"cpu": 1}, template=template), TRAINER).limits == {"cpu": 1}
 
@@ -349,7 +349,7 @@ def test_what_cannot_be_overcommitted(name, expected):
         pytest.param({"amd.com/gpu": 1}, {}, True, id="another vendor"),
         pytest.param({}, {"nvidia.com/gpu": 1}, True, id="in requests alone"),
         pytest.param({"nvidia.com/gpu": 0}, {}, False, id="none of them"),
-        pytest.param({"example.com/gpu": 1}, {}, False, id="one that nobody told us of"),
+        pytest.param({"example.com/gpu": 1}, {}, False, id="a resource that is not configured as a GPU"),
         pytest.param({"nvidia.com/gpu": "some"}, {}, False, id="an unreadable number"),
     ],
 )
@@ -373,6 +373,6 @@ def test_which_resources_are_gpus_can_be_configured():
         ("Optimistic", {"nvidia.com/gpu": 1}, False),
     ],
 )
-def test_gpu_jobs_are_gangs_unless_told_otherwise(policy, limits, expected):
+def test_gpu_jobs_are_gangs_by_default(policy, limits, expected):
     job = parsed({"resources": {"limits": limits}}, startPolicy=policy)
     assert is_gang(job, DEFAULT_GPUS) == expected

@@ -28,7 +28,7 @@ def pod(phase="Running", *containers, **status):
     )
 
 
-def test_a_pod_that_runs_says_whose_it_is_and_how_it_is_doing():
+def test_a_running_pod_has_its_owner_and_its_state():
     document = {
         "metadata": {**META, "ownerReferences": OWNER, "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {"nodeName": "node-0", "containers": [{"name": "trainer"}]},
@@ -49,20 +49,20 @@ def test_a_pod_that_runs_says_whose_it_is_and_how_it_is_doing():
     assert not view.is_disrupted
 
 
-def test_a_pod_that_was_just_asked_for_says_little():
+def test_a_manifest_without_a_status_has_defaults():
     view = job_pod_from_manifest({"metadata": {"namespace": "default", "name": "x"}})
     assert (view.index, view.phase, view.uid, view.started_at, view.exit_code) == (None, "", "", "", None)
     assert not view.is_running
     assert not view.is_finished
 
 
-def test_containers_of_a_template_that_no_api_server_would_accept_do_not_matter():
+def test_invalid_containers_do_not_prevent_reading_the_pod():
     spec = {"nodeName": "node-0", "containers": [{"name": 5}], "initContainers": "x", "restartPolicy": 1}
     assert job_pod_from_manifest({"metadata": META, "spec": spec}).node_name == "node-0"
 
 
 @pytest.mark.parametrize("label", ["", "x", "-1", "²", "9" * 30])
-def test_an_index_that_is_no_number_is_none(label):
+def test_an_invalid_index_label_is_none(label):
     labels = {**LABELS, "raytide.io/training-index": label}
     assert job_pod_from_manifest({"metadata": {**META, "labels": labels}}).index is None
 
@@ -77,7 +77,7 @@ def test_an_index_that_is_no_number_is_none(label):
             pod("Failed", container("a", terminated={"exitCode": 0}), container("b", terminated={"exitCode": 3})),
             3,
             "",
-            id="the one that failed speaks",
+            id="the container that failed",
         ),
         pytest.param(
             pod("Failed", initContainerStatuses=[container("init", terminated={"exitCode": 9, "reason": "Error"})]),
@@ -87,7 +87,7 @@ def test_an_index_that_is_no_number_is_none(label):
         ),
     ],
 )
-def test_a_pod_that_failed_says_by_which_code(view, code, reason):
+def test_a_failed_pod_has_exit_code_and_reason(view, code, reason):
     assert view.has_failed
     assert view.exit_code == code
     assert view.failed_container.reason == reason
@@ -113,7 +113,7 @@ def test_a_pod_ended_when_its_last_container_did():
         pytest.param({"reason": "DeadlineExceeded"}, False, id="its own deadline"),
     ],
 )
-def test_the_cluster_is_to_blame_where_it_says_so(status, is_disrupted):
+def test_disruptions_by_the_cluster_are_recognised(status, is_disrupted):
     assert pod("Failed", **status).is_disrupted is is_disrupted
 
 
@@ -128,7 +128,7 @@ def test_what_is_no_pod_is_rejected():
         decode_job_pod(b'{"metadata": 7}')
 
 
-def test_a_config_map_says_what_it_holds_and_a_service_nothing():
+def test_a_config_map_has_its_content_and_a_service_has_none():
     meta = {"namespace": "default", "name": "demo-membership", "uid": "u", "labels": LABELS, "ownerReferences": OWNER}
     found = decode_job_object(json.dumps({"metadata": meta, "data": {"world_size": "3\n"}}).encode())
     assert (found.job_key, found.owner_uid, found.content) == (

@@ -73,7 +73,7 @@ def test_what_is_planned_with_is_what_is_created(spec, role, framework):
 
 
 @pytest.mark.rule("TJ:3-18", "TJ:3-5")
-def test_the_design_documents_trainer_asks_for_a_gpu():
+def test_the_trainer_of_the_design_document_requests_a_gpu():
     shape = pod_shape(pod_outline(seed_job(), constants.TRAINER)["spec"])
     assert shape.requests == {"cpu": 500, "memory": 600 * 2**20, "nvidia.com/gpu": 1, "pods": 1}
     assert shape.limits == {"cpu": 800, "memory": 2**30, "nvidia.com/gpu": 1}
@@ -84,7 +84,9 @@ def test_the_design_documents_trainer_asks_for_a_gpu():
     [
         pytest.param({"resources": {"limits": {"cpu": 2}}}, {"cpu": 2000}, id="a limit is a request"),
         pytest.param(
-            main(resources={"requests": {"cpu": "3"}}), {"cpu": 3000, "memory": 2**30}, id="the template wins"
+            main(resources={"requests": {"cpu": "3"}}),
+            {"cpu": 3000, "memory": 2**30},
+            id="the template takes precedence",
         ),
         pytest.param(
             template(containers=[{"name": "beside", "resources": {"requests": {"cpu": "1"}}}]),
@@ -99,7 +101,7 @@ def test_the_design_documents_trainer_asks_for_a_gpu():
         pytest.param(template(overhead={"cpu": "250m"}), {"cpu": 1250, "memory": 2**30}, id="overhead counts"),
     ],
 )
-def test_what_a_trainer_asks_for(fields, expected):
+def test_the_requests_of_a_trainer(fields, expected):
     assert pod_shape(trainer(**fields)).requests == {**expected, "pods": 1}
 
 

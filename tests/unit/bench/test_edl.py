@@ -108,7 +108,7 @@ def test_among_equals_the_smaller_comes_first() -> None:
     assert [one.name for one in in_order(jobs)] == ["b", "d", "c", "a"]
 
 
-def test_each_job_gets_one_in_turn_whichever_is_less_fulfilled() -> None:
+def test_each_job_gets_one_trainer_in_turn_regardless_of_fulfillment() -> None:
     """TJ 2.5, D3: the rule of the design document would give all six to `a`."""
     jobs = [EdlJob("a", 1, 20, 2, 1000, 0), EdlJob("b", 1, 10, 5, 1000, 0)]
     assert plan(jobs, cluster((7000, 13000), (0, 1000)), 1.0) == {"a": 3, "b": 3}

@@ -16,7 +16,7 @@ HOUR_S = 3600.0
 @pytest.mark.rule("FD:SH-B11")
 @pytest.mark.parametrize("stop_s", [10.0, 31.0, 60.0, 120.0, 300.0])
 @pytest.mark.parametrize("scheduler", ["spread", "pack", "random"])
-def test_what_is_freed_for_a_large_trainer_is_not_taken_by_others_in_turn(scheduler, stop_s):
+def test_capacity_freed_for_a_large_trainer_is_not_taken_by_other_jobs(scheduler, stop_s):
     nodes = [SimNode(f"node-{number}", 8_000, 1 << 20) for number in range(2)]
     circumstances = Circumstances(start_s=2.0, stop_s=stop_s, scheduler=scheduler)
     world = World(nodes, Raytide(scaling={"accounting": "Requests"}), circumstances)

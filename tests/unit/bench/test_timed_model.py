@@ -105,8 +105,8 @@ def test_a_job_turns_at_most_twice_for_each_change_and_then_it_is_quiet(cpus, jo
 
 
 @pytest.mark.parametrize("stop_s", [2.0, 31.0, 60.0, 300.0, 600.0])
-def test_trainers_that_terminate_slowly_are_not_resized_in_turn_for_ever(stop_s):
-    """With 60 s, two jobs were resized 158 times in an hour: each took what had been freed for the other one."""
+def test_jobs_with_slowly_terminating_trainers_are_not_resized_for_ever(stop_s):
+    """With 60 s, two jobs were resized 158 times in an hour: each grew into capacity that had been freed for the other one."""
     nodes = [SimNode("large", 16_000, 1 << 20), SimNode("small", 8_000, 1 << 20)]
     world = World(nodes, Raytide(), Circumstances(start_s=2.0, stop_s=stop_s))
     world.submit(Submission(name="a", at_s=0.0, low=3, high=9, trainer=Ask(1000, 1), initial=3))

@@ -127,7 +127,7 @@ def test_scores_are_exchanged_within_a_group_only(more, sizes):
     assert sorted(equally_fair(jobs, [2, 4], [(9000, 9)])) == sizes
 
 
-def test_a_job_that_waits_for_its_minimum_goes_on_waiting():
+def test_a_job_that_waits_for_its_minimum_keeps_waiting():
     jobs = [job("one", 1, 5), job("two", 1, 5)]
     assert list(equally_fair(jobs, [0, 4], [(9000, 0)])) == [[0, 4]]
 

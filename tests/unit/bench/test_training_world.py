@@ -57,14 +57,14 @@ def test_utilisation_counts_running_pods_until_they_are_gone() -> None:
     assert there.used_cpu_s == pytest.approx(2000 * 12.0)
 
 
-def test_pods_go_to_the_emptiest_node() -> None:
+def test_pods_are_bound_to_the_node_with_most_free_capacity() -> None:
     there = world(None, 4, 12)
     submitted(there)
     there.run(1.0)
     assert [pod.node and pod.node.name for pod in there.pods.values()] == ["node-1", "node-1"]
 
 
-def test_a_shrink_takes_who_has_no_node_and_then_the_highest_index() -> None:
+def test_a_shrink_removes_trainers_without_a_node_and_then_the_highest_index() -> None:
     there = world(None, 3)
     submitted(there, initial=4)
     there.run(5.0)
@@ -77,11 +77,11 @@ def test_a_shrink_takes_who_has_no_node_and_then_the_highest_index() -> None:
 @pytest.mark.parametrize(
     ("longest_backoff_s", "expected_s"),
     [
-        pytest.param(0.0, 20.0 + 5.0 + 3.0, id="today's scheduler looks when something is freed"),
-        pytest.param(60.0, 31.0 + 3.0, id="that of 1.6 tries after 1, 3, 7, 15 and 31 seconds"),
+        pytest.param(0.0, 20.0 + 5.0 + 3.0, id="today's scheduler retries when capacity is freed"),
+        pytest.param(60.0, 31.0 + 3.0, id="the scheduler of 1.6 retries after 1, 3, 7, 15 and 31 seconds"),
     ],
 )
-def test_what_fits_nowhere_waits(longest_backoff_s: float, expected_s: float) -> None:
+def test_a_pod_that_fits_no_node_is_retried(longest_backoff_s: float, expected_s: float) -> None:
     there = world(None, 2, circumstances=Circumstances(3.0, 5.0, longest_backoff_s))
     submitted(there, "first")
     submitted(there, "second")

@@ -149,12 +149,12 @@ def test_two_namespaces_without_nodes_take_nothing_of_the_cluster():
     assert all(obj["metadata"]["namespace"] for obj in objects)
 
 
-def test_the_lease_is_a_matter_of_the_operators_own_namespace():
+def test_the_role_for_the_lease_is_in_the_operators_own_namespace():
     (role,) = of_kind("Role", rendered({}))
     assert (role["metadata"]["namespace"], granted(role)) == ("ops", table(Scope.OWN))
 
 
-def test_without_leader_election_nobody_may_write_leases():
+def test_without_leader_election_the_chart_grants_no_access_to_leases():
     objects = rendered({"leaderElection": {"enabled": False}})
     assert of_kind("Role", objects) + of_kind("RoleBinding", objects) == []
 
@@ -219,7 +219,7 @@ def test_the_pod_is_restricted(values):
 
 
 @pytest.mark.rule("SE:C22")
-def test_the_token_is_mounted_by_us_and_lives_for_an_hour():
+def test_the_token_is_a_projected_volume_that_expires_after_an_hour():
     spec = pod({})
     (account,) = of_kind("ServiceAccount", rendered({}))
     assert spec["automountServiceAccountToken"] is account["automountServiceAccountToken"] is False
@@ -232,12 +232,12 @@ def test_the_token_is_mounted_by_us_and_lives_for_an_hour():
     assert tokens == [{"path": "token", "expirationSeconds": 3600}]
 
 
-def test_it_says_who_it_is():
+def test_the_pods_name_namespace_and_uid_are_variables():
     env = {e["name"]: e["valueFrom"]["fieldRef"]["fieldPath"] for e in pod({})["containers"][0]["env"]}
     assert env == {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_UID": "metadata.uid"}
 
 
-def test_probes_ask_the_health_port():
+def test_probes_use_the_health_port():
     (container,) = pod({"health": {"port": 9000}})["containers"]
     asked = {
         (container[p]["httpGet"]["path"], container[p]["httpGet"]["port"]) for p in ("livenessProbe", "readinessProbe")
@@ -325,7 +325,7 @@ def test_every_flag_is_one_that_the_operator_has():
     assert used <= known
 
 
-def test_a_digest_stands_instead_of_the_tag():
+def test_a_digest_replaces_the_tag():
     assert pod(EVERYTHING)["containers"][0]["image"] == "ghcr.io/raytide/raytide@sha256:" + "0" * 64
     assert (
         pod({"image": {"repository": "r.example:5000/raytide", "tag": "7"}})["containers"][0]["image"]
@@ -376,14 +376,14 @@ def test_two_replicas_have_a_budget_and_spread_over_hosts():
     ]
 
 
-def test_own_spread_constraints_stand_instead_and_get_the_selector():
+def test_custom_spread_constraints_replace_the_default_and_get_the_selector():
     selector = deployment({})["spec"]["selector"]
     assert pod(EVERYTHING)["topologySpreadConstraints"] == [
         {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
     ]
 
 
-def test_the_lease_is_the_one_that_is_fought_for_and_held_by_nobody():
+def test_the_lease_has_the_name_that_replicas_use_and_no_holder():
     (lease,) = of_kind("Lease", rendered(HIGHLY_AVAILABLE))
     assert (lease["metadata"]["name"], lease["metadata"]["namespace"]) == (constants.LEADER_LEASE, "ops")
     assert "spec" not in lease
@@ -455,7 +455,7 @@ def test_the_service_monitor_finds_the_service():
         ),
         pytest.param({"replicas": -1}, "/replicas", id="fewer than no replicas"),
         pytest.param({"replicas": 2, "leaderElection": {"enabled": False}}, "/replicas", id="two without an election"),
-        pytest.param({"reconcileConcurrency": 0}, "/reconcileConcurrency", id="nobody at work"),
+        pytest.param({"reconcileConcurrency": 0}, "/reconcileConcurrency", id="no worker"),
         pytest.param({"logLevel": "loud"}, "/logLevel", id="a log level that does not exist"),
         pytest.param({"watchNamespaces": "a,b"}, "/watchNamespaces", id="a string for a list"),
         pytest.param({"watchNamespaces": ["a", "A_B"]}, "/watchNamespaces/1", id="no name of a namespace"),

@@ -37,13 +37,13 @@ def test_the_charts_versions_are_the_packages():
     assert chart.odd_versions() == []
 
 
-def test_another_version_is_noticed(tmp_path, monkeypatch):
+def test_a_different_version_is_detected(tmp_path, monkeypatch):
     (tmp_path / "Chart.yaml").write_text("version: 0.0.1\nappVersion: 9.9.9\n")
     monkeypatch.setattr(chart, "CHART", tmp_path)
     assert [line.split(": ")[1].split()[0] for line in chart.odd_versions()] == ["version", "appVersion"]
 
 
-def test_a_changed_table_is_noticed(monkeypatch, capsys):
+def test_a_changed_table_of_permissions_is_detected(monkeypatch, capsys):
     monkeypatch.setattr(chart, "PERMISSIONS", chart.PERMISSIONS[1:])
     monkeypatch.setattr("sys.argv", ["chart.py", "--check"])
     with pytest.raises(SystemExit, match=r"SECURITY\.md is not current"):
@@ -51,7 +51,7 @@ def test_a_changed_table_is_noticed(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("name", ["ray.io_rayclusters.yaml", "paddlepaddle.org_trainingjobs.yaml"])
-def test_the_chart_brings_the_generated_crds(name):
+def test_the_chart_contains_the_generated_crds(name):
     assert (ROOT / "helm/raytide/crds" / name).read_text() == (ROOT / "crds" / name).read_text()
 
 
@@ -67,7 +67,7 @@ def open_objects(node, path=""):
             yield from open_objects(child, f"{path}/{name}")
 
 
-def test_no_object_accepts_names_that_nobody_reads():
+def test_no_object_of_the_values_schema_accepts_unknown_names():
     assert list(open_objects(SCHEMA)) == []
 
 

@@ -52,7 +52,7 @@ def test_the_sandbox_is_found_by_its_entry_point():
 
 @pytest.mark.usefixtures("without_the_sandbox")
 @pytest.mark.parametrize("args", [[], ["up"], ["up", "--nodes", "3"], ["--help"]], ids=" ".join)
-def test_without_the_sandbox_the_command_says_what_to_install(args, tmp_path, monkeypatch):
+def test_without_the_sandbox_the_error_names_what_to_install(args, tmp_path, monkeypatch):
     monkeypatch.setenv("RAYTIDE_SANDBOX_DIR", str(tmp_path / "state"))
     result = call("sandbox", *args)
     assert result.exit_code == 1

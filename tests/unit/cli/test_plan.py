@@ -60,7 +60,7 @@ VECTORS = {
         [node(cpu=100), *(job(f"j{n}", 2, 20, 2) for n in range(10))],
         {f"j{n}": (2, 10, "Growing") for n in range(10)},
     ),
-    "V3 whoever is most fulfilled gives to a new gang": (
+    "V3 the most fulfilled job shrinks for a new gang": (
         [
             node(cpu=64, gpu=12),
             job("a", 1, 8, 8, gpu=1, scaling=MINIMUMS_ONLY),
@@ -69,7 +69,7 @@ VECTORS = {
         ],
         {"a": (8, 6, "Reclaimed"), "c": (0, 2, "Admitted")},
     ),
-    "V4 of equals the one with more CPU gives": (
+    "V4 of equal jobs the one with more CPU shrinks": (
         [
             node(cpu=64, gpu=15),
             job("a", 2, 6, 6, gpu=1),
@@ -78,16 +78,16 @@ VECTORS = {
         ],
         {"a": (6, 5, "Reclaimed"), "b": (9, 7, "Reclaimed"), "c": (0, 3, "Admitted")},
     ),
-    "V5 where everybody has the minimum a gang waits": (
+    "V5 a gang waits if all jobs are at their minimum": (
         [node(cpu=64, gpu=6), job("a", 4, 8, 4, gpu=1), job("b", 2, 2, 2, gpu=1), job("c", 1, 4, gpu=1)],
         {},
     ),
-    "V6 nobody is shrunk for a minimum that is out of reach": (
+    "V6 no job is shrunk for a minimum that cannot be reached": (
         [node(cpu=64, gpu=3), job("a", 2, 4, 3, gpu=1), job("c", 2, 2, gpu=1)],
         {},
     ),
-    "V7 whoever has the maximum stays": ([node(cpu=53), job("a", 1, 3, 3)], {}),
-    "V8 two halves are no whole": (
+    "V7 a job at its maximum is not resized": ([node(cpu=53), job("a", 1, 3, 3)], {}),
+    "V8 free capacity on two nodes does not add up": (
         [
             node("one", cpu=16, gpu=6),
             node("two", cpu=16, gpu=6),
@@ -95,24 +95,24 @@ VECTORS = {
         ],
         {},
     ),
-    "V10 what is above the maximum goes": ([node(cpu=10), job("a", 1, 4, 6)], {"a": (6, 4, "AboveMaximum")}),
-    "V12 only GPU jobs give GPUs": (
+    "V10 a job above its maximum shrinks": ([node(cpu=10), job("a", 1, 4, 6)], {"a": (6, 4, "AboveMaximum")}),
+    "V12 only GPU jobs release GPUs": (
         [node(cpu=13, gpu=3), job("x", 1, 10, 10), job("g", 1, 4, 3, gpu=1), job("c", 1, 2, gpu=1)],
         {"g": (3, 2, "Reclaimed"), "c": (0, 1, "Admitted")},
     ),
-    "V14 the seed's job takes five GPUs from nothing": (
+    "V14 the seed's job starts with five GPUs": (
         [node(cpu=16, gpu=5), job("job-1", 3, 6, cpu="500m", gpu=1)],
         {"job-1": (0, 5, "Admitted")},
     ),
-    "V16 A and B meet": (
+    "V16 A and B reach equal scores": (
         [node(cpu=12), job("a", 1, 9, 5), job("b", 1, 5, 3)],
         {"a": (5, 8, "Growing"), "b": (3, 4, "Growing")},
     ),
-    "V17 without rebalancing nobody moves": (
+    "V17 without rebalancing no job is resized": (
         [node(cpu=22), job("a", 2, 20, 20, scaling={"rebalance": False}), job("b", 2, 20, 2)],
         {},
     ),
-    "V17 unless they say otherwise they meet": (
+    "V17 with rebalancing they reach equal scores": (
         [node(cpu=22), job("a", 2, 20, 20), job("b", 2, 20, 2)],
         {"a": (20, 11, "Rebalanced"), "b": (2, 11, "Rebalanced")},
     ),
@@ -140,14 +140,14 @@ def test_vectors(objects, expected):
     assert ends == expected
 
 
-def test_a_gang_that_waits_says_what_is_missing():
-    objects = VECTORS["V5 where everybody has the minimum a gang waits"][0]
+def test_a_waiting_gang_has_the_reason():
+    objects = VECTORS["V5 a gang waits if all jobs are at their minimum"][0]
     plan = planned(as_list(*objects))
     assert waiting(plan)["c"] == "InsufficientGPU"
 
 
 def test_gpus_on_two_nodes_are_called_fragmented():
-    plan = planned(as_list(*VECTORS["V8 two halves are no whole"][0]))
+    plan = planned(as_list(*VECTORS["V8 free capacity on two nodes does not add up"][0]))
     assert waiting(plan) == {"a": "Fragmented"}
 
 
@@ -265,8 +265,8 @@ def test_other_kinds_are_skipped_and_counted():
 # --- what counts ----------------------------------------------------------------------------------------------------------
 
 
-def test_pods_are_where_the_list_says():
-    """With its two pods on one node, the third has only the other one."""
+def test_pods_of_the_list_are_counted_on_their_nodes():
+    """With two pods on one node, the third fits only on the other one."""
     objects = [node("one", cpu=2), node("two", cpu=1), job("a", 1, 5, 2)]
     pods = [trainer_pod("a", index, on="one") for index in range(2)]
     assert moves(planned(as_list(*objects, *pods))) == {"a": (2, 3, "Growing")}
@@ -278,7 +278,7 @@ def test_foreign_pods_take_capacity_unless_they_have_ended():
     assert moves(planned(as_list(*objects))) == {"a": (1, 4, "Growing")}
 
 
-def test_a_foreign_pod_that_asks_for_a_thousand_cpus_shrinks_no_job():
+def test_an_external_pod_with_a_thousand_cpus_shrinks_no_job():
     plan = planned(as_list(node(cpu=4), job("a", 1, 4, 4), pod("huge", cpu=1000)))
     assert plan["resizes"] == []
 
@@ -311,7 +311,7 @@ def test_a_quota_bounds_growth_in_its_namespace():
     assert waiting(plan) == {"a": "QuotaExceeded"}
 
 
-def test_priority_classes_decide_who_gives():
+def test_priority_classes_determine_the_donor():
     low, high = job("low", 1, 4, 4), job("high", 2, 2, startPolicy="Gang", priorityClassName="vip")
     objects = [node(cpu=4), low, high, priority_class("vip", 10)]
     assert moves(planned(as_list(*objects))) == {"low": (4, 2, "Reclaimed"), "high": (0, 2, "Admitted")}
@@ -358,7 +358,7 @@ def test_load_and_names_of_gpus_are_as_the_operator_is_configured():
     assert moves(planned(as_list(strange, gang), "--gpu-resources", "npu")) == {}
 
 
-def test_a_cool_down_counts_at_the_moment_that_is_asked_about():
+def test_a_cooldown_is_evaluated_at_the_given_time():
     resting = job("a", 1, 9, 2)
     note = ResizeNote(datetime(2026, 2, 1, 11, 59, 50, tzinfo=UTC), 1, 2, "Growing")
     record = SharingRecord("uid-a", 2, resizes=(note,))
@@ -408,7 +408,7 @@ def test_what_names_no_namespace_is_in_the_default_one():
     assert [each["namespace"] for each in planned(text, "-n", "team")["resizes"]] == ["team"]
 
 
-def test_a_job_without_a_uid_can_be_written_by_hand():
+def test_a_job_without_a_uid_is_accepted():
     bare = job("a", 1, 3, 1)
     del bare["metadata"]["uid"], bare["metadata"]["creationTimestamp"]
     assert moves(planned(as_list(node(cpu=4), bare))) == {"a": (1, 3, "Growing")}

@@ -59,7 +59,7 @@ def crd() -> dict:
 
 
 async def snapshot_of(api: Api, *, forbidden: str = "", status: int = 403, has_tenants: bool = False):
-    """Read by somebody who may not list that kind."""
+    """Read by a user without permission to list that kind."""
     wire = InProcess(api)
 
     def admission(request):

@@ -28,7 +28,7 @@ def ask(tmp_path):
 FULL = as_list(node(cpu=20, gpu=8), job("a", 1, 8, 6, gpu=1, scaling={"rebalance": False}), job("b", 1, 8, 2, gpu=1))
 
 
-def test_what_if_tells_who_loses_how_much(ask):
+def test_submit_lists_the_jobs_that_shrink_and_by_how_much(ask):
     result = ask(FULL, "--submit", "new.yaml", new=as_documents(job("c", 2, 4, gpu=1)))
     assert result.exit_code == 0, result.output
     assert result.stdout.split("\n\n")[-1].splitlines() == [
@@ -68,7 +68,7 @@ def test_a_submitted_job_is_the_youngest(ask):
     assert [each["name"] for each in json.loads(result.stdout)["resizes"]] == ["first"]
 
 
-def test_a_submitted_job_goes_into_the_namespace_that_is_asked_for(ask):
+def test_a_submitted_job_gets_the_namespace_of_the_option(ask):
     bare = job("c", 1, 2)
     del bare["metadata"]["namespace"]
     result = ask(FULL, "--submit", "new.yaml", "-n", "team", new=as_documents(bare))
@@ -76,7 +76,7 @@ def test_a_submitted_job_goes_into_the_namespace_that_is_asked_for(ask):
 
 
 def test_what_the_server_wrote_into_a_submitted_job_means_nothing(ask):
-    """A manifest copied from a running job begins anew."""
+    """A manifest copied from a running job is a new job."""
     copied = job("c", 2, 4, gpu=1)
     copied["metadata"] |= {"annotations": {"raytide.io/sharing": "{}"}, "deletionTimestamp": NOW}
     copied["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
@@ -84,7 +84,7 @@ def test_what_the_server_wrote_into_a_submitted_job_means_nothing(ask):
     assert "default/c starts with 2 of 2 to 4" in result.stdout
 
 
-def test_jobs_that_begin_at_once_get_room_too(ask):
+def test_jobs_without_a_gang_get_capacity_too(ask):
     result = ask(as_list(node(cpu=8), job("a", 2, 8, 8)), "--submit", "new.yaml", new=as_documents(job("c", 3, 6)))
     assert "default/c starts with 4 of 3 to 6" in result.stdout, (
         "its minimum of 3, and one to a score next to that of a"
@@ -139,7 +139,7 @@ def test_why_would_the_new_job_not_be_larger(ask):
         pytest.param(["--explain", "a", "-o", "json"], "--explain prints text only: omit --output", id="as JSON"),
     ],
 )
-def test_who_cannot_be_explained(ask, args, sentence):
+def test_jobs_that_cannot_be_explained(ask, args, sentence):
     result = ask(as_list(node(cpu=8), job("a", 2, 8, 2), job("odd", 5, 2, 1)), *args)
     assert result.exit_code == 2
     assert sentence in result.stderr

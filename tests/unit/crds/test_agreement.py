@@ -31,7 +31,7 @@ ONLY_THE_CRD = {
     'a wrong managedBy: "me"',
 }
 ONLY_VIOLATIONS = {
-    # The object as written; the CRD fills the bounds in before anybody judges them.
+    # The object as written; the CRD sets defaults of the bounds before they are validated.
     "defaults of a group",
     # Feature gates are the operator's, the CRD cannot know them.
     "networkPolicy gets its mode",

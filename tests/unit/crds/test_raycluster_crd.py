@@ -29,7 +29,7 @@ def test_the_files_are_what_the_generator_makes():
     assert crds.main(["--check"]) == 0
 
 
-def test_a_stale_file_is_noticed(tmp_path, monkeypatch, capsys):
+def test_a_stale_file_is_detected(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(crds, "ROOT", tmp_path)
     monkeypatch.setattr(crds, "FOLDER", tmp_path / "crds")
     assert crds.main(["--check"]) == 1
@@ -44,7 +44,7 @@ def test_plain_kubectl_apply_can_store_it():
     assert crds.faults_of_size(NAME, CRD) == []
 
 
-def test_a_crd_that_is_too_large_is_noticed():
+def test_a_crd_that_is_too_large_is_detected():
     assert crds.faults_of_size(NAME, {**CRD, "metadata": {"name": "x" * 300_000}}) != []
 
 
@@ -142,7 +142,7 @@ def test_nothing_in_the_schema_was_left_unresolved():
     assert "x-kubernetes-patch" not in text
 
 
-def test_kubectl_explain_says_something_about_our_fields_and_nothing_about_core_types():
+def test_fields_of_the_crd_have_descriptions_and_core_types_have_none():
     assert at(V1, "spec.workerGroupSpecs[].replicas")["description"].startswith("Desired number of replicas")
     unexplained = [
         name for name, field in at(V1, "spec.workerGroupSpecs[]")["properties"].items() if "description" not in field

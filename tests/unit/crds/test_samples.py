@@ -22,7 +22,7 @@ JOB_SAMPLES = sorted((ROOT / "samples").glob("trainingjob*.yaml"))
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
-def test_a_sample_is_sound(path):
+def test_a_raycluster_sample_is_valid_without_warnings(path):
     versions = yaml.load(CRD.read_text(), Loader=yaml.CSafeLoader)["spec"]["versions"]
     structural = compile_schema(versions[0]["schema"]["openAPIV3Schema"])
     obj = yaml.safe_load(path.read_text())
@@ -34,7 +34,7 @@ def test_a_sample_is_sound(path):
 
 
 @pytest.mark.parametrize("path", JOB_SAMPLES, ids=lambda path: path.stem)
-def test_a_sample_of_a_job_is_sound(path):
+def test_a_trainingjob_sample_is_valid_without_warnings(path):
     (version,) = yaml.load(JOB_CRD.read_text(), Loader=yaml.CSafeLoader)["spec"]["versions"]
     structural = compile_schema(version["schema"]["openAPIV3Schema"])
     jobs = [obj for obj in yaml.safe_load_all(path.read_text()) if obj["kind"] == "TrainingJob"]

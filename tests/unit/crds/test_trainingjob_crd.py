@@ -143,7 +143,7 @@ def test_what_is_stored_is_what_was_written():
     assert job == SEED
 
 
-def test_kubectl_explain_says_something_about_every_field_but_those_of_core_types():
+def test_every_field_except_those_of_core_types_has_a_description():
     silent = [
         f"{path}.{name}"
         for path in ("spec", "spec.scaling", "spec.master", "spec.pserver", "spec.trainer")
@@ -273,7 +273,7 @@ BOTH_TAKE = {
     "a whole ratio": changed_seed(pserver__scaling={"mode": "Ratio", "trainersPerPserver": 2}),
     "sizes": changed_seed(scaling={"allowedSizes": [4, 6]}),
     "no parameter servers": changed_seed(pserver=...),
-    "nobody but trainers": changed_seed(pserver=None, master=None),
+    "trainers only": changed_seed(pserver=None, master=None),
     "a size beyond the bounds": changed_seed(trainer__replicas=99),
     "the longest name": changed_seed("j" * 53),
     "one line before the end": changed_seed(trainer__preStopCmd="sync"),
@@ -319,7 +319,7 @@ def test_a_stored_job_that_is_broken_can_still_be_suspended():
     assert STRUCTURAL.violations({**broken, "spec": {**broken["spec"], "suspend": True}}, broken) == []
 
 
-def test_a_sound_job_cannot_be_broken_by_an_edit():
+def test_an_edit_cannot_make_a_valid_job_invalid():
     (fault,) = STRUCTURAL.violations(changed_seed(fault_tolerant=False), changed_seed())
     assert fault.path == "spec.fault_tolerant"
 
@@ -338,7 +338,7 @@ CUT = {
 
 @pytest.mark.rule("FD:SEC-F1")
 @pytest.mark.parametrize("obj", CUT.values(), ids=CUT)
-def test_a_number_that_makes_no_sense_is_rejected_when_new_and_cut_with_a_word_when_stored(obj):
+def test_a_number_out_of_range_is_rejected_by_the_crd_and_cut_with_a_warning_if_stored(obj):
     assert is_rejected_by_the_crd(obj)
     job = TrainingJob.parse(obj)
     assert not violations(job)

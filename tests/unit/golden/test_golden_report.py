@@ -99,7 +99,7 @@ def test_an_autoscaler_that_is_missing_is_no_difference_that_is_meant(capsys):
     assert "containers.autoscaler" in capsys.readouterr().out
 
 
-def test_a_file_without_a_recording_fails_and_says_where_it_was_looked_for(tmp_path, capsys):
+def test_a_file_without_a_recording_fails_with_the_expected_path(tmp_path, capsys):
     assert golden.report({"01-minimal": captured("01-minimal")}, tmp_path) == 1
     assert str(tmp_path / "01-minimal.json") in capsys.readouterr().out
 
@@ -143,7 +143,7 @@ def test_a_rejection_is_meant_when_kuberay_finds_the_file_invalid_and_ours_names
     assert all(difference.reason for difference in found) == is_meant
 
 
-def test_reasons_hold_for_files_nobody_has_seen(tmp_path):
+def test_reasons_apply_to_files_that_were_not_recorded(tmp_path):
     text = (GOLDEN / "specs" / "07-multi-host.yaml").read_text().replace("slice", "pod-slice")
     (tmp_path / "unseen.yaml").write_text(text.replace("name: ray-head", "name: my-ray"))
     recorded = json.loads(json.dumps(read_record("07-multi-host")).replace("slice", "pod-slice"))
