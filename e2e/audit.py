@@ -2,7 +2,7 @@
 
 Reads an API server's audit log (audit.k8s.io/v1, one event a line) and the rules that the chart has installed; gives
 rights as `verb resource.group`. Rights that a quiet run cannot use are listed here with the reason why they are granted
-all the same. Used by the last test of the suite, where somebody keeps such a log.
+all the same. Used by the last test of the suite, on a cluster that has such a log.
 """
 
 import json
@@ -18,7 +18,7 @@ UNUSED_BECAUSE = {
     "get pods": "asked only when a create has no clear answer",
     "get services": "asked only when a create has no clear answer",
     "update rayclusters/finalizers.ray.io": "asked by the admission plugin OwnerReferencesPermissionEnforcement only",
-    "create leases.coordination.k8s.io": "the chart brings the Lease; only where somebody has removed it",
+    "create leases.coordination.k8s.io": "the chart creates the Lease; used only if a user has deleted it",
     "patch events": "only when the same event is told again",
     "patch rayclusters.ray.io": "passed on to autoscalers: a role may grant only what its author has",
     "list events": "only while an autoscaler waits for nodes",
@@ -27,10 +27,10 @@ UNUSED_BECAUSE = {
     "update trainingjobs/finalizers.paddlepaddle.org": "asked by the admission plugin OwnerReferencesPermissionEnforcement only",
     "get configmaps": "asked only when a create has no clear answer",
 }
-"""Granted, and not used in a run without trouble."""
+"""Granted, and not used in a run without faults."""
 
 GRANTED_TO_ALL = {"selfsubjectaccessreviews.authorization.k8s.io"}
-"""What everybody who is logged in may ask."""
+"""Requests that every authenticated user may send."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _requests(log: Path, user: str) -> Iterator[Asked]:
 
 
 def deleted_at(log: Path, resource: str, name: str) -> str:
-    """When somebody asked for that object's deletion; empty if nobody did."""
+    """When a client deleted that object; empty if none did."""
     with log.open(encoding="utf-8") as lines:
         for line in lines:
             if '"verb":"delete"' in line and f'"name":"{name}"' in line:

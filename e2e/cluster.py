@@ -70,7 +70,7 @@ def uids(objects: list[Json]) -> set[str]:
 
 
 def is_ready(pod: Json) -> bool:
-    """Whether the pod is Ready and nobody has asked it to end."""
+    """Whether the pod is Ready and not terminating."""
     conditions = pod.get("status", {}).get("conditions") or []
     is_ending = "deletionTimestamp" in pod["metadata"]
     return not is_ending and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

@@ -38,7 +38,7 @@ def audit_log() -> Path:
     """The API server's audit log; without one, tests that read it are skipped and say so."""
     path = setting("RAYTIDE_E2E_AUDIT_LOG")
     if not path:
-        pytest.skip("nobody said where the API server's audit log is (RAYTIDE_E2E_AUDIT_LOG)")
+        pytest.skip("RAYTIDE_E2E_AUDIT_LOG is not set: the path of the API server's audit log is unknown")
     return Path(path)
 
 

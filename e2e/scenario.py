@@ -75,6 +75,6 @@ def may(installation: Installation, verb: str, resource: str, *args: str) -> boo
 
 
 def everything(namespace: str, *kinds: str) -> Iterator[str]:
-    """Kind and name of all objects that somebody has put there."""
+    """Kind and name of all objects that a client has created there."""
     for kind in kinds:
         yield from (word for name in names(listed(kind, namespace)) if (word := f"{kind}/{name}") not in STAYS)

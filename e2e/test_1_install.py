@@ -1,8 +1,8 @@
 """A person installs the chart, runs a Ray cluster, changes things, breaks things and clears up.
 
 One story in order: each test goes on where the one before it ended, and none makes sense when an earlier one failed (the
-suite stops there). What is asserted is the state of the world, waited for with a deadline; how often somebody was called
-to reach it is nobody's business here.
+suite stops there). What is asserted is the state of the world, waited for with a deadline; the number of calls
+that it takes is not asserted.
 """
 
 import json
@@ -183,7 +183,7 @@ def test_it_is_real_ray(installation):
     assert "sum: 285" in in_head(installation, CLUSTER, "python", "-c", JOB)
 
 
-def test_events_tell_what_happened(installation):
+def test_describe_shows_the_events_of_the_raycluster(installation):
     output = kubectl("describe", "raycluster", CLUSTER, "-n", installation.ray_namespace)
     for reason in ("CreatedService", "CreatedHeadPod", "CreatedWorkerPod"):
         assert reason in output

@@ -1,8 +1,8 @@
-"""A person asks Ray for more than there is, and gets it; nobody needs it any more, and it goes.
+"""A driver requests more than the cluster has, and workers are launched; without demand they are removed.
 
 The second part of the story: the sample with autoscaling becomes a cluster of two groups, of which the second is asked
 only when the first is full. Demand comes from tasks, an actor, a placement group and `request_resources`, in drivers on
-the head; real Ray answers. The time-out for idle workers is short here, so that nobody waits a minute.
+the head; real Ray answers. The time-out for idle workers is short here, so that no test waits a minute.
 """
 
 import json
@@ -143,7 +143,7 @@ def driver(installation, program, deadline_s=120):
     return in_head(installation, CLUSTER, "python", "-c", program, deadline_s=deadline_s)
 
 
-# --- nobody needs anything -----------------------------------------------------------------------------------------------
+# --- there is no demand --------------------------------------------------------------------------------------------------
 
 
 def test_a_cluster_without_demand_is_a_head_alone(installation, manifest):
@@ -165,7 +165,7 @@ def test_the_autoscaler_is_the_operators_program_with_an_account_of_its_own(inst
     assert [rule.get("resourceNames") for rule in rules if "rayclusters" in rule["resources"]] == [[CLUSTER]]
 
 
-def test_its_token_is_where_it_is_and_nowhere_else(installation):
+def test_the_token_is_mounted_in_the_autoscaler_only(installation):
     spec = head_of(installation, CLUSTER)["spec"]
     mounts = {
         each["name"] for each in spec["containers"] for m in each["volumeMounts"] if TOKEN.startswith(m["mountPath"])
@@ -179,7 +179,7 @@ def test_its_token_is_where_it_is_and_nowhere_else(installation):
 # --- demand --------------------------------------------------------------------------------------------------------------
 
 
-def test_tasks_and_an_actor_bring_workers_though_the_autoscaler_is_killed_again_and_again(installation):
+def test_tasks_and_an_actor_launch_workers_while_the_autoscaler_is_killed_repeatedly(installation):
     args = exec_args(installation, CLUSTER, "ray-head")
     with subprocess.Popen(
         ["kubectl", *args, "python", "-c", BURST], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -235,7 +235,7 @@ def test_idle_workers_are_drained_and_gone(installation):
     ray_status(installation, "1 headgroup", "(no pending nodes)")
 
 
-def test_nothing_is_left_of_a_deleted_cluster(installation):
+def test_all_objects_of_a_deleted_cluster_are_deleted(installation):
     kubectl("delete", "raycluster", CLUSTER, "-n", installation.ray_namespace, f"--timeout={within(60)}", deadline_s=70)
     kinds = ("rayclusters", "pods", "services", "serviceaccounts", "roles", "rolebindings")
 

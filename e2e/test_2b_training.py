@@ -1,7 +1,7 @@
 """A person submits an elastic training job to the operator that helm installed; it grows, is told to shrink, and ends.
 
 The third part of the story: master, parameter server and trainers are small real programs that meet through the variables
-the operator sets. The job grows by itself into the room of the nodes, `kubectl scale` is obeyed, and when the master says
+the operator sets. The job grows by itself into the capacity of the nodes, `kubectl scale` resizes it, and when the master says
 that it is enough the trainers end and with them the job. The design's own example waits for GPUs that no node has.
 """
 
@@ -111,14 +111,14 @@ def test_a_job_starts_whole_and_grows_into_free_capacity(installation):
     )  # fmt: skip
 
 
-def test_people_see_its_size_and_why(installation):
+def test_kubectl_shows_the_size_of_a_job_and_its_events(installation):
     table = kubectl("get", "tj", JOB, "-n", installation.ray_namespace)
     assert {"MIN", "MAX", "CURRENT", "SCORE", "PHASE"} <= set(table.split())
     output = kubectl("describe", "tj", JOB, "-n", installation.ray_namespace)
     assert "ScaledUp" in output
 
 
-def test_kubectl_scale_is_obeyed(installation):
+def test_kubectl_scale_resizes_the_job(installation):
     kubectl("scale", f"tj/{JOB}", "--replicas=2", "-n", installation.ray_namespace)
     wait_for_trainers(installation, 2, deadline_s=60)
     kubectl("scale", f"tj/{JOB}", "--replicas=3", "-n", installation.ray_namespace)

@@ -17,7 +17,7 @@ def test_nothing_was_forbidden(installation, audit_log):
     assert audit.forbidden(asked) == []
 
 
-def test_nothing_was_forbidden_to_the_autoscaler_and_it_asked_for_little(installation, audit_log, figures):
+def test_no_request_of_the_autoscaler_was_forbidden_and_it_sent_few(installation, audit_log, figures):
     user = f"system:serviceaccount:{installation.ray_namespace}:{AUTOSCALED}"
     asked = audit.requests_of(audit_log, user)
     used = audit.counted(asked)
@@ -40,7 +40,7 @@ def test_the_operator_itself_never_wrote_a_raycluster(installation, audit_log):
 def test_every_right_is_used_or_explained(installation, audit_log, figures):
     used = audit.counted(audit.requests_of(audit_log, installation.user))
     for right in sorted(installation.granted):
-        because = audit.UNUSED_BECAUSE.get(right, "nobody knows why it is granted")
+        because = audit.UNUSED_BECAUSE.get(right, "no reason is listed for granting it")
         figures.append(f"{used[right]:6d}  {right}{'' if used[right] else ': ' + because}")
     unused = {right for right in installation.granted if not used[right]}
     assert unused <= set(audit.UNUSED_BECAUSE)

@@ -131,7 +131,7 @@ class Order(Step):
 
 @dataclass(frozen=True, slots=True)
 class Sized(Step):
-    """A TrainingJob was written: how many trainers are wanted from here on; None where nobody has said."""
+    """A TrainingJob was written: how many trainers are wanted from here on; None if it is not set."""
 
     job: str
     """namespace/name."""
@@ -156,7 +156,7 @@ class Doomed(Step):
 
 @dataclass(frozen=True, slots=True)
 class Held(Step):
-    """A lease was written: who holds it from here on; nobody when empty."""
+    """A lease was written: its holder from here on; no holder if empty."""
 
     lease: str
     holder: str

@@ -1,7 +1,7 @@
 """Was anything done that must never be done?
 
 Pure functions over the steps of an audit log (audit.py), in etcd's order: more pods than were wanted, a pod deleted that
-nobody gave up, a write by somebody who did not hold the lease. Each gives sentences, one per offence, none for a clean
+no job released, a write by a replica that did not hold the lease. Each returns one sentence per violation, none for a valid
 history. They know nothing of the product; scenarios S11 and the two-replica chaos are judged by them (RM:I1, I2, I4, I10).
 """
 
@@ -39,7 +39,7 @@ class _Group:
 class _Cluster:
     groups: dict[str, _Group] = field(default_factory=lambda: defaultdict(_Group))
     victims: set[str] = field(default_factory=set)
-    """Everybody who was ever named: names are never used twice."""
+    """All names that were ever written: names are never used twice."""
     is_ended: bool = False
 
 
@@ -50,7 +50,7 @@ class _Fleet:
         self._pass_s = pass_s
         self._clusters: dict[str, _Cluster] = defaultdict(_Cluster)
         self._home: dict[str, tuple[str, str]] = {}
-        self.offences: list[str] = []
+        self.violations: list[str] = []
 
     def take(self, step: Step) -> None:
         match step:
@@ -74,7 +74,7 @@ class _Fleet:
         group.alive.add(created.pod)
         most = max(group.in_force(created.received_s, self._pass_s))
         if len(group.alive) > most:
-            self.offences.append(
+            self.violations.append(
                 f"at {created.version}: {created.pod} is number {len(group.alive)} of {created.group} of {created.cluster}, wanted {most}"
             )
 
@@ -87,7 +87,7 @@ class _Fleet:
         fewest = min(group.in_force(doomed.received_s, self._pass_s))
         is_named = doomed.pod in cluster.victims
         if not is_named and not cluster.is_ended and len(group.alive) <= fewest:
-            self.offences.append(
+            self.violations.append(
                 f"at {doomed.version}: {doomed.pod} was deleted, one of {len(group.alive)} of {home[1]} of {home[0]}, "
                 f"of which {fewest} were wanted, and no spec or autoscaler had named it"
             )
@@ -108,7 +108,7 @@ def too_many_or_too_few(steps: Iterable[Step], *, pass_s: float = PASS_S) -> lis
     fleet = _Fleet(pass_s)
     for step in steps:
         fleet.take(step)
-    return fleet.offences
+    return fleet.violations
 
 
 def alive_at_the_end(steps: Iterable[Step]) -> dict[tuple[str, str], int]:
@@ -139,15 +139,15 @@ def writes_without_the_lease(steps: Iterable[Step], *, lease: str, users: Mappin
 
     `users` says which user of the API writes under which holder identity; others may write what they like.
     """
-    holder, offences = "", []
+    holder, violations = "", []
     for step in steps:
         if isinstance(step, Held):
             holder = step.holder if step.lease == lease else holder
         elif step.user in users and users[step.user] != holder:
-            offences.append(
+            violations.append(
                 f"at {step.version}: {step.user} wrote {_text(step)} while {holder or 'no replica'} held the lease"
             )
-    return offences
+    return violations
 
 
 def terms(steps: Iterable[Step], lease: str) -> list[Held]:

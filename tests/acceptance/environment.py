@@ -38,7 +38,7 @@ class Plane(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Somebody an operator can be."""
+    """A service account that an operator can use."""
 
     token: str
     user: str
@@ -74,7 +74,7 @@ class Env:
 
     async def begin(self) -> None:
         """From nothing to a fleet without clusters."""
-        if await allowing([404], self.admin.call("GET", DEFINITION)) is None:  # judging it anew takes seconds
+        if await allowing([404], self.admin.call("GET", DEFINITION)) is None:  # validating it again takes seconds
             await self.admin.install_crd()
         await self.admin.make_namespaces(SYSTEM, self.namespace)
         self.run(self.kubelet.run())

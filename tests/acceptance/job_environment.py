@@ -1,4 +1,4 @@
-"""What the scenarios of TrainingJobs need: nodes that kwok plays, a real scheduler, jobs, and strangers' pods.
+"""What the scenarios of TrainingJobs need: nodes that kwok plays, a real scheduler, jobs, and external pods.
 
 Sizes come from the API server's audit log (audit.py), waiting times and places from a watch that no fault touches; both
 are the cluster's own word. A `Crowd` is many jobs that share by the same rules; `Waits` knows how long pods had no node.
@@ -25,9 +25,9 @@ AT_ONCE_AND_EVEN = {"rebalance": True, "growCooldownSeconds": 0, "shrinkCooldown
 
 
 class Waits:
-    """How long pods of jobs had no node, by this process's clock: at all, and while nobody was ahead of them.
+    """How long pods of jobs had no node, by this process's clock: in total, and while no external pod was ahead of them.
 
-    Who is ahead are pods of others without a node: where they have the higher priority, kube-scheduler looks at nobody else
+    External pods without a node are ahead: if they have the higher priority, kube-scheduler tries no other pod
     before it has found room for all of them.
     """
 
@@ -106,7 +106,7 @@ class JobEnv(Env):
         self._namespaces.update(more)
 
     async def end(self) -> None:
-        """Nobody else's scenario meets our pods and nodes."""
+        """Keeps pods and nodes apart from those of other scenarios."""
         operators, self._operators = self._operators, []
         for number, operator in enumerate(operators):
             if operator.process is not None and operator.process.returncode is None:
@@ -151,7 +151,7 @@ class JobEnv(Env):
     # --- the operator --------------------------------------------------------------------------------------------------
 
     async def shared(self, *flags: str, who: Account | None = None, **environ: str) -> "Sharing":
-        """The operator, with the rights of its chart where nobody is named."""
+        """The operator, with the permissions of its chart if no account is passed."""
         who = who or await self.account("raytide-a")
         metrics = f"127.0.0.1:{free_port()}"
         operator = await self.operator(self.direct_kubeconfig(who), "--metrics-addr", metrics, *flags, **environ)
@@ -204,10 +204,10 @@ class JobEnv(Env):
         return name in self.pods.by_name and _has_place(self.pods.by_name[name])
 
     def placed(self) -> int:
-        """How many pods of anybody have a node."""
+        """How many pods of all owners have a node."""
         return sum(map(_has_place, self.pods.by_name.values()))
 
-    # --- strangers -----------------------------------------------------------------------------------------------------
+    # --- external pods -------------------------------------------------------------------------------------------------
 
     async def priority(self, name: str, value: int, **more: str) -> None:
         """A PriorityClass."""
@@ -215,7 +215,7 @@ class JobEnv(Env):
         await allowing([409], self.admin.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body))
 
     async def foreign_pods(self, prefix: str, count: int, *, cpu: str = "1", **spec: Any) -> list[str]:
-        """Pods that are nobody's, so that only this scenario ends them."""
+        """Pods without an owner, so that only this scenario deletes them."""
         wanted = [f"{prefix}-{number}" for number in range(count)]
         container = {"name": "web", "image": "web:1", "resources": {"requests": {"cpu": cpu}}}
         body = {"containers": [container], "terminationGracePeriodSeconds": 0, **spec}

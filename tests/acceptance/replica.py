@@ -1,4 +1,4 @@
-"""One of two operators: a pod that keeps its uid while its container is started anew, frozen or asked how it is."""
+"""One of two operators: a pod that keeps its uid while its container is restarted, frozen or probed."""
 
 import signal
 from collections.abc import AsyncIterator

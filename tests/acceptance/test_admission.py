@@ -73,7 +73,7 @@ async def test_pods_that_pod_security_forbids_are_reported_and_come_when_it_allo
 
 
 @pytest.mark.rule("RM:F11", "RM:I1", "RM:I13", "RM:I18")
-async def test_pods_whose_label_a_webhook_removes_are_deleted_again_and_come_when_it_is_gone(env: Env):
+async def test_pods_whose_label_a_webhook_removes_are_deleted_and_recreated_without_the_webhook(env: Env):
     async with removing_label(env, GROUP_LABEL) as webhook:
         await create(env)
         await until_message(env, "ReplicaFailure", f"admission removed or changed {GROUP_LABEL} of Pod")

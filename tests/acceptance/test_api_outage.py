@@ -110,7 +110,7 @@ async def test_an_outage_of_the_api_costs_nothing_but_time(env: Env):
     await asyncio.sleep(BUSY_S)
     await outage.is_back("the 429s, with a new token")
 
-    assert all(replica.is_running for replica in replicas), "nobody ended"
+    assert all(replica.is_running for replica in replicas), "no replica ended"
     assert await leadership(env) == led, "the leader changed without need"
     for replica in replicas:
         await eventually(f"/healthz of {replica.name} is green", replica.is_alive)

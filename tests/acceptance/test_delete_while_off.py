@@ -28,7 +28,7 @@ async def collects_children_of_rayclusters(env: Env) -> None:
 
 @pytest.mark.kube
 @pytest.mark.timeout(600)
-async def test_a_cluster_and_then_its_namespace_go_while_we_are_off(env: Env):
+async def test_a_cluster_and_then_its_namespace_are_deleted_without_an_operator(env: Env):
     await collects_children_of_rayclusters(env)
     account = await env.account("op")
     operator = await env.operator(env.direct_kubeconfig(account))

@@ -67,7 +67,7 @@ async def test_the_next_group_does_the_work(env: Env, block: str):
     busy = set(scaled.workers(ON_DEMAND))
     await free(env, block)
     await asyncio.sleep(SWAP_S)
-    assert set(scaled.workers(ON_DEMAND)) == busy, "nobody who works is swapped for a cheaper one"
+    assert set(scaled.workers(ON_DEMAND)) == busy, "no busy worker is replaced by a cheaper one"
     assert scaled.workers(SPOT) == []
 
     history = await env.history()

@@ -1,4 +1,4 @@
-"""S6: Git says one worker every five seconds, the demand says twenty; nobody dies of it, and a person reads who it is."""
+"""S6: Git says one worker every five seconds, the demand says twenty; no worker is deleted for it, and a condition names the writer."""
 
 import asyncio
 

@@ -10,7 +10,7 @@ from acceptance.environment import Env
 from acceptance.fleet import MERGE, eventually
 from acceptance.job_environment import JobEnv
 from acceptance.scaled import scene
-from acceptance.test_delete_while_off import test_a_cluster_and_then_its_namespace_go_while_we_are_off  # noqa: F401
+from acceptance.test_delete_while_off import test_a_cluster_and_then_its_namespace_are_deleted_without_an_operator  # noqa: F401
 from support.builders import group
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600), pytest.mark.rule("FD:SEC-F5")]

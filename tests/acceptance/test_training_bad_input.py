@@ -1,4 +1,4 @@
-"""What a cluster's users get wrong about TrainingJobs hurts nobody else, on a real control plane.
+"""Invalid TrainingJobs of one user do not affect other users, on a real control plane.
 
 One job shares the cluster while everything that can be wrong beside it is wrong; it keeps its size. And an operator that
 may not look at nodes says so and runs jobs at their minimum.
@@ -18,7 +18,7 @@ SETTLE = {"RAYTIDE_SHARING_SETTLE": "0.3"}
 HUGE = {"resources": {"requests": {"cpu": "1000"}}}
 
 
-async def test_what_is_wrong_beside_a_job_does_not_touch_it(jobs: JobEnv):
+async def test_invalid_and_infeasible_jobs_and_pods_do_not_affect_a_valid_job(jobs: JobEnv):
     await jobs.nodes_ready(await jobs.node("cpus", cpu=str(SLOTS)))
     sharing = await jobs.shared(**SETTLE)
     with pytest.raises(ApiStatusError, match="min-instance") as rejected:
@@ -47,7 +47,7 @@ async def test_what_is_wrong_beside_a_job_does_not_touch_it(jobs: JobEnv):
         trainer = (await jobs.job("sound", neighbour)).get("status", {}).get("trainer", {})
         return trainer.get("ready") == 2
 
-    await eventually("its namesake in another namespace has the rest", runs_too, within_s=60)
+    await eventually("the job of the same name in another namespace has the rest", runs_too, within_s=60)
     await sharing.has_reconciled()
     sizes = [size for _, size in sizes_by_job(await jobs.history())[f"{jobs.namespace}/sound"]]
     assert (sizes, jobs.running()["sound"]) == (sorted(sizes), 6), "it never gave anything for nothing"
@@ -55,7 +55,7 @@ async def test_what_is_wrong_beside_a_job_does_not_touch_it(jobs: JobEnv):
     assert "this is a bug" not in sharing.operator.log
 
 
-async def test_without_a_look_at_nodes_jobs_run_at_their_minimum_and_say_why(jobs: JobEnv):
+async def test_without_permission_to_list_nodes_jobs_run_at_their_minimum_with_a_reason(jobs: JobEnv):
     await jobs.nodes_ready(await jobs.node("cpus", cpu=str(SLOTS)))
     account = f"blind-{jobs.namespace[-8:]}"
     blind = await jobs.account(account)

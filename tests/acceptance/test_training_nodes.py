@@ -38,7 +38,7 @@ async def test_a_load_below_all_is_reached_and_kept(jobs: JobEnv):
     assert (sizes[-1], jobs.running()["one"]) == (7, 7)
 
 
-async def test_room_that_cannot_be_used_starts_nothing(jobs: JobEnv):
+async def test_capacity_that_a_gang_cannot_use_starts_no_pods(jobs: JobEnv):
     cordoned = await jobs.node("cordoned", is_cordoned=True, cpu="32", **{constants.GPU: "4"})
     await jobs.node("not-ready", is_played=False, cpu="32", **{constants.GPU: "4"})
     small = [await jobs.node(f"small-{number}", cpu="32", **{constants.GPU: "1"}) for number in range(4)]
@@ -53,7 +53,7 @@ async def test_room_that_cannot_be_used_starts_nothing(jobs: JobEnv):
     await sharing.has_reconciled()
     condition = await jobs.condition("pairs", constants.WAITING)
     assert condition["reason"] == "Fragmented", condition
-    assert not jobs.trainers("pairs"), "a gang without room has no pods"
+    assert not jobs.trainers("pairs"), "a gang without capacity has no pods"
 
     await jobs.cordon(cordoned, is_cordoned=False)
 

@@ -1,7 +1,7 @@
-"""S25: TrainingJobs share a cluster fairly while jobs arrive and strangers come and go, on a real scheduler.
+"""S25: TrainingJobs share a cluster fairly while jobs and external pods are created and deleted, on a real scheduler.
 
 Compressed: jobs arrive 5 s apart instead of 10 and changes settle in 0.3 s instead of 1, which leaves less time, not more;
-strangers stay until the cluster is settled instead of 90 s. What is judged are sizes as the API server's audit log has them, and places as a watch
+external pods stay until the cluster is settled instead of 90 s. What is judged are sizes as the API server's audit log has them, and places as a watch
 saw them. That the planner itself ends, is fast and always decides the same is shown by tests/unit/elastic.
 """
 
@@ -24,8 +24,8 @@ SETTLED_S = 240.0
 """No bar: kube-scheduler makes room for 300 pods of a higher priority one after the other, on whatever machine it has."""
 PENDING_S = 30.0
 PREEMPTING_S = 20.0
-"""Longer while strangers are ahead: kube-scheduler looks at no trainer, not at a minimum's either, before it has made room for
-300 pods of a higher priority, one preemption after the other: 20 s on two cores in which nobody could place a trainer."""
+"""Longer while external pods are ahead: kube-scheduler tries no trainer, not of a minimum either, before it has preempted for
+300 pods of a higher priority, one preemption after the other: 20 s on two cores in which no trainer could be bound."""
 FOREIGN_PODS, ROUNDS = 300, 2
 LEAST_LOAD = 0.9
 
@@ -42,7 +42,7 @@ def swings(sizes: dict[str, list[tuple[float, int]]], since_s: float) -> dict[st
 
 
 async def is_even(env: JobEnv) -> bool:
-    """Whether everybody has its share, on nodes."""
+    """Whether every job has its share, on nodes."""
     running = env.running()
     return len(running) == JOBS and all(abs(count - SHARE) <= 1 for count in running.values())
 
@@ -67,7 +67,7 @@ async def settled(env: JobEnv, step: str, foreign_pods: frozenset[str] = frozens
 
 
 @pytest.mark.timeout(900)
-async def test_twenty_jobs_meet_and_foreign_pods_come_and_go(jobs: JobEnv):
+async def test_twenty_jobs_share_the_cluster_while_external_pods_are_created_and_deleted(jobs: JobEnv):
     nodes = [await jobs.node(f"slots-{number}", cpu=str(SLOTS // NODES)) for number in range(NODES)]
     await jobs.nodes_ready(*nodes)
     sharing = await jobs.shared(RAYTIDE_SHARING_SETTLE="0.3")
@@ -77,7 +77,7 @@ async def test_twenty_jobs_meet_and_foreign_pods_come_and_go(jobs: JobEnv):
         await asyncio.sleep(ARRIVAL_S)
     arrived = loop.time()
     try:
-        await eventually("everybody has its share", lambda: is_even(jobs), within_s=WITHIN_S)
+        await eventually("every job has its share", lambda: is_even(jobs), within_s=WITHIN_S)
     finally:
         even_s, waited_s = loop.time() - arrived, jobs.waits.longest_so_far_s()
         shares = sorted(jobs.running().values())
@@ -94,17 +94,17 @@ async def test_twenty_jobs_meet_and_foreign_pods_come_and_go(jobs: JobEnv):
     await jobs.priority("web-first", 1000)
     for round_ in range(ROUNDS):
         web = await jobs.foreign_pods(f"web-{round_}", FOREIGN_PODS, priorityClassName="web-first")
-        loads.append(await settled(jobs, f"strangers came, round {round_}", frozenset(web)))
+        loads.append(await settled(jobs, f"external pods created, round {round_}", frozenset(web)))
         await jobs.dismiss(web)
-        loads.append(await settled(jobs, f"strangers went, round {round_}"))
+        loads.append(await settled(jobs, f"external pods deleted, round {round_}"))
     loads_text = ", ".join(f"{load:.0%}" for load in loads)
     jobs.record(
         f"S25: load {loads_text}, before, with and without {FOREIGN_PODS} pods of other workloads of a higher priority; "
         f"trainers waited {jobs.waits.longest_so_far_s():.1f} s at most, "
-        f"{jobs.waits.longest_alone_so_far_s():.1f} s with no stranger ahead of them"
+        f"{jobs.waits.longest_alone_so_far_s():.1f} s with no external pod ahead of them"
     )
-    assert jobs.waits.longest_alone_so_far_s() <= PENDING_S * PATIENCE, "strangers or not"
-    assert jobs.waits.longest_so_far_s() <= (PENDING_S + PREEMPTING_S) * PATIENCE, "strangers or not"
+    assert jobs.waits.longest_alone_so_far_s() <= PENDING_S * PATIENCE, "with or without external pods"
+    assert jobs.waits.longest_so_far_s() <= (PENDING_S + PREEMPTING_S) * PATIENCE, "with or without external pods"
     assert "no capacity is left for more of its pods after" in sharing.operator.log, (
         "what they displace is given up at once"
     )

@@ -40,7 +40,7 @@ async def test_a_job_gives_to_a_web_server_and_takes_it_back(jobs: JobEnv):
     await eventually("it grows back", lambda: giver_has(SLOTS))
 
 
-async def test_who_has_not_offered_it_keeps_what_it_has(jobs: JobEnv):
+async def test_a_job_that_does_not_yield_keeps_its_trainers(jobs: JobEnv):
     await jobs.nodes_ready(await jobs.node("shared", cpu=str(SLOTS)))
     await jobs.priority("web-waits", 1000, preemptionPolicy="Never")
     sharing = await jobs.shared(RAYTIDE_SHARING_SETTLE="0.3")

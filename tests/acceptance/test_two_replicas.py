@@ -37,7 +37,7 @@ async def torment(replica: Replica, random_: random.Random, done: Counter[str], 
 
 
 async def step_down(env: Env, replica: Replica) -> None:
-    """Freeze it until somebody else holds the lease: chance alone may leave one replica the leader all the time."""
+    """Freeze it until another replica holds the lease: otherwise one replica may happen to lead all the time."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{LEADER_LEASE}"
 
     async def other_replica_leads() -> bool:

@@ -14,29 +14,29 @@ EMBEDDED_ONLY: Final = {
     "test_fault_proxy.py": "is about the proxy; tests/acceptance uses it before a real API server",
     "test_golden_specs.py": "`make golden` does the same on a real control plane",
     "test_hostile_objects.py": "stores what a real API server would reject by now, and measures the operator alone",
-    "test_helm.py": "is about what the emulator tells helm; `make e2e` installs on a real control plane",
-    "test_kubectl.py": "is about what the emulator tells kubectl",
+    "test_helm.py": "is about the responses of the emulator to helm; `make e2e` installs on a real control plane",
+    "test_kubectl.py": "is about the responses of the emulator to kubectl",
     "test_kubelet.py": "is about the process kubelet; test_sandbox_kubernetes.py has what needs a real control plane",
     "test_node_runtime.py": "needs no API server",
     "test_node_runtime_ends.py": "needs no API server",
     "test_node_runtime_ray.py": "needs no API server",
-    "test_ray_autoscaling.py": "`make e2e` has the same story on a real control plane",
-    "test_ray_cluster.py": "`make e2e` has the same story on a real control plane",
+    "test_ray_autoscaling.py": "`make e2e` has the same scenario on a real control plane",
+    "test_ray_cluster.py": "`make e2e` has the same scenario on a real control plane",
     "test_leadership.py": "its proxies run in the emulator's process; tests/acceptance has two replicas on a real one",
-    "test_no_kubeconfig": "there is no API server",
+    "test_a_missing_kubeconfig": "there is no API server",
     "test_probe_tunnel.py": "is about the emulator's tunnels to the process kubelet",
     "test_sandbox.py": "is about the sandbox with the emulator in it",
     "test_real_training.py": "is about programs that run as processes of the sandbox",
     "test_trainingjob_peers.py": "is about pods that run as processes",
-    "test_user_guide.py": "the guide says of its outputs that they are from the sandbox",
-    "test_bad_flags_and_variables": "the autoscaler asks no API server before it has read them",
-    "test_no_service_account": "there is no identity to call an API server with",
-    "test_outside_a_pod": "there is no API server to ask",
-    "test_everything_listed_is_of_a_question": "asks no API server",
-    "test_the_embedded_api_answers_as_recorded": "is the recording's part; the live comparison is beside it",
-    "probe/test_kubectl.py": "asks kubectl the same of both servers where it is installed",
+    "test_user_guide.py": "the outputs in the guide are from the sandbox",
+    "test_bad_flags_and_variables": "the autoscaler sends no requests to the API server before it has read them",
+    "test_a_missing_service_account": "there is no identity to call an API server with",
+    "test_outside_a_pod": "there is no API server",
+    "test_every_listed_difference_has_a_question": "sends no requests to an API server",
+    "test_the_embedded_api_answers_as_recorded": "is the recording's part; the live comparison is in the same file",
+    "probe/test_kubectl.py": "compares the output of kubectl for both servers where it is installed",
 }
-"""File or beginning of a test's name -> why nothing of it asks a real control plane."""
+"""File or beginning of a test's name -> why it does not use a real control plane."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     words = f"only on the embedded API, and not listed with a reason in tests/integration/conftest.py: {names}"
     if not hasattr(config, "workerinput"):
         raise pytest.UsageError(words)
-    for item in odd:  # nobody hears what a worker of pytest-xdist says while it collects
+    for item in odd:  # output of a pytest-xdist worker during collection is lost
         item.runtest = partial(pytest.fail, words, pytrace=False)  # type: ignore[method-assign]
 
 

@@ -102,7 +102,7 @@ class Cluster(ClusterUnderTest):
         self.done("DELETE", f"{DEFINITIONS}/{msgspec.json.decode(crd_body(crd))['metadata']['name']}")
 
     def add_node(self, name: str, **allocatable: str) -> str:
-        """Nobody here doubts that it is well."""
+        """The embedded API server has no nodes that could become unready."""
         capacity = {"pods": "110", **allocatable}
         status = {"conditions": [{"type": "Ready", "status": "True"}], "capacity": capacity, "allocatable": capacity}
         self.create("nodes", {"metadata": {"name": name}})
@@ -150,8 +150,8 @@ class Cluster(ClusterUnderTest):
         self.veto = reject
         return low_priority
 
-    def give_quota(self, namespace: str) -> None:  # noqa: ARG002 - one test at a time rejects anybody
-        """Nobody there is rejected any more."""
+    def give_quota(self, namespace: str) -> None:  # noqa: ARG002 - only one test at a time sets a quota
+        """No request is rejected any more."""
         self.veto = lambda _namespace, _plural, _obj: None
 
     def past_admission(self, write: Callable[[], Any]) -> None:

@@ -51,7 +51,7 @@ NOT_COUNTED = ("leases",)
 class CountingScript(Script):
     """No faults; counts reads by path, and writes into some namespaces by method and kind, when they come by.
 
-    Not when they are answered: by then a test may have seen what they wrote, and begun to count anew.
+    Not when they are answered: by then a test may have seen what they wrote, and restarted its count.
     """
 
     def __init__(self, namespaces: set[str]) -> None:
@@ -143,12 +143,12 @@ class KubeCluster(ClusterUnderTest):
     def remove_crd(self, crd: Path = CRD) -> None:
         """With all objects there are: only where the cluster is ours."""
         if self.plane.control is None:
-            pytest.skip("takes the CRD away, which is not for a cluster of somebody else")
+            pytest.skip("deletes the CRD, which is not acceptable on a cluster that the tests do not own")
         self.request("DELETE", f"{DEFINITIONS}/{_read(crd)['metadata']['name']}")
         eventually(lambda: self.request("GET", _collection(crd))[0] == 404, "the kind is gone", PATIENCE_S)
 
     def add_node(self, name: str, **allocatable: str) -> str:
-        """With heartbeats, so that nobody calls it dead; its pods are run by nobody but the test."""
+        """With heartbeats, so that it stays Ready; only the test sets the status of its pods."""
         name = f"{name}-{self._run}"
         capacity = {"pods": "110", **allocatable}
         self.create("nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})

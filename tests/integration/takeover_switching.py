@@ -1,7 +1,7 @@
 """When has an operator taken everything over?
 
 `settled` asks an operator's metrics whether it has been through every RayCluster, and waits until it writes nothing any
-more. `Peer` runs KubeRay's own manager for the way back; whoever has built one names it by `KUBERAY=`.
+more. `Peer` runs KubeRay's own manager for the way back; `KUBERAY=` is the path of a built one.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ async def _passed(port: int, metric: str, passes: int) -> None:
 
 
 async def _scraped(port: int, metric: str) -> float:
-    """The sum of the series that begin so; 0 as long as nobody serves them."""
+    """The sum of the series that begin so; 0 as long as they are not served."""
     with suppress(aiohttp.ClientConnectionError):
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as response:
             lines = (await response.text()).splitlines()

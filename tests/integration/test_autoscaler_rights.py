@@ -1,7 +1,7 @@
 """What the token of a cluster's autoscaler can do on a real API server, and what not (SC:S10, SE:C5, SE:C8).
 
 An operator with exactly the chart's rights makes two clusters in a namespace that enforces the Pod Security Standard
-`restricted`, with the chart's admission policy; then somebody holds the token of the first one's autoscaler. The real server
+`restricted`, with the chart's admission policy; then the test uses the token of the first one's autoscaler. The real server
 checks that the operator passes on no right it has not itself, that nothing the operator injects breaks the standard, and
 that of its own RayCluster the token changes what an autoscaler has to change.
 """
@@ -226,7 +226,7 @@ def test_it_may_change_replicas_the_scale_strategy_and_its_record(scene, user):
 
 
 @pytest.mark.rule("FD:SEC-F8")
-def test_the_policy_binds_an_account_that_the_head_template_names_and_nobody_else(scene):
+def test_the_policy_applies_only_to_the_account_named_in_the_head_template(scene):
     plane, rbac = scene.plane, f"/apis/rbac.authorization.k8s.io/v1/namespaces/{scene.namespace}"
     label = f"{scene.clusters}/named?dryRun=All"
     named = cluster("named", scene.namespace)
@@ -254,7 +254,7 @@ def test_the_policy_binds_an_account_that_the_head_template_names_and_nobody_els
 
 
 @pytest.mark.rule("FD:SEC-F8")
-def test_an_account_that_has_a_clusters_name_by_chance_stays_free(scene):
+def test_the_policy_does_not_apply_to_an_unrelated_account_with_a_clusters_name(scene):
     plane, rbac = scene.plane, f"/apis/rbac.authorization.k8s.io/v1/namespaces/{scene.namespace}"
     made = cluster("team", scene.namespace)
     made["spec"] |= {"enableInTreeAutoscaling": False, "suspend": True}
@@ -363,7 +363,7 @@ def test_the_pods_are_admitted_where_the_restricted_standard_is_enforced(scene):
 
 
 @pytest.mark.rule("SE:C22")
-def test_kubernetes_mounts_no_token_beside_the_sidecars(scene):
+def test_only_the_sidecar_has_a_token_mounted(scene):
     head = scene.plane.request_json("GET", f"{scene.core}/pods/{scene.pod_of('a', 'head')}")[1]
     holders = {
         container["name"]

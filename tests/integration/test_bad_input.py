@@ -1,4 +1,4 @@
-"""Bad RayClusters: rejected at admission, or told by condition and event that name the field; everybody else goes on.
+"""Bad RayClusters: rejected at admission, or reported by a condition and an event that name the field; other clusters are reconciled.
 
 First what our CRD is asked, then what an older, careless CRD let in and ours finds stored; beside every bad cluster there
 is a good one, which must become ready. On the embedded API the real room runs in virtual time, on a real control plane the
@@ -284,7 +284,7 @@ async def switch_real_crds_and_run(plane, kubeconfig):
         cluster.ensure_namespace(namespace)
         cluster.past_admission(lambda: store_all(cluster, namespace))
         operator = await Operator("--watch-namespace", namespace).start(cluster.write_kubeconfig(kubeconfig))
-        await until("everybody is told or ready", lambda: is_settled(cluster, namespace), within_s=100)
+        await until("every cluster is reported or ready", lambda: is_settled(cluster, namespace), within_s=100)
         assert await operator.stop() == 0
         found = [cluster.all(kind, namespace) for kind in ("rayclusters.ray.io", "pods", "events.events.k8s.io")]
         errors = [line for line in operator.lines if "level=ERROR" in line or "Traceback" in line]
@@ -352,7 +352,7 @@ def test_what_is_stored_and_cannot_be_is_reported_with_its_field(switched, name,
 @pytest.mark.parametrize(
     ("name", "field"), [(name, field) for name, (_, field) in DENIED_BY_POD_SECURITY.items()], ids=lambda text: text
 )
-def test_a_pod_the_api_server_does_not_want_is_reported_in_its_words(switched, name, field):
+def test_a_pod_rejected_by_the_api_server_is_reported_with_its_message(switched, name, field):
     failure = switched.condition(name, constants.REPLICA_FAILURE)
     assert failure["status"] == "True"
     assert field in failure["message"]

@@ -105,7 +105,7 @@ def test_two_in_one_process_do_not_meet(build, tmp_path):
     assert_nothing_is_left(tmp_path / "other")
 
 
-def test_the_port_that_was_asked_for_or_the_next(build, tmp_path):
+def test_the_requested_port_or_the_next_free_one(build, tmp_path):
     first = build(parts=PARTS[:2], port=25443)
     with first:
         port = int(first.server.rpartition(":")[2])
@@ -175,7 +175,7 @@ def test_an_owner_that_is_killed_takes_its_components_along(build, tmp_path):
     ],
     ids=PARTS,
 )
-def test_a_component_that_does_not_come_up_says_why(build, component, settings):
+def test_a_component_that_does_not_start_is_an_error_with_its_output(build, component, settings):
     plane = build(**settings)
     with pytest.raises(ControlPlaneError) as caught:
         plane.start()
@@ -197,7 +197,7 @@ def test_a_folder_with_a_program_per_component_will_do(build, tmp_path):
 
 
 # --- a cluster as others are ----------------------------------------------------------------------------------------------
-def test_nobody_is_anonymous(kube_plane):
+def test_requests_without_a_token_are_unauthorized(kube_plane):
     assert kube_plane.request_json("GET", "/api/v1/namespaces", token="")[0] == 401
 
 
@@ -240,7 +240,7 @@ def test_a_pod_gets_the_token_of_its_service_account(kube_plane):
     assert [source for volume in spec["volumes"] for source in volume["projected"]["sources"] if "configMap" in source]
 
 
-def test_the_scheduler_says_why_a_pod_waits(kube_plane):
+def test_the_scheduler_sets_the_unschedulable_condition(kube_plane):
     pods = f"/api/v1/namespaces/{kube_plane.new_namespace()}/pods"
     kube_plane.create(pods, {**pod("big"), "spec": {**pod("big")["spec"], "nodeSelector": {"no-such": "node"}}})
 
@@ -251,7 +251,7 @@ def test_the_scheduler_says_why_a_pod_waits(kube_plane):
     eventually(waits, "the pod is unschedulable")
 
 
-def test_dependents_go_with_their_owner(kube_plane):
+def test_dependents_are_deleted_with_their_owner(kube_plane):
     maps = f"/api/v1/namespaces/{kube_plane.new_namespace()}/configmaps"
     owner = kube_plane.create(maps, {**MAP, "metadata": {"name": "owner"}})["metadata"]
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
@@ -333,11 +333,11 @@ def test_rules_in_cel_reject(kube_plane):
 def ours(kube_plane):
     """The session's, if it was started here."""
     if kube_plane.control is None:
-        pytest.skip("somebody else's cluster: its certificates and audit log are not at hand")
+        pytest.skip("the certificates and the audit log of an existing cluster are not available")
     return kube_plane
 
 
-def test_a_node_may_speak_for_itself_only(ours):
+def test_a_node_may_write_only_its_own_node_object(ours):
     name, other = f"node-{secrets.token_hex(4)}", f"node-{secrets.token_hex(4)}"
     for node in (name, other):
         ours.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
@@ -349,7 +349,7 @@ def test_a_node_may_speak_for_itself_only(ours):
     assert as_node.request_json("GET", "/api/v1/secrets")[0] == 403
 
 
-def test_the_audit_log_keeps_writes_of_pods_and_leases_whole_and_the_rest_in_brief(ours):
+def test_the_audit_log_has_full_writes_of_pods_and_leases_and_metadata_of_others(ours):
     namespace = ours.new_namespace()
     core = f"/api/v1/namespaces/{namespace}"
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"

@@ -167,7 +167,7 @@ async def test_request_resources_is_the_constraint(client: Gcs) -> None:
     }
 
 
-async def test_the_head_says_where_its_files_are(client: Gcs, nodes: RayNodes) -> None:
+async def test_the_gcs_returns_the_directories_of_the_head(client: Gcs, nodes: RayNodes) -> None:
     directories = await client.head_directories()
     assert directories.temp_dir == str(nodes.folder / "ray")
     assert directories.session_dir.startswith(directories.temp_dir)

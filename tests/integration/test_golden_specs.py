@@ -64,7 +64,7 @@ ROLES = {
 
 
 def narrow(file):
-    """The one difference that is there whoever's autoscaler runs."""
+    """The one difference with both autoscalers."""
     return f"Role {ROLES[file]}.rules"
 
 
@@ -140,7 +140,7 @@ def test_the_operator_names_the_field_it_rejects(seen, file, field):
 
 @pytest.mark.rule("FD:RC-B3")
 @pytest.mark.parametrize(("file", "field"), FAILS_CLOSED.items(), ids=FAILS_CLOSED)
-def test_no_pod_without_the_protection_that_is_asked_for(seen, file, field):
+def test_no_pod_without_the_requested_protection(seen, file, field):
     ours = seen[file]
     assert [name for name in ours.objects if name.startswith("Pod ")] == []
     assert field in ours.condition(constants.INVALID)["message"]
@@ -163,7 +163,7 @@ def test_where_rays_autoscaler_is_the_rule_only_the_role_is_narrower(file):
 
 @pytest.mark.rule("RC:RB-4", "SC:S10", "RM:I12")
 @pytest.mark.parametrize("file", ROLES)
-def test_our_autoscaler_may_write_to_its_own_raycluster_and_to_nothing_else(seen, file):
+def test_the_autoscaler_may_write_only_its_own_raycluster(seen, file):
     name = ROLES[file]
     written = [
         rule for rule in seen[file].objects[f"Role {name}"]["rules"] if set(rule["verbs"]) - {"get", "list", "watch"}
@@ -206,7 +206,7 @@ def test_every_file_has_its_place():
     assert LISTED.keys() <= set(SAME)
 
 
-def test_the_comparison_notices_every_kind_of_change():
+def test_the_comparison_detects_every_kind_of_change():
     ours = seen_of_all("apply")["01-minimal"]
     changed = copy.deepcopy(ours.record)
     changed["applied"][0][2:] = [1, "spec.rayVersion: not today"]
@@ -223,7 +223,7 @@ def test_the_comparison_notices_every_kind_of_change():
     }
 
 
-def test_a_missing_feature_explains_nothing_in_a_file_that_does_not_ask_for_it():
+def test_a_missing_feature_explains_no_difference_in_a_file_without_that_feature():
     ours = seen_of_all("apply")["16-ingress"]
     quiet = copy.deepcopy(ours.raw_status)
     quiet["conditions"] = [each for each in quiet["conditions"] if each["type"] != constants.UNSUPPORTED]
@@ -265,7 +265,7 @@ def test_failing_closed_explains_nothing_where_no_protection_is_missing():
     assert {"Secret auth-token", "Pod head/headgroup/0", "status state"} <= places
 
 
-def test_a_role_that_allows_more_than_kuberays_is_noticed():
+def test_a_role_that_allows_more_than_kuberays_is_detected():
     ours = seen_of_all("apply")["03-autoscaling-default"]
     changed = copy.deepcopy(ours.record)
     changed["objects"]["Role as-default"]["rules"][0]["verbs"].append("delete")

@@ -1,6 +1,6 @@
 """helm with the sandbox's emulator: releases are installed, changed, rolled back and removed.
 
-Nobody runs Deployments in the emulator, so nothing here waits for pods (`helm --wait` would wait for ever); that is what
+No controller runs Deployments in the emulator, so nothing here waits for pods (`helm --wait` would wait for ever); that is what
 the end-to-end suite on a real control plane is for.
 """
 
@@ -77,7 +77,7 @@ def test_a_release_from_install_to_uninstall(sandbox, helm):
     assert sandbox.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rayclusters.ray.io")
 
 
-def test_a_lease_of_another_owner_stays_theirs(sandbox, helm):
+def test_a_lease_of_another_owner_is_not_changed(sandbox, helm):
     sandbox.api("POST", "/api/v1/namespaces", {"metadata": {"name": "ops"}})
     leases = "/apis/coordination.k8s.io/v1/namespaces/ops/leases"
     theirs = {"metadata": {"name": "ray-operator-leader"}, "spec": {"holderIdentity": "kuberay"}}

@@ -104,7 +104,7 @@ def test_a_bad_raycluster_is_rejected_and_the_field_named(kubectl):
     assert 'unknown field "spec.workerGroupSpecs[0].maxReplica"' in kubectl("apply", "-f", "-", given=bad, exit_code=1)
 
 
-def test_explain_knows_the_fields_of_a_raycluster(kubectl):
+def test_explain_describes_the_fields_of_a_raycluster(kubectl):
     output = kubectl("explain", "raycluster.spec.workerGroupSpecs.replicas")
     assert "replicas <integer>" in output
     assert "containers\t<[]" in kubectl("explain", "raycluster.spec.headGroupSpec.template.spec")
@@ -123,7 +123,7 @@ def test_get_shows_pods_nodes_and_everything(kubectl, web):
     assert "web" in kubectl("get", "endpoints,endpointslices")
 
 
-def test_describe_tells_a_pods_story(kubectl, web):
+def test_describe_shows_the_events_of_a_pod(kubectl, web):
     output = kubectl("describe", "pod", "web")
     for expected in (
         "Successfully assigned default/web to sandbox-",
@@ -203,7 +203,7 @@ def test_tokens_and_permissions_are_answered(kubectl):
     assert "-admin" in kubectl("auth", "whoami")
 
 
-def test_a_namespace_goes_with_everything_in_it(kubectl):
+def test_a_namespace_is_deleted_with_its_content(kubectl):
     kubectl("create", "namespace", "team")
     kubectl("-n", "team", "create", "configmap", "c", "--from-literal=a=b")
     kubectl("-n", "team", "run", "p", "--image=busybox", "--", "sh", "-c", "trap 'exit 0' TERM; sleep 60 & wait")

@@ -180,7 +180,7 @@ def test_an_init_container_that_still_runs_is_shown(sandbox):
         ),
     ],
 )
-def test_what_cannot_start_says_why(sandbox, name, spec, reason):
+def test_a_container_that_cannot_start_has_a_waiting_reason(sandbox, name, spec, reason):
     sandbox.run_pod(name, containers=[{"name": "main", **spec}])
     eventually(lambda: waits_as(sandbox, name, reason), reason)
 
@@ -241,7 +241,7 @@ async def test_exec_reads_its_input_to_the_end(sandbox, talker):
     assert (status["status"], output) == ("Success", b"through and back\n")
 
 
-async def test_exec_of_nothing_says_so(sandbox, talker):
+async def test_exec_of_a_missing_command_fails(sandbox, talker):
     status, _, _ = await _exec(sandbox, talker, "/no/such/command")
     assert status["status"] == "Failure"
 
@@ -285,7 +285,7 @@ SHOW_RIGHTS = (
 RIGHTS = {"runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 1234, "readOnlyRootFilesystem": True}
 
 
-def test_a_container_is_the_user_it_asks_for_and_writes_to_its_volumes_only(sandbox):
+def test_a_container_runs_as_its_user_and_writes_to_its_volumes_only(sandbox):
     is_plain = "ns" not in sandbox.call("status").stdout.split("isolation")[1][:10]
     command = ["true"] if is_plain else ["sh", "-c", SHOW_RIGHTS]  # in plain it would write to this machine's own files
     main = {"name": "main", "image": "busybox", "command": command, "securityContext": RIGHTS}
@@ -316,7 +316,7 @@ def test_an_exec_is_the_same_user_as_its_container(sandbox):
     sandbox.api("DELETE", f"{PODS}/same-user?gracePeriodSeconds=0")
 
 
-def test_a_container_that_must_not_be_root_and_would_be_waits_and_says_so(sandbox):
+def test_a_container_with_run_as_non_root_that_would_run_as_root_is_rejected(sandbox):
     sandbox.run_pod("would-be-root", "true", securityContext={"runAsNonRoot": True})
     eventually(lambda: waits_as(sandbox, "would-be-root", "CreateContainerConfigError"), "it is rejected")
     assert "image will run as root" in container(sandbox, "would-be-root")["state"]["waiting"]["message"]

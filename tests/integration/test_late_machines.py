@@ -29,7 +29,7 @@ MOST, DEMAND = 12, 6
 ANSWER_S = 2.0
 """Until the node autoscaler says what it does about a pod."""
 MACHINE_S = 40.0
-"""More than a pod may wait where nobody adds nodes (8 s), than a first word of a node autoscaler may take (15 s), and than the
+"""More than a pod may wait without a node autoscaler (8 s), than a first word of a node autoscaler may take (15 s), and than the
 next group may take to do the work (SC:S2, 30 s)."""
 PULL_S = 40
 SHORT_S = "10"
@@ -176,7 +176,7 @@ async def test_machines_that_come_late_are_waited_for_and_no_pod_is_made_twice(e
 
 
 @pytest.mark.rule("FD:AS-A1")
-async def test_images_that_take_long_are_waited_for_and_nobody_is_given_up(env, monkeypatch):
+async def test_no_pod_is_given_up_during_a_long_image_pull(env, monkeypatch):
     for limit in ("UNSCHEDULABLE", "NODE_ANSWER", "NODE", "SCHEDULE", "BROKEN", "REGISTER"):
         monkeypatch.setenv(f"RAYTIDE_AUTOSCALER_{limit}_TIMEOUT_S", SHORT_S)
     for pool in (SPOT, ON_DEMAND):
@@ -191,7 +191,7 @@ async def test_images_that_take_long_are_waited_for_and_nobody_is_given_up(env, 
 
 
 @pytest.mark.rule("SC:S2", "FD:AS-A2")
-async def test_a_group_whose_machines_never_come_gives_its_work_to_the_next_in_time(env):
+async def test_the_next_group_is_launched_in_time_if_machines_of_a_group_never_start(env):
     scaled = await scene(env, pool_group(SPOT, 10), pool_group(ON_DEMAND, 5), change=on_head_machine)
     env.run(NodeAutoscaler(env, **{ON_DEMAND: 5.0}).run())
     given_s = await scaled.ask_for(DEMAND, DEMAND, within_s=NEXT_GROUP_S, group=ON_DEMAND)
@@ -206,4 +206,4 @@ async def test_a_group_whose_machines_never_come_gives_its_work_to_the_next_in_t
     )
     assert made(scaled)[ON_DEMAND] == DEMAND
     assert made(scaled)[SPOT] <= DEMAND, "it was tried once"
-    assert not [pod for pod in ended(scaled) if f"-{SPOT}-" not in pod], "nobody who works is ended"
+    assert not [pod for pod in ended(scaled) if f"-{SPOT}-" not in pod], "no busy worker is deleted"

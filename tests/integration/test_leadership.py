@@ -38,11 +38,11 @@ class ReplicaProxy(Front):
         self.name = name
         self.writes = Counter()
         self.usurped = Counter()
-        """Writes that came while the lease named somebody else."""
+        """Writes that were received while the lease named another holder."""
         self.wrote_at = 0.0
         """When the last write came."""
         self.forbidden = set()
-        """(verb, plural) that nobody may behind this door."""
+        """(verb, plural) that this proxy rejects."""
 
     def handle(self, request):
         words = request.path.strip("/").split("/")
@@ -163,7 +163,7 @@ async def makes_pods(cluster, replica):
 
 
 LONG = ("--leader-election-lease-duration", "100s")
-"""So long that whoever leads in time did not wait for it."""
+"""So long that a replica that leads in time did not wait for it."""
 
 
 async def leader_and_standby(replicas, *flags):
@@ -185,7 +185,7 @@ async def test_only_the_leader_writes_and_the_standby_is_ready(cluster, replicas
 
 
 @pytest.mark.rule("D10", "D11")
-async def test_a_clean_end_hands_over_at_once(cluster, replicas):
+async def test_a_clean_shutdown_releases_the_lease_at_once(cluster, replicas):
     a, b = await leader_and_standby(replicas, *LONG)
     await makes_pods(cluster, a)
     assert await a.operator.stop() == 0
@@ -203,7 +203,7 @@ async def test_after_a_kill_the_other_takes_over(cluster, replicas):
 
 
 @pytest.mark.rule("D10")
-async def test_a_restarted_container_of_the_same_pod_goes_on_at_once(cluster, replicas):
+async def test_a_restarted_container_of_the_same_pod_leads_again_at_once(cluster, replicas):
     a, b = await leader_and_standby(replicas, *LONG)
     await a.operator.kill()
     await a.start(*LONG)

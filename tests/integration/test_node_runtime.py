@@ -122,10 +122,12 @@ async def test_a_container_writes_its_log_and_ends_with_its_code(node: Node) -> 
     [
         pytest.param({"argv": ("no-such-command",)}, "no-such-command", id="a command that does not exist"),
         pytest.param({"argv": ()}, "no command", id="no command at all"),
-        pytest.param({"image": "nginx:1"}, "nginx:1", id="an image that stands for nothing here"),
+        pytest.param({"image": "nginx:1"}, "nginx:1", id="an image without a stand-in"),
     ],
 )
-async def test_what_cannot_start_says_why(node: Node, change: dict[str, object], words: str) -> None:
+async def test_a_container_that_cannot_start_is_an_error_with_the_cause(
+    node: Node, change: dict[str, object], words: str
+) -> None:
     pod = await node.pod()
     given = {"name": "c", "image": "debian", "argv": ("true",), "log_path": node.directory / "log", **change}
     with pytest.raises(ContainerRuntimeError, match=words):
@@ -164,7 +166,7 @@ async def test_a_container_starts_again_with_empty_files_of_its_own(node: Node) 
     assert await node.run(pod, 'cd "$HOME"; ls', attempt=1) == ""
 
 
-async def test_standard_input_and_a_terminal_are_there_when_asked_for(node: Node) -> None:
+async def test_standard_input_and_a_terminal_are_available_on_request(node: Node) -> None:
     pod = await node.pod()
     container = await node.start(pod, "read line; echo got $line", has_stdin=True)
     assert container.stdin is not None
@@ -211,7 +213,7 @@ async def test_a_volume_s_path_is_replaced_in_commands_where_nothing_can_be_moun
     assert await plain_node.run(pod, "cat /etc/settings/file", mounts=(mount,)) == "found"
 
 
-async def test_a_program_is_told_where_its_token_is_where_nothing_can_be_mounted(plain_node: Node) -> None:
+async def test_a_container_gets_the_path_of_its_token_where_nothing_can_be_mounted(plain_node: Node) -> None:
     pod = await plain_node.pod()
     mount = Mount(source=plain_node.directory, target="/var/run/secrets/kubernetes.io/serviceaccount")
     told = await plain_node.run(pod, 'echo "$RAYTIDE_SERVICE_ACCOUNT_DIR"', mounts=(mount,))
@@ -221,7 +223,7 @@ async def test_a_program_is_told_where_its_token_is_where_nothing_can_be_mounted
 # --- exec ----------------------------------------------------------------------------------------------------------
 
 
-async def test_exec_runs_beside_the_main_process(node: Node) -> None:
+async def test_exec_runs_concurrently_with_the_main_process(node: Node) -> None:
     pod = await node.pod()
     container = await node.start(pod, "echo up > $HOME/note; exec sleep 1000", env={"WHO": "me"})
     await eventually(lambda: container.pid)
@@ -235,7 +237,7 @@ async def test_exec_runs_beside_the_main_process(node: Node) -> None:
     assert (await look())[0] == 5
 
 
-async def test_exec_speaks_over_pipes_and_terminals(node: Node) -> None:
+async def test_exec_uses_pipes_and_terminals(node: Node) -> None:
     pod = await node.pod()
     container = await node.start(pod, "exec sleep 1000")
     piped = await node.runtime.exec(container, ExecConfig(argv=("cat",), has_stdin=True))
@@ -373,7 +375,7 @@ async def test_a_pod_has_its_own_processes_names_limits_and_memory(ns_node: Node
     assert int(lines[-1]) < 8
 
 
-async def test_the_host_s_files_cannot_be_written_and_homes_are_hidden(ns_node: Node) -> None:
+async def test_host_files_are_read_only_and_home_folders_are_hidden(ns_node: Node) -> None:
     pod = await ns_node.pod()
     home = Path.home()
     seen = await ns_node.run(
@@ -429,7 +431,7 @@ def cmdline(pid: int) -> bytes:
         return b""
 
 
-async def test_a_pod_whose_first_process_dies_ends_and_can_be_made_again(node: Node) -> None:
+async def test_a_pod_whose_first_process_is_killed_ends_and_can_be_recreated(node: Node) -> None:
     pod = await node.pod()
     container = await node.start(pod, "setsid sh -c 'setsid sleep 1000 & echo up' & exec sleep 1000")
     await eventually(lambda: "up" in node.written(container))

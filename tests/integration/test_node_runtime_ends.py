@@ -192,8 +192,8 @@ async def main(state_dir):
     await choice.runtime.stop()
     try:
         await choose_runtime("ns", state_dir=state_dir, now=lambda: datetime.now(UTC))
-    except ContainerRuntimeError as trouble:
-        print(trouble)
+    except ContainerRuntimeError as error:
+        print(error)
 
 asyncio.run(main(Path(sys.argv[1])))
 """

@@ -114,7 +114,7 @@ async def test_scale_up_and_down(cluster, namespace):
 
 
 @pytest.mark.rule("RC:SH-2", "SC:S10")
-async def test_workers_to_delete_takes_the_named_and_nobody_else(cluster, namespace):
+async def test_only_workers_named_in_workers_to_delete_are_deleted(cluster, namespace):
     await running(cluster, namespace, group(replicas=3))
     await running(cluster, namespace, name="other")
     foreign = next(n for n in workers(cluster, namespace) if n.startswith("other-"))
@@ -126,7 +126,7 @@ async def test_workers_to_delete_takes_the_named_and_nobody_else(cluster, namesp
     cluster.create("pods", unrelated)
     cluster.scale(namespace, "demo", 2, victims=(victim, foreign, "deployment-pod"))
     await until("the victim is gone", lambda: victim not in cluster.names(namespace))
-    await until("a warning is told", lambda: constants.INVALID_SPEC in cluster.events(namespace))
+    await until("a warning is recorded", lambda: constants.INVALID_SPEC in cluster.events(namespace))
     all_pods = {*rest, foreign, "deployment-pod"}
     await holds_while(
         "the others stay", lambda: all_pods <= cluster.names(namespace), has_reconciled(cluster, namespace)
@@ -146,14 +146,14 @@ async def test_an_ended_worker_is_replaced(cluster, namespace, phase):
 
 
 @pytest.mark.rule("FD:RC-B15")
-async def test_the_last_failed_worker_stays_where_its_user_asks_for_it(cluster, namespace):
+async def test_the_last_failed_worker_is_kept_if_the_annotation_is_set(cluster, namespace):
     await running(cluster, namespace)
     asked = {constants.KEEP_FAILED_PODS_ANNOTATION: "true"}
     cluster.edit(namespace, "demo", lambda obj: obj["metadata"].update(annotations=asked))
     first, second = sorted(workers(cluster, namespace))
     cluster.set_pod_status(namespace, first, phase="Failed")
     await until("it has a successor", lambda: len(workers(cluster, namespace)) == 3)
-    await until("it is told", lambda: constants.KEPT_FAILED_POD in cluster.events(namespace))
+    await until("it is reported", lambda: constants.KEPT_FAILED_POD in cluster.events(namespace))
     cluster.make_ready(namespace)
     cluster.set_pod_status(namespace, second, phase="Failed")
     await until("only one of them is left", lambda: {first, second} - workers(cluster, namespace))
@@ -171,17 +171,17 @@ async def test_a_lost_head_is_replaced_and_workers_stay(cluster, namespace):
     (new,) = cluster.names(namespace, "headgroup")
     await until("status shows it", lambda: cluster.status(namespace, "demo")["head"].get("podName") == new)
     assert workers(cluster, namespace) == before
-    await until("it is told", lambda: cluster.notes(namespace, constants.HEAD_POD_LOST))
+    await until("it is reported", lambda: cluster.notes(namespace, constants.HEAD_POD_LOST))
     assert f"Head pod {head} is lost" in cluster.notes(namespace, constants.HEAD_POD_LOST)[0]
 
 
 @pytest.mark.rule("RC:EX-5")
-async def test_a_dying_worker_counts_until_it_is_gone(cluster, namespace):
+async def test_a_terminating_worker_counts_until_it_is_gone(cluster, namespace):
     await running(cluster, namespace)
     victim = min(workers(cluster, namespace))
     cluster.holds.add(victim)
     cluster.scale(namespace, "demo", 2, victims=(victim,))
-    await until("it is told to go", lambda: victim not in workers(cluster, namespace))
+    await until("it is terminating", lambda: victim not in workers(cluster, namespace))
     await holds_while(
         "no third pod is made", lambda: len(cluster.pods(namespace, "cpu")) == 2, has_reconciled(cluster, namespace)
     )
@@ -190,7 +190,7 @@ async def test_a_dying_worker_counts_until_it_is_gone(cluster, namespace):
 
 
 @pytest.mark.rule("SC:S12")
-async def test_a_dying_worker_on_a_dead_node_is_not_waited_for(cluster, namespace):
+async def test_a_terminating_worker_on_an_unready_node_does_not_block_its_replacement(cluster, namespace):
     await running(cluster, namespace)
     node = f"n-dead-{namespace[-4:]}"
     cluster.create("nodes", {"metadata": {"name": node}})
@@ -213,7 +213,7 @@ async def test_a_dying_worker_on_a_dead_node_is_not_waited_for(cluster, namespac
 
 
 @pytest.mark.rule("SC:S14")
-async def test_a_removed_group_goes_and_the_other_stays(cluster, namespace):
+async def test_pods_of_a_removed_group_are_deleted_and_others_stay(cluster, namespace):
     await running(cluster, namespace, group("a", 2), group("b", 2))
     before = workers(cluster, namespace, "a")
     cluster.edit(namespace, "demo", lambda obj: obj["spec"]["workerGroupSpecs"].pop())
@@ -263,7 +263,7 @@ async def test_two_clusters_do_not_touch_each_other(cluster, namespace):
 
 
 @pytest.mark.rule("SC:S3", "RM:I18")
-async def test_one_groups_quota_does_not_starve_the_next(cluster, namespace):
+async def test_a_group_without_quota_does_not_block_the_next_group(cluster, namespace):
     low_priority = template(priorityClassName=cluster.without_quota(namespace))
     cluster.apply(
         raycluster(group("a", 10, template=low_priority), group("b", 10), group("c", 10), namespace=namespace)
@@ -287,27 +287,27 @@ async def test_one_groups_quota_does_not_starve_the_next(cluster, namespace):
 
 
 @pytest.mark.rule("RC:V-11")
-async def test_an_invalid_spec_is_reported_and_others_go_on(cluster, namespace):
+async def test_an_invalid_spec_is_reported_and_other_clusters_are_reconciled(cluster, namespace):
     cluster.apply(raycluster(namespace=namespace, name="good"))
     await until("the good one has its pods", lambda: len(cluster.names(namespace)) == 3)
     cluster.store_past_admission(raycluster(group(low=5, high=2), namespace=namespace, name="bad"))
-    condition = await until("it is told", lambda: cluster.condition(namespace, "bad", constants.INVALID))
+    condition = await until("it is reported", lambda: cluster.condition(namespace, "bad", constants.INVALID))
     assert "spec.workerGroupSpecs[0].minReplicas" in condition["message"]
-    await until("an event tells it", lambda: constants.INVALID_SPEC in cluster.events(namespace))
+    await until("an event reports it", lambda: constants.INVALID_SPEC in cluster.events(namespace))
     cluster.scale(namespace, "good", 3)
     await until("the good one goes on", lambda: len(cluster.names(namespace)) == 4)
     assert not [n for n in cluster.names(namespace) if n.startswith("bad")]
 
 
-async def test_a_wrong_type_is_reported_with_its_field_and_others_go_on(cluster, namespace):
+async def test_a_wrong_type_is_reported_with_its_field_and_other_clusters_are_reconciled(cluster, namespace):
     cluster.store_past_admission(raycluster(group(replicas="many"), namespace=namespace, name="bad"))
-    condition = await until("it is told", lambda: cluster.condition(namespace, "bad", constants.INVALID))
+    condition = await until("it is reported", lambda: cluster.condition(namespace, "bad", constants.INVALID))
     assert "spec.workerGroupSpecs[0].replicas" in condition["message"]
     cluster.apply(raycluster(namespace=namespace, name="good"))
     await until("the good one has its pods", lambda: len(cluster.names(namespace)) == 3)
 
 
-async def test_unknown_fields_do_no_harm(cluster, namespace):
+async def test_unknown_fields_are_ignored(cluster, namespace):
     obj = raycluster(namespace=namespace, fieldOfTomorrow={"a": 1})
     cluster.store_past_admission(obj)
     await until("it has its pods", lambda: len(cluster.names(namespace)) == 3)
@@ -320,7 +320,7 @@ async def test_an_edit_that_breaks_the_spec_leaves_what_runs_alone(cluster, name
     cluster.past_admission(
         lambda: cluster.edit(namespace, "demo", lambda obj: obj["spec"].update(workerGroupSpecs=broken))
     )
-    await until("it is told", lambda: cluster.condition(namespace, "demo", constants.INVALID))
+    await until("it is reported", lambda: cluster.condition(namespace, "demo", constants.INVALID))
     await holds_while(
         "everything stays", lambda: cluster.names(namespace) == before, has_reconciled(cluster, namespace)
     )
@@ -340,7 +340,7 @@ async def test_unsupported_fields_are_named(cluster, namespace):
     obj = raycluster(group(replicas=1), namespace=namespace)
     obj["spec"]["headGroupSpec"]["enableIngress"] = True
     cluster.apply(obj)
-    condition = await until("it is told", lambda: cluster.condition(namespace, "demo", constants.UNSUPPORTED))
+    condition = await until("it is reported", lambda: cluster.condition(namespace, "demo", constants.UNSUPPORTED))
     assert "spec.headGroupSpec.enableIngress" in condition["message"]
 
 
@@ -372,8 +372,8 @@ def decide(cluster, namespace, decision):
 
 
 @pytest.mark.rule("D19", "SC:S6", "RM:I4")
-async def test_who_rewrites_replicas_beside_an_autoscaler_ends_nobody_and_is_named(cluster, namespace):
-    """managedFields are the API server's: who they name is only shown on a real one."""
+async def test_another_writer_of_replicas_deletes_no_worker_and_is_named(cluster, namespace):
+    """The API server writes managedFields: only a real one shows the name of the writer."""
     manifest = raycluster(group(replicas=1), namespace=namespace, enableInTreeAutoscaling=True)
     cluster.apply(manifest)
     await until("head and worker", lambda: len(cluster.names(namespace)) == 2)
@@ -382,9 +382,9 @@ async def test_who_rewrites_replicas_beside_an_autoscaler_ends_nobody_and_is_nam
     statuses = [{"name": container["name"], **RUNNING} for container in head["spec"]["containers"]]
     cluster.set_pod_status(namespace, head["metadata"]["name"], containerStatuses=statuses)
     decide(cluster, namespace, GroupDecision(3, why=(Why("MaxReached", 4),)))
-    await until("the record is obeyed", lambda: len(workers(cluster, namespace)) == 3)
+    await until("the record is followed", lambda: len(workers(cluster, namespace)) == 3)
     await until(
-        "it is told why there are no more",
+        "the reason for the limit is reported",
         lambda: cluster.condition(namespace, "demo", constants.SCALING_LIMITED).get("reason") == "MaxReached",
     )
 

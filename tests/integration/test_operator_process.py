@@ -52,7 +52,7 @@ async def page(port, path):
         return response.status, await response.text()
 
 
-async def test_no_kubeconfig_is_one_line_that_says_what_to_do(operators, tmp_path):
+async def test_a_missing_kubeconfig_is_one_line_with_the_remedies(operators, tmp_path):
     operator = await start(operators, None, HOME=str(tmp_path), KUBECONFIG="", KUBERNETES_SERVICE_HOST="")
     assert await operator.ended() == 1
     (line,) = operator.lines
@@ -158,7 +158,7 @@ async def test_probes(cluster, operators, tmp_path, namespace):
 
 
 @pytest.mark.rule("RC §6.2")
-async def test_metrics_tell_writes_and_provisioning(cluster, operators, tmp_path, namespace):
+async def test_metrics_count_writes_and_provisioning(cluster, operators, tmp_path, namespace):
     port = free_port()
     operator = await Operator(metrics=f"127.0.0.1:{port}").start(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
     operators.append(operator)
@@ -172,7 +172,7 @@ async def test_metrics_tell_writes_and_provisioning(cluster, operators, tmp_path
 
 
 @pytest.mark.rule("RC §6.3")
-async def test_only_the_namespaces_it_was_told_to_look_at(cluster, operators, tmp_path, namespace):
+async def test_only_the_configured_namespaces_are_watched(cluster, operators, tmp_path, namespace):
     a, b, c = (f"{namespace}-{letter}" for letter in "abc")
     await start(operators, cluster.write_kubeconfig(tmp_path / "kubeconfig"), "--watch-namespace", f"{a},{b}")
     for where in (a, b, c):

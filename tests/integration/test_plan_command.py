@@ -106,7 +106,7 @@ async def test_why_in_a_running_cluster(cluster, namespace, tmp_path):
 
 
 async def test_a_job_of_which_no_pod_is_there_is_not_assumed_to_run(cluster, namespace, tmp_path):
-    """A cluster has the pods that it has: whoever begins grows when its pods are there."""
+    """The plan uses the existing pods: a job that starts grows when its pods exist."""
     cluster.create(TRAININGJOBS, job(cluster, "b", 1, 8, namespace))
     kubeconfig = cluster.write_kubeconfig(tmp_path / "kubeconfig")
     code, out, err = await plan(kubeconfig, "-o", "json")

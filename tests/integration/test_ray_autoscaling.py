@@ -130,16 +130,16 @@ def test_workers_come_for(env: RayEnv, program: str) -> None:
     assert all("-cpu-worker-" in pod for pod in pods), "the reserve was not needed"
 
 
-def test_request_resources_brings_workers_and_keeps_them_until_it_is_taken_back(env: RayEnv) -> None:
+def test_request_resources_launches_workers_and_keeps_them_until_it_is_withdrawn(env: RayEnv) -> None:
     env.run("python", "-c", PRELUDE + REQUEST % 2)
-    env.until(lambda: len(env.ready_workers()) == 2, "two workers stand by")
+    env.until(lambda: len(env.ready_workers()) == 2, "two workers are ready")
     sizes = answer_in(env.run("python", "-c", PRELUDE + KEEPS % (2 * IDLE_S)))
     assert set(sizes) == {"2"}
     assert env.replicas() == {"cpu": 2, "reserve": 0}
     env.run("python", "-c", PRELUDE + REQUEST % 0)
 
 
-def test_the_group_of_higher_priority_is_full_before_the_other_is_asked(env: RayEnv) -> None:
+def test_the_group_of_higher_priority_is_full_before_the_other_is_launched(env: RayEnv) -> None:
     driver = env.drive(BURST % ("three", 3))
     env.until(lambda: env.sizes() == {"cpu": 2, "reserve": 1}, "two of the first, one of the reserve")
     env.until(lambda: len(env.ready_workers()) == 3, "all are Ready")
@@ -164,14 +164,14 @@ def test_killing_the_autoscaler_five_times_during_a_burst_changes_nothing(env: R
 
 
 @pytest.mark.rule("AS:B-5", "AS:B-14")
-def test_ray_status_shows_our_state_also_after_a_restart_of_the_autoscaler(env: RayEnv) -> None:
+def test_ray_status_shows_the_autoscalers_state_also_after_its_restart(env: RayEnv) -> None:
     status = env.ray_status()
     assert "1 cpu" in status
     assert "1 headgroup" in status
     assert "moon" not in status
     env.kill_sidecar()
     driver = env.drive(HUNGRY % "enough")
-    env.until(lambda: "moon" in env.ray_status(), "ray status tells what waits", 60)
+    env.until(lambda: "moon" in env.ray_status(), "ray status shows the pending demand", 60)
     limited = env.until(lambda: env.condition("ScalingLimited"), "and the operator that no group can hold it", 30)
     assert limited["reason"] == "NoFittingGroup"
     assert "moon" in limited["message"]
@@ -180,6 +180,6 @@ def test_ray_status_shows_our_state_also_after_a_restart_of_the_autoscaler(env: 
     env.until(lambda: "moon" not in env.ray_status(), "nothing waits any more", 60)
 
 
-def test_the_record_stands_beside_the_order(env: RayEnv) -> None:
+def test_the_record_has_the_replicas_of_the_spec(env: RayEnv) -> None:
     record = json.loads(env.cluster()["metadata"]["annotations"]["raytide.io/autoscaler-decision"])
     assert {group: decision["replicas"] for group, decision in record["groups"].items()} == env.replicas()

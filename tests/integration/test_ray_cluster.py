@@ -1,4 +1,4 @@
-"""A RayCluster of a fixed size with real Ray: it works, is scaled by hand, loses a process, loses a pod, and goes.
+"""A RayCluster of a fixed size with real Ray: it runs tasks, is scaled manually, loses a process and a pod, and is deleted.
 
 The sample as it stands, on a sandbox; the tests are one story and run in the order in which they are written.
 """
@@ -58,13 +58,13 @@ def test_tasks_run_on_the_head_and_on_every_worker(env: RayEnv) -> None:
     assert set(answer_in(env.run("python", "-c", PRELUDE + SPREAD % 3))) == {env.head(), *workers}
 
 
-def test_a_group_that_was_scaled_by_hand_works_with_all_its_workers(env: RayEnv) -> None:
+def test_a_group_that_was_scaled_manually_uses_all_its_workers(env: RayEnv) -> None:
     env.edit_group(0, replicas=3)
     workers = wait_for_workers(env, 3)
     assert set(answer_in(env.run("python", "-c", PRELUDE + SPREAD % 4))) == {env.head(), *workers}
 
 
-def test_a_worker_whose_ray_was_killed_is_started_again_in_its_pod(env: RayEnv) -> None:
+def test_a_worker_whose_ray_was_killed_is_restarted_in_its_pod(env: RayEnv) -> None:
     workers = wait_for_workers(env, 3)
     uids = {pod["metadata"]["uid"] for pod in env.workers()}
     env.kill_in(workers[0], KILL_RAY)
@@ -81,7 +81,7 @@ def test_a_pod_that_is_lost_is_replaced(env: RayEnv) -> None:
     env.until(lambda: env.cluster()["status"].get("state") == "ready", "the RayCluster says ready", 30)
 
 
-def test_everything_goes_with_the_cluster(env: RayEnv) -> None:
+def test_all_children_are_deleted_with_the_cluster(env: RayEnv) -> None:
     env.sandbox.api("DELETE", env.path)
     env.until(lambda: not env.pods(), "its pods are gone")
     env.until(lambda: not env.services(), "its services too", 30)

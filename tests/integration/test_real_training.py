@@ -74,7 +74,7 @@ class Training:
         }
 
     def done_by(self) -> set[str]:
-        """Who has done anything; nobody before there is a master."""
+        """Trainers that have finished tasks; none before there is a master."""
         if not (self._state_dir / "tasks.json").exists():
             return set()
         return {done["trainer"] for done in self.state["done"]}
@@ -117,7 +117,9 @@ def training(mode: str, paddle: Path) -> Iterator[Training]:
 
 
 @pytest.mark.rule("TJ:2.2", "TJ:7-8")
-def test_every_task_is_done_and_the_loss_falls_whichever_trainers_come_go_or_die(training: Training, mode: str) -> None:
+def test_every_task_is_done_and_the_loss_falls_while_trainers_are_added_removed_and_killed(
+    training: Training, mode: str
+) -> None:
     eventually(lambda: len(training.running()) == MOST, "the sharing pass gives it all it can use", STARTED_S)
     eventually(lambda: len(training.done_by()) == MOST, "trainers that came later work too", STARTED_S)
 
@@ -129,7 +131,7 @@ def test_every_task_is_done_and_the_loss_falls_whichever_trainers_come_go_or_die
     training.kill("training-trainer-1", "/program/train.py" if mode == "ns" else "/train.py")
     eventually(
         lambda: training.running().get("training-trainer-1") not in (None, before["training-trainer-1"]),
-        "somebody else takes the place of the killed trainer",
+        "another pod replaces the killed trainer",
         STARTED_S,
     )
 

@@ -32,7 +32,7 @@ JOB = f"/apis/paddlepaddle.org/v1/namespaces/{NAMESPACE}/trainingjobs"
 FUTURE = 400
 """So many writes lie between snapshot and accident, or more: versions must not catch up while a test looks."""
 SILENCE_S = 12
-"""Instead of a minute: how long a silent watch is believed. Streams that live for less than 10 s end in a list anyway."""
+"""Instead of a minute: the timeout of a silent watch. Streams that stay open for less than 10 s end in a list anyway."""
 FOLLOWED_WITHIN_S = 30.0
 """One silent watch, one list, and what the machine takes for it."""
 

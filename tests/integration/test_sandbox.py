@@ -41,7 +41,7 @@ def fresh() -> Iterator[SandboxProcess]:
 
 
 # --- what is there -----------------------------------------------------------------------------------------------------
-def test_three_ready_nodes_of_the_size_asked_for(running):
+def test_three_ready_nodes_of_the_requested_size(running):
     nodes = running.get("/api/v1/nodes")["items"]
     assert len(nodes) == 3
     for node in nodes:
@@ -49,7 +49,7 @@ def test_three_ready_nodes_of_the_size_asked_for(running):
         assert {c["type"]: c["status"] for c in node["status"]["conditions"]}["Ready"] == "True"
 
 
-def test_what_pods_and_people_take_for_granted(running):
+def test_default_namespaces_accounts_services_and_configmaps_exist(running):
     namespaces = [item["metadata"]["name"] for item in running.get("/api/v1/namespaces")["items"]]
     assert namespaces == ["default", "kube-node-lease", "kube-public", "kube-system"]
     assert running.get("/api/v1/namespaces/default/serviceaccounts/default")
@@ -90,7 +90,7 @@ def test_the_files_are_their_owners_only(running):
     assert stat.S_IMODE(running.state_dir.stat().st_mode) == 0o700
 
 
-def test_status_says_what_runs_and_how(running):
+def test_status_shows_nodes_address_and_isolation(running):
     done = running.call("status")
     assert done.returncode == 0, done.stdout + done.stderr
     mode = re.search(r"isolation\s+(ns|plain): .+", done.stdout)
@@ -127,13 +127,13 @@ def test_a_pod_finds_the_api_as_in_every_cluster(running):
     assert running.pod_log("in-cluster") == "PodList\n"
 
 
-def test_what_does_not_fit_stays_pending_and_says_why(running):
+def test_a_pod_that_does_not_fit_stays_pending_with_a_condition(running):
     running.run_pod("big", "true", nodeSelector={"no-such": "node"})
 
     def conditions():
         return running.get("/api/v1/namespaces/default/pods/big").get("status", {}).get("conditions")
 
-    (condition,) = eventually(conditions, "the scheduler explains itself")
+    (condition,) = eventually(conditions, "the scheduler sets a condition")
     assert condition["reason"] == "Unschedulable"
     assert condition["message"] == "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector."
     running.api("DELETE", "/api/v1/namespaces/default/pods/big")
@@ -180,7 +180,7 @@ def test_kill_9_leaves_nothing_behind_and_up_works_again(fresh, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_losing_the_nodes_first_process_ends_the_sandbox_and_says_so(fresh, mode):
+def test_the_sandbox_ends_with_an_error_if_the_first_process_of_a_node_is_killed(fresh, mode):
     if not can_isolate(mode):
         pytest.skip(f"this machine does not allow isolation {mode}")
     number = str(900_000_000 + os.getpid() * 10 + MODES.index(mode))
@@ -217,7 +217,7 @@ def test_down_ends_pods_waits_and_is_idempotent(fresh):
     assert "the sandbox has ended" in fresh.call("logs").stdout
 
 
-def test_a_port_in_use_is_reported_plainly_and_leaves_nothing(fresh):
+def test_a_port_in_use_is_one_line_with_the_remedy_and_leaves_no_state(fresh):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = fresh.call("up", f"--port={port}")

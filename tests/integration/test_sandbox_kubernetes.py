@@ -98,7 +98,7 @@ def test_nodes_are_ready_and_can_be_scheduled_on_as_soon_as_it_is_up(sandbox):
         assert lease["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]
 
 
-def test_status_says_which_api_it_is_and_where_its_audit_log_is(sandbox):
+def test_status_shows_the_control_plane_and_the_path_of_its_audit_log(sandbox):
     output = sandbox.call("status").stdout
     assert "kubernetes: etcd, kube-apiserver" in output
     assert "audit.log" in output
@@ -147,7 +147,7 @@ def test_pods_and_services_are_reached_through_the_api(sandbox, web):
         assert sandbox.api("GET", place) == (200, "it-works\n")
 
 
-def test_a_pod_is_who_its_service_account_is(sandbox):
+def test_a_pod_authenticates_as_its_service_account(sandbox):
     names = () if is_plain(sandbox) else ("kubernetes.default.svc", "kubernetes")
     sandbox.run_pod("who-am-i", "python3", "-c", ASK_THE_API % repr(names))
     eventually(lambda: sandbox.phase("who-am-i") in {"Succeeded", "Failed"}, "it ends", 30)
@@ -164,7 +164,7 @@ def test_a_pod_is_deleted_with_the_grace_it_needs_and_no_more(sandbox):
 
 
 # --- who may do what ---------------------------------------------------------------------------------------------------
-def test_each_node_speaks_for_its_own_pods_only_and_nobody_is_an_administrator(sandbox, web):
+def test_each_node_writes_the_status_of_its_own_pods_only(sandbox, web):
     nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in sandbox.get(PODS)["items"]}
     writes = [
         (event["objectRef"]["name"], event["user"]["username"])
@@ -199,7 +199,7 @@ def test_a_kubelet_opens_to_its_api_server_only(sandbox):
 
 
 def ask(port, tls):
-    """What a kubelet answers to whoever knows its port; nothing, when it does not even finish the handshake."""
+    """The response of a kubelet to an arbitrary client; empty if it does not even finish the handshake."""
     try:
         with (
             socket.create_connection(("127.0.0.1", port), timeout=10) as plain,

@@ -189,7 +189,7 @@ async def test_three_jobs_share_and_capacity_is_given_when_it_is_free(scene, tmp
         await scene.settled("c", 2)
         scene.submit("d", 4, 4)
         await until("d does not fit and says so", lambda: (r := scene.record("d")) and r.waiting)
-        await holds_for("nobody gives for nothing", lambda: scene.size("a") == 3, seconds=PASSES_S)
+        await holds_for("no job shrinks without a receiver", lambda: scene.size("a") == 3, seconds=PASSES_S)
         assert len([body for name, body in scene.patches if name == "a" and body.get("spec")]) <= 4
 
 
@@ -244,7 +244,7 @@ async def test_a_tenant_grows_to_its_borrowing_limit_until_its_namespace_loses_t
 
 
 @pytest.mark.rule("TJ:3.19")
-async def test_an_edit_wins_against_a_decision_made_before_it(scene, tmp_path):
+async def test_an_edit_overrides_a_decision_made_before_it(scene, tmp_path):
     edited = []
 
     def edit_once(job):
@@ -265,12 +265,12 @@ async def test_an_edit_wins_against_a_decision_made_before_it(scene, tmp_path):
 
 
 @pytest.mark.rule("TJ:3.21")
-async def test_kubectl_scale_is_obeyed_and_noted(scene, tmp_path):
+async def test_kubectl_scale_resizes_the_job_and_is_recorded(scene, tmp_path):
     async with scene.shared(tmp_path):
         scene.submit("a", 2, 6)
         await scene.settled("a", 6)
         scene.scale("a", 3)
-        await until("it is noted", lambda: scene.record("a").resizes[-1].reason == "Requested")
+        await until("it is recorded", lambda: scene.record("a").resizes[-1].reason == "Requested")
         note = scene.record("a").resizes[-1]
         assert (note.before, note.after) == (6, 3)
         scene.carry_out("a")
@@ -287,7 +287,7 @@ async def test_what_kubectl_scale_requests_beyond_the_capacity_is_released(scene
         scene.scale("a", 11)
         scene.carry_out("a")
         await until(
-            "it is noted", lambda: ("Requested", 11) in [(n.reason, n.after) for n in scene.record("a").resizes]
+            "it is recorded", lambda: ("Requested", 11) in [(n.reason, n.after) for n in scene.record("a").resizes]
         )
         await scene.settled("a", GPUS)
         note = scene.record("a").resizes[-1]

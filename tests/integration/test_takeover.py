@@ -34,7 +34,7 @@ NEEDS_NEW_SERVICES = {
     "01-minimal~service-of-an-earlier-cluster": 1,
     "07-multi-host~services-of-an-earlier-cluster": 2,
 }
-"""And how many: a garbage collector may be done with the old ones before anybody looks."""
+"""And how many: a garbage collector may have deleted the old ones before the test reads."""
 SERVICES_WITHOUT_OWNER = ("01-minimal~service-without-owner", "07-multi-host~services-without-owner")
 SUSPENDING = ("01-minimal~suspending", "07-multi-host~suspending")
 DELETING = "08-ft-redis~deleting"
@@ -150,7 +150,7 @@ async def for_all(taken, chosen, scenario: Callable[[Taken], Awaitable[None]]) -
 # --- switching ---------------------------------------------------------------------------------------------------------
 @pytest.mark.rule("SC:S19", "FD:RC-B1", "FD:RC-B3")
 @pytest.mark.parametrize("start", STEADY)
-async def test_no_object_is_touched_and_none_is_added(taken, start):
+async def test_no_object_is_changed_and_no_object_is_added(taken, start):
     before, (ours, *others) = taken[start].before, taken[start].after
     assert ours == before
     for after in others:
@@ -190,7 +190,7 @@ def without_message(condition):
 
 
 @pytest.mark.parametrize("start", NEEDS_NEW_SERVICES)
-async def test_services_of_an_earlier_cluster_make_room_for_new_ones(taken, start):
+async def test_services_of_an_earlier_cluster_are_replaced(taken, start):
     loaded = taken[start].loaded
     uid = loaded.cluster()["metadata"]["uid"]
 
@@ -214,8 +214,8 @@ async def test_of_two_heads_the_first_stays_and_keeps_its_uid(taken):
 
 
 # --- life goes on ------------------------------------------------------------------------------------------------------
-async def test_scaling_up_and_down_goes_on(taken):
-    """A worker more and a worker less: those of KubeRay keep their uids all the while."""
+async def test_clusters_of_kuberay_scale_up_and_down(taken):
+    """One worker more and one less: the workers that KubeRay created keep their uids."""
     await for_all(taken, [start for start in LIVING if start not in FULL], scale_up_and_down)
 
 
@@ -261,8 +261,8 @@ def taken_node(loaded: Loaded) -> str:
 
 
 @pytest.mark.rule("FD:RC-B3")
-async def test_nothing_is_added_to_what_is_rejected(taken):
-    """Whoever asks for more is told why there is none, and what runs stays as it is."""
+async def test_rejected_clusters_get_no_pods(taken):
+    """A user who requests more workers gets the reason for the rejection, and running pods stay unchanged."""
     await for_all(taken, REJECTED, ask_for_more)
 
 
@@ -297,8 +297,8 @@ def storage_of(head: Json) -> dict[str, Json]:
 
 
 @pytest.mark.rule("FD:RC-B4", "FD:RC-B7")
-async def test_suspending_and_resuming_goes_on(taken):
-    """Also of clusters that ask for what is not built, and of those that KubeRay had suspended."""
+async def test_clusters_of_kuberay_are_suspended_and_resumed(taken):
+    """Also clusters with unsupported fields, and clusters that KubeRay had suspended."""
     await for_all(taken, [*WITHOUT_PODS, *LIVING], suspend_and_resume)
 
 
@@ -356,8 +356,8 @@ async def test_a_deletion_that_kuberay_began_ends_with_its_clean_up(taken):
 
 
 @pytest.mark.rule("FD:RC-B1")
-async def test_deletion_goes_on(taken):
-    """Everything goes, the RayCluster included, and no finalizer of KubeRay's holds it."""
+async def test_clusters_of_kuberay_are_deleted(taken):
+    """All objects are deleted, including the RayCluster, and no finalizer of KubeRay blocks it."""
     await for_all(taken, [*STEADY, *SUSPENDING, TWO_HEADS, *NEEDS_NEW_SERVICES], delete)
 
 

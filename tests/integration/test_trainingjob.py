@@ -60,7 +60,7 @@ async def operator(kubeconfig):
 
 
 def submit(cluster, namespace, **spec):
-    """A job of CPU trainers that nobody resizes by himself."""
+    """A job of CPU trainers that the sharing pass does not resize."""
     obj = trainingjob(namespace=namespace, **{"scaling": FIXED, **spec})
     metadata = {"name": obj["metadata"]["name"], "namespace": namespace}
     return cluster.create(TRAININGJOBS, {**obj, "metadata": metadata})
@@ -148,7 +148,7 @@ async def test_the_seeds_example_starts_in_order_with_its_resources(cluster, nam
 
 
 @pytest.mark.rule("TJ §3 row 11", "TJ 7.6")
-async def test_a_gang_without_capacity_has_no_pods_and_says_why(cluster, namespace, operator):
+async def test_a_gang_without_capacity_has_no_pods_and_a_waiting_condition(cluster, namespace, operator):
     gpus = {"resources": {"limits": {"nvidia.com/gpu": 1, "cpu": "1"}}}
     submit(cluster, namespace, low=4, high=6, scaling={}, trainer=gpus)
 
@@ -156,7 +156,7 @@ async def test_a_gang_without_capacity_has_no_pods_and_says_why(cluster, namespa
         conditions = status(cluster, namespace).get("conditions", ())
         return next((c["message"] for c in conditions if c["type"] == constants.WAITING), "")
 
-    await until("it waits for GPUs, in words", lambda: "nvidia.com/gpu" in words())
+    await until("its condition names the missing GPUs", lambda: "nvidia.com/gpu" in words())
     assert status(cluster, namespace)["phase"] == "Pending"
     await holds_while(
         "nothing is made", lambda: not cluster.pods(namespace), has_reconciled(cluster, namespace, kind=TRAININGJOBS)
@@ -167,7 +167,7 @@ async def test_a_gang_without_capacity_has_no_pods_and_says_why(cluster, namespa
 
 
 @pytest.mark.rule("TJ §3 row 21", "TJ 7.5", "TJ 7.7")
-async def test_it_grows_and_shrinks_with_replicas_and_the_highest_index_goes_first(cluster, namespace, operator):
+async def test_it_follows_replicas_and_deletes_the_highest_index_first(cluster, namespace, operator):
     submit(cluster, namespace, low=2, high=5)
     await running(cluster, namespace, pod_names(("trainer", 2)))
     resize(cluster, namespace, 4)
@@ -175,7 +175,7 @@ async def test_it_grows_and_shrinks_with_replicas_and_the_highest_index_goes_fir
     await until("all are ready", lambda: trainers(cluster, namespace).get("ready") == 4)
     assert trainers(cluster, namespace)["fulfillment"] == pytest.approx(0.667)
     longer = members(cluster, namespace)
-    cluster.holds |= pod_names(("trainer", 4))  # nobody ends until we have looked
+    cluster.holds |= pod_names(("trainer", 4))  # no pod ends before the assertion
     resize(cluster, namespace, 2)
     await made(cluster, namespace, pod_names(("trainer", 2)))
     leaving = {p["metadata"]["name"]: p["metadata"] for p in cluster.pods(namespace) if dying(p)}
@@ -231,7 +231,7 @@ async def test_a_deleted_job_takes_everything_along_with_the_operator_off(cluste
 
 
 @pytest.mark.rule("D15")
-async def test_deleted_and_made_again_at_once_it_starts_again(cluster, namespace, operator):
+async def test_a_job_that_is_recreated_at_once_starts_again(cluster, namespace, operator):
     submit(cluster, namespace)
     await running(cluster, namespace, pod_names(("trainer", 2)))
     cluster.delete(namespace, "demo", TRAININGJOBS)
@@ -245,7 +245,7 @@ async def test_deleted_and_made_again_at_once_it_starts_again(cluster, namespace
 
 
 @pytest.mark.rule("TJ 7.12")
-async def test_a_suspended_job_has_no_pods_and_goes_on_afterwards(cluster, namespace, operator):
+async def test_a_suspended_job_has_no_pods_and_can_be_resumed(cluster, namespace, operator):
     submit(cluster, namespace)
     await running(cluster, namespace, pod_names(("trainer", 2)))
     await until("it runs", lambda: status(cluster, namespace).get("phase") == "Running")
@@ -284,7 +284,7 @@ def uid_of(cluster, namespace, name):
 
 
 @pytest.mark.rule("TJ 7.12")
-async def test_a_job_that_is_done_goes_when_its_time_is_over(cluster, namespace, operator):
+async def test_a_finished_job_is_deleted_after_its_ttl(cluster, namespace, operator):
     submit(cluster, namespace, low=1, high=1, ttlSecondsAfterFinished=1)
     await running(cluster, namespace, pod_names(("trainer", 1)))
     finish(cluster, namespace, "demo-trainer-0", exit_code=0)

@@ -170,7 +170,7 @@ def test_rejected_with_the_field(api, obj, field):
     assert field in answer.body["message"]
 
 
-def test_an_edit_may_not_break_what_was_sound(api, job):
+def test_an_edit_that_makes_a_valid_job_invalid_is_rejected(api, job):
     answer = api.patch(job, {"spec": {"trainer": {"max-instance": 1}}})
     assert answer.status == 422
     assert "spec.trainer.min-instance" in answer.body["message"]
@@ -197,7 +197,7 @@ def broken_job(api):
     api.delete(f"{JOBS}/{broken['metadata']['name']}")
 
 
-def test_what_is_stored_and_broken_can_be_told_so_and_put_right(api, broken_job):
+def test_a_stored_invalid_job_can_get_a_status_and_be_corrected(api, broken_job):
     invalid = {"phase": "Pending", "waiting": "InvalidSpec"}
     assert api.patch(f"{broken_job}/status", {"status": invalid}).status == 200
     assert api.patch(broken_job, {"metadata": {"annotations": {"a": "b"}}}).status == 200
@@ -223,7 +223,7 @@ def test_scaling_a_job_of_no_size_yet_gives_it_one(api, job):
 
 
 @pytest.mark.rule("TJ:3-21")
-def test_scale_tells_what_is_wanted_what_is_there_and_whose_pods_they_are(api, job):
+def test_scale_has_desired_and_current_replicas_and_the_selector(api, job):
     api.patch(f"{job}/scale", {"spec": {"replicas": 4}})
     status = {"trainer": {"replicas": 3}, "selector": "raytide.io/training-job=job-1"}
     assert api.patch(f"{job}/status", {"status": status}).status == 200
@@ -233,7 +233,7 @@ def test_scale_tells_what_is_wanted_what_is_there_and_whose_pods_they_are(api, j
 
 
 @pytest.mark.rule("TJ:3-21")
-def test_scale_of_a_job_without_a_size_says_that_there_is_none(api, job):
+def test_scale_of_a_job_without_replicas_is_an_error(api, job):
     answer = api.get(f"{job}/scale")
     assert answer.status == 500
     wanted = 'Internal error occurred: the spec replicas field ".spec.trainer.replicas" does not exist'
@@ -249,7 +249,7 @@ def test_a_negative_size_is_rejected(api, job):
 # --- status and columns ----------------------------------------------------------------------------------------------------
 
 
-def test_status_is_a_door_of_its_own(api, job):
+def test_status_is_a_subresource(api, job):
     generation = api.get(job).metadata["generation"]
     api.patch(f"{job}/status", {"spec": {"suspend": True}, "status": {"phase": "Running"}})
     found = api.get(job).body

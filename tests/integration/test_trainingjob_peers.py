@@ -1,7 +1,7 @@
 """The pods of a job find each other by what they are given, and see their job change, in both isolation modes.
 
 Real processes on the sandbox, children built for a stored TrainingJob; no controller runs. Each process listens where its
-variables say, says who it is to whoever calls, and calls all the others it was told of; then it looks at the live files.
+variables say, returns its name to every caller, and calls all its peers; then it reads the live files.
 """
 
 from collections.abc import Iterator
@@ -115,15 +115,15 @@ SERVERS = "pserver0 pserver1"
         ("peers-pserver-1", f"{SERVERS} master0", "1"),
     ],
 )
-def test_each_reaches_all_it_was_told_of_and_finds_itself(sandbox, job, pod, met, rank):
+def test_each_pod_reaches_all_its_peers_and_finds_its_rank(sandbox, job, pod, met, rank):
     del job
-    eventually(lambda: "rank" in lines_of(sandbox, pod), f"{pod} has met everybody", PATIENCE_S)
+    eventually(lambda: "rank" in lines_of(sandbox, pod), f"{pod} has reached all peers", PATIENCE_S)
     found = lines_of(sandbox, pod)
     assert (found["met"], found["rank"]) == (met, rank)
 
 
 @pytest.mark.rule("TJ:7-7")
-def test_the_master_knows_itself(sandbox, job):
+def test_the_master_finds_its_own_name(sandbox, job):
     del job
     eventually(lambda: "met" in lines_of(sandbox, "peers-master"), "the master runs", PATIENCE_S)
     assert lines_of(sandbox, "peers-master")["met"] == "master0"

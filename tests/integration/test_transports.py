@@ -60,7 +60,7 @@ class Server(ABC):
 
     @abstractmethod
     def delete_behind(self, pod: str) -> None:
-        """Somebody else deletes a pod while we cannot see it."""
+        """Another client deletes a pod while the informer is disconnected."""
 
     @abstractmethod
     def verbs(self, end: str) -> list[str]:
@@ -172,7 +172,7 @@ async def client(server) -> AsyncIterator[Client]:
 
 async def eventually(is_so: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
     async with asyncio.timeout(timeout_s):
-        while not is_so():  # noqa: ASYNC110 - the state belongs to somebody else
+        while not is_so():  # noqa: ASYNC110 - the state is that of another process
             await asyncio.sleep(0.005)
     assert is_so(), what
 
@@ -180,7 +180,7 @@ async def eventually(is_so: Callable[[], bool], what: str, timeout_s: float = 10
 # --- one call ------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_object_from_birth_to_death(client, server):
+async def test_create_get_and_delete_of_an_object(client, server):
     key = Key(server.home, "a")
     assert await client.get(PODS, key) is None
     created = await client.create(PODS, server.pod("a"))
@@ -230,7 +230,7 @@ async def test_a_server_that_is_away_did_nothing(client, server):
     await client.create(PODS, server.pod("a"))
     await server.stop()
     with pytest.raises(ApiUnavailableError):
-        await client.create(PODS, server.pod("b"))  # on the old connection: nobody can know
+        await client.create(PODS, server.pod("b"))  # on the old connection: its loss is not detectable yet
     with pytest.raises(ApiUnavailableError) as caught:
         await client.create(PODS, server.pod("b"))  # on none
     await server.start()
@@ -298,19 +298,19 @@ async def following(client, server) -> AsyncIterator[Following]:
 
 @pytest.mark.rule("D3")
 async def test_an_informer_follows_what_happens(client, following, server):
-    other = server.pod("stranger")
+    other = server.pod("external")
     del other["metadata"]["labels"]
     await client.create(PODS, other)
     created = await client.create(PODS, server.pod("a"))
     await eventually(lambda: following.informer.get(server.home, "a") is not None, "the pod is seen")
     assert following.informer.version_in(server.home) >= int(created["metadata"]["resourceVersion"])
-    assert following.informer.get(server.home, "stranger") is None
+    assert following.informer.get(server.home, "external") is None
     await client.delete(PODS, Key(server.home, "a"), created["metadata"]["uid"], grace_period_s=0)
     await eventually(lambda: len(following.informer) == 0, "its end is seen")
 
 
 @pytest.mark.rule("D3")
-async def test_an_informer_survives_a_restart_of_the_server_and_tells_what_it_missed(client, server, following):
+async def test_an_informer_resumes_after_a_restart_of_the_server(client, server, following):
     await client.create(PODS, server.pod("doomed"))
     await client.create(PODS, server.pod("stays"))
     await eventually(lambda: len(following.informer) == 2, "both are seen")
@@ -321,11 +321,11 @@ async def test_an_informer_survives_a_restart_of_the_server_and_tells_what_it_mi
     await eventually(
         lambda: {view.name for view in following.informer.all()} == {"stays", "new"}, "the informer has caught up"
     )
-    assert following.informer.lists == 1, "it resumed and did not list anew"
+    assert following.informer.lists == 1, "it resumed without a relist"
 
 
 @pytest.mark.rule("D3")
-async def test_a_list_asked_for_by_refresh_comes_over_the_same_wire(server, following):
+async def test_refresh_lists_over_the_same_transport(server, following):
     before = server.verbs("/pods").count("GET")
     await asyncio.wait_for(following.informer.refresh(), 5)
     assert server.verbs("/pods").count("GET") == before + 1
@@ -363,7 +363,7 @@ async def test_the_very_same_create_sent_twice_makes_one_pod(following, server):
 
 
 @pytest.mark.rule("RM:I5")
-async def test_a_patch_of_a_namesake_is_rejected(client, following, server):
+async def test_a_patch_with_the_uid_of_another_object_is_rejected(client, following, server):
     await client.create(PODS, server.pod("a"))
     done = await following.apply(Patch(PODS, server.home, "a", "another-uid", {"metadata": {"labels": {"x": "y"}}}))
     assert done.outcomes[0].result is Result.REJECTED

@@ -153,7 +153,7 @@ def test_a_failed_worker_is_replaced(guide: Guide) -> None:
     guide.shows("kubectl get events", is_ordered=False)
 
 
-def test_a_condition_says_why_workers_are_missing(guide: Guide) -> None:
+def test_a_condition_has_the_reason_for_missing_workers(guide: Guide) -> None:
     manifest = sample("big")
     worker_container(manifest)["resources"] = {"requests": {"cpu": "1k"}, "limits": {"cpu": "1k"}}
     guide.kubectl("apply", "-f", "-", given=manifest)
@@ -173,7 +173,7 @@ def test_faults_are_rejected_with_the_sentences_of_the_guide(guide: Guide) -> No
         assert any(not differs(Example("apply", (sentence,)), line) for line in output.splitlines()), output
 
 
-def test_the_operator_says_its_version_what_it_lacks_and_that_it_is_ready(
+def test_the_operator_prints_its_version_missing_permissions_and_readiness(
     guide: Guide, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guide.does("raytide --version")

@@ -106,7 +106,7 @@ def pending(name: str, **fields: Any) -> PodView:
 
 
 def dying(name: str, **fields: Any) -> PodView:
-    """A running pod that somebody deleted."""
+    """A running pod that is terminating."""
     return pod(name, **{"deletion_timestamp": "2026-01-01T01:00:00Z", **fields})
 
 

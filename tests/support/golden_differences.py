@@ -2,7 +2,7 @@
 
 Takes two records of one file (golden_recorder.py) and the file itself, gives every place where they differ with both
 values and the reason for which it may; a difference without a reason is a bug of ours. Reasons go by what the file asks
-for, not by its name, so that they hold for files nobody has seen; for users they stand in docs/compatibility.md. Used by
+for, not by its name, so that they apply to files that were not recorded; for users they are in docs/compatibility.md. Used by
 `tests/integration/test_golden_specs.py` and by `make golden`.
 """
 
@@ -101,7 +101,7 @@ class Fate:
 
     @property
     def has_projected_token(self) -> bool:
-        """Whoever's autoscaler the file asks for, unless the install says that Ray's is the rule."""
+        """The autoscaler that the file chooses, unless Ray's is configured as the default."""
         return bool(self.spec["spec"].get("enableInTreeAutoscaling")) and self.mode == "raytide"
 
     @property

@@ -173,7 +173,7 @@ class Capture:
 
 
 def _waits_for_the_fleet(pod: Json) -> bool:
-    """Nobody has looked for a node for it, or it is on a fake one and does not run yet: kwok can be slow."""
+    """The scheduler has not handled it yet, or it is on a fake node and does not run yet: kwok can be slow."""
     conditions = {condition["type"]: condition["status"] for condition in pod["status"].get("conditions", ())}
     return conditions.get("Ready") != "True" if pod["spec"].get("nodeName") else "PodScheduled" not in conditions
 

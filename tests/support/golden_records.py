@@ -104,11 +104,11 @@ SERVER_DEFAULTS: Final[tuple[tuple[str, tuple[str, ...], Json], ...]] = (
     ),
     ("Service", ("spec", "ports", "*"), {"protocol": "TCP", "targetPort": lambda port: port["port"]}),
 )
-"""Kind, place, and what is filled in there when nobody set it; a function of the object at that place gives None for no."""
+"""Kind, place, and the default that is filled in there; a function of the object at that place gives None for no."""
 
 NODE_TROUBLE_TOLERATIONS: Final = [
-    {"key": f"node.kubernetes.io/{trouble}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
-    for trouble in ("not-ready", "unreachable")
+    {"key": f"node.kubernetes.io/{condition}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    for condition in ("not-ready", "unreachable")
 ]
 
 

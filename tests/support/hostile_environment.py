@@ -86,7 +86,9 @@ class HostileEnv:
         for obj in hostile.objects:
             self.cluster.store.create(PLURALS[obj["kind"]], json.loads(json.dumps(obj)))
         await until(
-            f"somebody says {hostile.told!r}\n{self.last_words()}", lambda: self._is_answered(hostile), within_s=60
+            f"a condition or event contains {hostile.told!r}\n{self.last_words()}",
+            lambda: self._is_answered(hostile),
+            within_s=60,
         )
         await self._see_neighbour_served()
         await asyncio.sleep(3)  # a pass over it that follows at once, and a sharing pass, belong to it too

@@ -75,7 +75,7 @@ HOSTILE: dict[str, Hostile] = {
     "two thousand million trainers ordered by kubectl scale": Hostile(
         job(low=1, high=2, trainer={"replicas": HUGE}), "spec.trainer.replicas is 2147483647"
     ),
-    "a huge maximum with somebody below its minimum": Hostile(
+    "a huge maximum with another job below its minimum": Hostile(
         [*job(low=1, high=HUGE, trainer={"replicas": HUGE}), *job("below", low=3, high=3, startPolicy="Gang")],
         "spec.trainer.max-instance is 2147483647",
     ),
@@ -85,7 +85,7 @@ HOSTILE: dict[str, Hostile] = {
     "500 groups of 600 replicas": Hostile(of_groups(*groups(500, replicas=600)), "has more than 300 entries"),
     "1,000 groups of 600 replicas": Hostile(of_groups(*groups(1000, replicas=600)), "has more than 300 entries"),
     "20 suspended jobs with big templates": Hostile(suspended_jobs()),
-    "10,000 names of nobody in workersToDelete": Hostile(
+    "10,000 unknown names in workersToDelete": Hostile(
         one(scaleStrategy={"workersToDelete": [f"junk-{n}" for n in range(10_000)]}), "and 9997 more;"
     ),
     # --- RayClusters

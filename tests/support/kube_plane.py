@@ -43,7 +43,7 @@ class KubePlane:
     directory: Path | None
     identity: Identity | None = None
     control: ControlPlane | None = None
-    """None for a cluster that somebody else runs."""
+    """None for an existing cluster."""
 
     def request_json(
         self,
@@ -55,7 +55,7 @@ class KubePlane:
         token: str | None = None,
         timeout_s: float = 30.0,
     ) -> tuple[int, Any]:
-        """Status and decoded answer, as the administrator or whoever has `token`; patches are merge patches by default."""
+        """Status and decoded answer, as the administrator or the user of `token`; patches are merge patches by default."""
         headers = {"Content-Type": content_type or CONTENT_TYPES.get(method, "application/json")}
         if token or (token is None and self.identity is None):
             headers["Authorization"] = f"Bearer {token or self.admin_token}"

@@ -55,7 +55,7 @@ def job(
 
 
 def pod(name: str, *, on: str = "", cpu: str | int = 1, namespace: str = "default", **metadata: Any) -> Json:
-    """A pod of anybody."""
+    """A pod of any owner."""
     where = {"nodeName": on} if on else {}
     return {
         "apiVersion": "v1",

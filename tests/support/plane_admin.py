@@ -42,7 +42,7 @@ class ApiStatusError(Exception):
 
 
 class PlaneAdmin:
-    """One API server, as somebody who may do everything, or as whom another token names."""
+    """One API server, as an administrator, or as the user of another token."""
 
     def __init__(self, server: str, authority: bytes, token: str) -> None:
         self.server = server
@@ -168,7 +168,7 @@ class PlaneAdmin:
         return self.write_kubeconfig(folder / f"{name}.kubeconfig", answer["status"]["token"], namespace)
 
     def write_kubeconfig(self, path: Path, token: str, namespace: str = "default") -> Path:
-        """For whoever holds that token."""
+        """For the user of that token."""
         cluster = {"server": self.server, "certificate-authority-data": b64encode(self.authority).decode()}
         config = {
             "apiVersion": "v1",

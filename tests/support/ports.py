@@ -1,6 +1,6 @@
 """Which port may a server have that a test starts later?
 
-`free_port` gives one that nobody listens on, a different one each time. It lies below the range from which the kernel
+`free_port` returns a free one, a different one each time. It is below the range from which the kernel
 serves outgoing connections and port 0, so that it is still free when the server comes, and where it begins depends on the
 process, so that workers of pytest-xdist do not meet. Used by tests, benches and what they start.
 """

@@ -59,7 +59,7 @@ class Ray:
 
     @property
     def has_tokens(self) -> bool:
-        """Before 2.52 a GCS answers anybody."""
+        """Before 2.52 a GCS accepts every client."""
         return self.version >= (2, 52)
 
     @property
@@ -145,7 +145,7 @@ class BareGcs:
 
 
 async def until_it_answers(client: Gcs, within_s: float = PATIENCE_S) -> None:
-    """Until somebody is well at the other end."""
+    """Until the GCS replies."""
     async with asyncio.timeout(within_s):
         while True:
             try:

@@ -56,7 +56,7 @@ def _with_old_stamps(objects: Sequence[Json]) -> None:
 
 
 def _without_storage_namespace(objects: Sequence[Json]) -> None:
-    """As KubeRay has it where nobody chose one: the cluster's uid stands for it."""
+    """KubeRay's default: the cluster's uid."""
     cluster = next(obj for obj in objects if obj["kind"] == "RayCluster")
     chosen = cluster["metadata"]["annotations"].pop(STORAGE_NAMESPACE)
     for pod in _pods(objects):

@@ -176,7 +176,7 @@ class Watch:
 
 
 def pod(name: str, **metadata: Any) -> dict[str, Any]:
-    """A pod that no scheduler looks at, so that nobody writes to it but the one who asks."""
+    """A pod that no scheduler handles, so that only the caller writes to it."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -5,19 +5,21 @@ whole place), a reason. A difference that is not listed here fails the probe, an
 any: what was fixed is taken out.
 """
 
-OWNED = "who owns a field that the server filled in, or the inside of an owner reference, concerns nobody who applies"
+OWNED = (
+    "who owns a field that the server filled in, or the inside of an owner reference, concerns no client that applies"
+)
 GO_TEXT = "the words of Go's own decoder; status and reason are the same"
 SAYS_WHICH = "the sandbox says which operation failed; a real server keeps it to itself"
 NO_QUOTA = "the sandbox counts no quota; tests of rejections by quota run on the real control plane"
 NO_LIMITS = "the sandbox applies no LimitRange"
 NO_POLICY = "the sandbox runs no policies"
 CLIENTS_FAULT = "a real server calls this fault of the client its own (500); the sandbox says 400"
-NEW_LIFE = "a sandbox may start anew with lower versions: who knows higher ones has to list again"
+NEW_LIFE = "a sandbox may restart with lower versions: clients that have higher ones must relist"
 
 LISTED: dict[str, dict[str, str]] = {
     "what guards a status write": {r"a JSON patch that tests the uid\.body\.details\.causes": SAYS_WHICH},
     "what a deletion answers": {
-        r"of a pod without a node\.body\.metadata\.generation": "the last answer about a pod that is gone; nobody reads on",
+        r"of a pod without a node\.body\.metadata\.generation": "the last response about a deleted pod; no client continues from it",
     },
     "what a pod becomes": {r".*\.fieldsV1\.f:spec\.f:enableServiceLinks": OWNED},
     "what other objects become": {
@@ -50,7 +52,7 @@ LISTED: dict[str, dict[str, str]] = {
         r"another kind\.body\.message": GO_TEXT,
         r"another version\.headers\.warning": "a real server warns of unknown fields of an object that it rejects anyway",
         r"no JSON\.body\.message": GO_TEXT,
-        r"no group\.(body|headers\.content-type)": "a group nobody serves is a page in plain text; the status is the same",
+        r"no group\.(body|headers\.content-type)": "a group that is not served is a page in plain text; the status is the same",
         r"no kind\.body\.details": "empty details",
         r"no method\.(status|body\.\w+)": "a PUT of a collection: 400 there, 405 here",
     },

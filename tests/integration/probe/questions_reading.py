@@ -1,4 +1,4 @@
-"""Questions about reads: lists at versions, selectors, watches and their ends, paths nobody serves."""
+"""Questions about reads: lists at versions, selectors, watches and their ends, paths that are not served."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from integration.probe.client import Client, cluster, pod
 from integration.probe.transcript import Transcript
 
 Json = dict[str, Any]
-NOBODY = {"Authorization": "Bearer wrong"}
+WRONG_TOKEN = {"Authorization": "Bearer wrong"}
 
 
 def _names(body: Json) -> list[str]:
@@ -61,9 +61,9 @@ def what_is_not_served(ask: Transcript) -> None:
 
 
 def what_a_stranger_is_told(ask: Transcript) -> None:
-    stranger = Client(ask.client.endpoint.without_credentials(), ask.client.namespace)
-    ask.note("with a wrong token", stranger.call("GET", stranger.pods, headers=NOBODY))
-    stranger.close()
+    anonymous = Client(ask.client.endpoint.without_credentials(), ask.client.namespace)
+    ask.note("with a wrong token", anonymous.call("GET", anonymous.pods, headers=WRONG_TOKEN))
+    anonymous.close()
 
 
 def how_watches_begin(ask: Transcript) -> None:

@@ -46,7 +46,7 @@ class Endpoint:
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
     def without_credentials(self) -> "Endpoint":
-        """The same server, met by a stranger."""
+        """The same server, without credentials."""
         bare = ssl.create_default_context(cadata=self.authority) if self.tls else None
         return replace(self, token="", tls=bare)
 

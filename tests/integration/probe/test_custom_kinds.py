@@ -1,4 +1,4 @@
-"""Custom resources: schema, status, scale; and what happens to fields nobody declared."""
+"""Custom resources: schema, status, scale; and what happens to undeclared fields."""
 
 import pytest
 

@@ -83,7 +83,7 @@ def test_the_recording_is_of_this_version(theirs: Endpoint) -> None:
     assert not is_newer, f"recorded on 1.{RECORDED['minor']}, this is 1.{minor}: run with --record-probe"
 
 
-def test_everything_listed_is_of_a_question() -> None:
+def test_every_listed_difference_has_a_question() -> None:
     assert LISTED.keys() <= QUESTIONS.keys()
     assert RECORDED["answers"].keys() == QUESTIONS.keys()
 

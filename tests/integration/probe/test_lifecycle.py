@@ -79,7 +79,7 @@ def test_background_deletion_collects_what_was_owned(client: Client) -> None:
     eventually(lambda: is_gone(client, f"{client.pods}/owned"), "the owned pod is collected", KIND_IS_KNOWN_S)
 
 
-def test_an_object_whose_owner_never_was_is_collected(client: Client) -> None:
+def test_an_object_whose_owner_never_existed_is_collected(client: Client) -> None:
     missing_owner = {**owner(client, "real"), "name": "ghost", "uid": "00000000-0000-0000-0000-000000000000"}
     client.new_pod("lost", ownerReferences=[missing_owner])
     eventually(lambda: is_gone(client, f"{client.pods}/lost"), "the ownerless pod is collected", KIND_IS_KNOWN_S)
@@ -95,7 +95,7 @@ def test_orphans_lose_their_owner_and_live(client: Client) -> None:
     assert "ownerReferences" not in found.metadata
 
 
-def test_in_the_foreground_the_owner_goes_last(client: Client) -> None:
+def test_foreground_deletion_removes_the_owner_last(client: Client) -> None:
     client.new_pod("child", ownerReferences=[owner(client, "parent")], finalizers=["example.com/wait"])
     wait_for_the_garbage_collector(client)
     answer = client.delete(f"{client.clusters}/parent", {"propagationPolicy": "Foreground"})
@@ -111,7 +111,7 @@ def test_in_the_foreground_the_owner_goes_last(client: Client) -> None:
     assert is_gone(client, f"{client.pods}/child")
 
 
-def test_a_bound_pod_lives_until_its_kubelet_says_so(client: Client, node: str) -> None:
+def test_a_bound_pod_exists_until_its_kubelet_deletes_it(client: Client, node: str) -> None:
     bound = pod("bound")
     bound["spec"]["nodeName"] = node
     version = client.post(client.pods, bound).metadata["resourceVersion"]
@@ -131,7 +131,7 @@ def test_a_bound_pod_lives_until_its_kubelet_says_so(client: Client, node: str) 
     watch.close()
 
 
-def test_a_namespace_goes_with_everything_in_it(client: Client) -> None:
+def test_a_namespace_is_deleted_with_its_content(client: Client) -> None:
     name = f"{client.namespace}-inner"
     path = f"/api/v1/namespaces/{name}"
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

@@ -52,7 +52,7 @@ def test_bookmarks_come_before_the_time_is_up_and_then_the_stream_ends(client: C
     assert int(marks[0]["metadata"]["resourceVersion"]) >= int(version)
 
 
-def test_no_bookmarks_unless_asked_for(client: Client) -> None:
+def test_no_bookmarks_unless_requested(client: Client) -> None:
     watch = client.watch(client.pods, resourceVersion=client.version(client.pods), timeoutSeconds=1)
     assert [event["type"] for event in watch.rest()] == []
 

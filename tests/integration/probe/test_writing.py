@@ -60,7 +60,7 @@ def test_pods_are_checked(client: Client, spec: dict[str, object], field: str) -
     assert field in {cause["field"] for cause in answer.body["details"]["causes"]}
 
 
-def test_a_quantity_that_is_none_is_rejected_before_anybody_looks_where_it_stands(client: Client) -> None:
+def test_an_invalid_quantity_is_rejected_as_a_bad_request_before_validation(client: Client) -> None:
     wanted = pod("bad")
     wanted["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "lots"}}
     answer = client.post(client.pods, wanted)
