@@ -120,7 +120,7 @@ def verb_of(request: web.Request) -> str:
 
 
 def front(store: Store, counter: Counter[str]) -> Middleware:
-    """Middleware that counts the requests of everybody but the bench, and answers the bench's own."""
+    """Middleware that counts the requests of all clients except the bench, and answers the bench's own."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]) -> web.StreamResponse:

@@ -1,8 +1,8 @@
 """What would PaddlePaddle's EDL autoscaler decide? The rules it was published with, for comparison only.
 
 Takes jobs with what they have and a cluster's sums, gives how many trainers each job gets more or less (TJ 2.4). Kept as it
-was, faults included (TJ 2.5): jobs are sorted once per round by their size before the plan, so that everybody gets one in
-turn; whoever is above the load limit gives, whether that helps anybody or not. Checked against upstream's own assertions
+was, faults included (TJ 2.5): jobs are sorted once per round by their size before the plan, so that every job gets one in
+turn; jobs above the load limit shrink, whether that helps another job or not. Checked against upstream's own assertions
 (TJ 2.6) in tests/unit/bench/test_edl.py, so that the baseline is no straw man. Its loop can go on for ever (D1); here it
 ends after `MAX_ROUNDS`.
 """

@@ -63,7 +63,7 @@ def cluster(name: str, workers: int) -> dict:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on."""
+    """A free port of the loopback interface."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
@@ -91,7 +91,7 @@ class Harness:
             return await answer.json()
 
     async def requests(self) -> dict[str, int]:
-        """What everybody but the bench has asked for so far."""
+        """Requests of all clients except the bench so far."""
         return await self.call("GET", "/bench/requests")
 
     async def start_operator(self) -> int:

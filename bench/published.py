@@ -1,4 +1,4 @@
-"""PUBLISHED: EDL's published experiment (TJ 2.7) again in simulation: EDL itself, nobody, and Raytide, on the same trace.
+"""PUBLISHED: EDL's published experiment (TJ 2.7) again in simulation: EDL itself, no scaling, and Raytide, on the same trace.
 
 133 nodes, 20 jobs one after the other, each 2..60 trainers of 5 CPU / 8Gi, and the mixed case with Nginx 400 -> 100 -> 400
 pods. What the report leaves open was taken from the authors' archived scripts and logs, and the rest calibrated on EDL's
@@ -20,7 +20,7 @@ from harness import result
 
 PASSES = 10
 THEN = Circumstances(start_s=3.0, stop_s=31.0, longest_backoff_s=60.0)
-"""Kubernetes 1.6.2: whoever leaves takes its 30 s of grace, and what fits nowhere waits up to a minute for its next try."""
+"""Kubernetes 1.6.2: terminating pods take their 30 s of grace, and a pod that fits no node waits up to a minute for its next attempt."""
 TODAY = replace(THEN, longest_backoff_s=0.0)
 """The scheduler of Kubernetes versions that Raytide runs on looks again when something is freed."""
 NODES = ((70, 12, 64), (62, 24, 128), (1, 20, 128))
@@ -87,7 +87,7 @@ class Collector:
 
 
 class Nginx:
-    """A Deployment of web servers that somebody scales."""
+    """A Deployment of web servers that its user scales."""
 
     def __init__(self, world: World) -> None:
         self._world = world

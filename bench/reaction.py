@@ -38,7 +38,7 @@ def trainingjob(name: str, resources: dict[str, str]) -> dict:
 
 
 async def prepare(ours: Harness) -> None:
-    """The kind, and a node with room for everybody."""
+    """The CRD, and a node with capacity for all pods."""
     await ours.call("POST", DEFINITIONS, yaml.safe_load(CRD.read_text()))
     node = await ours.call("GET", "/api/v1/nodes/node-0")
     node["status"] = {

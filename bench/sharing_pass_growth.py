@@ -1,7 +1,7 @@
 """P10GROWTH: how does the thinking of a sharing pass grow with jobs and nodes? Writes a table and a plot into docs/figures.
 
 100 to 3,000 jobs on 50 to 2,000 nodes, as in sharing_pass_time.py: from scratch is the worst of the passes that follow when all jobs are
-new, after one change the worse of a job that ends and one that comes, when everybody runs. CPU time of `build_snapshot()` and
+new, after one change the worse of a job that ends and one that comes, when all jobs run. CPU time of `build_snapshot()` and
 `allocate()` together, best of three. The result line is the exponent of growth after one change, from 1,000 to 3,000 jobs on
 2,000 nodes. Plain SVG without any library.
 """

@@ -3,7 +3,7 @@
 sharing_pass_time_large.py measures the same ten times as large.
 
 From scratch: nothing is remembered; the worst of the passes that follow each other when all jobs are new, from nothing
-placed (floors) to everything shared out. After one change: everybody runs where the plan
+placed (floors) to everything shared out. After one change: all pods run where the plan
 put them, and then a job ends (its room is shared out) or a new one comes (others give); measured is what a running
 operator does then, `build_snapshot()` and `allocate()`, with what it remembers of the snapshot before. CPU time of this
 process with the operator's settings of the garbage collector, five runs each, mean and deviation printed, the bar against

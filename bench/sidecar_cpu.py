@@ -21,7 +21,7 @@ async def main() -> int:
         await one.turned(5)
         before, cpu_before, turns_before = await one.ours.requests(), one.cpu_s(), answered(one)
         async with asyncio.timeout(300):
-            while answered(one) < turns_before + TURNS:  # nobody looks at the metrics meanwhile: that costs CPU
+            while answered(one) < turns_before + TURNS:  # metrics are not scraped meanwhile: that costs CPU
                 await asyncio.sleep(0.1)
         turns = answered(one) - turns_before
         cpu_ms = (one.cpu_s() - cpu_before) / turns * 1000

@@ -64,7 +64,7 @@ class Env:
 
 
 async def take_over(env: Env, end: Callable[[OperatorProcess], None], *, is_restarted: bool = False) -> float:
-    """Seconds until somebody acts again."""
+    """Seconds until an operator acts again."""
     now = asyncio.get_running_loop().time
     replicas = {uid: env.replica(uid) for uid in ("one", "two")}
     try:

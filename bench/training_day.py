@@ -88,7 +88,7 @@ def submissions(jobs: int = JOBS, seed: int = SEED) -> list[Submission]:
 
 
 def fairness(world: World) -> float | None:
-    """Jain's index of the scores of now; None where nobody competes."""
+    """Jain's index of the scores of now; None if no jobs compete."""
     running = [
         job for job in world.jobs if job.ended_s is None and job.complete_s is not None and job.of.low < job.of.high
     ]

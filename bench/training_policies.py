@@ -1,4 +1,4 @@
-"""Who decides how many trainers each simulated job has? Nobody, EDL, or Raytide.
+"""Policies that decide how many trainers each simulated job has: fixed sizes, EDL, or Raytide.
 
 Each policy sees the world of training_world.py as it would see a cluster. `Edl` plans at its ticks and at each submission,
 by the rules of edl.py; `Raytide` runs the product itself, `build_snapshot()`, `allocate()` and `plan_patches()`, in the rhythm of its
@@ -30,7 +30,7 @@ BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Fixed:
-    """Nobody scales: every job keeps the size it was submitted with."""
+    """No scaling: every job keeps the size it was submitted with."""
 
     def begin(self, world: World) -> None:
         """Nothing to do."""
@@ -86,7 +86,7 @@ class Edl:
 
 
 def candidates_of(jobs: list[Job]) -> list[Job]:
-    """Those whose trainers all run; everybody, once the trainers of some job are all pending."""
+    """Jobs whose trainers all run; all jobs, once the trainers of some job are all pending."""
     trainers = {job.of.name: [pod for pod in job.pods if pod.role == TRAINER] for job in jobs}
     if any(not any(pod.is_running for pod in pods) for pods in trainers.values()):
         return jobs

@@ -1,6 +1,6 @@
 """Which cluster do the figures of the sharing pass look at? Many TrainingJobs of mixed requests on nodes of four kinds.
 
-`crowd(jobs, nodes)` is the moment before the first plan: every job is new, nothing runs, pods of strangers hold a tenth of
+`crowd(jobs, nodes)` is the moment before the first plan: every job is new, nothing runs, external pods hold a tenth of
 the room. `passes(crowd)` carries the plan out, pass after pass, until nothing changes any more: what a pass meets on a
 calm day. All values are those the sharing pass gets from its informers, and the same for the same numbers.
 """
@@ -84,13 +84,13 @@ class Crowd:
     jobs: Sequence[TrainingJob]
     nodes: Sequence[CapacityNode]
     pods: Sequence[CapacityPod] = ()
-    strangers: Sequence[CapacityPod] = ()
+    external_pods: Sequence[CapacityPod] = ()
     at: datetime = BORN + timedelta(hours=1)
 
     def pool(self, pools: SnapshotBuilder | None = None) -> ClusterSnapshot:
         """What the planner is given; with `SnapshotBuilder` only what is another since the last time is looked at."""
         return (pools or SnapshotBuilder(CONFIG)).build(
-            self.jobs, [*self.pods, *self.strangers], self.nodes, now=self.at
+            self.jobs, [*self.pods, *self.external_pods], self.nodes, now=self.at
         )
 
     def without(self, job: TrainingJob) -> "Crowd":
@@ -105,11 +105,11 @@ class Crowd:
 
 
 def crowd(jobs: int, nodes: int, seed: int = 1) -> Crowd:
-    """So many new jobs, and so many nodes of which strangers hold a little."""
+    """So many new jobs, and so many nodes of which external pods hold a little."""
     all_nodes = [_node(number) for number in range(nodes)]
     random = Random(seed)
-    strangers = [_foreign_pod(number, each, random) for number, each in enumerate(all_nodes)]
-    return Crowd([a_job(number, random) for number in range(jobs)], all_nodes, strangers=strangers)
+    external_pods = [_foreign_pod(number, each, random) for number, each in enumerate(all_nodes)]
+    return Crowd([a_job(number, random) for number in range(jobs)], all_nodes, external_pods=external_pods)
 
 
 def _node(number: int) -> CapacityNode:
@@ -185,7 +185,7 @@ def settled(start: Crowd) -> Crowd:
 def carried_out(
     now: Crowd, before: ClusterSnapshot, division: Allocation, trainers: Mapping[ParticipantId, RolePods]
 ) -> Crowd:
-    """With the orders written and their pods there, an hour later, when nobody cools down any more."""
+    """With the orders written and their pods there, an hour later, when no job is in a cooldown any more."""
     plan = plan_patches(now.jobs, before, division, now.at, trainers=trainers)
     orders = {order.job.key: order.patch("1") for order in plan.patches}
     jobs = [_patched(job, orders.get(job.key)) for job in now.jobs]
@@ -207,7 +207,7 @@ def _placed(now: Crowd, jobs: Sequence[TrainingJob]) -> list[CapacityPod]:
     known: dict[tuple[str, str], dict[int, CapacityPod]] = {}
     for pod in now.pods:
         known.setdefault((pod.owner_uid, pod.role), {})[pod.index or 0] = pod
-    free_capacity = FreeCapacity(now.nodes, [*now.pods, *now.strangers])
+    free_capacity = FreeCapacity(now.nodes, [*now.pods, *now.external_pods])
     found: list[CapacityPod] = []
     for job in jobs:
         shapes, victims = role_shapes(job), victims_of(record_of(job), job.spec.trainer.replicas)

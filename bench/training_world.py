@@ -26,7 +26,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Submission:
-    """One training job as somebody submits it."""
+    """One training job as its user submits it."""
 
     name: str
     at_s: float
@@ -34,7 +34,7 @@ class Submission:
     high: int
     trainer: Ask
     initial: int
-    """Trainers it begins with, before anybody scales it."""
+    """Trainers it starts with, before it is scaled."""
     pservers: int = 0
     pserver: Ask = Ask(0, 0)
     master: Ask | None = None
@@ -91,7 +91,7 @@ class SimNode:
 
 @dataclass(eq=False)
 class Pod:
-    """One pod; `job` is None for somebody else's."""
+    """One pod; `job` is None for an external pod."""
 
     number: int
     job: "Job | None"
@@ -127,7 +127,7 @@ class Job:
     """Of ends: an older one is void."""
 
     def live(self, role: str) -> list[Pod]:
-        """Its pods that nobody told to go."""
+        """Its pods that are not terminating."""
         return [pod for pod in self.pods if pod.role == role and not pod.is_terminating]
 
 
@@ -196,7 +196,7 @@ class World:
     # --- jobs ----------------------------------------------------------------------------------------------------------
 
     def submit(self, submission: Submission) -> None:
-        """At its time: its pods, and then whoever decides sizes hears of it."""
+        """At its time: its pods, and then the policy is called."""
         self.at(submission.at_s, lambda: self._submitted(submission))
 
     def _submitted(self, submission: Submission) -> None:
@@ -244,7 +244,7 @@ class World:
     # --- pods ----------------------------------------------------------------------------------------------------------
 
     def serve(self, ask: Ask) -> Pod:
-        """A pod of somebody else."""
+        """An external pod."""
         return self._create(None, SERVICE, 0, ask)
 
     def _create(self, job: Job | None, role: str, index: int, ask: Ask, preferred: str = "") -> Pod:
@@ -287,7 +287,7 @@ class World:
         self.after(delay_s, lambda: self._place(pod))
 
     def _retry(self) -> None:
-        """Everybody who waits, in the order in which they came; what has failed for one fails for its equals."""
+        """All pending pods, in the order of their creation; what has failed for one fails for its equals."""
         self._is_retry_planned = False
         waiting, self._waiting = self._waiting, {}
         rejected: set[Ask] = set()
