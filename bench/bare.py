@@ -1,4 +1,4 @@
-"""What would the same requests cost without an operator?
+"""The costs of the same requests without an operator.
 
 A bare client beside the operator's figures, in the same run: the machine sets the pace of a control plane, and a figure says
 something about the operator only next to what any client gets there. Used by benches on a real control plane.

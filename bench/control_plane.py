@@ -1,4 +1,4 @@
-"""What do benches on a real control plane stand on?
+"""The control plane of benches: how it is started, filled and measured.
 
 etcd, kube-apiserver and kube-controller-manager with fsync, without scheduler and kwok, because there operators can be
 told apart (PF:1.8); `raytide operator` as a process with the rights of its chart; and the bench's own client. Operator

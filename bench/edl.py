@@ -1,4 +1,4 @@
-"""What would PaddlePaddle's EDL autoscaler decide? The rules it was published with, for comparison only.
+"""The decisions of PaddlePaddle's EDL autoscaler by its published rules, for comparison only.
 
 Takes jobs with what they have and a cluster's sums, gives how many trainers each job gets more or less (TJ 2.4). Kept as it
 was, faults included (TJ 2.5): jobs are sorted once per round by their size before the plan, so that every job gets one in

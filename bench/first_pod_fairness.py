@@ -1,4 +1,4 @@
-"""P5: fairness: how long does the first pod of a one-worker cluster take while another cluster goes from 0 to 1,000?
+"""P5: time to the first pod of a one-worker cluster while another cluster scales from 0 to 1,000 workers.
 
 On a real control plane, at default settings. Each round scales one big cluster and creates five small ones one after the
 other meanwhile; the time is from a small cluster's POST until a watch shows its first pod. The first round does not count.

@@ -1,4 +1,4 @@
-"""What does every benchmark of the operator stand on?
+"""The shared environment of the operator's benchmarks.
 
 An API process (`api_process.py`), `raytide operator` as another process, and a plain aiohttp client of the bench's own.
 Everything is started fresh, on loopback, and ended by pid. Also the one format of a result line that `make bench`

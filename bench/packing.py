@@ -1,4 +1,4 @@
-"""Questions of known size for the benchmarks of the scheduler, and how they are timed.
+"""Scheduling requests of known size for the benchmarks of the scheduler, and how they are timed.
 
 Nodes as in `performance.md` §1.2: worker types of 8 to 32 CPU, every third one with GPUs; `free` is the share of each
 node that is free, or every node has a random share of its own. Of its object store, which no request names, every node

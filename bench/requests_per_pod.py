@@ -1,4 +1,4 @@
-"""P8: requests of the operator per pod while 50 clusters of 1 + 16 pods come alive, and when nothing happens."""
+"""P8: requests of the operator per pod while 50 clusters of 1 + 16 pods are created, and in steady state."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""P10GROWTH: how does the thinking of a sharing pass grow with jobs and nodes? Writes a table and a plot into docs/figures.
+"""P10GROWTH: CPU time of a sharing pass by jobs and nodes. Writes a table and a plot into docs/figures.
 
 100 to 3,000 jobs on 50 to 2,000 nodes, as in sharing_pass_time.py: from scratch is the worst of the passes that follow when all jobs are
 new, after one change the worse of a job that ends and one that comes, when all jobs run. CPU time of `build_snapshot()` and

@@ -1,4 +1,4 @@
-"""P10: how long does a sharing pass think, with 1,000 TrainingJobs of mixed requests on 500 nodes?
+"""P10: CPU time of a sharing pass with 1,000 TrainingJobs of mixed requests on 500 nodes.
 
 sharing_pass_time_large.py measures the same ten times as large.
 

@@ -1,4 +1,4 @@
-"""What do the benchmarks of the sidecar stand on?
+"""The shared environment of the sidecar's benchmarks.
 
 The API process of the other benchmarks behind a TLS door, a GCS over gRPC with as many nodes as asked for, both in this
 process or others, and `raytide autoscaler` as it runs in a head pod. CPU and memory are read from /proc of the child that

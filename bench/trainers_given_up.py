@@ -1,4 +1,4 @@
-"""VICTIMS: how many trainers does fair sharing end, compared with the fewest that the same allocation needs?
+"""VICTIMS: trainers that fair sharing ends, compared with the fewest that the same allocation needs.
 
 400 random clusters of one to five nodes, uneven in CPUs and GPUs, which three to six jobs of different sizes have filled at random;
 some jobs wait to start, and two fifths of the clusters have two priorities. The product plans, the plan is carried out at

@@ -1,4 +1,4 @@
-"""TRAINING_DAY: a day of 50 training jobs on 200 nodes, in simulation: Raytide beside fixed sizes and EDL's rules.
+"""TRAINING_DAY: a simulated day of 50 training jobs on 200 nodes: Raytide, fixed sizes and EDL's rules.
 
 The jobs come through the day, most of them in working hours, each with its own bounds, pod sizes and work; all numbers come
 from one seed. Shown for each: how much of the CPU was requested by running pods, how long jobs waited for their minimum, how

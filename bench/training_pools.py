@@ -1,4 +1,4 @@
-"""Which cluster do the figures of the sharing pass look at? Many TrainingJobs of mixed requests on nodes of four kinds.
+"""Clusters for the benchmarks of the sharing pass: TrainingJobs of mixed requests on nodes of four kinds.
 
 `crowd(jobs, nodes)` is the moment before the first plan: every job is new, nothing runs, external pods hold a tenth of
 the room. `passes(crowd)` carries the plan out, pass after pass, until nothing changes any more: what a pass meets on a

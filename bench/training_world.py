@@ -1,4 +1,4 @@
-"""What happens to training jobs on a cluster, in virtual time? Nodes, pods, a scheduler, and jobs that make progress.
+"""Simulation of training jobs on a cluster in virtual time: nodes, pods, a scheduler, and jobs that make progress.
 
 A small discrete-event simulation: `World.run` takes events in the order of their time; nothing sleeps, and what is
 random comes from a seed. Pods are bound to the node with the largest free share, as kube-scheduler's defaults do, unless the

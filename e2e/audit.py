@@ -1,4 +1,4 @@
-"""What did the operator ask for, and was it allowed to?
+"""The operator's requests in the audit log, and the permissions that they use.
 
 Reads an API server's audit log (audit.k8s.io/v1, one event a line) and the rules that the chart has installed; gives
 rights as `verb resource.group`. Rights that a quiet run cannot use are listed here with the reason why they are granted

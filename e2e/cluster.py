@@ -1,4 +1,4 @@
-"""How does a test talk to the cluster? As a person does: with kubectl and helm.
+"""Access to the cluster as a user has it: with kubectl and helm.
 
 Words go in, what the program says comes out; a program that fails or takes too long fails the test with its own words.
 States are waited for with a deadline, and what was seen last is told when the deadline passes. Used by the whole suite.

@@ -1,4 +1,4 @@
-"""What is given to the suite from outside, and what it leaves behind.
+"""Inputs of the suite from the environment, and the files that it writes.
 
 Given: a cluster (`KUBECONFIG`), an image that its nodes have or can pull (`RAYTIDE_E2E_IMAGE`), and, where there is one,
 the API server's audit log (`RAYTIDE_E2E_AUDIT_LOG`). When the suite ends, however it ends, the release and its

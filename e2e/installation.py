@@ -1,4 +1,4 @@
-"""One release of the chart under test: its names, and what the tests learn about it on their way."""
+"""One release of the chart under test: its names, and values that later tests need."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What do the tests of the story ask again and again?
+"""Queries that several tests of the suite use.
 
 Pods of a Ray cluster, a word with its head, the operator's pods and rights: each is one question to the cluster, answered
 as it is now, or waited for with a deadline. Used by the test files, which are read in the order of their numbers.

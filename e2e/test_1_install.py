@@ -1,4 +1,4 @@
-"""A person installs the chart, runs a Ray cluster, changes things, breaks things and clears up.
+"""A user installs the chart, runs a Ray cluster, changes it, breaks it and deletes it.
 
 One story in order: each test goes on where the one before it ended, and none makes sense when an earlier one failed (the
 suite stops there). What is asserted is the state of the world, waited for with a deadline; the number of calls

@@ -1,4 +1,4 @@
-"""A person submits an elastic training job to the operator that helm installed; it grows, is told to shrink, and ends.
+"""A user submits an elastic training job to the operator installed by helm; it grows, is scaled down, and ends.
 
 The third part of the story: master, parameter server and trainers are small real programs that meet through the variables
 the operator sets. The job grows by itself into the capacity of the nodes, `kubectl scale` resizes it, and when the master says

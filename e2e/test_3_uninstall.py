@@ -1,4 +1,4 @@
-"""What has the operator asked for all the time, was it allowed to, and what does it leave when it goes?
+"""All requests of the operator were permitted, and uninstalling leaves nothing but the documented objects.
 
 The end of the story: the audit log of everything before is read, and helm takes the release away.
 """

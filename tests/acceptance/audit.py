@@ -1,4 +1,4 @@
-"""What did the API server accept, in which order, and from whom?
+"""Writes that the API server accepted, in their order and with their users, from its audit log.
 
 Reads an audit log (one JSON event a line, levels as `POLICY` asks for them) into plain steps: pods born and doomed,
 orders given to RayClusters, leases taken, writes made. The order is that of etcd: the resourceVersion in each response,

@@ -1,4 +1,4 @@
-"""Was anything done that must never be done?
+"""Checks of audit logs for writes that must never happen.
 
 Pure functions over the steps of an audit log (audit.py), in etcd's order: more pods than were wanted, a pod deleted that
 no job released, a write by a replica that did not hold the lease. Each returns one sentence per violation, none for a valid

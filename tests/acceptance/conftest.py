@@ -1,4 +1,4 @@
-"""The control planes of the acceptance scenarios, because they are judged by its audit log, and how two processes share them."""
+"""The control planes of the acceptance scenarios, checked by audit logs, and their split over two processes."""
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterator

@@ -1,4 +1,4 @@
-"""What every scenario of this folder needs, set up and taken down again.
+"""Set-up and clean-up for every scenario of this folder.
 
 A namespace of its own on the control plane, a fleet with its kubelet, accounts for operators, fault proxies, and the audit
 log as far as it is this namespace's. Background work that breaks fails the scenario at its end. Made by conftest.py.

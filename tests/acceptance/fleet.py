@@ -1,4 +1,4 @@
-"""A fleet of RayClusters on a real control plane, people who give orders, and a kubelet that is nothing but a few lines.
+"""A fleet of RayClusters on a real control plane, users that change them, and a minimal kubelet.
 
 `Fleet` makes RayClusters, scales them and knows their pods from a watch of its own, which no fault ever touches;
 `TinyKubelet` makes every pod Ready at once and ends it when it is told to. Every wait has a deadline and says what it

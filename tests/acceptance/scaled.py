@@ -1,4 +1,4 @@
-"""A RayCluster that follows its demand, on a real control plane, with everything real but Ray.
+"""A RayCluster that follows its demand on a real control plane; only Ray is simulated.
 
 The operator and `raytide autoscaler` are processes, each with its own rights and over TLS; `Ray` stands for what runs in
 the pods: a GCS over gRPC whose nodes come when pods are Ready and go with them, whose tasks take a node each, and whose

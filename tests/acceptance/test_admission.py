@@ -1,4 +1,4 @@
-"""Admission forbids pods, or takes away what the operator finds them by (RM:F11); each reports its cause and ends by itself."""
+"""Admission rejects pods or removes the operator's labels (RM:F11): the cause is reported and retries are bounded."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""S18: the API answers 503, then watches fall into a black hole, then the token is rotated among 429s.
+"""S18: the API server returns 503, then watches receive no data, then the token is rotated among 429s.
 
 The times of the scenario are divided by ten, and so is the silence after which the product gives a watch up
 (RAYTIDE_STREAM_SILENCE); how soon it has to be at work again is not.

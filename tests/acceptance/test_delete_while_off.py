@@ -1,4 +1,4 @@
-"""S20: what is deleted while no operator runs goes all the same, by Kubernetes' own garbage collector."""
+"""S20: what is deleted while no operator runs is removed by Kubernetes' garbage collector."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""S11: as many pods as wanted, whenever the operator is killed and however late it hears; judged by the audit log."""
+"""S11: exactly the desired number of pods despite kills and delayed watches; checked with the audit log."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""S2: the group of the higher priority gets no nodes, for one of three reasons; the next one does its work at once."""
+"""S2: the group of higher priority gets no nodes, for one of three reasons; the next group is launched at once."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""S7: whatever happens to the autoscaler's writes, there are as many workers as there is work, and never one too many."""
+"""S7: under faults of the autoscaler's writes there are as many workers as demanded, and never one too many."""
 
 import asyncio
 import random

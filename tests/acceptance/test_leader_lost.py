@@ -1,4 +1,4 @@
-"""The leader loses its Lease in the middle of its work (RM:F8): one writer at a time, and no pod too many.
+"""The leader loses its Lease during a pass (RM:F8): one writer at a time, and no pod too many.
 
 Each of two replicas has a way of its own to the API server. The leader's calls of the Lease fail while everything else works; then
 the next leader is cut off from everything. By the audit log only the holder of the Lease writes.

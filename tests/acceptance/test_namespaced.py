@@ -1,4 +1,4 @@
-"""An operator that watches one namespace, with Roles there, does what one does that watches all.
+"""An operator that watches one namespace, with Roles there, behaves as one that watches all namespaces.
 
 Scenarios with the rights of the chart's `watchNamespaces` and no other. `RAYTIDE_TEST_NAMESPACED=1 pytest -m kube
 tests/acceptance` runs all of this folder so; here are those that are short.

@@ -1,4 +1,4 @@
-"""S4: a quota with room for two slices and a half gives two slices, and the third as soon as there is room."""
+"""S4: a quota for two and a half slices allows two, and the third as soon as the quota is raised."""
 
 import asyncio
 

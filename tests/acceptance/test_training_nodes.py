@@ -1,4 +1,4 @@
-"""S25, its other half: GPUs that may not all be filled, and nodes that look as if they had room.
+"""S25: GPUs that may not all be used, and nodes that only seem to have free capacity.
 
 On a real scheduler with nodes that kwok plays. A planner that fills GPUs to the last one and then finds the cluster too
 full goes up and down for ever; one that counts sums starts pods that no node can hold. Both are judged by what the API

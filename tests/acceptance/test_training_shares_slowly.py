@@ -1,4 +1,4 @@
-"""S25 with trainers that take their grace period to terminate, as those that write a checkpoint do.
+"""S25 with trainers that use their grace period to terminate, for example to write a checkpoint.
 
 What one job gives is not free yet when the next plans are made, which is how FD:SH-B11 began. `--grace` is the grace period in
 seconds: 10 by default, and `make test-kube GRACE=60` plays a minute, in about five minutes. Compressed: jobs arrive 2 s apart

@@ -1,4 +1,4 @@
-"""A job that offers it makes room for a web server, on a real scheduler, and grows back when that has gone (TJ §3 row 6c).
+"""A job that yields shrinks for a web server on a real scheduler, and grows when that is deleted (TJ §3 row 6c).
 
 The pods of the web server do not preempt, so that nothing but the operator can make room for them.
 """

@@ -1,4 +1,4 @@
-"""Two operators, killed and frozen at random: one writer at a time, and never a pod too many; judged by the audit log."""
+"""Two operators, killed and frozen at random: one writer at a time, no pod too many; checked with the audit log."""
 
 import asyncio
 import random

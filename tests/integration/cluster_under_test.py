@@ -1,4 +1,4 @@
-"""What tests do to a cluster and see of it, whatever API server is behind it.
+"""Operations of integration tests on a cluster, independent of its API server.
 
 `ClusterUnderTest` speaks for people, kubelets and onlookers in requests to the API; an implementation says how a request gets there
 (`request`), how a pod gets a node, and how an object comes in that the CRD of today would reject. `rig.Cluster` is the

@@ -1,4 +1,4 @@
-"""On which APIs are integration tests shown?
+"""The API servers on which integration tests run.
 
 `APIS` are the parameters of a fixture: the embedded API always, a real control plane under the marker `kube`;
 `new_cluster` makes the one that a parameter names. Both are a `ClusterUnderTest`, so that a test does not know which it meets.

@@ -1,4 +1,4 @@
-"""Every integration test runs on a real control plane too, or says in one list why not."""
+"""Every integration test runs on a real control plane too, or is listed with the reason why not."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A cluster whose pods do what a test says, and the real operator beside it.
+"""A cluster on the embedded API server whose pods are controlled by the test, with the real operator.
 
 The sandbox's API over HTTP in the test's own loop, its controllers, a kubelet that is nothing but a few lines here; and
 `raytide operator`, kopf and all, as a process. Every wait has a deadline and says what it waited for.

@@ -1,4 +1,4 @@
-"""A real control plane as integration tests meet it, and what is between it and the operator.
+"""A real control plane for integration tests, and the proxy between it and the operator.
 
 The operator talks to a proxy that counts its writes; tests talk to the API server itself, as its administrator. A node of
 ours sends heartbeats and takes no pods but those a test binds to it; dying pods of the test's namespaces end at once unless

@@ -1,4 +1,4 @@
-"""How do objects of KubeRay come into an API, and what is there afterwards?
+"""Loads objects of KubeRay into an API server and reads what is stored afterwards.
 
 `load` puts one start (takeover_records.py) into a namespace of its own: new uids, owners mapped to them, statuses as
 recorded, and what was being deleted is being deleted again. `Loaded.children` is what is compared before and after

@@ -1,4 +1,4 @@
-"""When has an operator taken everything over?
+"""Switches from one operator to another and waits until the new one has taken over.
 
 `settled` asks an operator's metrics whether it has been through every RayCluster, and waits until it writes nothing any
 more. `Peer` runs KubeRay's own manager for the way back; `KUBERAY=` is the path of a built one.

@@ -1,4 +1,4 @@
-"""The autoscaler as a process: the real command, the API over TLS, a GCS over gRPC, and what ends or harms it."""
+"""The autoscaler as a process: the real command, the API over TLS, a GCS over gRPC, signals and faults."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What the token of a cluster's autoscaler can do on a real API server, and what not (SC:S10, SE:C5, SE:C8).
+"""Requests that the token of a cluster's autoscaler permits on a real API server (SC:S10, SE:C5, SE:C8).
 
 An operator with exactly the chart's rights makes two clusters in a namespace that enforces the Pod Security Standard
 `restricted`, with the chart's admission policy; then the test uses the token of the first one's autoscaler. The real server

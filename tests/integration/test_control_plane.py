@@ -1,4 +1,4 @@
-"""A real control plane starts, ends, loses components and comes back; and it is set up as a cluster is.
+"""A real control plane starts, ends, restarts components, and is configured as a production cluster.
 
 What one test kills or breaks is a control plane of its own; the rest ask the one of the session.
 """

@@ -1,4 +1,4 @@
-"""Each fault, as a client meets it on a wire: the sandbox's API, the proxy before it, the product's transport before that."""
+"""Each fault of the proxy as a client sees it: the sandbox's API, the proxy, and the product's transport."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A real GCS without nodes understands us and we understand it; with the installed Ray, or the one RAYTIDE_TEST_RAY names."""
+"""The GCS client against a real GCS without nodes, of the installed Ray or the one that RAYTIDE_TEST_RAY names."""
 
 import signal
 from collections.abc import AsyncIterator, Mapping

@@ -1,4 +1,4 @@
-"""What real raylets, tasks and placement groups look like to us; part of `make test-ray`, and of `make ray-versions` with older Ray."""
+"""The GCS client against real raylets, tasks and placement groups; part of `make test-ray` and `make ray-versions`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator

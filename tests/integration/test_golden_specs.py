@@ -1,4 +1,4 @@
-"""Every golden RayCluster, through the API server and the real operator room, beside what KubeRay made of it.
+"""Every golden RayCluster through the API server and the real controller, compared with KubeRay's recording.
 
 Accepted or rejected as recorded; objects, status and events equal, field by field, but for the differences that
 golden_differences.py knows a reason for (for users: docs/compatibility.md). Which file has which of them is said here, so

@@ -1,4 +1,4 @@
-"""One tenant's object, however it is made, is felt by no other: the real operator in 512 MiB beside a hundred clusters.
+"""A hostile object of one tenant does not affect others: the real operator in 512 MiB with a hundred clusters.
 
 Each object of `hostile_objects.py` is stored past admission. Its user is told where something is wrong; a healthy neighbour
 grows meanwhile; no step of a loop takes 100 ms of CPU, and the operator's memory stays far below its limit.

@@ -1,4 +1,4 @@
-"""kubectl on the sandbox, as on any cluster: everything a person types at a RayCluster and its pods."""
+"""kubectl on the sandbox: the commands that users run on a RayCluster and its pods."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Pods of the sandbox as their authors and `kubectl` meet them: real processes in both isolation modes."""
+"""Pods of the sandbox: real processes in both isolation modes, through the API and `kubectl`."""
 
 import asyncio
 import base64

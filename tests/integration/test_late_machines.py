@@ -1,4 +1,4 @@
-"""A cluster in a cloud, on a real control plane: machines that come late or never, and images that take their time.
+"""A simulated cloud on a real control plane: machines that start late or never, and slow image pulls.
 
 The operator, `raytide autoscaler` and kube-scheduler are processes; the test plays Ray (acceptance/scaled.py) and the node
 autoscaler: it says in events which pods get a machine, and creates the Node some time later, which kwok then runs. How long

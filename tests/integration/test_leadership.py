@@ -1,4 +1,4 @@
-"""Two operators, one Lease: who writes, who takes over and how soon; what is asked, waited for and said meanwhile."""
+"""Two operators, one Lease: which one writes, who takes over and when, and the logs and probes meanwhile."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""kill -9 of the sandbox, or of any process in it, leaves nothing behind: in each mode this machine allows."""
+"""kill -9 of the sandbox, or of any of its processes, leaves no process or mount, in each mode this machine allows."""
 
 import os
 import shutil

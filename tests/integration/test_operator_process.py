@@ -1,4 +1,4 @@
-"""The operator as a process: how it starts, what it says when it cannot, and how it ends."""
+"""The operator as a process: start, errors of configuration, and shutdown."""
 
 import asyncio
 import re

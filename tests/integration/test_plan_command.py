@@ -1,4 +1,4 @@
-"""`raytide plan` asks a running cluster, as a process, and changes nothing in it: on the embedded API and a real one.
+"""`raytide plan` reads a running cluster, as a process, and writes nothing: on the embedded API and a real one.
 
 The node of these tests has a label that only their job asks for, so that whatever else lives in a shared cluster neither
 gives nor takes room.

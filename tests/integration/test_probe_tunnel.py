@@ -1,4 +1,4 @@
-"""Through the API server to a kubelet and back: logs, WebSockets, rejections, and what a client must not be able to send."""
+"""Requests through the API server to a kubelet: logs, WebSockets, rejections, and headers a client must not set."""
 
 import asyncio
 import io

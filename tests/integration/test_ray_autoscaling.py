@@ -1,4 +1,4 @@
-"""The main job with real Ray: a RayCluster follows its demand, up, down and while its autoscaler is being killed.
+"""Autoscaling with real Ray: a RayCluster follows its demand, up, down and while its autoscaler is killed.
 
 One cluster for the whole file: a group of one or two workers, and a reserve that is asked only when the first is full.
 Demand comes from tasks, actors, placement groups and `request_resources`, in drivers on the head; every test leaves the

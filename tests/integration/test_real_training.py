@@ -1,4 +1,4 @@
-"""Does a real training go on, and lose nothing, while its trainers come, go and die?
+"""A real training continues and loses no task while its trainers are added, removed and killed.
 
 The sample as a user applies it, on the sandbox, with the real operator and real PaddlePaddle processes; its master keeps
 its state in a folder of this machine, as with a persistent volume, so that tests can read it and its pod can be replaced.

@@ -1,4 +1,4 @@
-"""etcd comes back from an older snapshot while the operator runs: what it has seen is then the future, and never was.
+"""etcd is restored from an older snapshot while the operator runs: its informers have versions from the lost history.
 
 On a real control plane of its own, with all its addresses unchanged. etcd's files are copied while etcd stands still, which is
 what a power failure would leave; later the control plane ends, finds the copy in place of its files, and starts again. What

@@ -1,4 +1,4 @@
-"""The sandbox as a person meets it: up, look around, down; and nothing is left when it ends, however it ends."""
+"""The sandbox from the command line: up, status, down; and nothing is left, however it ends."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The sandbox on a real control plane: what the emulator cannot show, who may do what, and how it ends."""
+"""The sandbox on a real control plane: what the emulator lacks, permissions, and shutdown."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The sharing room on an API over HTTP, embedded and real: who gets which size, when, and by which writes.
+"""The sharing controller on an API over HTTP, embedded and real: sizes of jobs, their order, and the writes.
 
 The room alone runs here; the test is the jobs' controller, the scheduler and the kubelets, so that every moment between
 an order and its effect can be looked at. The cluster of all tests is one node with GPUs that only their jobs may use.

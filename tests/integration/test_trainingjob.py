@@ -1,4 +1,4 @@
-"""The life of TrainingJobs under the real operator: kopf, informers, sharing and all, over HTTP, on both API servers.
+"""TrainingJobs under the real operator: kopf, informers and sharing, over HTTP, on both API servers.
 
 The test plays scheduler and kubelet where there is none. Jobs that must not be resized by the sharing pass say so.
 """

@@ -1,4 +1,4 @@
-"""TrainingJobs at the API server, embedded and real: what it takes, what it rejects and where, `scale`, and the columns."""
+"""TrainingJobs at the API server, embedded and real: accepted and rejected specs, `scale`, and the columns."""
 
 import copy
 from pathlib import Path

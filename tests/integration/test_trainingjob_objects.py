@@ -1,4 +1,4 @@
-"""What is built for a TrainingJob is taken by API servers, embedded and real, exactly as it is built.
+"""Objects built for a TrainingJob are stored by API servers, embedded and real, exactly as they are built.
 
 Each job is stored first, as its user writes it; its children are built from what the server gives back and created without
 a doubt of strict validation. No controller runs: this is about manifests.

@@ -1,4 +1,4 @@
-"""The pods of a job find each other by what they are given, and see their job change, in both isolation modes.
+"""The pods of a job find each other by their environment, and see changes of the job, in both isolation modes.
 
 Real processes on the sandbox, children built for a stored TrainingJob; no controller runs. Each process listens where its
 variables say, returns its name to every caller, and calls all its peers; then it reads the live files.

@@ -1,4 +1,4 @@
-"""The wires over real HTTP: what one call does, what an informer survives, what a plan becomes; on both APIs."""
+"""Transports over real HTTP: single calls, resuming informers, and executed plans; on both APIs."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The outputs in docs/user-guide.md come from a run: this one, with real Ray on a sandbox, the operator beside it, and kubectl.
+"""The outputs in docs/user-guide.md come from this run: real Ray on a sandbox, the operator, and kubectl.
 
 Each command is taken from the guide as it stands there. What it changes it changes once; what it shows is asked for until it
 is what the guide shows (guide_outputs.py says what is not compared), or the deadline is over.

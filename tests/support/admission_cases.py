@@ -1,4 +1,4 @@
-"""Which writes were a real API server asked about?
+"""Writes whose responses were recorded from the code of a real API server.
 
 Reads the two recorded files: `schema.json` has a schema of its own and whole objects, `raycluster.json` a sound base and
 merge patches (RFC 7386) on it. Gives each case as the write it stands for. Used by the recorder and by the tests.

@@ -1,4 +1,4 @@
-"""A GCS that says what a test wants: as a `GcsClient` in this process, and as a real gRPC server on loopback.
+"""A scripted GCS: as a `GcsClient` in this process, and as a real gRPC server on loopback.
 
 `GcsWorld` is the state and the rules (reports and drains as Ray keeps them, AS:G-10 to AS:G-12); the test changes it at
 any time and reads what was ordered. `fake_gcs(world)` gives a client without sockets, for virtual time; `GcsServer(world)`

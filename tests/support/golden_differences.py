@@ -1,4 +1,4 @@
-"""Which differences between our fate of a RayCluster and KubeRay's are meant?
+"""Accepted differences between Raytide's and KubeRay's handling of a RayCluster, with their reasons.
 
 Takes two records of one file (golden_recorder.py) and the file itself, gives every place where they differ with both
 values and the reason for which it may; a difference without a reason is a bug of ours. Reasons go by what the file asks

@@ -1,4 +1,4 @@
-"""What does an operator make of RayCluster files on a real API server?
+"""Applies RayCluster files to a real API server and reads what an operator created.
 
 Takes YAML files, an administrator and a kubectl; applies every file in a namespace of its own, all at once, by server-side
 apply as people do, waits until nothing changes any more, and gives the record of each in the form of the recordings

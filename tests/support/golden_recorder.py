@@ -1,4 +1,4 @@
-"""How is what an API server holds written down?
+"""Normalized form of the objects in an API server, for recordings.
 
 Takes objects as they were read, of one namespace, and gives the record of one golden file: children, status, finalizers
 and events in the normal form of the recordings in `tests/golden/kuberay` (README.md there), so that a recording of ours

@@ -1,4 +1,4 @@
-"""What did KubeRay make of a golden RayCluster, and what would be recorded of ours?
+"""Recordings of KubeRay's objects for golden RayClusters, and Raytide's objects in the same form.
 
 Reads specs and recordings of `tests/golden`, and brings a manifest we would send into the shape of a recording: first
 what an API server adds by itself (one table), then what the recorder takes out (golden_recorder.py). Nothing here knows

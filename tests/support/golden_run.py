@@ -1,4 +1,4 @@
-"""What does the real operator room make of the golden RayClusters?
+"""Runs the real controller on the golden RayClusters and captures the result.
 
 Every file of `tests/golden/specs` is given to the sandbox's API as kubectl would, beside the room, its informers and its
 executor, in virtual time; nodes make every pod Ready that asks for no accelerator. Gives, per file, what the recorder

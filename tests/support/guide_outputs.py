@@ -1,4 +1,4 @@
-"""What the user guide says a command prints, and whether it does.
+"""The outputs of commands in the user guide, compared with those of a run.
 
 `examples()` reads the console blocks of a document: a command after `$ `, then its output up to the next command.
 `differs()` compares an output with what a run printed. What differs from run to run is left out of the comparison: the random

@@ -1,4 +1,4 @@
-"""The real operator beside a hundred healthy RayClusters, and one hostile object at a time.
+"""The real operator with a hundred healthy RayClusters, and one hostile object at a time.
 
 The embedded API in the caller's loop, `measured_operator.py` as a process with 512 MiB. A tenant has room for 60 pods, as a
 quota would have it: what would be made beyond them is rejected, because a fake API that stores 300,000 pods measures itself.

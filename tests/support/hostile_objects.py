@@ -1,4 +1,4 @@
-"""Objects that one tenant can store and that must not be felt by any other, each under the sentence that describes it.
+"""Objects that one tenant can store and that must not affect others, each under a description.
 
 Most are rejected by today's CRDs; they stand for what an older CRD let in, and for what the API server lets in all the same.
 Used by the integration test that lives beside them and by the bench of the operator's memory.

@@ -1,4 +1,4 @@
-"""One TrainingJob and its pods in memory: plans are carried out, statuses written, and time passes when told to.
+"""One TrainingJob and its pods in memory: plans are carried out, statuses written, and the test moves the clock.
 
 Plays the API server, the kubelet and the shell at once, as plainly as possible: creates are there at once, deletes leave
 a terminating pod until `let_go`, pods run when told to. `crash_before_status` leaves out the write of one pass.

@@ -1,4 +1,4 @@
-"""Fake nodes: kwok beside a control plane, as a process of its own.
+"""Fake nodes: kwok as a process next to a control plane.
 
 Takes the program and an administrator's kubeconfig; every node with its annotation (plane_admin.FAKE_NODE) becomes Ready
 and every pod bound to one runs at once, by the stages in `tests/golden/kwok-stages.yaml` or in another file. Ends by pid. Used by `make

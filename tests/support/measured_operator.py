@@ -1,4 +1,4 @@
-"""`raytide operator` with a limit on its memory, telling for how long it held up one of its loops.
+"""`raytide operator` with a memory limit, which reports for how long its event loops were blocked.
 
 `python measured_operator.py LIMIT_MIB FILE [flags]`: at SIGUSR1 it writes to FILE, as JSON, the longest step of any event
 loop since the last time, in seconds of CPU of that thread, and whose step it was. CPU time, because other processes on a

@@ -1,4 +1,4 @@
-"""`raytide operator` as a process of its own, as a person or a pod would run it.
+"""`raytide operator` as a process of its own, started as by a user or in a pod.
 
 Takes a kubeconfig and flags, gives a process that is ready, tells its CPU and memory as the kernel counts them, and ends
 it by pid. Raises with the last lines of its log when it does not come up. Used by `make golden`, by benches and by tests

@@ -1,4 +1,4 @@
-"""Objects as `kubectl get -o yaml` prints them, for tests of `raytide plan`, in few words."""
+"""Short builders of objects as `kubectl get -o yaml` prints them, for tests of `raytide plan`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What does an administrator do on a control plane before an operator can run there?
+"""Administrative set-up of a control plane before an operator can run there.
 
 Takes a server, its authority and an admin's token; installs the CRD, makes a service account with the rights of the one
 table (raytide/api/rbac_rules.py) and not one more, writes its kubeconfig, and makes fake nodes. Asynchronous, over one

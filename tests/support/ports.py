@@ -1,4 +1,4 @@
-"""Which port may a server have that a test starts later?
+"""Free ports for servers that a test starts later.
 
 `free_port` returns a free one, a different one each time. It is below the range from which the kernel
 serves outgoing connections and port 0, so that it is still free when the server comes, and where it begins depends on the

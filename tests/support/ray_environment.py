@@ -1,4 +1,4 @@
-"""A RayCluster with real Ray on a sandbox, its operator beside it: what a person with kubectl would see and do.
+"""A RayCluster with real Ray on a sandbox with its operator, accessed as with kubectl.
 
 `RayStage` starts both as processes of their own and ends them; it creates and edits a RayCluster through the API, counts
 its pods, and runs Python in the head as a user would: to the end, or as a driver in the background whose words are read

@@ -1,4 +1,4 @@
-"""What a run says besides the verdicts: figures that its tests told, and whether as many tests ran as there should be.
+"""The report at the end of a run: figures that tests recorded, and whether enough tests ran.
 
 `record_property(FIGURE, text)` tells a figure: it is printed when the test has ended, by the one process that reports,
 whichever worker ran the test. `--at-least N` turns a run red in which fewer than N tests ran to their end: a marker that

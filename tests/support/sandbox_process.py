@@ -1,4 +1,4 @@
-"""A real `raytide sandbox` for tests: started, asked and ended through its command line and its API, nothing else.
+"""A real `raytide sandbox` for tests, used only through its command line and its API.
 
 Everything waits for a state with a deadline; what a test starts is gone when its fixture ends, whatever happened.
 """

@@ -1,4 +1,4 @@
-"""With which objects does a takeover from KubeRay start?
+"""The objects with which a takeover from KubeRay starts.
 
 Reads what KubeRay had stored for the golden RayClusters (`tests/golden/takeover`), completes what the recording left out
 (a namespace, nodes, container statuses, secret values), and derives further starts from the recorded ones: a service that

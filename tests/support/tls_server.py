@@ -1,4 +1,4 @@
-"""A TLS server on loopback that opens a stream for every request, and ends it late, or never.
+"""A TLS server on loopback that opens a stream for every request, and ends it late or never.
 
 It runs in threads and reads no TLS record after the request: only whether the client closed the TCP connection is seen.
 Used by the tests of the HTTP clients.

@@ -1,4 +1,4 @@
-"""How does a check talk to the server it probes?
+"""HTTP client of the probe of API servers.
 
 A small synchronous client on the standard library: requests with JSON in and out, watches read by a thread, and
 `eventually` for what a controller has to do first. Every wait has a deadline.

@@ -1,4 +1,4 @@
-"""What may differ between the embedded API and a real one, and why?
+"""Accepted differences between the embedded API and a real one, with their reasons.
 
 Everything the probe's questions bring to light and that stays: by question, then by place (a regular expression over the
 whole place), a reason. A difference that is not listed here fails the probe, and so does an entry that no longer matches

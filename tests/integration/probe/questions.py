@@ -1,4 +1,4 @@
-"""What is a server asked?
+"""All questions that the probe sends to a server.
 
 Each function puts one question to a server, in requests whose order and content never depend on the answers, and notes
 what came back. The same functions run against every server; `QUESTIONS` names them all. They are questions about what

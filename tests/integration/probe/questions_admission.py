@@ -1,4 +1,4 @@
-"""Questions about what admission rejects: quota, limits, namespaces on their way out, policies, unknown classes."""
+"""Questions about admission: quota, limits, terminating namespaces, policies, unknown classes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Questions about writes: what guards them, what they become, what is said about those that cannot be."""
+"""Questions about writes: preconditions, stored results, and the messages of rejections."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which API servers does the probe ask?
+"""API servers that the probe runs against.
 
 `embedded()` runs the sandbox's own API server with its controllers in a thread, on a free port of loopback;
 `from_kubeconfig()` describes a server that runs elsewhere. Both give an `Endpoint`, so every check asks any server.

@@ -1,4 +1,4 @@
-"""kubectl, as people use it."""
+"""kubectl against both API servers."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Discovery, GET, LIST and selectors, as a real API server answers them."""
+"""Discovery, GET, LIST and selectors, as a real API server implements them."""
 
 import pytest
 

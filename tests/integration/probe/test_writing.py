@@ -1,4 +1,4 @@
-"""Create, replace, patch: codes, reasons and what becomes of metadata."""
+"""Create, replace, patch: codes, reasons and metadata of the results."""
 
 import pytest
 

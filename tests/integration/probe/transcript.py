@@ -1,4 +1,4 @@
-"""What did a server answer, without what differs from run to run?
+"""Recorded responses of a server, without values that differ from run to run.
 
 A `Transcript` notes the answers to one question under labels and takes out what no two runs share: uids, versions, times,
 addresses, the namespace's name. Two transcripts are then compared place by place. It never judges: what may differ, and

@@ -1,4 +1,4 @@
-"""Whatever time stands in what others may write: it is read as a moment that can be reckoned with, or as none."""
+"""Every timestamp that other clients may write is read as a moment within bounds, or as none."""
 
 import json
 import re

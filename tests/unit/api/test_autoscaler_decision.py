@@ -1,4 +1,4 @@
-"""The decision record: what is written is read back, what is nonsense does no harm, and it never grows too large."""
+"""The decision record: it is read back as written, invalid parts are skipped, and its size is bounded."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What pods take and nodes give: as kube-scheduler counts, whatever is missing."""
+"""Requests of pods and capacity of nodes as kube-scheduler computes them, also with missing fields."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""When a gang may have pods, as both rooms see it."""
+"""When a gang may have pods, as both controllers compute it."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Who may hold a lease: one test per sentence."""
+"""Decisions about a lease: one test per rule."""
 
 import pytest
 from hypothesis import given

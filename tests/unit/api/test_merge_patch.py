@@ -1,4 +1,4 @@
-"""A merge patch turns the old into the new, and says nothing more."""
+"""A merge patch turns the old object into the new one and contains nothing else."""
 
 import pytest
 from hypothesis import given

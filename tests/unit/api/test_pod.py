@@ -1,4 +1,4 @@
-"""What a PodView keeps of a pod's JSON."""
+"""The fields of a PodView, decoded from a pod's JSON."""
 
 import json
 

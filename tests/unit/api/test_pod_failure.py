@@ -1,4 +1,4 @@
-"""Why a pod is stuck."""
+"""The cause of a pending or failed pod."""
 
 import pytest
 

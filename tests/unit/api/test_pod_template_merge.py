@@ -1,4 +1,4 @@
-"""A user's template laid over a pod that we built."""
+"""A user's pod template merged into a generated pod."""
 
 import copy
 from typing import Any

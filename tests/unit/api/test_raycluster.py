@@ -1,4 +1,4 @@
-"""RayCluster.parse: what KubeRay stored reads the same, and what cannot be read names its field (RC §1.2)."""
+"""RayCluster.parse: stored objects of KubeRay are read unchanged, and errors name the field (RC §1.2)."""
 
 import pytest
 from pydantic import ValidationError

@@ -1,4 +1,4 @@
-"""The table of rights stays small, plain and true."""
+"""The table of permissions is minimal, without duplicates, and complete."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""What a ServiceView keeps of a service's JSON."""
+"""The fields of a ServiceView, decoded from a service's JSON."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The record of the sharing pass: what is written can be read, and nonsense is no record."""
+"""The record of the sharing pass is read back as written, and invalid text is no record."""
 
 import json
 from datetime import UTC, datetime

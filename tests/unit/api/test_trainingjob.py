@@ -1,4 +1,4 @@
-"""TrainingJobs as users write them: every spelling, upstream's defaults, and the readings of TJ §3."""
+"""TrainingJobs as users write them: every spelling, upstream's defaults, and the interpretations of TJ §3."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is kept of a pod, a service and a ConfigMap of a job."""
+"""The views of pods, services and ConfigMaps of a job."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a pod of a job asks of its node, as the sharing pass plans with it and as it is created."""
+"""The requests of a job's pod, as the sharing pass plans with them and as the pod is created."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A stage for the loop: the sandbox's API without sockets, a GCS that says what a test wants, and virtual time.
+"""Test harness of the loop: the sandbox's API without sockets, a scripted GCS, and virtual time.
 
 `Stage` holds one RayCluster `demo` with the group `cpu`, its pods and their Ray nodes; it answers single requests in place
 of the API where a test says so, and keeps a journal of requests and drains in their order.

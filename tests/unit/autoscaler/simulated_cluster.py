@@ -1,4 +1,4 @@
-"""A cluster in a few hundred lines: an operator that keeps the contract, a kubelet, and a Ray that asks and drains.
+"""A small simulated cluster: an operator that follows the record, a kubelet, and a Ray with demand and drains.
 
 Everything is plain state moved by `step()` in whole seconds; the sidecar under test sees only what the real one would
 see, through the same values, and its patches are applied by the sandbox's JSON patch. Every write and every deletion is

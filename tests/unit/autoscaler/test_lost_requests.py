@@ -1,4 +1,4 @@
-"""What `request_resources()` asked for when the GCS started again: it keeps that in its memory only (FD:AS-A23, AS:G-9)."""
+"""Requests of `request_resources()` after a restart of the GCS, which has them in memory only (FD:AS-A23, AS:G-9)."""
 
 import logging
 

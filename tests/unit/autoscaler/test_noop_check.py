@@ -1,4 +1,4 @@
-"""When may a turn be spared? Only where nothing runs against a clock and nothing has changed."""
+"""A pass is skipped only if no timer runs and nothing has changed."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""How the sidecar reads its own RayCluster: by a watch where its Role allows that, by a GET per turn where not (FD:AS-A16)."""
+"""The sidecar watches its own RayCluster if its Role allows that, otherwise it reads it once per pass (FD:AS-A16)."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What one tick after the other orders, told sentence by sentence in the world of simulated_cluster.py."""
+"""The decisions of consecutive passes in simulated_cluster.py."""
 
 import itertools
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Whatever happens, in whatever order: the sidecar, an operator and Ray together come to rest where they should.
+"""Random histories: the sidecar, an operator and Ray converge to the demand.
 
 Random histories of demand, faults, users and restarts in the world of simulated_cluster.py, which judges every write while it
 happens; at the end all faults are healed, and after a while nothing more is written, every order is carried out, nobody

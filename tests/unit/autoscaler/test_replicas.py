@@ -1,4 +1,4 @@
-"""Whole replicas: grouping of hosts, and what a choice of some of them means for the others (B-8)."""
+"""Whole replicas: grouping of hosts, and the effect of choosing some hosts on the others (B-8)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The environment of the sidecar: Ray's variables, the word `inf`, and one line for what cannot be meant."""
+"""The environment of the sidecar: Ray's variables, the value `inf`, and one line for invalid values."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Replicas of several hosts that come in parts, or are larger than what one record can name."""
+"""Multi-host replicas whose pods start at different times, or that exceed the names of one record."""
 
 import pytest
 

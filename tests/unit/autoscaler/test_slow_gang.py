@@ -1,4 +1,4 @@
-"""A gang whose nodes start at very different times, under an idle time-out that is shorter (SC:S5)."""
+"""A gang whose nodes start at very different times, with a shorter idle timeout (SC:S5)."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The supervisor with real processes: small shell scripts that live, die and listen as a test says."""
+"""The supervisor with real processes: small shell scripts as children."""
 
 import os
 import signal

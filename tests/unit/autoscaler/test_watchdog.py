@@ -1,4 +1,4 @@
-"""The watchdog ends a process that is stuck, and never one whose decision goes on."""
+"""The watchdog ends a process that is stuck, and never one that reports progress."""
 
 import asyncio
 import subprocess

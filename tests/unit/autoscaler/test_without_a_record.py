@@ -1,4 +1,4 @@
-"""Under an operator that reads no decision record: what is remembered instead, and what counts as written."""
+"""Under an operator that reads no decision record: state in memory instead, and which writes are its own."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""The baseline decides as EDL's own tests say it did: every row of TJ 2.6 that is about a decision, and TJ 2.5."""
+"""The EDL baseline decides as EDL's own unit tests assert: every row of TJ 2.6 that is about a decision, and TJ 2.5."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whether the benchmark's fewest trainers are the fewest: compared with a search that tries everything."""
+"""The benchmark's fewest trainers are the fewest: compared with an exhaustive search."""
 
 import itertools
 import random

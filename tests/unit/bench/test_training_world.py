@@ -1,4 +1,4 @@
-"""The simulation in which training policies are compared does what a cluster does."""
+"""The simulation of training policies behaves as a cluster does."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What helm makes of the chart: rights, pod security, names, rejections. Needs helm, no cluster."""
+"""Rendered chart: permissions, pod security, names, rejected values. Needs helm, no cluster."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What can be said of chart and image without helm and without a container engine."""
+"""Checks of chart and image that need neither helm nor a container engine."""
 
 import importlib.util
 import json

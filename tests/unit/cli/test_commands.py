@@ -1,4 +1,4 @@
-"""The subcommands of `raytide`: our own, and the sandbox's by its entry point."""
+"""The subcommands of `raytide`: its own, and the sandbox's by its entry point."""
 
 import importlib.metadata
 import subprocess

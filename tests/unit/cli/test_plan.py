@@ -1,4 +1,4 @@
-"""`raytide plan -f`: snapshots of small clusters, and the plans that come out."""
+"""`raytide plan -f`: snapshots of small clusters, and their plans."""
 
 import json
 from datetime import UTC, datetime

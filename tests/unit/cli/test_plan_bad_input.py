@@ -1,4 +1,4 @@
-"""`raytide plan` with input that cannot be used: exit code 2, and one line with file, document and field."""
+"""`raytide plan` with invalid input: exit code 2, and one line with file, document and field."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""What `raytide plan` does without when a cluster does not tell everything."""
+"""`raytide plan` on clusters where the user may not read every kind."""
 
 import itertools
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""docs/plan.md shows what `raytide plan` really prints."""
+"""docs/plan.md shows the actual output of `raytide plan`."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`raytide plan --submit` and `--explain`: what if, and why not."""
+"""`raytide plan --submit` and `--explain`."""
 
 import json
 

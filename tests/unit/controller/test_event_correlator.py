@@ -1,4 +1,4 @@
-"""Which events a user sees, and which would be echoes."""
+"""Which events are recorded, and which repetitions are dropped."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a live reading may cause: an object that is gone before the watch tells so is no reason to list everything."""
+"""A live read of a deleted object causes no relist, although the watch has not shown the deletion yet."""
 
 import asyncio
 

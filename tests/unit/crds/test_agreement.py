@@ -1,4 +1,4 @@
-"""The CRD and `violations` agree about every RayCluster in the recordings, but for the differences named here."""
+"""The CRD and `violations` agree about every RayCluster in the recordings, except the differences listed here."""
 
 import pytest
 from pydantic import ValidationError

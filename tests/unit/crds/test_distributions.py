@@ -1,4 +1,4 @@
-"""The CRDs are in every form in which Raytide is installed, although git has them once; the sandbox is not in its wheel."""
+"""The CRDs are in every distribution of Raytide, although git has them once; the sandbox is not in its wheel."""
 
 import email
 import json

@@ -1,4 +1,4 @@
-"""The RayCluster CRD: what it is called, what it holds, and that it is what the generator makes (RC §1.1, §1.2, §1.5)."""
+"""The RayCluster CRD: names, fields, and that it is the generator's output (RC §1.1, §1.2, §1.5)."""
 
 import copy
 import json

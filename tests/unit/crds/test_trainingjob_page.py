@@ -1,4 +1,4 @@
-"""docs/compatibility.md speaks of every field of a TrainingJob, and has a reading for every row of TJ §3."""
+"""docs/compatibility.md lists every field of a TrainingJob, and interprets every row of TJ §3."""
 
 import re
 from pathlib import Path

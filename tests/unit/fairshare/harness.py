@@ -1,4 +1,4 @@
-"""The sharing room on the embedded API, in virtual time, with a stand-in for jobs' controllers, a scheduler and kubelets.
+"""The sharing controller on the embedded API in virtual time, with simulated job controllers, scheduler and kubelets.
 
 The stand-in makes the pods that a job's spec and record ask for and takes away those that are too many; the scheduler binds
 a pod to the first node that has room for it by requests. Pods that terminate are gone after `grace_s`, or when the test says

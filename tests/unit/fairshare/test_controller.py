@@ -1,4 +1,4 @@
-"""The sharing room at work: on the embedded API, in virtual time, with a whole small cluster around it."""
+"""The sharing controller on the embedded API, in virtual time, with a small simulated cluster."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What is kept of a TrainingJob for sharing?"""
+"""The fields of a TrainingJob that the sharing pass keeps."""
 
 import gc
 import json

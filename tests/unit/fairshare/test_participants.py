@@ -1,4 +1,4 @@
-"""Who takes part, with what, and where its pods are: TJ §3 as pools."""
+"""Participants of a snapshot: which jobs, with which values, and where their pods are (TJ §3)."""
 
 import itertools
 from dataclasses import replace

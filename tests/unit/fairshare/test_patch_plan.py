@@ -1,4 +1,4 @@
-"""What is written on each job: sizes, notes and words, and nothing that is written already."""
+"""The patches of jobs: sizes, notes and messages, and no write of what is stored already."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

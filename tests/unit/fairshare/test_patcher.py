@@ -1,4 +1,4 @@
-"""Orders on their way to the API, where it answers oddly."""
+"""Patches in flight, and unexpected responses of the API server."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Sums of limits and of the load, from manifests: each pool of nodes by itself, without nodes that no job may use (FD:SH-B8)."""
+"""Sums of limits and load per pool of nodes, without nodes that no job may use, from manifests (FD:SH-B8)."""
 
 import msgspec
 import pytest

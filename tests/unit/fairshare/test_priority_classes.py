@@ -1,4 +1,4 @@
-"""PriorityClasses: which quotas are a job's own, and which priority its pods really have."""
+"""PriorityClasses: which quotas apply to a job, and the actual priority of its pods."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Room that pods hold only in the plan: they find no node for other reasons than capacity, or are never let in."""
+"""Pods that hold capacity only in the plan: unschedulable for other reasons, or rejected at admission."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""What is remembered between two snapshots changes nothing but the time it takes (PF:P10)."""
+"""The cache between two snapshots changes nothing but the time that they take (PF:P10)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Victims of a scale-down from the snapshot to the pods that the job's controller deletes: planner, patch plan, indices."""
+"""Victims of a scale-down, from the snapshot to the deleted pods: planner, patch plan, indices."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Self

@@ -1,4 +1,4 @@
-"""Where the plan, the names of victims and the job's controller meet: pods without a node, and trainers that failed for good."""
+"""Plan, victims and the job's controller together: pods without a node, and permanently failed trainers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sharing and the jobs' own controller together: what one orders, the other carries out and tells, and then all is still."""
+"""The sharing and the TrainingJob controller together: sizes are carried out and reported, and writes stop."""
 
 import asyncio
 from typing import Self

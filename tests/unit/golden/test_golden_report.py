@@ -1,4 +1,4 @@
-"""What `make golden` says about captures, and which differences it takes for meant."""
+"""The report of `make golden`, and which differences it accepts."""
 
 import copy
 import json

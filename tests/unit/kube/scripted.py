@@ -1,4 +1,4 @@
-"""What would an API server say that answers by script?
+"""A scripted API server.
 
 Requests are answered from a list (or by a function), streams are played from lists of chunks, pauses and troubles, in
 virtual time. Every call is recorded. Used by the tests of everything above `kube/transport`.

@@ -1,4 +1,4 @@
-"""A Lease, a network, and processes that can be stopped.
+"""A simulated Lease, a network, and processes that can be frozen.
 
 Everything lives in one loop in virtual time. A request travels, is carried out at one instant, and its answer travels
 back; either may be lost. A `Replica` is an elector with a writer; freezing it stops its code between two awaits, as

@@ -1,4 +1,4 @@
-"""One test per bullet of `HttpTransport`'s contract, against a socket that misbehaves on purpose."""
+"""One test per bullet of `HttpTransport`'s contract, against a socket that violates the protocol."""
 
 import asyncio
 import contextlib

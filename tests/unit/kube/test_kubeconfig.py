@@ -1,4 +1,4 @@
-"""Every way to an API server, against a small TLS server on loopback; and every way to miss it, as one line."""
+"""Every way to configure access to an API server, against a TLS server on loopback; errors are one line."""
 
 import contextlib
 import ssl

@@ -1,4 +1,4 @@
-"""One test per bullet of `Elector`'s contract, in virtual time; and no two open gates, whatever happens."""
+"""One test per bullet of `Elector`'s contract, in virtual time; and two replicas never may write at the same time."""
 
 import asyncio
 import contextlib

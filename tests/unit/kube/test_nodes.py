@@ -1,4 +1,4 @@
-"""When a node counts as dead, though the stream of nodes and that of pods come each in its own time."""
+"""When a node counts as unready, although the watches of nodes and pods are not synchronized."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""docs/compatibility.md speaks of every field, flag, variable and gate there is, and of none that there is not."""
+"""docs/compatibility.md lists exactly the existing fields, flags, variables and gates."""
 
 import re
 from pathlib import Path

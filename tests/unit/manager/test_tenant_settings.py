@@ -1,4 +1,4 @@
-"""The list of tenants: what it means, and how a fault is reported (D25)."""
+"""The list of tenants: defaults, and how an error in it is reported (D25)."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""docs/user-guide.md says of the way back to KubeRay what the code leaves behind."""
+"""docs/user-guide.md names everything that Raytide leaves for a migration back to KubeRay."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How the rights of an autoscaler come to be, in virtual time on the in-process API: how often is asked, what is told."""
+"""RBAC objects of an autoscaler, in virtual time on the in-process API: frequency of reads, and events."""
 
 import asyncio
 import itertools

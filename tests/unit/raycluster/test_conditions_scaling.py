@@ -1,4 +1,4 @@
-"""What a person reads about scaling, one sentence per rule (D19, SC:S6, SC:S21)."""
+"""Conditions about scaling, one test per rule (D19, SC:S6, SC:S21)."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

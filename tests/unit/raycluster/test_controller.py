@@ -1,4 +1,4 @@
-"""What a pass does besides deciding, in virtual time on the in-process API: when it writes, repeats, waits and forgets."""
+"""A pass besides its plan, in virtual time on the in-process API: when it writes, retries, waits and drops state."""
 
 import asyncio
 import itertools

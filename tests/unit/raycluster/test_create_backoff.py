@@ -1,4 +1,4 @@
-"""When something rejected is asked for again."""
+"""When a rejected create is retried."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""When KubeRay's finalizer is released, and what is said about what stays in Redis."""
+"""When KubeRay's finalizer is removed, and the event about data that stays in Redis."""
 
 from datetime import UTC, datetime, timedelta
 

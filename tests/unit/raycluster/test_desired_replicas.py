@@ -1,4 +1,4 @@
-"""Who says how large a group is and who of it goes: one sentence of the contract per row (D19)."""
+"""The desired replicas of a group and its victims: one rule of the contract per row (D19)."""
 
 import itertools
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What is said of a worker that failed, and of a head that is lost."""
+"""Events about a failed worker and about a lost head."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Failed workers that stay for inspection."""
+"""Failed workers that are kept for inspection."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The table of objects besides pods: what each row creates, and what the step that reads the table relies on."""
+"""The table of objects besides pods: what each row creates, and the assumptions of the step that reads it."""
 
 from itertools import groupby
 

@@ -1,4 +1,4 @@
-"""What a plan writes, step by step."""
+"""The writes of a plan, step by step."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""How many creates does one plan of a RayCluster list?"""
+"""The number of creates in one plan of a RayCluster."""
 
 import tracemalloc
 

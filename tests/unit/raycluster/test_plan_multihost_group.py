@@ -1,4 +1,4 @@
-"""Which hosts of multi-host groups come and go, one sentence per rule; and what must hold whatever happens."""
+"""Created and deleted hosts of multi-host groups, one test per rule; and properties for random groups."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Which workers come and go, one sentence per rule; and what must hold for any group whatever happens."""
+"""Created and deleted workers, one test per rule; and properties for random groups."""
 
 import pytest
 from hypothesis import given

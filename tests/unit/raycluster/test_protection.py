@@ -1,4 +1,4 @@
-"""Authentication, TLS and network policies are not built: no pod is made without them, and nothing that runs is touched."""
+"""Authentication, TLS and network policies are not built: no pod is created without them, and running pods stay."""
 
 from datetime import UTC, datetime
 

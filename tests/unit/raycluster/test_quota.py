@@ -1,4 +1,4 @@
-"""What a rejection says of a quota, and when there is room for a whole replica."""
+"""Amounts in the message of a quota rejection, and when a whole replica fits."""
 
 import pytest
 

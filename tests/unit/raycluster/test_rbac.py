@@ -1,4 +1,4 @@
-"""What an autoscaler is allowed, and when that is created (RC §2.4)."""
+"""The permissions of an autoscaler, and when its RBAC objects are created (RC §2.4)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is told about a RayCluster that is made as it is written."""
+"""Warnings about a RayCluster that is valid."""
 
 import pytest
 

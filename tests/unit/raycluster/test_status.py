@@ -1,4 +1,4 @@
-"""What status says, one sentence per rule; the golden records say the rest (test_status_golden.py)."""
+"""The status, one test per rule; the golden records have the rest (test_status_golden.py)."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""The status we compute equals the one KubeRay wrote for the same RayCluster and the same pods.
+"""The computed status equals the one KubeRay wrote for the same RayCluster and the same pods.
 
 The pods are made from our own plan; as many workers are Ready as the record says, and the head is unless it says
 otherwise. Raytide adds conditions that explain failures (docs/compatibility.md).

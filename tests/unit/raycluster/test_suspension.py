@@ -1,4 +1,4 @@
-"""KubeRay's suspension: what is stored first, what follows from it, and what a change of mind or a crash cannot undo."""
+"""KubeRay's suspension: the order of status and deletions, also if the spec changes or the operator crashes."""
 
 import itertools
 from dataclasses import dataclass, field

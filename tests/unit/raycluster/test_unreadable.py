@@ -1,4 +1,4 @@
-"""A RayCluster that cannot be read is told so, field by field."""
+"""A RayCluster that cannot be read gets a condition that names each field."""
 
 from datetime import UTC, datetime
 

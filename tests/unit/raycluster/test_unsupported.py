@@ -1,4 +1,4 @@
-"""unsupported(): nothing a user asks for is ignored in silence."""
+"""unsupported(): no field that a user sets is silently ignored."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The garbage collector leaves alone what lives for ever, and still finds cycles."""
+"""The garbage collector excludes long-lived objects, and still finds cycles."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""Would a restart help? Only if a stream is dead while the API answers, or a pass is stuck."""
+"""Liveness fails only if a restart would help: a stream is dead while the API responds, or a pass is stuck."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A line of a pass says whose pass it is."""
+"""Log lines of a pass have its controller and key."""
 
 import logging
 

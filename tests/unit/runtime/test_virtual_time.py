@@ -1,4 +1,4 @@
-"""The clocks that tests run on: virtual from the first fixture on, and the same whatever the uptime of the machine."""
+"""The clocks of tests: virtual from the first fixture on, and independent of the machine's uptime."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""The sample's master, which is a program and not part of any package."""
+"""The master of the sample, which is a program and not part of any package."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Does the master keep what it tells, and answer over HTTP?"""
+"""The master persists its state before it replies over HTTP."""
 
 import json
 import threading

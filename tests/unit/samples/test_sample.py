@@ -1,4 +1,4 @@
-"""Is the sample one that works as it is?"""
+"""The sample is current and valid."""
 
 from pathlib import Path
 

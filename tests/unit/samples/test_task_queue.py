@@ -1,4 +1,4 @@
-"""Whose turn is which task?"""
+"""The assignment of tasks to trainers."""
 
 import random
 from types import ModuleType

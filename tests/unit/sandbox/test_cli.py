@@ -1,4 +1,4 @@
-"""`raytide sandbox` where nothing runs, or something else does: one clear line, nothing broken."""
+"""`raytide sandbox` without a sandbox, or with another one: one clear line, and no side effects."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""`ClosingConnector` against a server whose TLS answers late, or never."""
+"""`ClosingConnector` against a server whose TLS handshake is late or never ends."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""docs/figures/architecture.svg: current, readable, and true of the modules and contracts that it shows."""
+"""docs/figures/architecture.svg is current, and matches the modules and contracts that it shows."""
 
 import itertools
 import tomllib

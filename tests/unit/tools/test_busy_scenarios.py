@@ -1,4 +1,4 @@
-"""Which acceptance scenarios one process of two runs one after the other."""
+"""Which acceptance scenarios run in the same process of two."""
 
 from pathlib import Path
 

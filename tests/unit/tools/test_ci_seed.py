@@ -1,4 +1,4 @@
-"""What is drawn in a run of CI is drawn from the commit, printed, and can be repeated."""
+"""Random seeds of a CI run come from the commit, are printed, and can be repeated."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What the elastic demo makes of its jobs, what it draws, and what it takes for a success."""
+"""The elastic demo: how it reads its jobs, what it draws, and when it succeeds."""
 
 import io
 import xml.etree.ElementTree as ET

@@ -1,4 +1,4 @@
-"""The demo's job in its own words: how far it is, where it ran, and that its failure ends every wait."""
+"""The demo's job: progress, workers, and that a failure ends every wait."""
 
 import asyncio
 import io

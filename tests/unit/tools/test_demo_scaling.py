@@ -1,4 +1,4 @@
-"""What the demo tells of a cluster that follows its demand: each change once, and how long each stretch took."""
+"""The demo's report of a cluster that follows its demand: each change once, with durations."""
 
 import asyncio
 import io

@@ -1,4 +1,4 @@
-"""`make e2e-kind` says "not run" where it cannot run, and never more than that."""
+"""`make e2e-kind` prints "not run" where it cannot run, and nothing else."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""The list of integration tests that never ask a real control plane names files and tests that exist (FD:REL-7)."""
+"""The list of integration tests without a real control plane names existing files and tests (FD:REL-7)."""
 
 import re
 

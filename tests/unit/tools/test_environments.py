@@ -1,4 +1,4 @@
-"""Where programs are kept whose packages do not go together with ours."""
+"""Environments of programs whose dependencies conflict with Raytide's."""
 
 from pathlib import Path
 

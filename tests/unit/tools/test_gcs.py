@@ -1,4 +1,4 @@
-"""The messages in the tree are those of gcs.proto, and any protobuf since 5 can make them."""
+"""The generated messages are those of gcs.proto, and work with any protobuf since 5."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What `make control-plane` and `make tools` build, reuse and say. A small script stands in for Go."""
+"""Builds, cache and messages of `make control-plane` and `make tools`. A small script replaces Go."""
 
 import shutil
 import threading

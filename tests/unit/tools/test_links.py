@@ -1,4 +1,4 @@
-"""Are broken links of the documentation found, and good ones left alone?
+"""Broken links of the documentation are found, and valid ones are accepted.
 
 Small pages in a temporary folder, and what `tools/checks/links.py` says about them.
 """

@@ -1,4 +1,4 @@
-"""What does `make` say to a person who does not know it yet? Only targets that need no `.venv` run here."""
+"""The messages of `make` for new users. Only targets that need no `.venv` run here."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Which ports servers of tests get."""
+"""Ports of the tests' servers."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""Which Python sets Raytide up, and what does a person read when none will do? Fake ones stand in for real ones."""
+"""Which Python is used for the set-up, and the message if none fits. Scripts replace the interpreters."""
 
 import shutil
 import subprocess

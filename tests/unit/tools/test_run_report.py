@@ -1,4 +1,4 @@
-"""A run in which hardly anything ran is red, and figures are shown whichever process told them.
+"""A run with too few tests fails, and figures of all processes are shown.
 
 The suite's own conftest is asked, by a run of its own over tests that are written here.
 """

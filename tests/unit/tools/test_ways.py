@@ -1,4 +1,4 @@
-"""Files and calls back that `ways.py` counts, in a small program with known calls."""
+"""Files and callbacks that `ways.py` counts, in a small program with known calls."""
 
 import sys
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A job whose minimum cannot start gives its room back, gang or not, and the API's rejections are told to the sharing pass."""
+"""A job whose minimum cannot start releases its capacity, gang or not; rejections reach the sharing pass."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Whatever happens to a job, in whatever order, and wherever the operator crashes: what holds afterwards."""
+"""Properties of a job after random histories with crashes of the operator."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What a pass over a TrainingJob does besides deciding, in virtual time on the in-process API: reads, waits, tells, forgets."""
+"""A pass over a TrainingJob besides its plan, in virtual time on the in-process API: reads, waits, events, state."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""From admission to the end: gangs, deadlines, success policies, and what stays when a job is over."""
+"""From admission to the end: gangs, deadlines, success policies, and the objects kept when a job has ended."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""What metrics tell about jobs, and that a job that is gone leaves nothing behind."""
+"""Metrics of jobs, and that a deleted job leaves no series."""
 
 from datetime import UTC, datetime
 

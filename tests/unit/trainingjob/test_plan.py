@@ -1,4 +1,4 @@
-"""What is written for a job, in which order, and when nothing is: whole plans, carried out in memory."""
+"""The writes for a job and their order: whole plans, carried out in memory."""
 
 import json
 

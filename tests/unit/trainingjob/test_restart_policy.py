@@ -1,4 +1,4 @@
-"""Pods that end: whose fault it was, that each counts once whatever crashes, and when another is made."""
+"""Pods that end: the kind of failure, that each counts once despite crashes, and when it is recreated."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which trainers stay when a job shrinks, which come when it grows, and that none of it counts as a failure."""
+"""Which trainers stay when a job shrinks and which are created when it grows; none of it counts as a failure."""
 
 from dataclasses import replace
 

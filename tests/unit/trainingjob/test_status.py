@@ -1,4 +1,4 @@
-"""What people read: phase, conditions, numbers, score, history, and the events that go with them."""
+"""The status of a job: phase, conditions, numbers, score, history, and the events that belong to them."""
 
 import pytest
 

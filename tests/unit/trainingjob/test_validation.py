@@ -1,4 +1,4 @@
-"""What is wrong with a TrainingJob: each fault with its field and the way out; what is odd; what has no effect (TJ §2.1, §3)."""
+"""Violations of a TrainingJob with field and remedy; warnings; fields without an effect (TJ §2.1, §3)."""
 
 import pytest
 

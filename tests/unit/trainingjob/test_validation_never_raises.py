@@ -1,4 +1,4 @@
-"""Whatever stands in a TrainingJob, it is read or rejected with a path, and judged without an error (RM:I9)."""
+"""Every TrainingJob is read or rejected with a path, and validated without an exception (RM:I9)."""
 
 import copy
 

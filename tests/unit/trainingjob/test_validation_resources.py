@@ -1,4 +1,4 @@
-"""Amounts that no pod can have, or that cannot be counted (TJ §3 rows 5 and 18)."""
+"""Amounts that no pod can have, or that cannot be computed (TJ §3 rows 5 and 18)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Over a real connection: answers, refusals, silence, tokens, TLS, and a GCS that goes and comes back."""
+"""The GCS client over a real connection: replies, errors, timeouts, tokens, TLS, and a GCS that restarts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

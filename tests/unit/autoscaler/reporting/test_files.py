@@ -1,4 +1,4 @@
-"""What the sidecar tells people: metrics under Ray's names, events that Ray itself can read, logs that never cost a tick."""
+"""Metrics under Ray's names, events in Ray's format, and logs whose errors do not stop the loop."""
 
 import logging
 from datetime import UTC, datetime

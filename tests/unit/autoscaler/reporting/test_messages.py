@@ -1,4 +1,4 @@
-"""Reasons, lines, events and the report: the same words for the same situation, and never too many."""
+"""Reasons, log lines, events and the report: equal texts for equal situations, of bounded number."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

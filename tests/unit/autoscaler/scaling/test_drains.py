@@ -1,4 +1,4 @@
-"""How many nodes are drained in one tick."""
+"""The number of nodes that are drained in one pass."""
 
 from collections import Counter
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""How many replicas a group should have, and which of them leave how."""
+"""The replicas of a group, and how each surplus one is removed."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What is said about groups that are not as large as wanted, and at which cost."""
+"""The reasons why groups are smaller than demanded, and the cost of computing them."""
 
 import pytest
 

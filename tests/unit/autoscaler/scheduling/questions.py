@@ -1,4 +1,4 @@
-"""Words for questions to the scheduler: `node("g", cpu=4)`, `tasks(3, CPU=1)`, `ask(...)`."""
+"""Short builders of scheduling requests: `node("g", cpu=4)`, `tasks(3, CPU=1)`, `ask(...)`."""
 
 from raytide.autoscaler.model import (
     HEAD_TYPE,

@@ -1,4 +1,4 @@
-"""Who takes the work of a blocked group, and what becomes of its pods; and how fast groups grow."""
+"""Fallback from a blocked group to others, its pods, and the speed of scale-up."""
 
 from dataclasses import replace
 from typing import Any

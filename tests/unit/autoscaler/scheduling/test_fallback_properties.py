@@ -1,4 +1,4 @@
-"""What holds of work that only a group without room could do, in whatever small world."""
+"""Properties of demand that only a blocked group could hold, in random small clusters."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Where we decide better than Ray, one test per defect of Ray's (AS §7.1); most also show what Ray would do."""
+"""Decisions that are better than Ray's, one test per defect of Ray (AS §7.1); most also show Ray's decision."""
 
 from dataclasses import replace
 

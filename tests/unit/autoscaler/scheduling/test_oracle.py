@@ -1,4 +1,4 @@
-"""Does our scheduler decide as Ray 2.60's, defects included? 500 random questions, every field of the answer."""
+"""The scheduler decides as that of Ray 2.60, defects included: 500 random requests, every field of the reply."""
 
 import subprocess
 import sys

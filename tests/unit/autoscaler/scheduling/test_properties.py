@@ -1,4 +1,4 @@
-"""What is true of every decision, whatever is asked; Hypothesis looks for a question of which it is not."""
+"""Properties of every scheduling decision; Hypothesis searches for a counterexample."""
 
 import random
 from collections import Counter

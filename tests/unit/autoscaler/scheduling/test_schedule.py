@@ -1,4 +1,4 @@
-"""The scheduler, sentence by sentence: the steps of AS §2 and what the texts for users promise."""
+"""The scheduler rule by rule: the steps of AS §2 and the statements of the user documentation."""
 
 import time
 

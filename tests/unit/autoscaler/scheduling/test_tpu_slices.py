@@ -1,4 +1,4 @@
-"""TPU slices: worker 0 of each has a resource and a label that its other hosts have not, and a slice comes as a whole."""
+"""TPU slices: worker 0 of each has an additional resource and label, and a slice is launched as a whole."""
 
 from dataclasses import replace
 

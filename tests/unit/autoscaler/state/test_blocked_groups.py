@@ -1,4 +1,4 @@
-"""A blocked group in a small world: what becomes of the work, the pods and the back-off, tick by tick."""
+"""A blocked group in a simulated cluster: its tasks, pods and backoff, pass by pass."""
 
 from collections import Counter
 from dataclasses import dataclass, field

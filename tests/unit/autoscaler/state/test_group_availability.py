@@ -1,4 +1,4 @@
-"""Which groups are blocked, since when, and what is left to reckon with."""
+"""Which groups are blocked, since when, and the capacity that remains."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

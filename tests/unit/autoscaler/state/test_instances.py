@@ -1,4 +1,4 @@
-"""Which instances there are, and where each is in its life."""
+"""The instances of a cluster and the status of each."""
 
 from dataclasses import replace
 from typing import Any

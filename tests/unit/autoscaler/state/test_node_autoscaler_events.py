@@ -1,4 +1,4 @@
-"""Where a node autoscaler adds nodes: whose word counts, how long a pod waits, and that no pod is made twice."""
+"""Events of a node autoscaler: which of them count, how long a pod may wait, and that no pod is created twice."""
 
 import asyncio
 import random

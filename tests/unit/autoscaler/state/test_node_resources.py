@@ -1,4 +1,4 @@
-"""What one node of a group offers: the table of AS:C-8."""
+"""The resources of one node of a group: the table of AS:C-8."""
 
 from typing import Any
 

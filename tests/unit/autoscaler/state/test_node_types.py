@@ -1,4 +1,4 @@
-"""What kinds of node the spec allows."""
+"""The node types of a RayCluster spec."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A pod on its way to a Ray node: which step it is in, how long that may last, and that slow ones are not given up."""
+"""Startup steps of a pod, their time limits, and that slow pods are not given up."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""What holds of instances and limits for whatever is seen."""
+"""Properties of instances and limits for random inputs."""
 
 import copy
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Random clusters for properties of the planner: what can differ does, in small numbers."""
+"""Random snapshots for properties of the planner: all variations, in small numbers."""
 
 import functools
 import random

@@ -1,4 +1,4 @@
-"""What the vectors of TJ §4 do not say: priority, cool-downs, quotas, load, steps, what comes with instances, transitions."""
+"""Rules beyond the vectors of TJ §4: priority, cooldowns, quotas, load, steps, companions, transitions."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What is written on a job names nothing of other namespaces; the operator's log and `raytide plan` may."""
+"""Messages on a job name nothing of other namespaces; the operator's log and `raytide plan` may."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What was wrong with the autoscalers before ours, and is not with ours: TJ:D1 to TJ:D10.
+"""Defects of earlier autoscalers that Raytide does not have: TJ:D1 to TJ:D10.
 
 Each test builds the state of TJ §2.5 in which EDL went wrong. `edl` is its published rule for one step (TJ §2.4), written
 down again from the specification, so that a test can show what would have happened beside what does.

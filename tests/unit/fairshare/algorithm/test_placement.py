@@ -1,4 +1,4 @@
-"""Where a pod may go: constraints as kube-scheduler reads them, real room per node, and which node is chosen."""
+"""Where a pod may run: constraints as in kube-scheduler, free capacity per node, and which node is chosen."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which instances go, for which claim, and how many: victims by node, priorities, several donors, GPUs, pools apart."""
+"""Which instances are removed for which claim: victims by node, priorities, several donors, GPUs, pools apart."""
 
 from collections import Counter
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What holds of every plan, whatever the cluster looks like: TJ §4 and the planner's part of SC:S25.
+"""Properties of every plan for random clusters: TJ §4 and the planner's part of SC:S25.
 
 `make test` looks at a sample, `make properties` and `.ci/run` at 10,000 clusters per test (RAYTIDE_EXAMPLES), always the
 same ones unless RAYTIDE_EXPLORE is set. Placements are judged by a search that shares no code with the planner

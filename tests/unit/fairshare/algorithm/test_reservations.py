@@ -1,4 +1,4 @@
-"""What the first in line keeps while it waits for its minimum, and what others get in spite of it."""
+"""Capacity reserved for the first job in line while it waits for its minimum, and what other jobs still get."""
 
 from dataclasses import replace
 

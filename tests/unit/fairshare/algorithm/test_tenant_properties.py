@@ -1,4 +1,4 @@
-"""What holds of every plan with tenants, whatever the cluster looks like (D25); test_properties.py has the rest."""
+"""Properties of every plan with tenants for random clusters (D25); test_properties.py has the rest."""
 
 import pytest
 from hypothesis import assume, given

@@ -1,4 +1,4 @@
-"""What EDL's own unit tests assert, asked of our planner: TJ §2.6, row by row.
+"""The assertions of EDL's own unit tests, applied to Raytide's planner: TJ §2.6, row by row.
 
 A row is a cluster (used/total of CPU, memory, GPU; one node, as upstream's), one job and a load. Upstream asks for single
 steps; `allocate` gives the whole plan, so where upstream says "+1 per step" the row has the sum of the steps. Rows that we

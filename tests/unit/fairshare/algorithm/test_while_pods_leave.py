@@ -1,4 +1,4 @@
-"""Who is given the room that pods are about to leave, and what must not be paid twice for it."""
+"""Which job gets the capacity of terminating pods, and that no donor shrinks twice for it."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Which autoscaler runs beside a head, and what head and workers look like then (RC §3.7, RC:POD-6, RC:POD-19, RC:VOL-2)."""
+"""Which autoscaler runs in a head pod, and its head and workers (RC §3.7, RC:POD-6, RC:POD-19, RC:VOL-2)."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which variables Ray and init containers find, in which order, and which of them the user may set (RC §3.6)."""
+"""Variables of Ray and init containers, their order, and which of them the user may set (RC §3.6)."""
 
 from dataclasses import replace
 from typing import Any

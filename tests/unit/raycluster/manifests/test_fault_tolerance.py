@@ -1,4 +1,4 @@
-"""With fault tolerance, Ray pods find in Redis what is theirs, under KubeRay and here (RC §3.8)."""
+"""With fault tolerance, Ray pods use the same storage namespace in Redis under KubeRay and Raytide (RC §3.8)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The pods and services we send are the ones KubeRay sends for the same RayClusters.
+"""Pods and services are those that KubeRay creates for the same RayClusters.
 
 Every difference stands in `DIFFERENCES` with its reason, and in docs/compatibility.md for the user.
 """

@@ -1,4 +1,4 @@
-"""What a pod is called, who owns it, which labels and annotations it carries, and what is left alone (RC §3.1 to §3.3)."""
+"""Name, owner, labels and annotations of a pod, and unchanged fields of its template (RC §3.1 to §3.3)."""
 
 import copy
 from dataclasses import replace

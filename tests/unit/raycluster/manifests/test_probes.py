@@ -1,4 +1,4 @@
-"""How the kubelet asks Ray for its health, and that the commands mean what they say (RC §3.6)."""
+"""The probes of Ray containers, and the exit codes of their commands (RC §3.6)."""
 
 import subprocess
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Which changes of a spec call for new pods, and which do not (RC:UP-1)."""
+"""Which changes of a spec recreate the pods, and which do not (RC:UP-1)."""
 
 import copy
 import string

@@ -1,4 +1,4 @@
-"""An API server without sockets, whose clock stands still and whose uids count."""
+"""An API server without sockets, with a fixed clock and consecutive uids."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Whatever a client sends: an answer, never an exception, and a store that still works."""
+"""Every input gets a response, never an exception, and the store still works."""
 
 from typing import Any
 

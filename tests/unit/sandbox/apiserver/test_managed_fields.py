@@ -1,4 +1,4 @@
-"""managedFields: who owns what after updates and applies."""
+"""managedFields: owners of fields after updates and applies."""
 
 import copy
 from typing import Any

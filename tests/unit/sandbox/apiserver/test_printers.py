@@ -1,4 +1,4 @@
-"""The words of `kubectl get`."""
+"""The columns of `kubectl get`."""
 
 from datetime import timedelta
 from typing import Any

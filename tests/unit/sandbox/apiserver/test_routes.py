@@ -1,4 +1,4 @@
-"""The server in process: versions of a kind, watches without sockets, what is forwarded, what is rejected."""
+"""The server in process: versions of a kind, watches without sockets, forwarding, rejections."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the pods' name server answers."""
+"""Replies of the pods' name server."""
 
 import socket
 import struct

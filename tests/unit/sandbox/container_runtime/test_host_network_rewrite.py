@@ -1,4 +1,4 @@
-"""Words of a pod that shares the host's network."""
+"""Rewritten arguments of a pod that shares the host's network."""
 
 import pytest
 

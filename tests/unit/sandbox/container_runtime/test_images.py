@@ -1,4 +1,4 @@
-"""What stands for an image on this machine."""
+"""Local stand-ins for images."""
 
 import os
 import sys

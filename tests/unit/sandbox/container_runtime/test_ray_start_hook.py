@@ -1,4 +1,4 @@
-"""What `ray start` is told where pods share one network."""
+"""Arguments added to `ray start` where pods share one network."""
 
 import sys
 from types import ModuleType, SimpleNamespace

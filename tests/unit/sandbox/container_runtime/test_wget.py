@@ -1,4 +1,4 @@
-"""The stand-in for wget does what KubeRay's probes ask of it."""
+"""The stand-in for wget supports the options of KubeRay's probes."""
 
 import http.server
 import subprocess

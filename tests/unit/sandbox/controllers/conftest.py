@@ -1,4 +1,4 @@
-"""A cluster in memory: a store, the controllers over it, and a clock that only tests move."""
+"""A cluster in memory: a store, the controllers over it, and a clock that tests set."""
 
 import itertools
 from datetime import UTC, datetime, timedelta

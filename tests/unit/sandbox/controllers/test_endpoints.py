@@ -1,4 +1,4 @@
-"""Services know their pods."""
+"""Endpoints of services."""
 
 from typing import Any
 

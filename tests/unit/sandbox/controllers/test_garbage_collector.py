@@ -1,4 +1,4 @@
-"""Owner references: who goes when an owner goes, in which order, and who must stay."""
+"""Owner references: which dependents are deleted with an owner, in which order, and which stay."""
 
 from typing import Any
 

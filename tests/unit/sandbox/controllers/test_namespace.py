@@ -1,4 +1,4 @@
-"""Namespaces begin with what pods take for granted and end empty."""
+"""Default objects of new namespaces, and deletion of namespaces."""
 
 import pytest
 

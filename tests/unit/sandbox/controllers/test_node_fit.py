@@ -1,4 +1,4 @@
-"""What a pod needs and where it may go, as tables."""
+"""Requests and constraints of pods against nodes, as tables."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Pods find nodes, and people find out why some do not."""
+"""Pods are bound to nodes, and conditions and events explain why some are not."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who runs here, told by a lock, a record and the kernel's start times."""
+"""The state directory: the running sandbox is identified by a lock, a record and process start times."""
 
 import dataclasses
 import os

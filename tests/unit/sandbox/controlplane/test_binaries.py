@@ -1,4 +1,4 @@
-"""Where is the control plane, and what does a person read when there is none?"""
+"""The search for control plane binaries, and the error message if there are none."""
 
 import pytest
 

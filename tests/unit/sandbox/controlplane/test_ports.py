@@ -1,4 +1,4 @@
-"""Which ports does a control plane take when others have some?"""
+"""The ports of a control plane if some are in use."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""What becomes of a start that fails? Small programs stand in for the components."""
+"""Failed starts of a control plane, with small programs instead of the components."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Which call and which line meets which fault?"""
+"""Matching of calls and lines with scripted faults."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Does each fault do to a client what its name says?"""
+"""The effect of each fault on a client."""
 
 import asyncio
 from collections.abc import AsyncIterator

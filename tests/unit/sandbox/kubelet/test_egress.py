@@ -1,4 +1,4 @@
-"""How an API server gets into the pods' network: CONNECT over a unix socket, and nothing else."""
+"""Connections of an API server into the pods' network: CONNECT over a unix socket only."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Which environment and command line a container gets."""
+"""Environment and command line of a container."""
 
 import base64
 

@@ -1,4 +1,4 @@
-"""Which part of a log is shown, and with which times."""
+"""The requested part of a log, and its timestamps."""
 
 from datetime import timedelta
 

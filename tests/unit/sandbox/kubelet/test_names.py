@@ -1,4 +1,4 @@
-"""Which addresses the names of the cluster stand for."""
+"""The addresses of the cluster's DNS names."""
 
 import pytest
 

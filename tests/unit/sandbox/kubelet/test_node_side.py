@@ -1,4 +1,4 @@
-"""Nodes and leases, pods that make no sense, and the watch that never ends."""
+"""Nodes and leases, invalid pods, and the watch of pods."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Where a NodePort leads."""
+"""The targets of a NodePort."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""A pod's life as its kubelet runs and reports it, in virtual time on a runtime without processes."""
+"""The lifecycle of a pod as its kubelet runs and reports it, in virtual time without processes."""
 
 import asyncio
 import contextlib

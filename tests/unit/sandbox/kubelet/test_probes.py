@@ -1,4 +1,4 @@
-"""What does a failed check say to the person who reads the pod's events?"""
+"""Messages of failed probes in the events of a pod."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Security contexts: what a pod and a container say together, and who must not be root."""
+"""Security contexts: pod and container settings combined, and runAsNonRoot."""
 
 import pytest
 

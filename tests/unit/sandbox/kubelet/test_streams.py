@@ -1,4 +1,4 @@
-"""Many streams over one connection (SPDY/3.1), spoken from the client's side."""
+"""Multiplexed streams over one connection (SPDY/3.1), from the client's side."""
 
 import asyncio
 import struct

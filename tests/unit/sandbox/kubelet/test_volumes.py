@@ -1,4 +1,4 @@
-"""Which files volumes hold, where containers see them, and how they change."""
+"""Files in volumes, their mounts, and their updates."""
 
 import base64
 from pathlib import Path

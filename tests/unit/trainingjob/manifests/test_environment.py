@@ -1,4 +1,4 @@
-"""Which variables the containers of a TrainingJob find: Paddle's old and new names, torchrun's, and the user's."""
+"""Variables of the containers of a TrainingJob: Paddle's old and new names, torchrun's, and the user's."""
 
 from typing import Any
 

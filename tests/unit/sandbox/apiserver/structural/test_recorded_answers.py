@@ -1,4 +1,4 @@
-"""The embedded API server answers as the code of a real one did (tests/golden/admission)."""
+"""The embedded API server responds as the code of a real one did (tests/golden/admission)."""
 
 import copy
 from pathlib import Path
