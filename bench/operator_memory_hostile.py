@@ -1,4 +1,4 @@
-"""P7F: peak resident memory of the operator under each hostile object, beside a hundred healthy clusters, in 512 MiB.
+"""P7F: peak resident memory of the operator under each hostile object, with a hundred healthy clusters, in 512 MiB.
 
 Prints besides, for people, the longest step of one of its loops in milliseconds of CPU.
 """

@@ -1,4 +1,4 @@
-"""P2: CPU of one decision for large demand: 1,337 full nodes and 2,000 nodes that are all different, beside Ray's own."""
+"""P2: CPU of one decision for large demand: 1,337 full nodes and 2,000 nodes that are all different, compared with Ray's."""
 
 import sys
 

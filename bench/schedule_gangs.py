@@ -1,4 +1,4 @@
-"""GANGS: CPU of one decision for 100 placement groups of 8 STRICT_SPREAD bundles on 1,000 nodes, beside Ray's own."""
+"""GANGS: CPU of one decision for 100 placement groups of 8 STRICT_SPREAD bundles on 1,000 nodes, compared with Ray's."""
 
 import sys
 

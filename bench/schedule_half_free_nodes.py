@@ -1,4 +1,4 @@
-"""P1: CPU of one decision for 1,000 half-free nodes and 1,000 demands, of one shape and of 64, beside Ray's own."""
+"""P1: CPU of one decision for 1,000 half-free nodes and 1,000 demands, of one shape and of 64, compared with Ray's."""
 
 import sys
 

@@ -236,14 +236,14 @@ class Search:
             return False
         if number == len(self.nodes):
             return not any(needed)
-        if self._failed.get((number, needed), -1) >= most or not self._has_room(number, needed):
+        if self._failed.get((number, needed), -1) >= most or not self._has_capacity(number, needed):
             return False
         if any(self._from(number + 1, rest, left) for rest, left in self._choices(number, needed, most)):
             return True
         self._failed[number, needed] = most
         return False
 
-    def _has_room(self, number: int, needed: Sequence[int]) -> bool:
+    def _has_capacity(self, number: int, needed: Sequence[int]) -> bool:
         if any(count > could for count, could in zip(needed, self._could[number], strict=True)):
             return False
         return all(
@@ -264,7 +264,7 @@ class Search:
             which = len(chosen)
             if which == len(needed):
                 rest = tuple(need - count for need, count in zip(needed, chosen, strict=True))
-                if not any(  # a trainer that has to come somewhere comes here if it can: later nodes have more room then
+                if not any(  # a trainer that must be placed is placed here if it fits: later nodes have more capacity then
                     count > after and times(wants, free) > 0
                     for count, after, wants in zip(rest, later, self.wants, strict=True)
                 ):
@@ -324,7 +324,7 @@ def compare(seed: int, gap: Fraction | None) -> Compared:
     return Compared(seed, settled.given_up, least, is_exact, settled.is_at_rest)
 
 
-def told(found: Sequence[Compared]) -> str:
+def report(found: Sequence[Compared]) -> str:
     """For people."""
     most = sorted(found, key=lambda each: (each.given_up - each.fewest, each.given_up), reverse=True)[:5]
     worst = ", ".join(f"{each.seed} ({each.given_up} of {each.fewest})" for each in most)
@@ -341,7 +341,7 @@ def main() -> int:
     is_met = True
     for name, gap in (("the default gap", None), ("gap 0", Fraction(0))):
         found = [compare(seed, gap) for seed in range(WORLDS)]
-        print(f"{name}: {told(found)}", flush=True)
+        print(f"{name}: {report(found)}", flush=True)
         ratio = sum(each.given_up for each in found) / max(1, sum(each.fewest for each in found))
         is_met &= result("VICTIMS", ratio, f"trainers given up for one that is needed, with {name}", BAR)
     return 0 if is_met else 1

@@ -235,7 +235,7 @@ class FreeCapacity:
         self._nodes = nodes
         self._free = {node.name: dict(node.allocatable) for node in nodes}
         self._first: dict[object, int] = {}
-        """Per kind of pod the first node that may still have room: room only becomes less."""
+        """Per kind of pod the first node that may still have capacity: capacity only decreases."""
         for pod in pods:
             self._take(pod.node, pod.requests)
 

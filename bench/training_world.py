@@ -52,7 +52,7 @@ class Circumstances:
     start_s: float = 3.0
     """From a node to Running."""
     stop_s: float = 10.0
-    """From the order to go until the room is free."""
+    """From the delete until the capacity is free."""
     longest_backoff_s: float = 0.0
     """Of the scheduler for a pod that fits nowhere; 0: it is tried whenever something is freed."""
     seed: int | None = None
@@ -75,7 +75,7 @@ class SimNode:
         self.free_cpu, self.free_memory = self.cpu_millis, self.memory_mib
 
     def fits(self, ask: Ask) -> bool:
-        """Whether there is room now."""
+        """Whether the pod fits now."""
         return self.free_cpu >= ask.cpu_millis and self.free_memory >= ask.memory_mib
 
     def free_share(self, ask: Ask) -> float:
@@ -84,7 +84,7 @@ class SimNode:
         return cpu + (self.free_memory - ask.memory_mib) / self.memory_mib
 
     def take(self, ask: Ask, sign: int = 1) -> None:
-        """The room is taken; with -1 it is given back."""
+        """Charge the capacity; with -1 release it."""
         self.free_cpu -= ask.cpu_millis * sign
         self.free_memory -= ask.memory_mib * sign
 
@@ -308,7 +308,7 @@ class World:
         self._policy.changed()
 
     def remove(self, pod: Pod) -> None:
-        """It is told to go: at once where it has no node, else after a while, running until then."""
+        """Delete it: at once if it has no node, otherwise after its grace period, running until then."""
         if pod.is_gone or pod.is_terminating:
             return
         pod.is_terminating = True

@@ -19,7 +19,7 @@ UNUSED_BECAUSE = {
     "get services": "asked only when a create has no clear answer",
     "update rayclusters/finalizers.ray.io": "asked by the admission plugin OwnerReferencesPermissionEnforcement only",
     "create leases.coordination.k8s.io": "the chart creates the Lease; used only if a user has deleted it",
-    "patch events": "only when the same event is told again",
+    "patch events": "only for a repeated event",
     "patch rayclusters.ray.io": "passed on to autoscalers: a role may grant only what its author has",
     "list events": "only while an autoscaler waits for nodes",
     "get resourcequotas": "only while a quota rejects pods",

@@ -77,7 +77,7 @@ def is_ready(pod: Json) -> bool:
 
 
 def eventually(check: Callable[[], tuple[Found, Any]], what: str, deadline_s: float) -> Found:
-    """The first true thing that `look` finds; its second word is what is told when the time is over."""
+    """The first true value of `look`; its second value is the message at the deadline."""
     deadline_s *= PATIENCE
     end = time.monotonic() + deadline_s
     while True:

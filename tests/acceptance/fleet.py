@@ -138,7 +138,7 @@ class Pods:
 
 
 class TinyKubelet:
-    """Runs every pod of a namespace at once: bound, Ready; gone as soon as it is told to go."""
+    """Runs every pod of a namespace at once: bound, Ready; gone as soon as it is deleted."""
 
     def __init__(self, admin: PlaneAdmin, pods: Pods) -> None:
         self._admin = admin

@@ -138,7 +138,7 @@ def _is_ready(pod: Json) -> bool:
 
 
 class Sidecar:
-    """`raytide autoscaler` beside the head, as a container that is started again when it ends."""
+    """`raytide autoscaler` as a sidecar of the head, a container that is restarted when it ends."""
 
     def __init__(self, env: Env, folder: Path, gcs_address: str) -> None:
         self.script = Script(asyncio.get_running_loop().time)
@@ -153,7 +153,7 @@ class Sidecar:
         self._closing = AsyncExitStack()
 
     async def begin(self) -> None:
-        """Wait for the head and its account, and start beside it."""
+        """Wait for the head and its account, then start as its sidecar."""
         head = await eventually("there is a head", self._head)
         self._folder.mkdir()
         made = make_certificates(datetime.now(UTC), ["127.0.0.1"])
@@ -258,7 +258,7 @@ class Scaled:
 
 
 async def scene(env: Env, *groups: Json, change: Callable[[Json], Json] = lambda manifest: manifest) -> Scaled:
-    """From nothing to a head whose autoscaler works and tells Ray so."""
+    """Create a cluster and wait until the autoscaler of its head reports to Ray."""
     ray = Ray(env)
     await env.operator(env.direct_kubeconfig(await env.account("op")))
     await env.admin.call("POST", env.fleet.path, change(scaled_cluster(env.namespace, *groups)))

@@ -49,7 +49,7 @@ class Outage:
 
 
 async def leadership(env: Env) -> tuple[str, int]:
-    """Who holds the lease, and how often it has changed hands."""
+    """The holder of the lease, and the number of its transitions."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{LEADER_LEASE}"
     spec = (await env.admin.call("GET", path))["spec"]
     return spec["holderIdentity"], spec["leaseTransitions"]

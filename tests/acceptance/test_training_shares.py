@@ -21,7 +21,7 @@ SHARE = SLOTS // JOBS
 ARRIVAL_S = 5.0
 WITHIN_S = 60.0
 SETTLED_S = 240.0
-"""No bar: kube-scheduler makes room for 300 pods of a higher priority one after the other, on whatever machine it has."""
+"""No bar: kube-scheduler preempts for 300 pods of a higher priority one after the other, on whatever machine it has."""
 PENDING_S = 30.0
 PREEMPTING_S = 20.0
 """Longer while external pods are ahead: kube-scheduler tries no trainer, not of a minimum either, before it has preempted for

@@ -51,7 +51,7 @@ class ClusterUnderTest(ABC):
         self.port = 0
         """Where the operator finds it; may be chosen before it listens."""
         self.holds: set[str] = set()
-        """Names of pods that do not end when told to."""
+        """Names of pods that stay terminating."""
         self.writes: Counter[str] = Counter()
         """Writes of the operator, by method and kind."""
         self.reads: Counter[str] = Counter()
@@ -98,7 +98,7 @@ class ClusterUnderTest(ABC):
 
     @abstractmethod
     def add_node(self, name: str, **allocatable: str) -> str:
-        """A node that is ready and stays so, with that much room; returns its name."""
+        """A node that stays Ready, with that capacity; returns its name."""
 
     @abstractmethod
     async def stop(self) -> None:
@@ -230,7 +230,7 @@ class ClusterUnderTest(ABC):
         return next((c for c in conditions if c["type"] == kind), {})
 
     def events(self, namespace: str) -> set[str]:
-        """Reasons of the events told so far."""
+        """Reasons of the events recorded so far."""
         return {event.get("reason", "") for event in self.all("events.events.k8s.io", namespace)}
 
     def notes(self, namespace: str, reason: str) -> list[str]:

@@ -53,7 +53,7 @@ Veto = Callable[[str, str, Json], tuple[int, Json] | None]
 
 
 class Cluster(ClusterUnderTest):
-    """The embedded API server and what lives behind it."""
+    """The embedded API server and its controllers."""
 
     def __init__(self) -> None:
         super().__init__()

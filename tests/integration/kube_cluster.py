@@ -267,7 +267,7 @@ class KubeCluster(ClusterUnderTest):
             self._beat()
 
     async def _end_the_dying(self) -> None:
-        """What kubelets do with pods that are told to go."""
+        """What kubelets do with terminating pods."""
         tls = ssl.create_default_context(cadata=self.plane.authority.decode())
         if self.plane.identity is not None:
             self.plane.identity.load_into(tls)

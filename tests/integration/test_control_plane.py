@@ -56,7 +56,7 @@ def pod(name):
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
 
 
-# --- life -----------------------------------------------------------------------------------------------------------------
+# --- lifecycle ------------------------------------------------------------------------------------------------------------
 def test_it_is_ready_and_gone_in_time(tmp_path):
     """The best of three: what else runs on the machine only ever makes it slower."""
     took = []

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(180), pytest.mark.asyncio(loo
 
 RAY = Ray.under_test()
 TELLS_SELECTORS = RAY.version >= (2, 52)
-"""Ray 2.47 takes a label selector and does not tell it to the autoscaler."""
+"""Ray 2.47 accepts a label selector and does not report it to the autoscaler."""
 
 PROGRAM = """
 import sys, time, ray

@@ -79,7 +79,7 @@ async def _websocket(sandbox, path, query, protocol) -> AsyncIterator[aiohttp.Cl
             yield socket
 
 
-# --- one life ----------------------------------------------------------------------------------------------------------
+# --- one lifecycle -----------------------------------------------------------------------------------------------------
 def test_a_pod_runs_prints_its_output_and_is_gone_when_it_is_deleted(sandbox):
     sandbox.run_pod(
         "life",

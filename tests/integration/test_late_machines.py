@@ -159,7 +159,7 @@ def made(scaled):
 
 
 def ended(scaled):
-    """Who was told to end."""
+    """Names of deleted pods."""
     return [pod for pod in scaled.env.pods.doomed if "-worker-" in pod]
 
 

@@ -31,7 +31,7 @@ FLAGS = (
 
 
 class ReplicaProxy(Front):
-    """One operator's own way to the API: its writes are counted, and it can be told no."""
+    """The proxy between one operator and the API server: it counts writes, and can reject requests."""
 
     def __init__(self, cluster, name):
         super().__init__(cluster)

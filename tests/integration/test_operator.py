@@ -1,4 +1,4 @@
-"""The real operator, kopf and all, on pods whose status the test sets: the life of RayClusters.
+"""The real operator with kopf, on pods whose status the test sets: the lifecycle of RayClusters.
 
 One operator and one API serve all tests of this file; every test has a namespace of its own. Everything here is shown on
 the embedded API and, by `make test-kube`, on a real control plane.
@@ -79,7 +79,7 @@ async def test_create_gives_service_head_and_workers(cluster, namespace):
     assert cluster.condition(namespace, "demo", constants.PROVISIONED)["status"] == "True"
     assert cluster.condition(namespace, "demo", constants.WORKERS_MISSING) == {}
     expected = {constants.CREATED_SERVICE, constants.CREATED_HEAD_POD, constants.CREATED_WORKER_POD}
-    await until("events are told", lambda: expected <= cluster.events(namespace))
+    await until("events are recorded", lambda: expected <= cluster.events(namespace))
 
 
 @pytest.mark.rule("PF:P8", "RM:I19", "D14")
@@ -90,7 +90,7 @@ async def test_it_writes_what_is_needed_and_then_nothing(cluster, namespace):
     assert cluster.writes["POST services"] == 1
     assert cluster.writes["PATCH status"] <= 5
     expected = {constants.CREATED_SERVICE, constants.CREATED_HEAD_POD, constants.CREATED_WORKER_POD}
-    await until("events are told", lambda: expected <= cluster.events(namespace))
+    await until("events are recorded", lambda: expected <= cluster.events(namespace))
     cluster.writes.clear()
     stored = cluster.get("rayclusters.ray.io", namespace, "demo")["metadata"]
     assert stored["generation"] == 1
@@ -281,7 +281,7 @@ async def test_a_group_without_quota_does_not_block_the_next_group(cluster, name
         has_reconciled(cluster, namespace),
     )
     cluster.give_quota(namespace)
-    await until("events are told", lambda: constants.FAILED_TO_CREATE_WORKER_POD in cluster.events(namespace))
+    await until("events are recorded", lambda: constants.FAILED_TO_CREATE_WORKER_POD in cluster.events(namespace))
     cluster.scale(namespace, "demo", 3)
     await until("a new generation is tried at once", lambda: len(workers(cluster, namespace, "a")) == 3)
 
@@ -393,7 +393,7 @@ async def test_another_writer_of_replicas_deletes_no_worker_and_is_named(cluster
     cluster.done("PATCH", path_of(RAYCLUSTERS, namespace, "demo"), manifest, **query)
     difference = "group cpu: replicas is 1 (written by gitops-loop), the autoscaler decided 3"
     await until(
-        "it is told who differs",
+        "the other writer is reported",
         lambda: cluster.condition(namespace, "demo", constants.REPLICAS_CONTENDED).get("message") == difference,
     )
     await holds_while(

@@ -38,7 +38,7 @@ async def cluster(request):
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def namespace(cluster):
-    """With one job of 1 to 8 that has one trainer, on a node with room for three more."""
+    """With one job of 1 to 8 that has one trainer, on a node with capacity for three more."""
     name = f"plan-{secrets.token_hex(3)}"
     cluster.ensure_namespace(name)
     made = cluster.create(TRAININGJOBS, job(cluster, "a", 1, 8, name))

@@ -54,7 +54,7 @@ async def cluster(request):
 
 
 class Scene:
-    """One namespace with its jobs, and the room that shares among them."""
+    """One namespace with its jobs, and the sharing controller."""
 
     def __init__(self, cluster, namespace):
         self.cluster = cluster
@@ -65,7 +65,7 @@ class Scene:
 
     @asynccontextmanager
     async def shared(self, tmp_path, config=CONFIG):
-        """The room at work."""
+        """Run the controller."""
         access = await find_access(self.cluster.write_kubeconfig(tmp_path / "kubeconfig"))
         transport = await access.open_transport()
         client = Client(transport, clock=Clock())
@@ -135,7 +135,7 @@ class Scene:
     # --- the job's controller, once ---
 
     def carry_out(self, name):
-        """Exactly the pods that its spec and record ask for, on the node as long as there is room."""
+        """Exactly the pods of its spec and record, on the node as long as they fit."""
         job = self.job(name)
         wanted = job.desired_replicas() if is_admitted(job, self.record(name)) else 0
         size = size_for(job, wanted)

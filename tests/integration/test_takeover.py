@@ -55,7 +55,7 @@ LIVING = [name for name in STEADY if name not in (*REJECTED, *WITHOUT_PODS)]
 FULL = ("02-head-only",)
 """There is no group to scale."""
 AT_ONCE = 8
-"""Stories that are told at the same time."""
+"""Scenarios that run concurrently."""
 
 SAME = (
     *("state", "desiredWorkerReplicas", "readyWorkerReplicas", "availableWorkerReplicas", "minWorkerReplicas"),
@@ -210,10 +210,10 @@ async def test_of_two_heads_the_first_stays_and_keeps_its_uid(taken):
     (head,) = loaded.pods().items()
     assert head[0] == loaded.recorded["status"]["head"]["podName"]
     assert before["Pod", head[0]].startswith(head[1])
-    await until("it is told", lambda: constants.DELETED_HEAD_POD in loaded.api.events(loaded.namespace))
+    await until("it is recorded", lambda: constants.DELETED_HEAD_POD in loaded.api.events(loaded.namespace))
 
 
-# --- life goes on ------------------------------------------------------------------------------------------------------
+# --- after the takeover ------------------------------------------------------------------------------------------------
 async def test_clusters_of_kuberay_scale_up_and_down(taken):
     """One worker more and one less: the workers that KubeRay created keep their uids."""
     await for_all(taken, [start for start in LIVING if start not in FULL], scale_up_and_down)
@@ -269,7 +269,7 @@ async def test_rejected_clusters_get_no_pods(taken):
 async def ask_for_more(taken: Taken) -> None:
     loaded, before = taken.loaded, taken.loaded.pods()
     loaded.api.scale(loaded.namespace, loaded.name, 3)
-    await until("it is told", lambda: constants.INVALID_SPEC in loaded.api.events(loaded.namespace))
+    await until("it is recorded", lambda: constants.INVALID_SPEC in loaded.api.events(loaded.namespace))
     looking = has_reconciled(loaded.api, loaded.namespace, loaded.name)
     await holds_while("its pods stay", lambda: loaded.pods() == before, looking)
 

@@ -180,9 +180,9 @@ async def test_it_follows_replicas_and_deletes_the_highest_index_first(cluster, 
     await made(cluster, namespace, pod_names(("trainer", 2)))
     leaving = {p["metadata"]["name"]: p["metadata"] for p in cluster.pods(namespace) if dying(p)}
     assert set(leaving) == {"demo-trainer-2", "demo-trainer-3"}
-    in_order = "Deleted 2 pods demo-trainer-3 … demo-trainer-2"  # told in the order in which they were sent
+    in_order = "Deleted 2 pods demo-trainer-3 … demo-trainer-2"  # in the order in which they were sent
     await until(
-        "the highest index was told to go first",
+        "the highest index was deleted first",
         lambda: any(note.startswith(in_order) for note in cluster.notes(namespace, constants.DELETED_POD)),
     )
     assert members(cluster, namespace) != longer, "the others learned of it"

@@ -71,7 +71,7 @@ def worker_group(
 
 
 def pod(name: str = "demo-cpu-worker-aaaaa", **fields: Any) -> PodView:
-    """A worker that runs and is ready, unless told otherwise."""
+    """A worker that runs and is ready by default."""
     defaults: dict[str, Any] = {
         "namespace": "default",
         "uid": f"uid-{name}",

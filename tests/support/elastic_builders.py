@@ -170,7 +170,7 @@ def _meets(there: Node, requirement: Requirement) -> bool:
     raise ValueError(requirement.operator)
 
 
-def has_room(free: Amounts, wanted: Amounts) -> bool:
+def has_capacity(free: Amounts, wanted: Amounts) -> bool:
     """Whether all of it is there."""
     return all(free.get(name, 0) >= amount for name, amount in wanted.items())
 
@@ -201,7 +201,7 @@ def placement_of(nodes: Sequence[Node], free: Rooms, pods: Sequence[Shape]) -> l
         first = chosen[order[depth - 1]] if is_like_last else ""  # of equal pods, later ones are never further ahead
         for there in nodes:
             room = free[there.name]
-            if there.name < first or not may_run_on(there, wanted) or not has_room(room, wanted.requests):
+            if there.name < first or not may_run_on(there, wanted) or not has_capacity(room, wanted.requests):
                 continue
             tried += 1
             if tried > SEARCHED:
@@ -268,7 +268,7 @@ class World:
         self.leaving: tuple[tuple[str, Shape], ...] = ()
         self.unsettled: frozenset[ParticipantId] = frozenset()
         """Whose pods are leaving."""
-        """Pods that have been told to go, and are still there."""
+        """Terminating pods."""
         self.jobs: dict[ParticipantId, Pods] = {}
         for one in jobs:
             self.add(one)
@@ -320,7 +320,7 @@ class World:
         *,
         last: Collection[ParticipantId] = (),
     ) -> None:
-        """As kube-scheduler: each pod without a node gets one that has room now; by priority, then as jobs came.
+        """As kube-scheduler: each pod without a node gets one on which it fits now; by priority, then as jobs came.
 
         Of several nodes it gets the first one, or the one that `choose` returns.
         """
@@ -332,14 +332,14 @@ class World:
                 fitting = (
                     there.name
                     for there in self.nodes
-                    if has_room(free[there.name], wanted.requests) and may_run_on(there, wanted)
+                    if has_capacity(free[there.name], wanted.requests) and may_run_on(there, wanted)
                 )
                 if first := next(fitting, ""):
                     where[i] = choose([first, *fitting]) if choose else first
                     free[where[i]] = added(free[where[i]], times(wanted.requests, -1))
 
     def running(self) -> "World":
-        """Without the trainers above their minimum that found no room: what there is after calm days."""
+        """Without the trainers above their minimum that did not fit: a settled state."""
         other = self.copy()
         for pods in other.jobs.values():
             if pods.trainers or not pods.job.is_gang:
@@ -457,13 +457,13 @@ class World:
         return other
 
     def place_as_planned(self, division: Allocation) -> None:
-        """Trainers without a node go where the plan assumed, as far as there is room now."""
+        """Trainers without a node go where the plan assumed, as far as they fit now."""
         free = self.rooms()
         for one in division.resizes:
             pods = self.jobs[one.id]
             new = [i for i, where in enumerate(pods.trainers) if not where]
             for name in (name for name, count in sorted(one.nodes.items()) for _ in range(count)):
-                if new and has_room(free[name], pods.job.shape.requests):
+                if new and has_capacity(free[name], pods.job.shape.requests):
                     pods.trainers[new.pop(0)] = name
                     free[name] = added(free[name], times(pods.job.shape.requests, -1))
 

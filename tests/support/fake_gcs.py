@@ -83,7 +83,7 @@ def drain_as_ray(node: RayNode | None, reason: DrainReason) -> Drained:
 
 @dataclass
 class GcsWorld:
-    """What the GCS knows, and what it was told."""
+    """State of the GCS, and the requests it received."""
 
     session: str = "session_1"
     ray_version: str = "2.60.0"
@@ -121,7 +121,7 @@ class GcsWorld:
     def add_node(
         self, instance_id: str, node_type: str = "", *, resources: dict[str, float] | None = None, **more: Any
     ) -> RayNode:
-        """A node that is busy from now on, with one CPU unless told otherwise; `more` are fields of RayNode."""
+        """A node that is busy from now on, with one CPU by default; `more` are fields of RayNode."""
         total = {"CPU": 1.0} if resources is None else resources
         if node_type == HEAD_TYPE:
             total = {**total, "node:__internal_head__": 1.0}
@@ -170,7 +170,7 @@ class GcsWorld:
     # --- what the GCS does ---
 
     async def answer(self, rpc: Rpc[Any, Any], request: Any) -> Any:
-        """As Ray would, unless told otherwise; raises Refused and Unavailable."""
+        """As Ray does by default; raises Refused and Unavailable."""
         method = rpc.path.rpartition("/")[2]
         self.calls[method] += 1
         if self.delay_s:

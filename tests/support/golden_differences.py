@@ -265,13 +265,13 @@ KNOWN: Final = (
         _fails_closed,
     ),
     Known(
-        "the autoscaler may write to its own RayCluster only (SC:S10), follow it, and list the events that tell why a pod does"
+        "the autoscaler may write to its own RayCluster only (SC:S10), follow it, and list the events that explain why a pod does"
         " not start (FD:AS-A16)",
         r"Role .*\.rules",
         _is_narrower,
     ),
     Known(
-        "our own autoscaler runs beside the head: its image, command, probe and restrictions",
+        "Raytide's autoscaler runs in the head pod: its image, command, probe and restrictions",
         rf"{SIDECAR}\.(image|command|args|livenessProbe|securityContext|env\.KUBERAY_GEN_AUTOSCALER_START_CMD\.value)",
         _has_our_autoscaler,
     ),
@@ -291,12 +291,12 @@ KNOWN: Final = (
         _has_an_account_of_ours,
     ),
     Known(
-        "our own autoscaler speaks V2, which Ray is told because its image may be older than its rayVersion",
+        "Raytide's autoscaler uses V2, which is set for Ray because its image may be older than its rayVersion",
         rf"Pod head/[^.]*\.spec\.containers\.[^.]*\.env\.{V2_ENV}",
         _leaves_the_version_open,
     ),
     Known(
-        "a host says for how many hosts its replica was made, so that a change of numOfHosts can be told",
+        "a host has the number of hosts of its replica, so that a change of numOfHosts can be detected",
         r"Pod worker/.*\.metadata\.annotations(\.raytide\.io/num-of-hosts)?",
         _has_host_labels,
     ),
@@ -318,22 +318,22 @@ KNOWN: Final = (
         _has_missing_workers,
     ),
     Known(
-        "KubeRay cuts the names of long groups to one prefix; ours tells them apart by a hash (D15)",
+        "KubeRay cuts the names of long groups to one prefix; Raytide distinguishes them by a hash (D15)",
         r"Pod worker/.*\.metadata\.name",
         lambda fate, place: _is_cut(fate, place.removesuffix(".metadata.name")),
     ),
     Known(
-        "KubeRay tells of deleting a suspended group that had no pods",
+        "KubeRay records an event for deleting a suspended group that had no pods",
         r"event DeletedWorkerPod",
         _has_empty_suspended_group,
     ),
     Known(
-        "KubeRay tells of deleting the pods of a suspended cluster that had none",
+        "KubeRay records an event for deleting the pods of a suspended cluster that had none",
         r"event DeletedPod",
         _is_suspended_without_pods,
     ),
     Known(
-        "a name that is no worker of the group is told (RM:I5)",
+        "a name that is no worker of the group is reported (RM:I5)",
         r"event InvalidRayClusterSpec",
         _names_workers_to_delete,
     ),

@@ -167,6 +167,6 @@ def recorded_status(status: Json) -> Json:
 
 
 def recorded_events(events: Iterable[Json]) -> list[list[str]]:
-    """Type, reason and kind of what was told of RayClusters, each once; `events` are of core `v1`."""
+    """Type, reason and kind of the events of RayClusters, each once; `events` are of core `v1`."""
     kinds = {(event["type"], event["reason"], event["involvedObject"]["kind"]) for event in events}
     return [list(event) for event in sorted(kinds) if event[2] == "RayCluster"]

@@ -173,7 +173,7 @@ def without_hash(recorded: Json) -> Json:
 
 
 def without_version(recorded: Any) -> Any:
-    """Versions of the operator name the operator that wrote them; that they are told stays."""
+    """Versions name the operator that wrote them; only their presence is compared."""
     text = re.sub(r'("ray.io/kuberay-version": )"[^"]+"', r'\1"VERSION"', json.dumps(recorded))
     return json.loads(re.sub(r"(kuberay_version=)[^;\"]+", r"\1VERSION", text))
 

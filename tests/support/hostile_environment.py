@@ -86,7 +86,7 @@ class HostileEnv:
         for obj in hostile.objects:
             self.cluster.store.create(PLURALS[obj["kind"]], json.loads(json.dumps(obj)))
         await until(
-            f"a condition or event contains {hostile.told!r}\n{self.last_words()}",
+            f"a condition or event contains {hostile.message!r}\n{self.last_words()}",
             lambda: self._is_answered(hostile),
             within_s=60,
         )
@@ -108,7 +108,7 @@ class HostileEnv:
         assert self._process.returncode is None, f"the operator has ended:\n{self.last_words()}"
         self._longest_path.unlink(missing_ok=True)
         self._process.send_signal(signal.SIGUSR1)
-        await until("the operator tells its longest step", self._longest_path.exists)
+        await until("the operator reports its longest step", self._longest_path.exists)
         found: dict[str, Any] = json.loads(self._longest_path.read_text())
         return found
 
@@ -125,8 +125,8 @@ class HostileEnv:
 
     def _is_answered(self, hostile: Hostile) -> bool:
         notes = [str(entry.obj().get("message")) for entry in self._entries("events", NAMESPACE)]
-        if hostile.told:
-            return any(hostile.told in note for note in notes)
+        if hostile.message:
+            return any(hostile.message in note for note in notes)
         return bool(notes or self._entries("pods", NAMESPACE)) or self._is_status_written()
 
     def _is_status_written(self) -> bool:

@@ -15,10 +15,10 @@ Json = dict[str, Any]
 
 
 class Hostile(NamedTuple):
-    """What is stored, and a part of what its user is told; empty where nothing is wrong with it."""
+    """The stored object, and a part of the message to its user; empty if it is valid."""
 
     objects: list[Json]
-    told: str = ""
+    message: str = ""
 
 
 def of_groups(*groups: Json, **spec: Any) -> list[Json]:

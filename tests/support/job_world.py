@@ -1,7 +1,7 @@
 """One TrainingJob and its pods in memory: plans are carried out, statuses written, and the test moves the clock.
 
 Plays the API server, the kubelet and the shell at once, as plainly as possible: creates are there at once, deletes leave
-a terminating pod until `let_go`, pods run when told to. `crash_before_status` leaves out the write of one pass.
+a terminating pod until `let_go`, the test starts pods. `crash_before_status` leaves out the write of one pass.
 """
 
 from collections.abc import Mapping, Sequence
@@ -94,9 +94,9 @@ class JobWorld:
             known_for_s=self.known_for_s,
         )
 
-    def told(self, reason: str) -> list[str]:
+    def messages_of(self, reason: str) -> list[str]:
         """Notes of the events with that reason."""
-        return [note for told, note in self.events if told == reason]
+        return [note for recorded, note in self.events if recorded == reason]
 
     # --- passes ------------------------------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class JobWorld:
         patch = status_patch(job, computed)
         if patch:
             self.obj["status"] = merged(self.status, patch["status"])
-        self._tell(todo.events)
+        self._record_events(todo.events)
         again = requeue_after_s(job, self.observed, computed, self.now)
         return replace(todo, requeue_after_s=_sooner(todo.requeue_after_s, again))
 
@@ -181,7 +181,7 @@ class JobWorld:
         view: Any = job_pod_from_manifest(made) if is_pod else job_object_from_manifest(made)
         shelf[name] = msgspec.structs.replace(view, phase="Pending") if is_pod else view
 
-    def _tell(self, remarks: Sequence[EventSpec]) -> None:
+    def _record_events(self, remarks: Sequence[EventSpec]) -> None:
         self.events += [(remark.reason, remark.message) for remark in remarks]
 
     # --- what happens to it --------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class JobWorld:
         self.order(replicas, "Admitted", f"Admitted with {replicas}: its minimum of {replicas} fits")
 
     def say_waiting(self, reason: str, message: str = "needs more", *, is_below_minimum: bool = True) -> None:
-        """The sharing pass says why there is no room."""
+        """The sharing pass records why there is no capacity."""
         record = self.record or SharingRecord(JOB_UID, 0)
         self._write(replace(record, waiting=WaitingNote(reason, message, is_below_minimum)))
 

@@ -25,7 +25,7 @@ def virtual_now() -> datetime:
 
 @dataclass(frozen=True)
 class Script:
-    """One start of one container: how long it runs and how it ends; None runs until it is told to end."""
+    """One start of one container: how long it runs and how it ends; None runs until it gets a signal."""
 
     runs_s: float | None = None
     code: int = 0

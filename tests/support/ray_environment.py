@@ -195,7 +195,7 @@ class RayEnv:
         return self._start(self.head(), ("python", "-c", PRELUDE + program), PATIENCE_S)
 
     def ray_status(self) -> str:
-        """What `ray status` tells in the head."""
+        """The output of `ray status` in the head."""
         return self.run("ray", "status")
 
     def kill_sidecar(self) -> int:

@@ -42,7 +42,7 @@ class Ray:
 
     @classmethod
     def under_test(cls) -> Self:
-        """The one that the environment names, or the one installed beside us."""
+        """The one that the environment names, or the installed one."""
         if named := os.environ.get(PYTHON_VARIABLE):
             (package,) = Path(named).parent.parent.glob("lib/python3*/site-packages/ray")
             return cls(Path(named), package)
@@ -64,7 +64,7 @@ class Ray:
 
     @property
     def has_client_server(self) -> bool:
-        """A minimal installation has none, and refuses to be told its port."""
+        """A minimal installation has none, and rejects the option for its port."""
         return (self.package.parent / "grpc").is_dir()
 
 

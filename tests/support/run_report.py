@@ -19,7 +19,7 @@ class RunReport:
         self.ran = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count what ran, and print what it told."""
+        """Count completed tests, and print their figures."""
         self.ran += report.when == "call" and not report.skipped
         if report.when == "teardown":
             self._print([str(text) for name, text in report.user_properties if name == FIGURE])

@@ -164,7 +164,7 @@ COMPLETED: Final = {"Service": _complete_service, "Secret": _complete_secret, "J
 
 
 def pod_status(pod: Json) -> Json:
-    """What a kubelet says beside what was recorded: its containers."""
+    """Status fields of a kubelet in addition to the recorded ones: its containers."""
     status: Json = copy.deepcopy(pod["status"])
     if status.get("podIP"):
         status["podIPs"] = [{"ip": status["podIP"]}]

@@ -18,7 +18,7 @@ _start_s = 0.0
 
 
 def start_clocks_at(start_s: float) -> None:
-    """Let this process believe for the rest of its life that its machine was started so many seconds ago.
+    """Set the uptime that this process reads from now on, in seconds.
 
     Virtual loops start there, and the clocks that count from the boot are moved. The machine seems to have been suspended
     for as long again, so that `CLOCK_BOOTTIME` and `CLOCK_MONOTONIC` differ.

@@ -207,7 +207,7 @@ def test_it_is_never_too_large_and_always_a_record(record, groups, names, reason
     ("message", "names", "kept"),
     [
         pytest.param(1000, 500, "names", id="messages are shortened before names are dropped"),
-        pytest.param(0, 5000, "messages", id="names beyond 500 are dropped whatever there is room for"),
+        pytest.param(0, 5000, "messages", id="names beyond 500 are dropped even if more fit"),
     ],
 )
 def test_what_is_given_up_first(message, names, kept):

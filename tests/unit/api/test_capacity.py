@@ -55,12 +55,12 @@ def side(requests):
         pytest.param(
             {"containers": [box({"cpu": "1"})], "initContainers": [side({"cpu": "2"}), box({"cpu": "4"})]},
             {"cpu": 6000},
-            id="an init container runs beside the sidecars before it",
+            id="an init container runs together with the sidecars before it",
         ),
         pytest.param(
             {"containers": [box({"cpu": "5"})], "initContainers": [box({"cpu": "4"}), side({"cpu": "2"})]},
             {"cpu": 7000},
-            id="sidecars run beside the containers, and not beside init containers before them",
+            id="sidecars run together with the containers, and not with init containers before them",
         ),
         pytest.param(
             {"containers": [box({"cpu": "1"})], "overhead": {"cpu": "250m", "memory": "1"}},

@@ -30,9 +30,9 @@ def record(minutes=1, *, uid=JOB_UID, admitted=True):
         pytest.param(job(), record(admitted=False), False, id="a record without admission"),
         pytest.param(job(), record(uid="another"), False, id="another job's record"),
         pytest.param(job("Waiting"), record(-1), True, id="it never gave anything back"),
-        pytest.param(job("GangTimeout"), record(-1), False, id="admitted before it gave its room back"),
+        pytest.param(job("GangTimeout"), record(-1), False, id="admitted before it timed out"),
         pytest.param(job("GangTimeout"), record(0), False, id="in that very second"),
-        pytest.param(job("GangTimeout"), record(1), True, id="admitted after it gave its room back"),
+        pytest.param(job("GangTimeout"), record(1), True, id="admitted after it timed out"),
         pytest.param(job("Suspended"), record(-1), False, id="admitted before it was suspended"),
         pytest.param(job("GangReady", status="True"), record(-1), True, id="it runs"),
         pytest.param(job("GangReady", status="True"), None, True, id="it runs and has lost its record"),
@@ -40,7 +40,7 @@ def record(minutes=1, *, uid=JOB_UID, admitted=True):
             job("Admitted", status="True"), record(uid="another"), True, id="it starts, with another's record"
         ),
         pytest.param(job("GangReady", status="True"), record(admitted=False), False, id="its admission was taken back"),
-        pytest.param(job("GangTimeout"), None, False, id="it gave its room back and has lost its record"),
+        pytest.param(job("GangTimeout"), None, False, id="it timed out and has lost its record"),
     ],
 )
 def test_only_an_admission_after_the_last_giving_back_counts(of, admitted_at, admitted):

@@ -263,13 +263,13 @@ def test_a_requested_size_is_bounded(replicas, expected):
 @pytest.mark.parametrize(
     ("record", "status", "expected"),
     [
-        pytest.param("u1", {}, 5, id="the record tells"),
+        pytest.param("u1", {}, 5, id="the record has the size"),
         pytest.param("u1", {"trainer": {"desired": 3}}, 5, id="the record goes before the status"),
-        pytest.param("another", {"trainer": {"desired": 3}}, 3, id="another job's record tells nothing"),
-        pytest.param(None, {"trainer": {"desired": 3}}, 3, id="without a record the status tells"),
+        pytest.param("another", {"trainer": {"desired": 3}}, 3, id="another job's record is ignored"),
+        pytest.param(None, {"trainer": {"desired": 3}}, 3, id="without a record the status has the size"),
         pytest.param(None, {"trainer": {"desired": 99}}, 6, id="within its bounds"),
         pytest.param(None, {"trainer": {"desired": 0}}, 2, id="it had no pods"),
-        pytest.param(None, {"trainer": {"desired": "many"}}, 2, id="nonsense tells nothing"),
+        pytest.param(None, {"trainer": {"desired": "many"}}, 2, id="an invalid value is ignored"),
         pytest.param(None, {"trainer": []}, 2, id="nothing was ever ordered"),
     ],
 )

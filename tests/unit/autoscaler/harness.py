@@ -120,7 +120,7 @@ class Harness:
         define(api, self.store, yaml_to_json(CRD))
         self.journal: list[str] = []
         self.lag_s = 0.0
-        """How late watches tell what happened."""
+        """The delay of watch events."""
         self.front = Front(InProcess(api, lag_s=lambda: self.lag_s), self.journal)
         self.gcs = GcsWorld()
         self.ticks: list[Tick] = []

@@ -147,7 +147,7 @@ class World:
         return next(g for g in self.cluster["spec"]["workerGroupSpecs"] if g["groupName"] == name)
 
     def edit(self, name: str, **values: Any) -> None:
-        """A user's hand."""
+        """An edit by a user."""
         self.spec_of(name).update(values)
         self.cluster["metadata"]["generation"] += 1
 
@@ -465,7 +465,9 @@ class World:
     def _ray_node(self, node: Node) -> RayNode:
         if node.status is NodeStatus.DEAD:
             return RayNode(node.node_id, NodeStatus.DEAD, node.pod, node.group)
-        has_idle_time = node.status is not NodeStatus.DRAINING and not self._busy(node)  # the GCS tells it of no other
+        has_idle_time = node.status is not NodeStatus.DRAINING and not self._busy(
+            node
+        )  # the GCS reports it for no other node
         idle_ms = (self.now_s - node.idle_since) * 1000 if has_idle_time else 0
         status = NodeStatus.IDLE if node.status is NodeStatus.RUNNING and idle_ms else node.status
         free = self._free(node)

@@ -367,7 +367,7 @@ async def test_a_slow_api_server_and_a_slow_gcs_are_read_side_by_side(harness):
     harness.front.delay_s = harness.gcs.delay_s = 2.0
     async with harness.running():
         await harness.until("two ticks", lambda: len(harness.ticks) >= 3)
-    assert harness.ticks[-1].lasted_s == pytest.approx(2.0, abs=0.2)  # both at once; nothing has to be told
+    assert harness.ticks[-1].lasted_s == pytest.approx(2.0, abs=0.2)  # both at once; there is nothing to report
 
 
 @pytest.mark.rule("D12")

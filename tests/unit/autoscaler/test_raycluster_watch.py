@@ -154,7 +154,7 @@ async def test_a_resource_version_that_went_back_does_not_cause_reads_for_ever(h
 
 @pytest.fixture
 async def late():
-    """A sidecar at rest beside two workers, whose watch of the RayCluster holds back what happens now."""
+    """An idle sidecar of a cluster with two workers, whose watch of the RayCluster is delayed from now on."""
     harness = Harness(group("cpu", replicas=2, low=2, high=2))
     harness.edit(lambda obj: obj["metadata"].setdefault("annotations", {}).update(note="by a user"))
     async with harness.running():

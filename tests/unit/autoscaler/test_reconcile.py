@@ -347,7 +347,7 @@ def test_a_group_that_cannot_be_read_is_left_as_it_is_and_named():
     assert (world.replicas("cpu"), world.replicas("odd"), "InvalidGroup" in world.reasons()) == (2, 2, True)
 
 
-# --- hands off -------------------------------------------------------------------------------------------------------
+# --- nothing is done -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def check_rest(world: World) -> None:
     if used <= capacity and all(size <= capacity for _, size in world.gangs):
         assert world.waiting() == 0, world.portrait()
         assert len(world.placed) == len(world.gangs), world.portrait()
-        assert not world.idle_above_minimum(), world.portrait()  # beyond the room a waiting gang holds what it needs
+        assert not world.idle_above_minimum(), world.portrait()  # a waiting gang holds what it needs
 
 
 @pytest.mark.rule("RM:I21", "RM:I22", "RM:I23", "RM:I24", "D12")

@@ -61,7 +61,7 @@ def test_upward(one: EdlJob, there: EdlCluster, expected: int) -> None:
             job(memory=11, at=3), cluster((5000, 3000), (1000, 1000), (10, 10)), [-1, -1, 0], id="down to its minimum"
         ),
         pytest.param(
-            job(memory=11, gpus=1), cluster((0, 2000), (100, 1000), (0, 10)), [0], id="nothing while there is room"
+            job(memory=11, gpus=1), cluster((0, 2000), (100, 1000), (0, 10)), [0], id="nothing while there is capacity"
         ),
     ],
 )

@@ -296,7 +296,9 @@ def test_autoscalers_are_held_to_their_fields_where_the_api_server_can(values, s
         pytest.param({"stateTracksReadiness": True}, "--state-tracks-readiness=true", id="a state that leaves ready"),
         pytest.param({"sharing": {"period": "10s"}}, "--sharing-period=10s", id="how often jobs share"),
         pytest.param(
-            {"sharing": {"maxLoad": {"memory": 95, "cpu": 90}}}, "--max-load=cpu=90,memory=95", id="room that stays"
+            {"sharing": {"maxLoad": {"memory": 95, "cpu": 90}}},
+            "--max-load=cpu=90,memory=95",
+            id="capacity that stays free",
         ),
         pytest.param(
             {"sharing": {"gpuResources": ["a.b/gpu", "c.d/gpu"]}}, "--gpu-resources=a.b/gpu,c.d/gpu", id="what GPUs are"
@@ -472,7 +474,7 @@ def test_the_service_monitor_finds_the_service():
             {"leaderElection": {"retryPeriod": 4}}, "/leaderElection/retryPeriod", id="seconds without a unit"
         ),
         pytest.param({"autoscaler": {"mode": "v2"}}, "/autoscaler/mode", id="an autoscaler that does not exist"),
-        pytest.param({"sharing": {"maxLoad": {"cpu": 101}}}, "/sharing/maxLoad/cpu", id="more room than there is"),
+        pytest.param({"sharing": {"maxLoad": {"cpu": 101}}}, "/sharing/maxLoad/cpu", id="more than the capacity"),
         pytest.param({"sharing": {"rebalanceGap": "1.5"}}, "/sharing/rebalanceGap", id="a gap of more than all"),
         pytest.param({"sharing": {"rebalanceGap": "3/2"}}, "/sharing/rebalanceGap", id="a gap of three halves"),
         pytest.param({"sharing": {"reservationPeriod": "500ms"}}, "/sharing/reservationPeriod", id="half a second"),

@@ -19,7 +19,7 @@ A, B = Key("ns", "a"), Key("ns", "b")
 
 
 class Diary:
-    """A reconcile that notes when it was called, then does as told."""
+    """A reconcile function that records its calls, then runs `act`."""
 
     def __init__(self, act: Callable[[Key], float | None] = lambda key: None, takes_s: float = 0.0) -> None:
         self.calls: list[tuple[float, Key]] = []

@@ -26,7 +26,7 @@ def cluster(name, version):
 
 
 class LaggingServer(ScriptedTransport):
-    """Knows RayClusters until they are deleted, and tells a watch of it much later."""
+    """Serves RayClusters until they are deleted, and sends the watch events much later."""
 
     def __init__(self):
         super().__init__()

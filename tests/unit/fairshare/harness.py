@@ -67,7 +67,7 @@ def job_manifest(
 
 
 class Stage:
-    """One cluster, one room."""
+    """One cluster with the sharing controller."""
 
     def __init__(self, *, grace_s: float = 0.2, config: SharingConfig | None = None, **options: Any) -> None:
         self.clock = WorldClock()
@@ -75,7 +75,7 @@ class Stage:
         self.holds: set[str] = set()
         """Names of pods that stay although they terminate."""
         self.writes: list[tuple[float, str, Json]] = []
-        """When, which job, and the body of each patch of the room."""
+        """When, which job, and the body of each patch of the controller."""
         self.counted: dict[str, int] = {}
         """GETs by path."""
         uids, suffixes = itertools.count(1), itertools.count(1)
@@ -87,7 +87,7 @@ class Stage:
         self.wire = InProcess(self.api)
         self.wire.witness = self._see
         client = Client(self.wire, clock=self.clock)
-        self.room = FairShareController(
+        self.controller = FairShareController(
             client, clock=self.clock, config=config or SharingConfig(), options=FairShareOptions(**options)
         )
         self._work: list[asyncio.Task[None]] = []
@@ -95,14 +95,14 @@ class Stage:
         self._changed.set()
         self.store.subscribe(lambda _change: self._changed.set())
 
-    # --- life ------------------------------------------------------------------------------------------------------------
+    # --- lifecycle -------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        self._work = [asyncio.create_task(self.room.run()), asyncio.create_task(self._live())]
+        self._work = [asyncio.create_task(self.controller.run()), asyncio.create_task(self._live())]
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self.room.stop()
+        await self.controller.stop()
         await asyncio.wait_for(self._work[0], 60)
         self._work[1].cancel()
         await asyncio.gather(self._work[1], return_exceptions=True)
@@ -186,7 +186,7 @@ class Stage:
         )
 
     def orders(self, name: str) -> list[int]:
-        """The sizes that the room wrote, in order."""
+        """The sizes that the controller wrote, in order."""
         found = (body.get("spec", {}).get("trainer", {}).get("replicas") for _, job, body in self.writes if job == name)
         return [size for size in found if size is not None]
 

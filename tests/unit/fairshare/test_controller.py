@@ -165,7 +165,7 @@ async def test_own_writes_are_not_given_again_to_a_slow_informer():
 async def test_a_write_whose_response_was_lost_is_read_before_the_next_pass():
     stage = Stage()
     stage.add_node("one", "8")
-    client = stage.room.reconciler._writing._client
+    client = stage.controller.reconciler._writing._client
     patch, lost = client.patch, []
 
     async def lose_the_first_answer(*args, **options):
@@ -203,7 +203,7 @@ async def test_a_job_that_changes_whenever_it_is_written_is_given_up_for_now():
         stage.add_job("b", 1, 4)
         await stage.until("b grows", lambda: len(stage.placed("b")) == 4)
         await asyncio.sleep(10)
-        assert len([job for _, job, _ in stage.writes if job == "a"]) <= 4 * stage.room.reconciler.passes
+        assert len([job for _, job, _ in stage.writes if job == "a"]) <= 4 * stage.controller.reconciler.passes
         stage.wire.witness = seen
         await stage.until("a grows", lambda: len(stage.placed("a")) == 4)
 
@@ -290,10 +290,10 @@ async def test_in_steady_state_nothing_is_written_or_planned():
         stage.add_job("b", 6, 6, cpu="4")  # optimistic: never fits
         await stage.until("a grows", lambda: len(stage.placed("a")) >= 2)
         await asyncio.sleep(120)
-        passes, writes = stage.room.reconciler.passes, len(stage.writes)
+        passes, writes = stage.controller.reconciler.passes, len(stage.writes)
         await asyncio.sleep(900)
         assert len(stage.writes) == writes
-        assert stage.room.reconciler.passes <= passes + 2
+        assert stage.controller.reconciler.passes <= passes + 2
 
 
 async def test_a_burst_of_events_is_at_most_four_passes():
@@ -303,12 +303,12 @@ async def test_a_burst_of_events_is_at_most_four_passes():
         stage.add_job("a", 2, 2)
         await stage.until("a begins", lambda: len(stage.placed("a")) == 2)
         await asyncio.sleep(60)
-        passes = stage.room.reconciler.passes
+        passes = stage.controller.reconciler.passes
         for number in range(60):
             stage.add_pod(f"pod-{number}", "1m", nodeName="one")
             await asyncio.sleep(0.01)
         await asyncio.sleep(5)
-        assert 1 <= stage.room.reconciler.passes - passes <= 4
+        assert 1 <= stage.controller.reconciler.passes - passes <= 4
 
 
 # --- who may read what -------------------------------------------------------------------------------------------------
@@ -320,12 +320,12 @@ async def test_pods_and_nodes_are_followed_only_while_there_is_a_job():
     async with stage:
         await asyncio.sleep(60)
         assert not [path for path in stage.counted if path.endswith(("/pods", "/nodes", "/resourcequotas"))]
-        assert stage.room.is_synced
+        assert stage.controller.is_synced
         stage.add_job("a", 2, 2)
         await stage.until("a begins", lambda: len(stage.placed("a")) == 2)
-        assert len(stage.room.capacity.pods) == 2
+        assert len(stage.controller.capacity.pods) == 2
         stage.store.delete(JOBS, "default", "a")
-        await stage.until("no watch is open any more", lambda: len(stage.room.capacity.pods) == 0)
+        await stage.until("no watch is open any more", lambda: len(stage.controller.capacity.pods) == 0)
         counted = dict(stage.counted)
         await asyncio.sleep(300)
         assert {p: n for p, n in stage.counted.items() if p.endswith(("/pods", "/nodes"))} == {
@@ -347,7 +347,7 @@ async def test_without_permission_to_read_every_job_gets_its_minimum_and_the_lis
         await stage.until("both begin", lambda: len(stage.placed("a")) == len(stage.placed("gang")) == 2)
         assert stage.sizes() == {"a": 2, "gang": 2}
         assert "may not list" in stage.record("a").waiting.message
-        assert stage.room.is_synced
+        assert stage.controller.is_synced
         stage.wire.admission = lambda _request: None
         await stage.until("they grow", lambda: len(stage.placed("gang")) + len(stage.placed("a")) == 8, within_s=90)
         assert "CapacityUnknown" not in stage.waiting().values()
@@ -360,9 +360,9 @@ async def test_leave_that_is_withdrawn_stops_growth_and_nothing_else():
         stage.add_job("a", 2, 6)
         await stage.until("a grows", lambda: len(stage.placed("a")) == 6)
         stage.wire.admission = lambda request: forbidden("no more") if request.path == "/api/v1/nodes" else None
-        await stage.until("a says so", lambda: stage.room.capacity.error != "", within_s=60)
+        await stage.until("the error is reported", lambda: stage.controller.capacity.error != "", within_s=60)
         stage.edit("a", spec={"trainer": {"max-instance": 8}})
-        await stage.until("a is told", lambda: stage.waiting() == {"a": "CapacityUnknown"})
+        await stage.until("a has the reason", lambda: stage.waiting() == {"a": "CapacityUnknown"})
         await asyncio.sleep(60)
         assert stage.sizes() == {"a": 6}, "what it has stays"
 
@@ -389,7 +389,7 @@ async def test_quotas_are_read_where_only_the_watched_namespaces_allow_it():
         await stage.until("a grows", lambda: len(stage.placed("a")) == 3)
         await asyncio.sleep(90)
         assert len(stage.pods("a")) == 3
-        assert stage.room.check() == (True, "all required resources can be read")
+        assert stage.controller.check() == (True, "all required resources can be read")
 
 
 @pytest.mark.rule("FD:SEC-F5")
@@ -405,15 +405,15 @@ async def test_an_unreadable_quota_is_in_the_log_and_in_readiness_and_is_retried
         await stage.until("a grows", lambda: len(stage.placed("a")) == 3)
         await asyncio.sleep(120)
         assert [record.levelname for record in caplog.records if words in record.message] == ["WARNING"]
-        assert stage.room.check()[0]
-        assert words in stage.room.check()[1]
-        assert stage.room.capacity.is_known
+        assert stage.controller.check()[0]
+        assert words in stage.controller.check()[1]
+        assert stage.controller.capacity.is_known
         stage.wire.admission = lambda _request: None
-        await stage.until("it is read", lambda: len(stage.room.capacity.quotas) == 1, within_s=60)
+        await stage.until("it is read", lambda: len(stage.controller.capacity.quotas) == 1, within_s=60)
         stage.edit("a", spec={"trainer": {"max-instance": 8}})
         await asyncio.sleep(90)
         assert len(stage.pods("a")) == 3, "the quota counts as soon as it may be read"
-        assert words not in stage.room.check()[1]
+        assert words not in stage.controller.check()[1]
 
 
 @pytest.mark.rule("FD:SEC-F5")
@@ -426,7 +426,7 @@ async def test_a_quota_stops_counting_when_it_may_no_longer_be_read():
         await stage.until("a grows", lambda: len(stage.placed("a")) == 3)
         stage.wire.admission = lambda request: forbidden("no") if request.path.endswith("/resourcequotas") else None
         await stage.until("a grows further", lambda: len(stage.placed("a")) == 8)
-        assert stage.room.capacity.unreadable
+        assert stage.controller.capacity.unreadable
 
 
 @pytest.mark.rule("TJ:3.14")
@@ -449,11 +449,11 @@ async def test_writes_happen_only_while_leading_and_continue_in_a_new_term():
     stage = Stage()
     stage.add_node("one", "8")
     stage.add_job("a", 2, 6)
-    following = asyncio.create_task(stage.room.run_informers())
+    following = asyncio.create_task(stage.controller.run_informers())
     living = asyncio.create_task(stage._live())
     await asyncio.sleep(60)
     assert stage.writes == []
-    leading = asyncio.create_task(stage.room.run_reconcilers())
+    leading = asyncio.create_task(stage.controller.run_reconcilers())
     await stage.until("a grows", lambda: len(stage.placed("a")) == 6)
     leading.cancel()
     await asyncio.gather(leading, return_exceptions=True)
@@ -461,9 +461,9 @@ async def test_writes_happen_only_while_leading_and_continue_in_a_new_term():
     stage.scale("a", 3)
     await asyncio.sleep(60)
     assert len(stage.writes) == writes
-    leading = asyncio.create_task(stage.room.run_reconcilers())
+    leading = asyncio.create_task(stage.controller.run_reconcilers())
     await stage.until("it is noted", lambda: stage.record("a").resizes[-1].reason == "Requested")
-    await stage.room.stop()
+    await stage.controller.stop()
     await asyncio.wait_for(leading, 10)
     for task in (following, living):
         task.cancel()

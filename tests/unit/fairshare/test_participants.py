@@ -148,7 +148,7 @@ def test_whether_it_gives_to_external_pods():
 
 @pytest.mark.rule("TJ:3.21")
 def test_a_size_below_the_minimum_does_not_make_its_own_pods_leave():
-    """Its controller keeps the minimum: were one of them on its way out for us, its room would be awaited for ever."""
+    """Its controller keeps the minimum: if the snapshot counted one of them as leaving, its capacity would be awaited for ever."""
     pods = [pod_of(0, "n1", cpu="4"), pod_of(1, "n1", cpu="4")]
     pool = made(job(floor=2, ceiling=2, replicas=1), pods, [node(cpu="8")])
     assert pool.nodes[0].leaving == {}
@@ -245,7 +245,7 @@ def test_pods_count_where_they_are():
             [pod_of(0, "n1"), pod_of(1, "n1", deletionTimestamp="2026-01-01T00:00:00Z")],
             1,
             1000,
-            id="what terminates has its room until it is gone, and does not count",
+            id="a terminating pod holds its capacity until it is gone, and does not count",
         ),
     ],
 )

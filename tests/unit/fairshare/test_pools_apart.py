@@ -50,9 +50,9 @@ def test_a_large_limit_still_stops_growth_in_its_own_pool():
     ("more", "size"),
     [
         pytest.param([], 12, id="alone"),
-        pytest.param([node("control-plane", "64", **CONTROL_PLANE)], 12, id="beside a control plane"),
-        pytest.param([node("away", "64", unschedulable=True)], 12, id="beside a cordoned node"),
-        pytest.param([node("other", "24")], 24, id="beside another node like it"),
+        pytest.param([node("control-plane", "64", **CONTROL_PLANE)], 12, id="with a control plane"),
+        pytest.param([node("away", "64", unschedulable=True)], 12, id="with a cordoned node"),
+        pytest.param([node("other", "24")], 24, id="with another node of the pool"),
     ],
 )
 def test_the_load_counts_nodes_that_a_job_may_use(more, size):

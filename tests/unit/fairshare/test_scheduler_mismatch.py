@@ -141,7 +141,7 @@ def test_a_gang_whose_pods_were_rejected_takes_only_free_capacity():
 
 
 def with_refused(status):
-    """A job of which 18 trainers have not come, and one that would take their room."""
+    """A job with 18 trainers that are not created, and one that would take their capacity."""
     refused = job("refused", 2, 20, replicas=20, record=ordered(20), status=status)
     other = job("other", 1, 22, replicas=1, metadata={"uid": "uid-other"})
     pods = [pod_of(0, "n0", job="refused"), pod_of(1, "n0", job="refused")]

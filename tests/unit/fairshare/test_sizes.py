@@ -28,7 +28,7 @@ def sizes_after(pool):
     ("pool", "size"),
     [
         pytest.param(sized(2, 8, 5, 5, cpus="7", allowedSizes=[2, 4, 8]), 4, id="kubectl scale to no listed size"),
-        pytest.param(sized(2, 8, 5, 5, allowedSizes=[2, 4, 8]), 8, id="up, where there is room"),
+        pytest.param(sized(2, 8, 5, 5, allowedSizes=[2, 4, 8]), 8, id="up, if there is capacity"),
         pytest.param(sized(4, 8, 8, 7, lost="3", allowedSizes=[4, 8]), 4, id="listed sizes with a failed trainer"),
         pytest.param(sized(2, 9, 2, 2, step=4), 6, id="steps end at the last whole one"),
         pytest.param(sized(2, 9, 9, 9, step=4), 6, id="the maximum is no size by itself"),

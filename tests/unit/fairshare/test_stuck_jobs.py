@@ -7,7 +7,7 @@ import pytest
 from raytide.api import trainingjob_constants as constants
 from raytide.api.conditions import find_condition
 from raytide_sandbox.faults.types import Answer
-from unit.fairshare.test_with_trainingjob_controller import BothRooms
+from unit.fairshare.test_with_trainingjob_controller import BothControllers
 
 pytestmark = [pytest.mark.looptime]
 
@@ -20,7 +20,7 @@ UNSCHEDULABLE = {
 }
 
 
-class Picky(BothRooms):
+class Picky(BothControllers):
     """With a scheduler that takes jobs by turns, and puts at most so many pods of a job on a node."""
 
     def __init__(self, most_per_node=99, **more):
@@ -89,7 +89,7 @@ def refuse(request):
 @pytest.mark.rule("FD:SEC-F3")
 @pytest.mark.parametrize("policy", ["Optimistic", "Gang"])
 async def test_a_job_whose_pods_are_rejected_does_not_shrink_others_for_long(policy):
-    stage = BothRooms()
+    stage = BothControllers()
     stage.add_node("one", "16")
     stage.wire.admission = refuse
     async with stage:
@@ -109,7 +109,7 @@ async def test_a_job_whose_pods_are_rejected_does_not_shrink_others_for_long(pol
 
 @pytest.mark.rule("TJ:3.21")
 async def test_a_gang_that_is_scaled_to_nothing_keeps_its_minimum():
-    stage = BothRooms()
+    stage = BothControllers()
     stage.add_node("one", "8", gpu=4)
     async with stage:
         stage.add_job("gang", 2, 4, gpu=1)

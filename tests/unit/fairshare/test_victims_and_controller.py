@@ -10,7 +10,7 @@ from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.snapshot import SnapshotBuilder
 from unit.fairshare.harness import EPOCH
 from unit.fairshare.test_victims import Cluster
-from unit.fairshare.test_with_trainingjob_controller import BothRooms
+from unit.fairshare.test_with_trainingjob_controller import BothControllers
 
 PENDING = {"phase": "Pending", "conditions": []}
 
@@ -19,7 +19,7 @@ PENDING = {"phase": "Pending", "conditions": []}
 
 
 def with_a_pending_trainer() -> Cluster:
-    """Three trainers run on n0, which has room for a fourth one that kube-scheduler has not placed yet; "pinned" wants that room."""
+    """Three trainers run on n0, with capacity for a fourth one that kube-scheduler has not bound yet; "pinned" needs that capacity."""
     cluster = Cluster().with_nodes("n0", cpu=4).with_nodes("n1", cpu=1)
     cluster = cluster.with_job("many", 1, 4, ("n0", "n0", "n0", ""))
     cluster.pods[3]["status"] = PENDING
@@ -67,7 +67,7 @@ def test_a_job_with_a_failed_trainer_releases_as_many_trainers_as_planned():
 @pytest.mark.rule("TJ:3.12")
 @pytest.mark.looptime
 async def test_both_controllers_agree_about_a_job_with_a_failed_trainer():
-    stage = BothRooms()
+    stage = BothControllers()
     stage.add_node("one", "8")
     async with stage:
         stage.add_job("many", 1, 4, framework="generic", fault_tolerant=True, restartPolicy="Never")

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.looptime, pytest.mark.rule("D16", "TJ:4")]
 READY = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Ready")]
 
 
-class BothRooms(Stage):
+class BothControllers(Stage):
     """With the real controller of jobs in place of the stand-in."""
 
     async def __aenter__(self) -> Self:
@@ -54,7 +54,7 @@ class BothRooms(Stage):
 
 
 async def test_a_gang_is_admitted_suspended_and_admitted_again():
-    stage = BothRooms()
+    stage = BothControllers()
     for name in ("one", "two"):
         stage.add_node(name, "8", gpu=4)
     async with stage:
@@ -75,7 +75,7 @@ async def test_a_gang_is_admitted_suspended_and_admitted_again():
 
 
 async def test_a_job_that_fits_no_node_has_a_waiting_condition():
-    stage = BothRooms()
+    stage = BothControllers()
     stage.add_node("one", "8", gpu=2)
     async with stage:
         stage.add_job("huge", 1, 2, gpu=64)
@@ -87,7 +87,7 @@ async def test_a_job_that_fits_no_node_has_a_waiting_condition():
 
 
 async def test_nothing_is_written_once_the_capacity_is_shared():
-    stage = BothRooms()
+    stage = BothControllers()
     stage.add_node("one", "12")
     async with stage:
         stage.add_job("a", 2, 4, pserver={"min-instance": 1, "max-instance": 4, "scaling": "Ratio"})
@@ -106,7 +106,7 @@ async def test_nothing_is_written_once_the_capacity_is_shared():
 
 @pytest.mark.rule("TJ:3.7", "FD:SH-B14")
 async def test_a_master_that_lost_its_node_gets_the_capacity_of_one_of_its_own_trainers():
-    stage = BothRooms()
+    stage = BothControllers()
     stage.add_node("one", "4")
     stage.add_node("two", "4")
     async with stage:

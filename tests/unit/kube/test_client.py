@@ -201,7 +201,7 @@ async def test_the_gate_shortens_writes_and_stops_them(wire):
     [
         pytest.param(answer({}), 0, id="done"),
         pytest.param(status_error(403, "Forbidden", "no"), 0, id="refused"),
-        pytest.param(status_error(429), 0, id="told to come later"),
+        pytest.param(status_error(429), 0, id="too many requests"),
         pytest.param(status_error(504), 10, id="the server gave up waiting"),
         pytest.param(ApiUnavailableError("reset", is_outcome_unknown=True), 10, id="lost with an unknown outcome"),
         pytest.param(ApiUnavailableError("no connection"), 0, id="never sent"),

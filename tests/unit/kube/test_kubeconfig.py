@@ -93,7 +93,7 @@ def tls_server(tmp_path, certificates) -> TlsServer:
     return TlsServer(tmp_path, certificates)
 
 
-async def knock(access: Access, times: int = 1) -> list[int]:
+async def statuses_of_calls(access: Access, times: int = 1) -> list[int]:
     transport = await access.open_transport()
     try:
         return [(await transport.request("GET", "/x", timeout_s=5)).status for _ in range(times)]
@@ -104,7 +104,7 @@ async def knock(access: Access, times: int = 1) -> list[int]:
 async def test_a_token_in_a_kubeconfig(tls_server):
     async with tls_server.open():
         access = await find_access(tls_server.kubeconfig(user={"token": "secret"}))
-        assert await knock(access) == [200]
+        assert await statuses_of_calls(access) == [200]
         assert access.server == tls_server.url
 
 
@@ -118,7 +118,9 @@ async def test_connect_opens_a_transport(tls_server):
 async def test_name_and_password(tls_server):
     tls_server.accepted = "Basic " + b64encode(b"me:pw").decode()
     async with tls_server.open():
-        assert await knock(await find_access(tls_server.kubeconfig(user={"username": "me", "password": "pw"}))) == [200]
+        assert await statuses_of_calls(
+            await find_access(tls_server.kubeconfig(user={"username": "me", "password": "pw"}))
+        ) == [200]
 
 
 async def test_a_token_file_is_read_again_after_401(tls_server):
@@ -149,13 +151,13 @@ async def test_an_exec_plugin_is_called_again_after_401(tls_server):
     tls_server.accepted = "Bearer token-2"
     async with tls_server.open():
         access = await find_access(tls_server.kubeconfig(user={"exec": {**run, "interactiveMode": "Never"}}))
-        assert await knock(access, times=2) == [200, 200]
+        assert await statuses_of_calls(access, times=2) == [200, 200]
     assert tls_server.seen == ["Bearer token-1", "Bearer token-2", "Bearer token-2"]
 
 
 async def test_a_wrong_token_is_sent_once_and_stays_a_401(tls_server):
     async with tls_server.open():
-        assert await knock(await find_access(tls_server.kubeconfig(user={"token": "wrong"}))) == [401]
+        assert await statuses_of_calls(await find_access(tls_server.kubeconfig(user={"token": "wrong"}))) == [401]
     assert tls_server.seen == ["Bearer wrong"]
 
 
@@ -183,7 +185,7 @@ async def test_a_client_certificate(tls_server):
     certificate, key = client_certificate()
     user = {"client-certificate-data": b64encode(certificate).decode(), "client-key-data": b64encode(key).decode()}
     async with tls_server.open(client_authority=tls_server.file("client.crt", certificate)):
-        assert await knock(await find_access(tls_server.kubeconfig(user=user))) == [200]
+        assert await statuses_of_calls(await find_access(tls_server.kubeconfig(user=user))) == [200]
     assert tls_server.peers[0]["subject"] == ((("commonName", "me"),),)
 
 
@@ -193,14 +195,16 @@ async def test_a_certificate_of_an_unknown_authority_is_rejected(tls_server):
         cluster = {"server": tls_server.url, "certificate-authority-data": b64encode(other_authority).decode()}
         access = await find_access(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))
         with pytest.raises(ApiUnavailableError, match="certificate"):
-            await knock(access)
+            await statuses_of_calls(access)
     assert tls_server.seen == []
 
 
 async def test_verification_can_be_switched_off(tls_server):
     async with tls_server.open():
         cluster = {"server": tls_server.url, "insecure-skip-tls-verify": True}
-        assert await knock(await find_access(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))) == [200]
+        assert await statuses_of_calls(
+            await find_access(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))
+        ) == [200]
 
 
 @pytest.mark.parametrize(("name", "is_trusted"), [("the-name.example", True), ("another.example", False)])
@@ -210,10 +214,10 @@ async def test_the_certificate_may_carry_another_name(tls_server, name, is_trust
         cluster = {"server": tls_server.url, "certificate-authority-data": authority, "tls-server-name": name}
         access = await find_access(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))
         if is_trusted:
-            assert await knock(access) == [200]
+            assert await statuses_of_calls(access) == [200]
         else:
             with pytest.raises(ApiUnavailableError, match="certificate"):
-                await knock(access)
+                await statuses_of_calls(access)
 
 
 def in_pod(tls_server: TlsServer) -> dict:
@@ -262,13 +266,13 @@ async def test_a_rotated_authority_is_loaded(tls_server, certificates):
         tls_server.file("ca.crt", make_certificates(datetime.now(UTC), ["127.0.0.1"]).authority)
         access = await find_access(**options)
         tls_server.file("ca.crt", certificates.authority)
-        assert await knock(access) == [200]
+        assert await statuses_of_calls(access) == [200]
 
 
 async def test_another_session_of_the_same_access_is_signed_too(tls_server):
     async with tls_server.open():
         access = await find_access(tls_server.kubeconfig(user={"token": "secret"}))
-        assert await knock(access) + await knock(access) == [200, 200]
+        assert await statuses_of_calls(access) + await statuses_of_calls(access) == [200, 200]
 
 
 # --- which one -----------------------------------------------------------------------------------------------------------
@@ -373,14 +377,14 @@ async def test_in_a_pod_a_client_certificate_needs_no_token(tls_server, tmp_path
     tls_server.file("ca.crt", tls_server.certificates.authority)
     async with tls_server.open():
         tls_server.accepted = None  # clients without a token
-        assert await knock(certified(tls_server, tmp_path)) == [200]
+        assert await statuses_of_calls(certified(tls_server, tmp_path)) == [200]
     assert tls_server.seen == [None]
 
 
 async def test_in_a_pod_another_authority_may_be_named(tls_server, tmp_path):
     authority = tls_server.file("another.crt", tls_server.certificates.authority)
     async with tls_server.open():
-        assert await knock(certified(tls_server, tmp_path / "nothing", authority)) == [401]
+        assert await statuses_of_calls(certified(tls_server, tmp_path / "nothing", authority)) == [401]
 
 
 async def test_in_a_pod_a_certificate_without_its_authority_is_one_line(tls_server, tmp_path):

@@ -401,7 +401,7 @@ async def suffer(candidates: list[Replica], count: int, fates) -> list[str]:
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
-    phases=[Phase.explicit, Phase.generate],  # shrinking takes minutes, and the fates tell the story anyway
+    phases=[Phase.explicit, Phase.generate],  # shrinking takes minutes, and the faults explain the failure anyway
 )
 @given(seed=st.integers(0, 2**16), count=st.integers(2, 3), fates=steps)
 def test_two_replicas_may_never_write_at_the_same_time(seed, count, fates):

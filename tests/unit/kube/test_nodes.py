@@ -37,7 +37,7 @@ def on(name, version, uid="old"):
 
 @contextlib.asynccontextmanager
 async def following(*stream, listed=(), then=(), pods=()):
-    """DeadNodes that has seen these pods, whose informer has listed at version 100 and then plays the streams, and what it tells by itself."""
+    """DeadNodes that has seen these pods, whose informer has listed at version 100 and then plays the streams, and the keys that it enqueues."""
     wire = ScriptedTransport()
     wire.answers.append(answer({"metadata": {"resourceVersion": "100"}, "items": list(listed)}))
     wire.streams.extend([stream, then] if then else [stream])

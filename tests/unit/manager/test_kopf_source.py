@@ -156,7 +156,7 @@ def new_kind(resource=RAYCLUSTERS, *, on_event=lambda *_: None, is_served=lambda
 
 
 class Kopfs:
-    """Stands in for kopf: notes every start, rings or ends when told."""
+    """Replaces kopf: records every start, delivers events or ends on request."""
 
     def __init__(self):
         self.started = []

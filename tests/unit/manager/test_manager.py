@@ -46,7 +46,7 @@ class CountingWire(InProcess):
 
 @asynccontextmanager
 async def process(*, has_jobs):
-    """All rooms at work on a cluster with the CRD of RayClusters, and perhaps that of TrainingJobs."""
+    """All controllers on a cluster with the CRD of RayClusters, and perhaps that of TrainingJobs."""
     world = World(random.Random(0))
     if has_jobs:
         install(world)

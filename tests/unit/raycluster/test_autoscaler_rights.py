@@ -45,7 +45,7 @@ class CountingWire(Wire):
 
 @asynccontextmanager
 async def living():
-    """A room at work. No fixture: what a fixture starts counts its time-outs in real time."""
+    """A running controller. No fixture: what a fixture starts counts its time-outs in real time."""
     world = IdleWorld(random.Random(0))
     wire, clock, suffixes = CountingWire(world.api), VirtualClock(), itertools.count()
     options = RayClusterControllerOptions(namer=lambda prefix: f"{prefix}{next(suffixes):05d}")

@@ -429,7 +429,7 @@ happenings = st.one_of(
 
 
 def is_valid(scenario, here):
-    """Whether the last record was made beside this head, and its autoscaler runs."""
+    """Whether the sidecar of this head wrote the last record, and its autoscaler runs."""
     return here is not None and bool(here.containers) and here.uid == scenario.head
 
 

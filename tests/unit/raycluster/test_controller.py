@@ -219,7 +219,7 @@ async def test_a_create_that_was_not_seen_is_not_repeated_after_its_pod_was_dele
     await asyncio.sleep(2)  # thirty seconds are over: every create is due again, and two pods have to go
     assert [pod["metadata"]["labels"]["ray.io/node-type"] for pod in pods(here)] == ["head"]
     assert len(created) == len(set(created)) == 3
-    await asyncio.sleep(60)  # nothing is on its way any more when the room ends
+    await asyncio.sleep(60)  # no write is in flight any more when the controller ends
 
 
 def retry(message):

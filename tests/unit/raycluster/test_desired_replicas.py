@@ -305,7 +305,7 @@ def ended(name="demo-cpu-worker-00000", *, ago=timedelta(), code=0):
         pytest.param(ended(ago=-timedelta(seconds=2)), {}, False, id="a node's clock may be a little ahead"),
         pytest.param(ended(ago=-timedelta(hours=1)), {}, True, id="a timestamp one hour in the future is ignored"),
         pytest.param(ended(), {"autoscaling": False}, True, id="without autoscaling there is no wait"),
-        pytest.param(ended(), {"record": RECORD}, False, id="beside our own sidecar the same"),
+        pytest.param(ended(), {"record": RECORD}, False, id="with Raytide's sidecar the same"),
     ],
 )
 def test_a_worker_that_exited_0(worker, changes, is_replaced):

@@ -118,7 +118,7 @@ def sample(path, schema):
 
 
 def with_field(path):
-    """A cluster in which nothing is set beside what every cluster needs but this field."""
+    """A cluster with the required fields and this field only."""
     obj = raycluster()
     *parents, last = path.split(".")
     at = obj["spec"]

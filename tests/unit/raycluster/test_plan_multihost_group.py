@@ -398,7 +398,7 @@ def rejected(times=1, retry_in_s=5.0, replicas_in_s=0.0):
             rejected(times=2),
             [],
             0,
-            id="while others go there may be room soon",
+            id="while other pods terminate the quota may have capacity soon",
         ),
         pytest.param(
             replica(2, [0, 1, 2]), rejected(times=0, retry_in_s=0.0, replicas_in_s=60.0), [], 1, id="given up: complete"

@@ -87,8 +87,8 @@ CLUSTER = parsed(group(numOfHosts=4))
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        pytest.param(quota({"pods": "12"}, {"pods": "8"}), {"cpu": True}, id="has room"),
-        pytest.param(quota({"pods": "10"}, {"pods": "8"}), {"cpu": False}, id="has no room"),
+        pytest.param(quota({"pods": "12"}, {"pods": "8"}), {"cpu": True}, id="has capacity"),
+        pytest.param(quota({"pods": "10"}, {"pods": "8"}), {"cpu": False}, id="has no capacity"),
         pytest.param(ApiStatusError(403, "Forbidden", "no"), {}, id="may not be read: nothing is said"),
         pytest.param(ApiUnavailableError("away"), {}, id="no response: no capacity is reported"),
     ],

@@ -43,7 +43,7 @@ BOTH = stored(suspended=True, suspending=True)
 
 @dataclass
 class Lifecycle:
-    """A cluster and its pods, pass after pass; pods told to go are gone at the next pass."""
+    """A cluster and its pods, pass after pass; deleted pods are gone at the next pass."""
 
     suspend: bool | None = None
     status: dict = field(default_factory=dict)
@@ -106,7 +106,7 @@ def test_the_phase_is_derived_from_what_is_stored_and_then_from_the_spec(conditi
     assert suspension_of(parsed(status=conditions, **spec)) is phase
 
 
-# --- a whole life ------------------------------------------------------------------------------------------------------
+# --- a whole lifecycle -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.rule("FD:RC-B4", "RC §5.4", "RC:SU-2")
@@ -235,7 +235,7 @@ def test_a_missing_service_account_does_not_hold_up_a_suspension():
     assert [type(action) for action in todo.actions] == [Delete, Delete]
 
 
-# --- what is told ------------------------------------------------------------------------------------------------------
+# --- events and status -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.rule("RC:SU-6")

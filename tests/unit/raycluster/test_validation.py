@@ -142,7 +142,7 @@ def test_rejected(spec, groups, rule, field):
 SOUND = {
     "the plain cluster": ({}, []),
     "a name of 53 characters": ({"name": "a" * 53}, []),
-    "resources beside an empty parameter": (head(resources={"CPU": "1"}, rayStartParams={"memory": ""}), []),
+    "resources and an empty parameter": (head(resources={"CPU": "1"}, rayStartParams={"memory": ""}), []),
     "labels with prefixes and empty values": (head(labels={"ray.io/accelerator": "A100", "empty": ""}), []),
     "minimum equals maximum": ({}, [{"minReplicas": 10}]),
     "no bounds under autoscaling": ({"enableInTreeAutoscaling": True}, [{"minReplicas": None, "maxReplicas": None}]),

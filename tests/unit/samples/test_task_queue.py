@@ -9,7 +9,7 @@ TIMEOUT_S = 16.0
 
 
 class Time:
-    """A clock that stands still unless told."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.s = 100.0

@@ -10,7 +10,7 @@ from demo_scaling import Look, Timeline
 
 
 class Watch:
-    """A timeline on a page of paper, with a clock in hand."""
+    """A timeline that prints to a string, with a clock that the test sets."""
 
     def __init__(self, *, is_terminal: bool = False) -> None:
         self.page = io.StringIO()

@@ -21,10 +21,10 @@ def folder(tmp_path: Path) -> Path:
     ("text", "faults"),
     [
         pytest.param("[a](there.md)", [], id="a file that is there is fine"),
-        pytest.param("[a](gone.md)", ["gone.md: no such file"], id="a file that is not there is told"),
+        pytest.param("[a](gone.md)", ["gone.md: no such file"], id="a missing file is reported"),
         pytest.param("[a](there.md#what-it-exposes)", [], id="a heading that is there is fine"),
         pytest.param(
-            "[a](there.md#gone)", ["there.md#gone: no such heading or anchor"], id="a heading that is not is told"
+            "[a](there.md#gone)", ["there.md#gone: no such heading or anchor"], id="a missing heading is reported"
         ),
         pytest.param(
             "[a](there.md#not-a-heading)",
@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
         pytest.param("[a](https://example.com/x) [b](mailto:a@example.com)", [], id="the network is not asked"),
         pytest.param("`[a](gone.md)`\n\n```text\n[a](gone.md)\n```\n", [], id="code has no links"),
         pytest.param(
-            "[a](gone.md) [b](lost.md)", ["gone.md: no such file", "lost.md: no such file"], id="all are told"
+            "[a](gone.md) [b](lost.md)", ["gone.md: no such file", "lost.md: no such file"], id="all are reported"
         ),
     ],
 )

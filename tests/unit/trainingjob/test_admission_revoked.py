@@ -37,7 +37,7 @@ def test_an_optimistically_admitted_job_that_does_not_start_in_time_deletes_its_
     assert world.trainers == []
     assert world.condition(constants.ADMITTED)["reason"] == constants.GANG_TIMEOUT
     assert world.status["admission"] == {"timeouts": 1}
-    assert "the minimum did not start within 120 s" in world.told(constants.GANG_TIMEOUT)[0]
+    assert "the minimum did not start within 120 s" in world.messages_of(constants.GANG_TIMEOUT)[0]
     world.let_go()
     assert world.settle().trainers == [], "it waits until its whole minimum fits"
     assert is_gang(world.job, frozenset())

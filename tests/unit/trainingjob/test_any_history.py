@@ -22,7 +22,7 @@ HAPPENING = st.one_of(
 
 
 class Scenario:
-    """A job that lives through happenings, and how many failures it had."""
+    """A job with a history of events, and its number of failures."""
 
     def __init__(self) -> None:
         self.world = JobWorld(low=1, high=MOST, backoffLimit=10_000, pserver={"min-instance": 1})

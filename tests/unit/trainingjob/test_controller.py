@@ -79,7 +79,7 @@ class IdleWorld(World):
 
 @asynccontextmanager
 async def running_controller(world):
-    """A room at work there."""
+    """A running controller."""
     wire, clock = Wire(world.api), VirtualClock()
     controller = TrainingJobController(
         Client(wire, clock=clock), clock=clock, config=JobConfig(), options=ControllerOptions()

@@ -11,7 +11,7 @@ from support.job_world import JobWorld
 EIGHT = {"low": 2, "high": 8, "framework": "torchrun", "trainer": {"replicas": 8}}
 
 
-def made_anew(world):
+def recreated(world):
     """All pauses pass, what ended goes, what is missing comes."""
     world.pass_time(400)
     world.settle()
@@ -32,7 +32,7 @@ def test_a_shrink_turns_no_old_failures_into_an_end():
     world = JobWorld(low=4, high=20, maxFailedPercent=30, trainer={"replicas": 20}).run()
     for index in range(4):
         all_fail(world, index)
-        made_anew(world)
+        recreated(world)
     assert world.phase == constants.PHASE_RUNNING
     world.order(12, "Reclaimed")
     world.settle()
@@ -47,7 +47,7 @@ def test_the_percentage_of_the_maximum_still_ends_a_job():
     world = JobWorld(low=1, high=10, maxFailedPercent=20, trainer={"replicas": 2}).run()
     for _ in range(2):
         all_fail(world, 1)
-        made_anew(world)
+        recreated(world)
     assert not world.condition(constants.FAILED)
     all_fail(world, 1)
     assert world.condition(constants.FAILED)["reason"] == TOO_MANY_FAILED
@@ -74,8 +74,8 @@ def test_a_lost_node_takes_the_other_agents_with_it_and_counts_against_no_limit(
     all_fail(world, *range(1, 8), apart_s=5.0)
     assert world.phase != constants.PHASE_FAILED
     assert world.status["restarts"] == 0
-    assert "because another pod was disrupted" in world.told(constants.POD_FAILED)[0]
-    made_anew(world)
+    assert "because another pod was disrupted" in world.messages_of(constants.POD_FAILED)[0]
+    recreated(world)
     assert len(world.trainers) == 8
 
 
@@ -103,7 +103,7 @@ def test_a_policy_without_another_try_makes_an_exception_for_those_that_lost_a_p
     world.end("trainer-1", 1)
     world.settle()
     assert not world.condition(constants.FAILED)
-    made_anew(world)
+    recreated(world)
     assert world.trainers == [0, 1, 2]
     world.pass_time(1000)
     all_fail(world, 1)
@@ -119,7 +119,7 @@ def test_trainers_that_do_not_survive_a_resize_count_against_no_limit():
     world.let_go()
     all_fail(world, *range(6), apart_s=1.0)
     assert not world.condition(constants.FAILED)
-    made_anew(world)
+    recreated(world)
     assert len(world.trainers) == 6
     all_fail(world, 3)
     assert world.condition(constants.FAILED)["reason"] == BACKOFF_LIMIT_EXCEEDED, (
@@ -140,7 +140,7 @@ def test_a_job_that_is_resized_every_ten_minutes_and_crashes_in_between_comes_to
         all_fail(world, 3)
         if world.condition(constants.FAILED):
             break
-        made_anew(world)
+        recreated(world)
     assert world.condition(constants.FAILED)["reason"] == BACKOFF_LIMIT_EXCEEDED
     assert (world.status["restarts"], world.status["trainer"]["failed"]) == (4, 10), (
         "three in each hour are the resizes'"
@@ -156,7 +156,7 @@ def test_three_resizes_an_hour_that_a_job_does_not_survive_count_against_no_limi
         world.settle()
         world.let_go()
         all_fail(world, *range(6), apart_s=1.0)
-        made_anew(world)
+        recreated(world)
         assert not world.condition(constants.FAILED)
     assert len(world.status["failures"]["resizeIncidentTimes"]) <= MOST_BY_RESIZE
     assert world.status["restarts"] == 0
@@ -167,7 +167,7 @@ def test_a_crash_loop_still_comes_to_its_end():
     world = JobWorld(**EIGHT, backoffLimit=2).run()
     for _ in range(2):
         all_fail(world, *range(8))
-        made_anew(world)
+        recreated(world)
     assert world.status["restarts"] == 2
     assert not world.condition(constants.FAILED)
     all_fail(world, 5)
@@ -198,6 +198,6 @@ def test_a_crash_loop_comes_to_its_end_although_a_node_stays_away():
     world.settle()
     for _ in range(12):
         all_fail(world, 5)
-        made_anew(world)
+        recreated(world)
     assert world.condition(constants.FAILED)["reason"] == BACKOFF_LIMIT_EXCEEDED
     assert world.status["trainer"]["failed"] <= 7, "those of the first 15 minutes are the node's"

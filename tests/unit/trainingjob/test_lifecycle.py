@@ -51,7 +51,7 @@ def test_a_gang_starts_when_it_is_admitted_and_reports_when_it_is_complete():
     world.settle()
     assert sorted(world.pods) == ["demo-master"]
     assert world.condition(constants.ADMITTED)["reason"] == constants.ADMITTED
-    assert world.told(constants.ADMITTED) == ["Admitted with 2: its minimum of 2 fits"]
+    assert world.messages_of(constants.ADMITTED) == ["Admitted with 2: its minimum of 2 fits"]
     world.run()
     assert world.condition(constants.ADMITTED)["reason"] == constants.GANG_READY
     assert world.status["startTime"] == "2026-01-01T00:00:50Z"
@@ -65,7 +65,7 @@ def test_a_record_that_was_copied_with_a_manifest_admits_no_job(uid):
     annotations = world.obj["metadata"]["annotations"]
     world.obj["metadata"]["annotations"] = {key: text.replace("uid-job", uid) for key, text in annotations.items()}
     assert not world.settle().pods
-    assert not world.told(constants.ADMITTED)
+    assert not world.messages_of(constants.ADMITTED)
     assert "scaling" not in world.status
 
 
@@ -89,7 +89,7 @@ def test_a_gang_that_does_not_come_together_in_time_gives_its_capacity_back():
     assert world.trainers == []
     assert world.phase == constants.PHASE_PENDING
     assert world.condition(constants.WAITING)["reason"] == constants.GANG_TIMEOUT
-    assert len(world.told(constants.GANG_TIMEOUT)) == 1
+    assert len(world.messages_of(constants.GANG_TIMEOUT)) == 1
     world.let_go()
     world.pass_time(1000)
     assert not world.settle().pods, "the old admission does not count any more"
@@ -115,7 +115,7 @@ def test_a_gang_that_timed_out_reports_why_its_pods_did_not_start():
         )
         assert len(message) < 800
     assert "not admitted again before 2026" in world.condition(constants.WAITING)["message"]
-    assert "no such image" in world.told(constants.GANG_TIMEOUT)[0]
+    assert "no such image" in world.messages_of(constants.GANG_TIMEOUT)[0]
 
 
 @pytest.mark.rule("TJ:6-258", "TJ:7.8")
@@ -298,7 +298,7 @@ def test_at_the_end_running_pods_are_deleted_and_ended_trainers_kept_for_their_l
     first = world.reconcile()
     assert first.actions == (), "the end is in the status before anything is deleted for it"
     assert world.status["completionTime"] == "2026-01-01T00:00:05Z"
-    assert world.told(constants.SUCCEEDED) == ["trainer 1 has succeeded"]
+    assert world.messages_of(constants.SUCCEEDED) == ["trainer 1 has succeeded"]
     world.settle()
     world.let_go()
     assert sorted(world.settle().pods) == ["demo-trainer-1"]

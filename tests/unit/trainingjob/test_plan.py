@@ -270,8 +270,8 @@ def test_no_pod_begins_where_an_earlier_job_still_has_the_service_or_the_members
     assert world.pods == {}
     assert world.condition(constants.WAITING)["reason"] == "NameTaken"
     assert name in world.condition(constants.WAITING)["message"]
-    assert world.told("NameTaken") == [world.condition(constants.WAITING)["message"]]
-    assert not world.told(constants.WAITING_FOR_RESOURCES)
+    assert world.messages_of("NameTaken") == [world.condition(constants.WAITING)["message"]]
+    assert not world.messages_of(constants.WAITING_FOR_RESOURCES)
     del getattr(world, shelf)["theirs"]
     assert world.run().trainers == [0, 1]
 
@@ -295,7 +295,7 @@ def test_an_invalid_spec_stops_every_write_and_what_runs_keeps_running():
     assert todo.violations
     assert world.condition(constants.INVALID)["status"] == "True"
     assert "min-instance" in world.condition(constants.INVALID)["message"]
-    assert world.told(constants.INVALID_SPEC)
+    assert world.messages_of(constants.INVALID_SPEC)
     assert world.trainers == [0, 1]
     assert world.condition(constants.RUNNING)["status"] == "True"
 

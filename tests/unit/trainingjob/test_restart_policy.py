@@ -26,7 +26,7 @@ def ended(world, short, code=1, **fields):
     world.settle()
 
 
-def made_anew(world):
+def recreated(world):
     """All pauses pass, what ended goes, what is missing comes."""
     world.pass_time(400)
     world.settle()
@@ -71,8 +71,8 @@ def test_what_the_cluster_takes_counts_against_no_limit(sign):
     ended(world, "trainer-1", 137, **sign)
     assert world.phase == constants.PHASE_RUNNING
     assert world.status["trainer"]["failed"] == 0
-    assert "not counted as a failure of the job" in world.told(constants.POD_FAILED)[0]
-    made_anew(world)
+    assert "not counted as a failure of the job" in world.messages_of(constants.POD_FAILED)[0]
+    recreated(world)
     assert world.trainers == [0, 1, 2]
 
 
@@ -87,7 +87,7 @@ def test_a_failed_pod_is_counted_once_in_any_number_of_passes():
         world.settle()
     assert world.status["trainer"]["failed"] == 1
     assert world.status["failures"]["counted"] == [world.pods["demo-trainer-1"].uid]
-    assert len(world.told(constants.POD_FAILED)) == 1
+    assert len(world.messages_of(constants.POD_FAILED)) == 1
 
 
 @pytest.mark.rule("TJ:7.12")
@@ -191,16 +191,16 @@ def test_the_pause_is_reported_with_its_end():
     waiting = world.condition(constants.WAITING)
     assert waiting["reason"] == "BackingOff"
     assert "2026-01-01T00:00:10Z" in waiting["message"]
-    made_anew(world)
+    recreated(world)
     assert not world.condition(constants.WAITING)
-    assert not world.told(constants.WAITING_FOR_RESOURCES)
+    assert not world.messages_of(constants.WAITING_FOR_RESOURCES)
 
 
 def test_a_pod_that_ran_for_ten_minutes_resets_the_backoff():
     world = JobWorld(backoffLimit=9).run()
     for _ in range(3):
         ended(world, "trainer-0")
-        made_anew(world)
+        recreated(world)
     assert world.status["failures"]["inARow"] == 3
     world.pass_time(601)
     ended(world, "trainer-0")
@@ -212,7 +212,7 @@ def test_what_was_taken_makes_a_short_pause_and_no_longer_ones():
     for _ in range(3):
         ended(world, "trainer-0", 137, reason="Evicted")
         assert world.reconcile().requeue_after_s == 10
-        made_anew(world)
+        recreated(world)
 
 
 # --- limits ----------------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def test_the_back_off_limit_counts_failures_of_all_roles():
     world = JobWorld(backoffLimit=2, master={}, pserver={"min-instance": 1}).run()
     for short in ("trainer-0", "pserver-0"):
         ended(world, short)
-        made_anew(world)
+        recreated(world)
     assert world.phase == constants.PHASE_RUNNING
     ended(world, "master")
     assert world.condition(constants.FAILED)["reason"] == BACKOFF_LIMIT_EXCEEDED
@@ -259,7 +259,7 @@ def test_a_trainer_lost_for_good_is_not_replaced_and_all_lost_is_the_end():
     """Upstream, fault tolerant: failed when all trainer instances have failed."""
     world = JobWorld(low=2, high=3, trainer={"replicas": 3}, restartPolicy="Never").run()
     ended(world, "trainer-1")
-    made_anew(world)
+    recreated(world)
     assert world.trainers == [0, 2]
     assert world.status["trainer"]["failedIndexes"] == "1"
     assert not world.pods["demo-trainer-1"].is_terminating, "its logs can be read"
@@ -291,7 +291,7 @@ def test_a_master_or_parameter_server_that_fails_is_recreated(short):
     world = JobWorld(master={}, pserver={"min-instance": 1}).run()
     uid = world.pods[f"demo-{short}"].uid
     ended(world, short)
-    made_anew(world)
+    recreated(world)
     assert world.pods[f"demo-{short}"].uid != uid
     assert world.phase == constants.PHASE_RUNNING
     assert world.trainers == [0, 1], "those that ran went on"
@@ -319,7 +319,7 @@ def test_a_parameter_server_that_exits_while_trainers_run_is_a_failure_and_recre
     world.pass_time(EARLY_EXIT_GRACE_S)
     world.settle()
     assert world.status["pserver"]["failed"] == 1
-    made_anew(world)
+    recreated(world)
     assert world.names_of(constants.PSERVER) == ["pserver-0"]
 
 

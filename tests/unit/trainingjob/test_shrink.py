@@ -154,7 +154,7 @@ def test_a_planned_removal_is_neither_a_failure_nor_a_success(code, policy):
     assert world.phase == constants.PHASE_RUNNING
     assert world.trainers == [0, 1]
     assert (world.status["trainer"]["failed"], world.status["trainer"]["succeeded"]) == (0, 0)
-    assert not world.told(constants.POD_FAILED)
+    assert not world.messages_of(constants.POD_FAILED)
 
 
 @pytest.mark.rule("TJ:7.5")

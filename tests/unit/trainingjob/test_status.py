@@ -191,7 +191,7 @@ def test_a_recreated_trainer_is_no_scaling():
             "Unschedulable",
             "3 Insufficient cpu",
             constants.WAITING_FOR_RESOURCES,
-            id="no node has room",
+            id="no node has capacity",
         ),
         pytest.param(
             {"containers": (ContainerView("trainer", "waiting", "ImagePullBackOff", "no such image"),)},
@@ -210,7 +210,7 @@ def test_a_recreated_trainer_is_no_scaling():
     ],
 )
 def test_what_keeps_a_pod_from_starting_is_reported(fields, reason, message, event):
-    """The event is called WaitingForResources only where more room would help."""
+    """The event is called WaitingForResources only if more capacity would help."""
     world = JobWorld().settle()
     world.run("trainer-0")
     world.pod("trainer-1", **fields)
@@ -220,10 +220,10 @@ def test_what_keeps_a_pod_from_starting_is_reported(fields, reason, message, eve
     assert "1 of 2 trainer pods cannot start" in waiting["message"]
     assert message in waiting["message"]
     assert world.status["waiting"] == reason
-    assert [note for each, note in world.events if each in (constants.WAITING_FOR_RESOURCES, reason)] == world.told(
-        event
-    )
-    (note,) = world.told(event)
+    assert [
+        note for each, note in world.events if each in (constants.WAITING_FOR_RESOURCES, reason)
+    ] == world.messages_of(event)
+    (note,) = world.messages_of(event)
     assert message in note
     assert reason not in note or event != reason
     world.run()
@@ -261,7 +261,7 @@ def test_a_running_job_that_could_grow_reports_why_it_does_not_without_waiting()
     waiting = world.condition(constants.WAITING)
     assert (waiting["status"], waiting["reason"]) == ("False", "Fragmented")
     assert world.status["waiting"] == "Fragmented"
-    assert not world.told(constants.WAITING_FOR_RESOURCES)
+    assert not world.messages_of(constants.WAITING_FOR_RESOURCES)
     world.say_waiting("Insufficient", "stale: it has its minimum now", is_below_minimum=True)
     world.settle()
     assert not world.condition(constants.WAITING)
@@ -274,7 +274,7 @@ def test_waiting_is_reported_once_per_change_of_reason():
         world.settle()
     world.say_waiting("Unsatisfiable", "no node will ever do")
     world.settle()
-    assert world.told(constants.WAITING_FOR_RESOURCES) == [
+    assert world.messages_of(constants.WAITING_FOR_RESOURCES) == [
         "NotAdmitted: the sharing pass has not admitted the job yet; it does when there is capacity for all pods of its minimum",
         "InsufficientGPU: one",
         "Unsatisfiable: no node will ever do",
@@ -289,7 +289,7 @@ def test_the_start_order_is_in_the_condition_and_not_in_an_event():
     waiting = world.condition(constants.WAITING)
     assert waiting["reason"] == "WaitingForPservers"
     assert "(0 of 2 ready)" in waiting["message"]
-    assert not world.told(constants.WAITING_FOR_RESOURCES)
+    assert not world.messages_of(constants.WAITING_FOR_RESOURCES)
 
 
 def test_what_is_not_built_is_named():
@@ -311,11 +311,13 @@ def test_a_resize_is_reported_once_with_what_it_was_for():
     world.settle()
     world.let_go()
     world.settle()
-    assert world.told(constants.SCALED_DOWN) == ["ScaledDown 8→6 for ns/other, which needs 2 to reach its minimum"]
+    assert world.messages_of(constants.SCALED_DOWN) == [
+        "ScaledDown 8→6 for ns/other, which needs 2 to reach its minimum"
+    ]
     world.pass_time(60)
     world.order(7, "Growing", "room has become free")
     world.run()
-    assert world.told(constants.SCALED_UP) == ["6→7 room has become free"]
+    assert world.messages_of(constants.SCALED_UP) == ["6→7 room has become free"]
     assert world.status["scaling"] == {
         "lastScaleTime": "2026-01-01T00:02:00Z",
         "lastReason": "Growing",
@@ -348,7 +350,7 @@ def test_the_history_is_bounded():
         world.order(size)
         world.run()
     assert len(world.status["scaling"]["history"]) == 10
-    assert len(world.told(constants.SCALED_UP)) == 28
+    assert len(world.messages_of(constants.SCALED_UP)) == 28
 
 
 def test_a_record_that_is_lost_takes_no_history_with_it():

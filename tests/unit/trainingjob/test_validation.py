@@ -76,7 +76,7 @@ FAULTS = {
     "more failures than trainers": ({"maxFailedPercent": 101}, "spec.maxFailedPercent", "write 100 or less"),
     "fewer failures than none": ({"maxFailedPercent": -1}, "spec.maxFailedPercent", "write 0 or more"),
     "a deadline of nothing": ({"activeDeadlineSeconds": 0}, "spec.activeDeadlineSeconds", "is 0"),
-    "a negative life after the end": ({"ttlSecondsAfterFinished": -1}, "spec.ttlSecondsAfterFinished", "is -1"),
+    "a negative TTL": ({"ttlSecondsAfterFinished": -1}, "spec.ttlSecondsAfterFinished", "is -1"),
     "a negative walltime": ({"annotations__walltime": -1}, "spec.annotations.walltime", "is -1"),
     "negative passes": ({"passes": -1}, "spec.passes", "is -1"),
     "negative passes of trainers": ({"trainer__passes": -1}, "spec.trainer.passes", "is -1"),

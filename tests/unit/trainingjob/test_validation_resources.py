@@ -54,7 +54,7 @@ SOUND = {
     "a GPU in requests only": ({}, {"nvidia.com/gpu": 1}),
     "the old GPU in one, today's in the other": ({"alpha.kubernetes.io/nvidia-gpu": 1}, {"nvidia.com/gpu": 1}),
     "a device of ours": ({"example.com/fpga": 1}, {}),
-    "a limit of zero beside something": ({"cpu": 1, "nvidia.com/gpu": 0}, {}),
+    "a limit of zero and another one": ({"cpu": 1, "nvidia.com/gpu": 0}, {}),
 }
 
 

@@ -86,7 +86,7 @@ def test_the_variable_for_scheduler_events_disables_the_event_file(tmp_path):
 def test_a_full_disk_is_reported_once(tmp_path, capsys):
     handler = monitor_log.QuietFile(tmp_path / "monitor.log", LOGS)
     handler.stream.close()
-    handler.stream = open("/dev/full", "w")  # noqa: PTH123, SIM115 - a disk without room; the handler closes it
+    handler.stream = open("/dev/full", "w")  # noqa: PTH123, SIM115 - a full disk; the handler closes it
     for _ in range(3):
         handler.handle(logging.LogRecord("x", logging.INFO, "", 0, "a line", None, None))
     assert capsys.readouterr().err.count("cannot write") == 1

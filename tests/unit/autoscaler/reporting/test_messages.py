@@ -102,7 +102,7 @@ def test_whether_an_empty_node_could_hold_it(asked: Request, *, expected: bool):
         pytest.param(
             {"reply": SchedulingReply(unplaced=(Demand(request(CPU=1), 7),)), "nodes": 1},
             {},
-            id="there is room still",
+            id="there is capacity left",
         ),
         pytest.param(
             {

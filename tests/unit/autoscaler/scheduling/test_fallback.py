@@ -251,7 +251,7 @@ def apart_gang(size: int, amounts: Amounts = CPU4) -> Gang:
             [running(f"r{i}") for i in range(9)],
             {"gangs": (apart_gang(10, amounts_of({"CPU": 1})),), "tasks": (Demand(ONE),)},
             {"spot": 2},
-            id="what a gang needs besides does not take the room of a task",
+            id="further nodes of a gang do not take the capacity of a task",
         ),
         pytest.param(
             [running("r")],

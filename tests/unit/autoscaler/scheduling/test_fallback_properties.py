@@ -63,7 +63,7 @@ def worlds(draw: st.DrawFn) -> SchedulingRequest:
 
 
 def blocked(question: SchedulingRequest) -> FallbackResult:
-    """What is chosen while the spot group has no room for any more."""
+    """The choice while the spot group has no capacity."""
     stuck = tuple(i for i in question.instances if i.node_type == "spot" and i.status is Status.ALLOCATED)
     types = tuple(replace(one, available=0) if one.name == "spot" else one for one in question.types)
     limits = Limits(types, (), stuck=stuck, blocked={"spot": NO_CAPACITY})
@@ -71,7 +71,7 @@ def blocked(question: SchedulingRequest) -> FallbackResult:
 
 
 def coming(question: SchedulingRequest) -> int:
-    """Nodes that a plan has in use and that do not run yet, where every group has room."""
+    """Nodes that a plan has in use and that do not run yet, where every group has capacity."""
     plan = schedule(question)
     pending = [i.instance_id for i in question.instances if i.status is Status.ALLOCATED]
     return sum(plan.launches.values()) + len(plan.needed.intersection(pending))

@@ -248,7 +248,7 @@ def beside(question: SchedulingRequest, rng: random.Random, *, is_in_use: bool) 
 
 
 def classes(question: SchedulingRequest) -> int:
-    """How many kinds of nodes a decision tells apart at first."""
+    """The number of node classes at the start of a decision."""
     reader = NodeFactory(Vocabulary(question), question.types, is_exact=False)
     return len({node.node_class for node in reader.nodes(question.instances)})
 

@@ -35,7 +35,7 @@ def node(
 def see(
     *things: Any, now_s: float = 1000.0, timers: Timers | None = None, limits: TimeLimits | None = None, **more: Any
 ):
-    """What follows from these pods and Ray nodes beside a healthy head."""
+    """The instances of these pods and Ray nodes, with a healthy head."""
     pods = [HEAD, *(thing for thing in things if not isinstance(thing, RayNode))]
     nodes = [HEAD_NODE, *(thing for thing in things if isinstance(thing, RayNode))]
     inputs = InstanceInputs(**{"pods": pods, "nodes": nodes, "types": TYPES, "now_s": now_s, **more})
@@ -57,7 +57,7 @@ def aged(stage: Stage, age_s: float, node_id: str = "") -> Timers:
     return Timers(stages={"demo-cpu-worker-aaaaa": StageEntry(stage, 1000.0 - age_s, node_id, step=step)})
 
 
-# --- the life of one worker (AS §3.1, §3.3, §3.4) --------------------------------------------------------------------
+# --- the lifecycle of a worker (AS §3.1, §3.3, §3.4) --------------------------------------------------------------------
 
 PENDING = pending("demo-cpu-worker-aaaaa")
 RUNNING = pod("demo-cpu-worker-aaaaa")
@@ -75,9 +75,15 @@ DRAINING, DEAD = node(status=NodeStatus.DRAINING), node(status=NodeStatus.DEAD)
         pytest.param([RUNNING, node(status=NodeStatus.RUNNING)], {}, None, Status.RAY_RUNNING, id="its Ray node runs"),
         pytest.param([RUNNING, node()], {}, None, Status.RAY_RUNNING, id="an idle Ray node runs"),
         pytest.param(
-            [RUNNING, node(status=NodeStatus.UNSPECIFIED)], {}, None, Status.RAY_RUNNING, id="a living one, too"
+            [RUNNING, node(status=NodeStatus.UNSPECIFIED)], {}, None, Status.RAY_RUNNING, id="a live one, too"
         ),
-        pytest.param([PENDING, node()], {}, None, Status.RAY_RUNNING, id="Ray knows before the kubelet tells"),
+        pytest.param(
+            [PENDING, node()],
+            {},
+            None,
+            Status.RAY_RUNNING,
+            id="Ray reports the node before the kubelet reports the pod",
+        ),
         pytest.param(
             [RUNNING, node()],
             {"drains": ["n1"]},
@@ -97,7 +103,7 @@ DRAINING, DEAD = node(status=NodeStatus.DRAINING), node(status=NodeStatus.DEAD)
         ),
         pytest.param([RUNNING, DRAINING], {"drains": ["n1"]}, None, Status.RAY_STOPPING, id="draining after we asked"),
         pytest.param(
-            [RUNNING, DEAD], {}, None, Status.RAY_STOPPED, id="a dead Ray node in a living pod is RAY_STOPPED"
+            [RUNNING, DEAD], {}, None, Status.RAY_STOPPED, id="a dead Ray node in a running pod is RAY_STOPPED"
         ),
         pytest.param([DYING, node()], {}, None, Status.TERMINATING, id="a pod being deleted is TERMINATING"),
         pytest.param(

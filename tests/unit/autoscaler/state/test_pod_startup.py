@@ -165,7 +165,9 @@ AGENT = ContainerView("log-agent", "running", restart_count=1)
             3600,
             id="an init container",
         ),
-        pytest.param(pod("a", containers=(RUNS, AGENT)), "NeverRegistered", 300, id="another container beside Ray"),
+        pytest.param(
+            pod("a", containers=(RUNS, AGENT)), "NeverRegistered", 300, id="another container in addition to Ray"
+        ),
         pytest.param(
             pod("a", containers=(ContainerView("ray-worker", "running", restart_count=1),)),
             "NeverRegistered",

@@ -160,7 +160,7 @@ LOOKS = st.lists(
     min_size=2,
     max_size=8,
 )
-"""What is told at each look: of each name one of its forms, or that it is not there, and what is ordered about it."""
+"""The input of each pass: for each name one of its forms or none, and the orders about it."""
 
 
 @settings(max_examples=300, deadline=None)

@@ -110,7 +110,7 @@ def worlds(draw: DrawFn, *, most_nodes: int = 3, most_jobs: int = 5) -> World:
 
 @st.composite
 def equal_worlds(draw: DrawFn, *, is_gang: bool = False) -> World:
-    """Jobs whose instances want the same, on any nodes: where fairness can be told in one number."""
+    """Jobs with equal requests per instance, on any nodes: their fairness is one number."""
     there = [node(f"node-{number}", cpu=draw(between(1, 10))) for number in range(draw(between(1, 3)))]
     those = []
     for number in range(draw(between(1, 5))):

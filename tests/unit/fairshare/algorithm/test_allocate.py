@@ -56,7 +56,7 @@ def reasons_of(plan: Allocation) -> dict[str, tuple[str, bool]]:
     return {one.id.name: (one.reason, one.is_below_floor) for one in plan.waiting}
 
 
-def said_to(plan: Allocation, name: str) -> str:
+def message_of(plan: Allocation, name: str) -> str:
     return next(one.message for one in plan.waiting if one.id.name == name)
 
 
@@ -175,7 +175,7 @@ def test_one_shrink_for_two_claimants_names_both():
             World([node(cpu=3)], [job("a", 2, 2, 0, cpu=2, is_gang=True)]),
             INSUFFICIENT,
             "needs capacity for 2 x (2 cpu); 1 fit, to reach its minimum of 2",
-            id="room for one of two",
+            id="capacity for one of two",
         ),
     ],
 )
@@ -229,7 +229,7 @@ def test_no_job_takes_from_a_job_of_higher_priority():
     world = World([node(cpu=4)], [job("high", 1, 4, 4, priority=1), job("new", 2, 2, 0, is_gang=True)])
     plan = plan_of(world)
     assert (plan.resizes, waiting_of(plan)) == ((), {"new": HIGHER_PRIORITY})
-    assert said_to(plan, "new") == (
+    assert message_of(plan, "new") == (
         "needs 2 x (1 cpu) to reach its minimum of 2, held by default/high, which has a higher priority"
     )
 
@@ -253,7 +253,7 @@ def test_a_job_in_cooldown_releases_nothing_to_a_job_of_equal_priority():
     world = World([node(cpu=4)], [job("a", 1, 4, 4, may_shrink=False), job("new", 2, 2, 0, is_gang=True)])
     plan = plan_of(world)
     assert (plan.resizes, waiting_of(plan)) == ((), {"new": COOLING_DOWN})
-    assert "held by default/a, which is in a cooldown" in said_to(plan, "new")
+    assert "held by default/a, which is in a cooldown" in message_of(plan, "new")
 
 
 @pytest.mark.rule("TJ:7.10")
@@ -474,7 +474,7 @@ def test_the_load_limit_does_not_keep_a_job_below_its_minimum():
     [
         pytest.param(9, {"step": 3}, 7, id="steps of three from the minimum"),
         pytest.param(12, {"step": 3}, 10, id="the maximum where steps lead there"),
-        pytest.param(12, {"step": 4}, 9, id="no maximum beside the steps"),
+        pytest.param(12, {"step": 4}, 9, id="no maximum between the steps"),
         pytest.param(7, {"sizes": (1, 2, 4, 8)}, 4, id="powers of two"),
         pytest.param(12, {"sizes": (1, 2, 4, 8)}, 8, id="the largest listed size, not the maximum"),
     ],

@@ -71,7 +71,7 @@ def full() -> World:
                 "it is in a cooldown: its last resize is recent or not complete",
                 "time: it is considered again when its cooldown ends",
             ],
-            id="a cool-down is no lack of room",
+            id="a cooldown is no missing capacity",
         ),
         pytest.param(
             World([node(cpu=9)], [job("a", 2, 8, 2, is_scaling_enabled=False)]),
@@ -111,7 +111,7 @@ def full() -> World:
             World([node(cpu=8)], [job("a", 2, 8, 4)], options=AllocationOptions({CPU: 50})),
             "a",
             ["counted by limits, 4 of 4 cpu are used before this plan (growth may use up to 50 %)"],
-            id="the load that growth may fill is told as a sum",
+            id="the load that growth may fill is reported as a sum",
         ),
         pytest.param(
             World([node(cpu=8)], [job("vip", 2, 8, 7, priority=9), job("a", 1, 3, 1)]),
@@ -156,7 +156,7 @@ def full() -> World:
             World([node(cpu=8)], [job("a", 2, 8, 2, step=3), job("b", 4, 4, 4)]),
             "a",
             ["capacity for 3 at once: sizes between 2 and 5 are not allowed"],
-            id="a step that is too big for the room is told",
+            id="a step that is too large for the free capacity is reported",
         ),
         pytest.param(
             World(
@@ -170,7 +170,7 @@ def full() -> World:
                 "pod shop/web-0 and 2 more of other workloads are pending and receive free capacity first: 6 cpu",
                 "capacity for these pending pods of other workloads, or their deletion",
             ],
-            id="room that looks free is kept for pods of other workloads that wait",
+            id="free capacity is kept for pending pods of other workloads",
         ),
         pytest.param(
             World([node(cpu=8, gpu=4)], [job("a", 4, 8, 4, gpu=1), job("c", 2, 4, 0, gpu=1)]),

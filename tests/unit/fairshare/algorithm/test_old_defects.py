@@ -32,7 +32,7 @@ from support.job_world import JobWorld
 
 @dataclass
 class Old:
-    """EDL's view: sums of used and total, one node's idle room, and a load."""
+    """EDL's view: sums of used and total, one node's free capacity, and a load."""
 
     used: dict[str, int]
     total: dict[str, int]

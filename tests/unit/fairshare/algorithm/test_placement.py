@@ -126,8 +126,8 @@ def test_kinds_of_nodes_answer_as_each_node_does():
 @pytest.mark.parametrize(
     ("there", "expected"),
     [
-        pytest.param(node("new", cpu=3), 3, id="a node with room"),
-        pytest.param(node("new", cpu=3, is_usable=False), 0, id="a node that is cordoned or not ready has no room"),
+        pytest.param(node("new", cpu=3), 3, id="a node with capacity"),
+        pytest.param(node("new", cpu=3, is_usable=False), 0, id="a node that is cordoned or not ready has no capacity"),
         pytest.param(node("new", cpu=3, taints=(Taint("gpu"),)), 0, id="a taint that is not tolerated"),
         pytest.param(node("new", cpu=3, pods=2), 2, id="the number of pods ends before the CPU"),
         pytest.param(Node("new", {CPU: 3000}), 3, id="a node that does not count pods takes any number"),
@@ -182,22 +182,22 @@ def test_gpu_pods_fill_a_node_before_they_begin_another():
     assert dict(only.nodes) == {"b": 2}
 
 
-# --- the room itself ---------------------------------------------------------------------------------------------------------
+# --- free capacity -----------------------------------------------------------------------------------------------------------
 
 
-def room_of(*nodes: Node, shapes: tuple[Shape, ...]) -> ClusterCapacity:
+def capacity_of(*nodes: Node, shapes: tuple[Shape, ...]) -> ClusterCapacity:
     return ClusterCapacity(nodes, shapes, frozenset({GPU}))
 
 
 def test_equal_shapes_are_one():
-    room = room_of(node(cpu=4), shapes=(shape(1), shape(1), shape(2)))
+    room = capacity_of(node(cpu=4), shapes=(shape(1), shape(1), shape(2)))
     assert room.pod(shape(1)) is room.pod(shape(1))
     assert room.pod(shape(1)) is not room.pod(shape(2))
 
 
 def test_what_is_free_now_comes_before_what_is_free_soon():
     leaving = node("a", cpu=2, used=amounts(cpu=2), leaving=amounts(cpu=2))
-    room = room_of(leaving, node("b", cpu=1), shapes=(shape(1),))
+    room = capacity_of(leaving, node("b", cpu=1), shapes=(shape(1),))
     pod = room.pod(shape(1))
     found = []
     while (place := room.find(pod)) is not None:
@@ -207,7 +207,7 @@ def test_what_is_free_now_comes_before_what_is_free_soon():
 
 
 def test_capacity_that_was_released_is_found_again():
-    room = room_of(node("a", cpu=1), node("b", cpu=1), shapes=(shape(1),))
+    room = capacity_of(node("a", cpu=1), node("b", cpu=1), shapes=(shape(1),))
     pod = room.pod(shape(1))
     places = []
     for _ in range(2):
@@ -226,7 +226,7 @@ def test_capacity_that_was_released_is_found_again():
 def test_many_shapes_find_what_one_by_one_they_would():
     """An index answers for them all; what is released later is found nevertheless."""
     shapes = tuple(shape(cpu / 10) for cpu in range(1, 41))
-    room = room_of(node("a", cpu=2), node("b", cpu=1), shapes=shapes)
+    room = capacity_of(node("a", cpu=2), node("b", cpu=1), shapes=shapes)
     pods = [room.pod(each) for each in shapes]
     assert [room.find(pod) is not None for pod in pods] == [cpu <= 20 for cpu in range(1, 41)]
     room.release(pods[19], room.spot_of["a"])
@@ -254,4 +254,4 @@ def test_how_many_fit():
 
 def test_resources_are_ordered_with_gpus_first():
     wanted = Shape({MEMORY: 1, CPU: 1, GPU: 1, "rdma": 1, PODS: 1})
-    assert room_of(node(), shapes=(wanted,)).resources == (GPU, CPU, MEMORY, "rdma", PODS)
+    assert capacity_of(node(), shapes=(wanted,)).resources == (GPU, CPU, MEMORY, "rdma", PODS)

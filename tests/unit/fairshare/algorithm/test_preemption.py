@@ -204,7 +204,7 @@ def test_a_pending_pod_that_needs_more_than_is_freed_stops_nothing():
     ],
 )
 def test_several_donors_give_together(size, moved):
-    """A job of 8-GPU trainers at score 0 was stuck beside four with two GPUs each on a node: no single one was enough."""
+    """A job of 8-GPU trainers at score 0 was stuck while four jobs had two GPUs each on a node: no single one was enough."""
     world = World([node("a", cpu=64, gpu=8), node("b", cpu=64, gpu=8), node("c", cpu=64, gpu=4 * (size - 2))])
     world.add(job("large", 1, 3, 1, gpu=8, rebalances=True))
     for number in range(4):

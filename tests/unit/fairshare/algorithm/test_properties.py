@@ -46,7 +46,7 @@ from support.elastic_builders import (
     World,
     added,
     external_pod,
-    has_room,
+    has_capacity,
     job,
     may_run_on,
     node,
@@ -211,7 +211,7 @@ def shuffled(pool: ClusterSnapshot, chance: random.Random) -> ClusterSnapshot:
 @given(worlds(most_nodes=1))
 def test_a_plan_carried_out_on_one_node_is_a_fixed_point(world):
     world.quotas = ()  # what a shrink gives back to a quota counts from the next plan on
-    # room that is given for pods of other workloads would be theirs by their priority; in this world others may take it again and again
+    # capacity released for pods of other workloads is theirs by priority; in this world other pods may take it again and again
     world.external_pods = tuple(replace(one, is_unschedulable=False) for one in world.external_pods)
     after = world.running()
     after = after.carried_out(allocate(after.pool()))
@@ -222,7 +222,7 @@ def test_a_plan_carried_out_on_one_node_is_a_fixed_point(world):
 @everywhere
 @given(equal_worlds())
 def test_a_plan_for_equal_pods_is_a_fixed_point_on_any_nodes(world):
-    world = world.running()  # a pod that waits above its minimum may be quicker than one for which room was made
+    world = world.running()  # a pod that waits above its minimum may be bound before one that others shrank for
     after = world.carried_out(allocate(world.pool()))
     assert allocate(after.pool()).resizes == ()
 
@@ -391,10 +391,10 @@ def test_pools_that_share_nothing_are_planned_as_if_each_were_alone(one, other):
     both.jobs = {**east.jobs, **west.jobs}
     alone = [each for world in (east, west) for each in allocate(world.pool()).resizes]
     together = allocate(both.pool()).resizes
-    assert sorted(map(told, together)) == sorted(map(told, alone))
+    assert sorted(map(fields_of, together)) == sorted(map(fields_of, alone))
 
 
-def told(one: Resize) -> tuple:
+def fields_of(one: Resize) -> tuple:
     return one.id, one.before, one.after, one.reason, sorted(one.nodes.items())
 
 
@@ -668,4 +668,4 @@ def test_the_placement_check_detects_impossible_placements():
     assert placement_of((small, big), dict(rooms), [two, three]) == ["node-a", "node-b"]
     assert placement_of((small, big), dict(rooms), [three, three]) is None
     assert not may_run_on(node(cpu=9, is_usable=False), two)
-    assert not has_room({"cpu": 1999}, {"cpu": 2000})
+    assert not has_capacity({"cpu": 1999}, {"cpu": 2000})

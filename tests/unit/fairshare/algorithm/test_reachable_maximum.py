@@ -19,7 +19,7 @@ def settled(world: World) -> dict[str, int]:
 
 
 def two(high: int, *, cpu: int = 80, **more) -> World:
-    """One job of 1 to 8 beside one of 1 to `high`, both new."""
+    """One job of 1 to 8 and one of 1 to `high`, both new."""
     jobs = [job("modest", 1, 8, 1, rebalances=True), job("greedy", 1, high, 1, rebalances=True, **more)]
     return World([node(f"node-{number}", cpu=cpu // 5) for number in range(5)], jobs)
 

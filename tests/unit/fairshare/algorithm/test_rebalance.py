@@ -98,8 +98,8 @@ def test_one_large_costs_the_small_ones_of_one_node(where):
 @pytest.mark.parametrize(
     ("spots", "moved"),
     [
-        pytest.param([node("hole", cpu=1)], {"small": -1, "large": 1}, id="room for one of the two"),
-        pytest.param([node("hole", cpu=2)], {"small": -2, "large": 2}, id="room for a large one"),
+        pytest.param([node("hole", cpu=1)], {"small": -1, "large": 1}, id="capacity for one of the two"),
+        pytest.param([node("hole", cpu=2)], {"small": -2, "large": 2}, id="capacity for a large one"),
     ],
 )
 def test_a_donor_takes_what_only_it_can_use_in_the_same_plan(spots, moved):

@@ -53,7 +53,7 @@ def test_three_plans_are_enough_for_equal_pods_of_tenants(world, data):
 @everywhere
 @given(worlds(), st.sampled_from(["a", ""]))
 def test_one_tenant_for_all_jobs_changes_nothing(world, name):
-    """Apart from the order beside pods without a node: with tenants, claims that borrow come after all of these."""
+    """Apart from the order if pods have no node: with tenants, claims that borrow come after all of these."""
     world = world.changed(**{id_.name: {"may_grow": True, "may_shrink": True} for id_ in world.jobs})
     world.external_pods = ()
     assume(not world.waiting_pods())

@@ -19,7 +19,7 @@ def tenant(name: str, *, nominal: float = 0, limit: int | None = None, weight: s
 
 
 def of(tenant: str, name: str, low: int, high: int, size: int | None = None, **more):
-    """A job of the tenant; it runs with its minimum unless told otherwise, and takes part in rebalancing."""
+    """A job of the tenant; it runs with its minimum by default, and takes part in rebalancing."""
     return job(name, low, high, low if size is None else size, tenant=tenant, **{"rebalances": True, **more})
 
 

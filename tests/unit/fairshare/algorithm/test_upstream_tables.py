@@ -55,7 +55,7 @@ ROWS = {
         1.0,
         0,
     ),
-    "MoreCPU: +1 per step, and the room is there for two steps": (
+    "MoreCPU: +1 per step, and there is capacity for two steps": (
         cluster((100, 3000), (100, 1000)),
         trainer(100 * MI, 0, 1, 3, 1),
         1.0,
@@ -143,7 +143,7 @@ def test_rows_of_the_dry_run_and_the_plan(there, one, load, expected):
 
 
 def test_one_step_of_more_cpu_is_one_instance():
-    """MoreCPU and MoreGPU to the letter: where there is room for one, one is granted."""
+    """MoreCPU and MoreGPU exactly: with capacity for one, one is granted."""
     assert plan_of(cluster((100, 1100), (100, 1000)), trainer(100 * MI, 0, 1, 3, 1)) == 1
     assert plan_of(cluster((0, 1000), (100, 1000), (0, 10)), trainer(10 * MI, 1, 1, 3, 1)) == 1
 

@@ -34,7 +34,9 @@ def after(world: World, **more) -> World:
             external_pod(3, count=2, **WEB), {}, {"donor": -3}, id="a part of what cannot be whole is not given"
         ),
         pytest.param(external_pod(7, **WEB), {}, {}, id="no job is shrunk for a pod that fits no node"),
-        pytest.param(external_pod(5, **WEB), {}, {}, id="nor for what all above the minimum would not make room for"),
+        pytest.param(
+            external_pod(5, **WEB), {}, {}, id="nor for a pod that would not fit after releasing all above the minimum"
+        ),
         pytest.param(external_pod(1, **WEB), {"yields": False}, {}, id="who has not offered it gives nothing"),
         pytest.param(external_pod(1, **WEB), {"priority": 100}, {}, id="nor who has the same priority"),
         pytest.param(external_pod(1, **WEB), {"is_scaling_enabled": False}, {}, id="nor whose scaling is off"),

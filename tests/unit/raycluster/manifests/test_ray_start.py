@@ -134,7 +134,7 @@ def test_ray_always_stays_in_the_foreground():
     assert worker_flags({"block": "false"})["block"] == ""
 
 
-# --- what the container's resources tell -----------------------------------------------------------------------------
+# --- parameters from container resources ----------------------------------------------------------------------------
 @pytest.mark.rule("RC:RSP-10", "RC:RSP-11", "RC:RSP-12", "RC:RSP-13")
 @pytest.mark.parametrize(
     ("limits", "requests", "flags"),
@@ -143,7 +143,7 @@ def test_ray_always_stays_in_the_foreground():
         pytest.param({}, {"cpu": "100m"}, {"num-cpus": "1"}, id="without a limit the CPU request"),
         pytest.param({"cpu": "0"}, {"cpu": "3"}, {"num-cpus": "3"}, id="a limit of zero is none"),
         pytest.param({"cpu": 2}, {}, {"num-cpus": "2"}, id="an amount written as a number"),
-        pytest.param({"cpu": "0"}, {"cpu": "0"}, {}, id="zero CPUs are not told"),
+        pytest.param({"cpu": "0"}, {"cpu": "0"}, {}, id="zero CPUs are not passed"),
         pytest.param({"memory": "1.5Gi"}, {}, {"memory": "1610612736"}, id="the memory limit in bytes"),
         pytest.param({}, {"memory": "1Gi"}, {}, id="never the memory request"),
         pytest.param({"nvidia.com/gpu": "2"}, {}, {"num-gpus": "2"}, id="GPUs"),

@@ -33,7 +33,7 @@ def ask(
     return api.handle(Request(method, path, query, headers, raw))
 
 
-def told(answer: Answer) -> tuple[int, Any]:
+def status_and_body(answer: Answer) -> tuple[int, Any]:
     """(status, body) of a complete answer."""
     assert isinstance(answer, Response), answer
     return answer.status, json.loads(answer.body)

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from raytide_sandbox.apiserver.routes import Api
-from unit.sandbox.apiserver.embedded import CRDS, MERGE, PODS, ask, build_api, definition, pod, told
+from unit.sandbox.apiserver.embedded import CRDS, MERGE, PODS, ask, build_api, definition, pod, status_and_body
 
 SCALARS = st.none() | st.booleans() | st.integers(-5, 70000) | st.text(max_size=6)
 WORDS = st.sampled_from(
@@ -46,12 +46,12 @@ def api() -> Api:
 @given(path=COLLECTIONS, body=TREES, metadata=TREES)
 def test_any_body_gets_an_answer(api: Api, path: str, body: Any, metadata: Any) -> None:
     for sent in (body, {**(body if isinstance(body, dict) else {}), "metadata": {"generateName": "x-"}}):
-        status, _ = told(ask(api, "POST", path, sent))
+        status, _ = status_and_body(ask(api, "POST", path, sent))
         assert status < 500
     named = {"name": "x", **(metadata if isinstance(metadata, dict) else {})}
-    status, _ = told(ask(api, "POST", path, {"metadata": named, "spec": body}))
+    status, _ = status_and_body(ask(api, "POST", path, {"metadata": named, "spec": body}))
     assert status < 500
-    assert told(ask(api, "GET", path))[0] == 200
+    assert status_and_body(ask(api, "GET", path))[0] == 200
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -59,9 +59,11 @@ def test_any_body_gets_an_answer(api: Api, path: str, body: Any, metadata: Any) 
 def test_any_patch_gets_an_answer(api: Api, patch: Any, content_type: str, below: str) -> None:
     ask(api, "POST", PODS, pod("victim"))
     for sent in (patch, {"spec": patch}, {"apiVersion": "v1", "kind": "Pod", "metadata": patch}):
-        status, _ = told(ask(api, "PATCH", f"{PODS}/victim{below}", sent, content_type, fieldManager="x", force="1"))
+        status, _ = status_and_body(
+            ask(api, "PATCH", f"{PODS}/victim{below}", sent, content_type, fieldManager="x", force="1")
+        )
         assert status < 500
-    assert told(ask(api, "GET", f"{PODS}/victim"))[0] == 200
+    assert status_and_body(ask(api, "GET", f"{PODS}/victim"))[0] == 200
     ask(api, "PATCH", f"{PODS}/victim", {"metadata": {"finalizers": None}}, MERGE)
     ask(api, "DELETE", f"{PODS}/victim")
-    assert told(ask(api, "GET", f"{PODS}/victim"))[0] == 404
+    assert status_and_body(ask(api, "GET", f"{PODS}/victim"))[0] == 404

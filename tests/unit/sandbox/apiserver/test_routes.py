@@ -6,7 +6,18 @@ import pytest
 
 from raytide_sandbox.apiserver.routes import Api, Proxied, Response, WatchCursor
 from raytide_sandbox.apiserver.tokens import Tokens
-from unit.sandbox.apiserver.embedded import CRDS, MERGE, NODES, PODS, ask, build_api, build_store, definition, pod, told
+from unit.sandbox.apiserver.embedded import (
+    CRDS,
+    MERGE,
+    NODES,
+    PODS,
+    ask,
+    build_api,
+    build_store,
+    definition,
+    pod,
+    status_and_body,
+)
 
 TOYS = "/apis/example.com/{}/namespaces/default/toys"
 
@@ -43,7 +54,7 @@ def watched(api: Api, path: str, **query: str) -> WatchCursor:
     ],
 )
 def test_what_is_not_there_is_reported_with_the_right_code(api: Api, method: str, path: str, code: int) -> None:
-    status, body = told(ask(api, method, path))
+    status, body = status_and_body(ask(api, method, path))
     assert (status, body["kind"], body["code"]) == (code, "Status", code)
 
 
@@ -52,33 +63,33 @@ def test_what_is_not_there_is_reported_with_the_right_code(api: Api, method: str
     [b"{", b"[]", b'"x"', b'{"metadata": 5}', b'{"metadata": {"name": "x"}, "spec": []}', b"k8s\x00\xff", b"\xff\xfe"],
 )
 def test_a_body_that_is_no_object_is_rejected(api: Api, body: bytes) -> None:
-    status, _ = told(ask(api, "POST", PODS, body))
+    status, _ = status_and_body(ask(api, "POST", PODS, body))
     assert 400 <= status < 500
 
 
 def test_body_and_url_must_agree(api: Api) -> None:
-    assert told(ask(api, "POST", PODS, {**pod("a"), "kind": "Service"}))[0] == 400
-    assert told(ask(api, "POST", PODS, {**pod("a"), "apiVersion": "v2"}))[0] == 400
-    assert told(ask(api, "POST", "/api/v1/pods", pod("a")))[0] == 400
+    assert status_and_body(ask(api, "POST", PODS, {**pod("a"), "kind": "Service"}))[0] == 400
+    assert status_and_body(ask(api, "POST", PODS, {**pod("a"), "apiVersion": "v2"}))[0] == 400
+    assert status_and_body(ask(api, "POST", "/api/v1/pods", pod("a")))[0] == 400
     ask(api, "POST", PODS, pod("a"))
-    assert told(ask(api, "PUT", f"{PODS}/a", pod("b")))[0] == 400
-    assert told(ask(api, "PATCH", f"{PODS}/a", {"metadata": {"name": "b"}}, MERGE))[0] == 400
+    assert status_and_body(ask(api, "PUT", f"{PODS}/a", pod("b")))[0] == 400
+    assert status_and_body(ask(api, "PATCH", f"{PODS}/a", {"metadata": {"name": "b"}}, MERGE))[0] == 400
 
 
 @pytest.mark.parametrize("query", [{"limit": "x"}, {"continue": "?"}, {"watch": "1", "resourceVersion": "x"}])
 def test_queries_that_cannot_be_read_are_rejected(api: Api, query: dict[str, str]) -> None:
-    assert told(ask(api, "GET", PODS, **query))[0] == 400
+    assert status_and_body(ask(api, "GET", PODS, **query))[0] == 400
 
 
 # --- definitions -------------------------------------------------------------------------------------------------------
 def test_an_object_is_returned_in_the_requested_version(api: Api) -> None:
-    assert told(ask(api, "POST", CRDS, definition("v1", "v1alpha1")))[0] == 201
+    assert status_and_body(ask(api, "POST", CRDS, definition("v1", "v1alpha1")))[0] == 201
     answer = ask(api, "POST", TOYS.format("v1alpha1"), toy("v1alpha1"))
-    assert told(answer)[1]["apiVersion"] == "example.com/v1alpha1"
+    assert status_and_body(answer)[1]["apiVersion"] == "example.com/v1alpha1"
     assert isinstance(answer, Response)
     assert answer.headers["warning"] == '299 - "example.com/v1alpha1 Toy is deprecated"'
-    assert told(ask(api, "GET", TOYS.format("v1") + "/t"))[1]["apiVersion"] == "example.com/v1"
-    listed = told(ask(api, "GET", TOYS.format("v1alpha1")))[1]
+    assert status_and_body(ask(api, "GET", TOYS.format("v1") + "/t"))[1]["apiVersion"] == "example.com/v1"
+    listed = status_and_body(ask(api, "GET", TOYS.format("v1alpha1")))[1]
     assert [item["apiVersion"] for item in listed["items"]] == ["example.com/v1alpha1"]
     (line,) = watched(api, TOYS.format("v1alpha1")).take()
     assert b'"apiVersion":"example.com/v1alpha1"' in line
@@ -86,13 +97,13 @@ def test_an_object_is_returned_in_the_requested_version(api: Api) -> None:
 
 def test_a_changed_definition_validates_the_next_write(api: Api) -> None:
     ask(api, "POST", CRDS, definition("v1"))
-    assert told(ask(api, "POST", TOYS.format("v1"), toy("v1", size=7)))[0] == 201
-    changed = told(ask(api, "GET", f"{CRDS}/toys.example.com"))[1]
+    assert status_and_body(ask(api, "POST", TOYS.format("v1"), toy("v1", size=7)))[0] == 201
+    changed = status_and_body(ask(api, "GET", f"{CRDS}/toys.example.com"))[1]
     size = changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["size"]
     size["maximum"] = 8
-    assert told(ask(api, "PUT", f"{CRDS}/toys.example.com", changed))[0] == 200
-    assert told(ask(api, "PATCH", TOYS.format("v1") + "/t", {"spec": {"size": 9}}, MERGE))[0] == 422
-    assert told(ask(api, "PATCH", TOYS.format("v1") + "/t", {"spec": {"size": 8}}, MERGE))[0] == 200
+    assert status_and_body(ask(api, "PUT", f"{CRDS}/toys.example.com", changed))[0] == 200
+    assert status_and_body(ask(api, "PATCH", TOYS.format("v1") + "/t", {"spec": {"size": 9}}, MERGE))[0] == 422
+    assert status_and_body(ask(api, "PATCH", TOYS.format("v1") + "/t", {"spec": {"size": 8}}, MERGE))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -110,7 +121,7 @@ def test_a_changed_definition_validates_the_next_write(api: Api) -> None:
 def test_an_invalid_crd_is_rejected(api: Api, spoil: Any) -> None:
     body = definition("v1")
     spoil(body)
-    status, answer = told(ask(api, "POST", CRDS, body))
+    status, answer = status_and_body(ask(api, "POST", CRDS, body))
     assert (status, answer["reason"]) == (422, "Invalid")
 
 
@@ -121,11 +132,11 @@ def test_the_end_of_a_definition_ends_its_objects_and_watches(api: Api) -> None:
     ask(api, "POST", TOYS.format("v1"), held)
     cursor = watched(api, TOYS.format("v1"))
     ask(api, "DELETE", f"{CRDS}/toys.example.com")
-    assert told(ask(api, "GET", f"{CRDS}/toys.example.com"))[1]["metadata"]["deletionTimestamp"]
+    assert status_and_body(ask(api, "GET", f"{CRDS}/toys.example.com"))[1]["metadata"]["deletionTimestamp"]
     assert not cursor.is_closed
     ask(api, "PATCH", TOYS.format("v1") + "/t", {"metadata": {"finalizers": None}}, MERGE)
-    assert told(ask(api, "GET", f"{CRDS}/toys.example.com"))[0] == 404
-    assert told(ask(api, "GET", TOYS.format("v1")))[0] == 404
+    assert status_and_body(ask(api, "GET", f"{CRDS}/toys.example.com"))[0] == 404
+    assert status_and_body(ask(api, "GET", TOYS.format("v1")))[0] == 404
     assert cursor.is_closed
     assert [line[:15] for line in cursor.take()] == [b'{"type":"ADDED"', b'{"type":"MODIFI', b'{"type":"DELETE']
 
@@ -165,7 +176,7 @@ def test_bookmarks_are_sent_only_on_request(api: Api) -> None:
 
 # --- pods --------------------------------------------------------------------------------------------------------------
 def test_a_pod_gets_its_account_its_token_and_its_tolerations(api: Api) -> None:
-    made = told(ask(api, "POST", PODS, pod("a")))[1]["spec"]
+    made = status_and_body(ask(api, "POST", PODS, pod("a")))[1]["spec"]
     assert made["serviceAccountName"] == "default"
     mount = made["containers"][0]["volumeMounts"][0]
     assert mount["mountPath"] == "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -174,9 +185,9 @@ def test_a_pod_gets_its_account_its_token_and_its_tolerations(api: Api) -> None:
         "node.kubernetes.io/not-ready",
         "node.kubernetes.io/unreachable",
     }
-    bare = told(ask(api, "POST", PODS, pod("b", automountServiceAccountToken=False)))[1]["spec"]
+    bare = status_and_body(ask(api, "POST", PODS, pod("b", automountServiceAccountToken=False)))[1]["spec"]
     assert "volumes" not in bare
-    assert told(ask(api, "POST", PODS, pod("c", serviceAccountName="nobody")))[0] == 403
+    assert status_and_body(ask(api, "POST", PODS, pod("c", serviceAccountName="nobody")))[0] == 403
 
 
 @pytest.mark.parametrize(
@@ -191,17 +202,17 @@ def test_a_pod_gets_its_account_its_token_and_its_tolerations(api: Api) -> None:
 def test_quality_of_service(api: Api, resources: dict[str, Any], quality: str) -> None:
     body = pod("a")
     body["spec"]["containers"][0]["resources"] = resources
-    assert told(ask(api, "POST", PODS, body))[1]["status"]["qosClass"] == quality
+    assert status_and_body(ask(api, "POST", PODS, body))[1]["status"]["qosClass"] == quality
 
 
 def test_binding_is_one_event(api: Api) -> None:
-    made = told(ask(api, "POST", PODS, pod("a")))[1]
+    made = status_and_body(ask(api, "POST", PODS, pod("a")))[1]
     ask(api, "POST", f"{PODS}/a/binding", {"target": {"name": "n"}})
     (change,) = api.store.changes_since("pods", int(made["metadata"]["resourceVersion"]))
     found = change.entry.obj()
     assert found["spec"]["nodeName"] == "n"
     assert [item["type"] for item in found["status"]["conditions"]] == ["PodScheduled"]
-    assert told(ask(api, "POST", f"{PODS}/a/binding", {"target": {}}))[0] == 422
+    assert status_and_body(ask(api, "POST", f"{PODS}/a/binding", {"target": {}}))[0] == 422
 
 
 def build_node(api: Api) -> None:
@@ -242,25 +253,27 @@ def test_a_service_is_proxied_to_a_ready_endpoint(api: Api) -> None:
     services = "/api/v1/namespaces/default/services"
     ports = [{"name": "http", "port": 80, "targetPort": 8000}]
     ask(api, "POST", services, {"metadata": {"name": "s"}, "spec": {"ports": ports}})
-    assert told(ask(api, "GET", f"{services}/s:http/proxy/"))[0] == 503
+    assert status_and_body(ask(api, "GET", f"{services}/s:http/proxy/"))[0] == 503
     address = {"ip": "10.0.0.1", "targetRef": {"kind": "Pod", "name": "p"}}
     subsets = [{"addresses": [address], "ports": [{"name": "http", "port": 8000}]}]
     ask(api, "POST", "/api/v1/namespaces/default/endpoints", {"metadata": {"name": "s"}, "subsets": subsets})
     assert forwarded(api, f"{services}/s:80/proxy/x").path == "/podProxy/default/p/8000/x"
-    assert told(ask(api, "GET", f"{services}/s:81/proxy/"))[0] == 503
+    assert status_and_body(ask(api, "GET", f"{services}/s:81/proxy/"))[0] == 503
 
 
 def test_requests_that_cannot_be_forwarded_have_an_error_message(api: Api) -> None:
     ask(api, "POST", PODS, pod("free"))
-    assert told(ask(api, "GET", f"{PODS}/free/exec"))[1]["message"] == "pod free does not have a host assigned"
+    assert (
+        status_and_body(ask(api, "GET", f"{PODS}/free/exec"))[1]["message"] == "pod free does not have a host assigned"
+    )
     ask(api, "POST", PODS, pod("lost", nodeName="gone"))
-    assert told(ask(api, "GET", f"{PODS}/lost/log"))[0] == 404
+    assert status_and_body(ask(api, "GET", f"{PODS}/lost/log"))[0] == 404
     both = pod("both")
     both["spec"]["containers"].append({"name": "d", "image": "i"})
     ask(api, "POST", PODS, both)
-    message = told(ask(api, "GET", f"{PODS}/both/log"))[1]["message"]
+    message = status_and_body(ask(api, "GET", f"{PODS}/both/log"))[1]["message"]
     assert message == "a container name must be specified for pod both, choose one of: [c d]"
-    assert told(ask(api, "GET", f"{PODS}/both/log", container="x"))[0] == 400
+    assert status_and_body(ask(api, "GET", f"{PODS}/both/log", container="x"))[0] == 400
 
 
 # --- tokens ------------------------------------------------------------------------------------------------------------
@@ -270,7 +283,7 @@ def test_a_token_of_a_service_account_is_accepted_only_by_its_server() -> None:
     api = build_api(store, mint_token=tokens.mint, authenticate=tokens.user)
     store.create("serviceaccounts", {"metadata": {"name": "bot", "namespace": "default"}})
     path = "/api/v1/namespaces/default/serviceaccounts/{}/token"
-    status, body = told(ask(api, "POST", path.format("bot"), {"spec": {"expirationSeconds": 60}}))
+    status, body = status_and_body(ask(api, "POST", path.format("bot"), {"spec": {"expirationSeconds": 60}}))
     assert (status, body["status"]["expirationTimestamp"]) == (201, "2026-11-21T12:01:00Z")
     token = body["status"]["token"]
     assert tokens.user(token) == "system:serviceaccount:default:bot"
@@ -278,8 +291,8 @@ def test_a_token_of_a_service_account_is_accepted_only_by_its_server() -> None:
     assert tokens.user(token[:-2]) is None
     assert tokens.user("") is None
     assert tokens.user(tokens.mint_for("late", life_s=-1)) is None
-    assert told(ask(api, "POST", path.format("nobody"), {}))[0] == 404
+    assert status_and_body(ask(api, "POST", path.format("nobody"), {}))[0] == 404
     reviews = "/apis/authentication.k8s.io/v1/tokenreviews"
-    known = told(ask(api, "POST", reviews, {"spec": {"token": token}}))[1]["status"]
+    known = status_and_body(ask(api, "POST", reviews, {"spec": {"token": token}}))[1]["status"]
     assert known["user"]["groups"][-1] == "system:serviceaccounts:default"
-    assert told(ask(api, "POST", reviews, {"spec": {"token": "x"}}))[1]["status"] == {"authenticated": False}
+    assert status_and_body(ask(api, "POST", reviews, {"spec": {"token": "x"}}))[1]["status"] == {"authenticated": False}

@@ -29,7 +29,7 @@ def container(*, limits: dict[str, str] | None = None, restart: str | None = Non
         pytest.param(
             {"initContainers": [container(cpu="1", restart="Always")], "containers": [container(cpu="2")]},
             3000,
-            id="a sidecar runs beside the containers",
+            id="a sidecar runs together with the containers",
         ),
         pytest.param(
             {
@@ -37,7 +37,7 @@ def container(*, limits: dict[str, str] | None = None, restart: str | None = Non
                 "containers": [container(cpu="2")],
             },
             6000,
-            id="an init container runs beside the sidecars before it",
+            id="an init container runs together with the sidecars before it",
         ),
         pytest.param(
             {"containers": [container(limits={"cpu": "4"})]}, 4000, id="a limit is a request when there is none"

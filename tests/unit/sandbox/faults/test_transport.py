@@ -67,7 +67,7 @@ def line(name: str, kind: str = "MODIFIED") -> bytes:
 
 
 class Server:
-    """Carries out what it gets, and tells the same lines to every watch, a second apart."""
+    """Executes requests, and sends the same lines to every watch, one second apart."""
 
     def __init__(self, *lines: bytes) -> None:
         self.lines = lines

@@ -24,7 +24,7 @@ def security(of_pod=None, of_container=None, image=ROOT_IMAGE):
         pytest.param({"runAsUser": 5, "runAsGroup": 6}, None, Security(user=5, group=6), id="the pod speaks for all"),
         pytest.param({"runAsUser": 5}, {"runAsUser": 0}, Security(), id="the container wins, also with 0"),
         pytest.param({"runAsUser": "5"}, None, Security(user=5), id="a number in quotes is a number"),
-        pytest.param({"runAsNonRoot": True, "runAsUser": 5}, None, Security(user=5), id="not root and told who"),
+        pytest.param({"runAsNonRoot": True, "runAsUser": 5}, None, Security(user=5), id="not root, with a user"),
         pytest.param({"runAsNonRoot": True}, {"runAsNonRoot": False}, Security(), id="a container may be let off"),
         pytest.param({"readOnlyRootFilesystem": True}, None, Security(), id="a pod has no root file system"),
         pytest.param(

@@ -97,7 +97,7 @@ def test_one_image_for_all_roles(role, spec, expected):
         pytest.param("trainer", {"master": {}}, "start_new_trainer", id="elastic with a master is fault tolerant"),
         pytest.param("trainer", {}, "start_trainer", id="without a master trainers do not wait for one"),
         pytest.param(
-            "trainer", {"master": {}, "fault_tolerant": False, "high": 2}, "start_trainer", id="told not to be"
+            "trainer", {"master": {}, "fault_tolerant": False, "high": 2}, "start_trainer", id="not fault tolerant"
         ),
     ],
 )

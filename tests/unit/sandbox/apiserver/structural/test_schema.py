@@ -26,7 +26,7 @@ REJECTED = {
         schema(a={"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map"}),
         "x-kubernetes-list-map-keys: Required value",
     ),
-    "properties beside additionalProperties": (
+    "properties together with additionalProperties": (
         {"type": "object", "properties": {}, "additionalProperties": {"type": "string"}}
         | {"properties": {"a": {"type": "string"}}},
         "additionalProperties: Forbidden",
