@@ -28,7 +28,7 @@ from raytide_sandbox.controllers.manager import Controllers
 Middleware = Callable[..., Awaitable[web.StreamResponse]]
 CRD = Path(__file__).parents[1] / "crds" / "ray.io_rayclusters.yaml"
 READY = [{"type": t, "status": "True"} for t in ("PodScheduled", "Initialized", "ContainersReady", "Ready")]
-"""Filled by people: what a kubelet says of a pod that runs."""
+"""The status that a kubelet writes for a running pod."""
 
 
 class Fleet:

@@ -17,7 +17,7 @@ MAX_LOAD = 0.97
 
 @dataclass(frozen=True)
 class EdlJob:
-    """One training job: bounds, wanted trainers, and what one asks for (CPU in thousandths, memory in 10^6 bytes)."""
+    """One training job: bounds, desired trainers, and the requests of one (CPU in thousandths, memory in 10^6 bytes)."""
 
     name: str
     low: int

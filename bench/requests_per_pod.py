@@ -9,7 +9,7 @@ COUNT, WORKERS, IDLE_S = 50, 16, 60
 
 
 async def ready_clusters(ours: Harness) -> int:
-    """How many RayClusters say ready."""
+    """The number of RayClusters in state ready."""
     items = (await ours.call("GET", CLUSTERS))["items"]
     return sum(item.get("status", {}).get("state") == "ready" for item in items)
 

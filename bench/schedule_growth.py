@@ -61,7 +61,7 @@ ALL = (
 
 
 def measure(series: Series, *, is_alone: bool) -> list[Point]:
-    """All points of a series; Ray is not asked again once it needed too long."""
+    """All points of a series; Ray is not measured further once it took too long."""
     points: list[Point] = []
     is_ray_in_time = not is_alone
     for number in series.numbers:

@@ -29,7 +29,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class TlsProxy:
-    """TLS before the API process: the sidecar asks for nothing else."""
+    """TLS in front of the API process: the sidecar requires it."""
 
     def __init__(self, behind: int) -> None:
         self.behind = behind
@@ -124,7 +124,7 @@ class Sidecar:
         return lasted
 
     async def replicas(self) -> int:
-        """What the RayCluster says."""
+        """The replicas in the RayCluster."""
         spec = (await self.ours.call("GET", f"{CLUSTERS}/{NAME}"))["spec"]
         count: int = spec["workerGroupSpecs"][0]["replicas"]
         return count

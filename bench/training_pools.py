@@ -40,7 +40,7 @@ PASSES = 20
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of job: what a trainer asks for, and what else the spec says."""
+    """One kind of job: the requests of a trainer, and other fields of the spec."""
 
     low: int
     high: int

@@ -337,7 +337,7 @@ class World:
     # --- progress ------------------------------------------------------------------------------------------------------
 
     def _progress(self, job: Job) -> None:
-        """Count what was done, and say when it will be over."""
+        """Count the progress, and return when the job will end."""
         job.work_done_s += job.rate * (self.now_s - job.counted_s)
         job.counted_s = self.now_s
         running = sum(1 for pod in job.live(TRAINER) if pod.is_running)

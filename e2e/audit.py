@@ -15,17 +15,17 @@ from typing import Any
 Json = dict[str, Any]
 
 UNUSED_BECAUSE = {
-    "get pods": "asked only when a create has no clear answer",
-    "get services": "asked only when a create has no clear answer",
-    "update rayclusters/finalizers.ray.io": "asked by the admission plugin OwnerReferencesPermissionEnforcement only",
+    "get pods": "only after a create of unknown outcome",
+    "get services": "only after a create of unknown outcome",
+    "update rayclusters/finalizers.ray.io": "required by the admission plugin OwnerReferencesPermissionEnforcement only",
     "create leases.coordination.k8s.io": "the chart creates the Lease; used only if a user has deleted it",
     "patch events": "only for a repeated event",
     "patch rayclusters.ray.io": "passed on to autoscalers: a role may grant only what its author has",
     "list events": "only while an autoscaler waits for nodes",
     "get resourcequotas": "only while a quota rejects pods",
     "delete trainingjobs.paddlepaddle.org": "only when the time after the end of a TrainingJob is over",
-    "update trainingjobs/finalizers.paddlepaddle.org": "asked by the admission plugin OwnerReferencesPermissionEnforcement only",
-    "get configmaps": "asked only when a create has no clear answer",
+    "update trainingjobs/finalizers.paddlepaddle.org": "required by the admission plugin OwnerReferencesPermissionEnforcement only",
+    "get configmaps": "only after a create of unknown outcome",
 }
 """Granted, and not used in a run without faults."""
 
@@ -61,7 +61,7 @@ def spell(verb: str, resource: str, group: str) -> str:
 
 
 def requests_of(log: Path, user: str) -> list[Asked]:
-    """Everything that this user asked for objects, as far as it was answered."""
+    """All requests of this user for objects that got a response."""
     return list(_requests(log, user))
 
 

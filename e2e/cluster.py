@@ -20,7 +20,7 @@ PATIENCE = float(os.environ.get("RAYTIDE_E2E_PATIENCE") or 1)
 
 
 class CommandError(AssertionError):
-    """A program said no."""
+    """A command failed."""
 
 
 def run(*args: str, deadline_s: float = 30.0, stdin: str | None = None) -> str:

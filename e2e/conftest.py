@@ -35,7 +35,7 @@ def installation() -> Iterator[Installation]:
 
 @pytest.fixture(scope="session")
 def audit_log() -> Path:
-    """The API server's audit log; without one, tests that read it are skipped and say so."""
+    """The API server's audit log; without one, tests that read it are skipped with a reason."""
     path = setting("RAYTIDE_E2E_AUDIT_LOG")
     if not path:
         pytest.skip("RAYTIDE_E2E_AUDIT_LOG is not set: the path of the API server's audit log is unknown")

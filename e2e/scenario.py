@@ -52,7 +52,7 @@ def exec_args(installation: Installation, cluster: str, container: str) -> list[
 def in_head(
     installation: Installation, cluster: str, *args: str, container: str = "ray-head", deadline_s: float = 60.0
 ) -> str:
-    """What a program in the head pod says."""
+    """The output of a program in the head pod."""
     return kubectl(*exec_args(installation, cluster, container), *args, deadline_s=deadline_s)
 
 

@@ -111,7 +111,7 @@ def test_the_operator_may_not(installation, verb, resource, where):
 
 
 def test_the_operator_may_do_its_work(installation):
-    """Otherwise the rejections above would only say that the question was wrong."""
+    """Otherwise the rejections above could have another cause."""
     assert may(installation, "create", "pods", "-n", installation.ray_namespace)
     roles = listed("clusterroles", selector=installation.of_release)
     roles += listed("roles", selector=installation.of_release)
@@ -125,7 +125,7 @@ ROLE = "rbac.authorization.k8s.io/v1"
 
 
 def make_as_operator(installation, manifest):
-    """Only tried: the API server says what it would do."""
+    """A dry run on the API server."""
     words = ["--as", installation.user, "--dry-run=server", "-n", installation.ray_namespace, "-f", "-"]
     return kubectl("create", *words, stdin=json.dumps({"apiVersion": ROLE, "metadata": {"name": "tried"}, **manifest}))
 

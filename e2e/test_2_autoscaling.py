@@ -127,7 +127,7 @@ def replicas(installation):
 
 
 def ray_status(installation, *args, deadline_s=30):
-    """Wait until `ray status` on the head says all of these words."""
+    """Wait until the output of `ray status` on the head contains all of these."""
 
     def check():
         try:

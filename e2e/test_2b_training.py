@@ -48,7 +48,7 @@ print(urllib.request.urlopen(urllib.request.Request(url, b"", method="POST"), ti
 
 
 def role(**more):
-    """Small, and gone at once: it has nothing to say in the end."""
+    """Small, and terminated at once: it has nothing to save."""
     amounts = {"cpu": "100m", "memory": "64Mi"}
     return {"resources": {"requests": amounts, "limits": amounts}, "gracePeriodSeconds": 1, **more}
 

@@ -55,7 +55,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def is_namespaced() -> bool:
-    """Whether operators watch the scenario's namespace alone; test_namespaced.py says yes."""
+    """Whether operators watch the scenario's namespace alone; test_namespaced.py overrides it."""
     return bool(os.environ.get("RAYTIDE_TEST_NAMESPACED"))
 
 

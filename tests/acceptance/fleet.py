@@ -46,7 +46,7 @@ def user_of(account: str) -> str:
 
 
 async def eventually(what: str, is_so: Callable[[], Awaitable[Any]], *, within_s: float = 30.0) -> Any:
-    """Wait for a state that has to be asked for; returns what made it true. A busy machine needs `PATIENCE`."""
+    """Poll for a state; returns the first true value. A busy machine needs `PATIENCE`."""
     ends_at = asyncio.get_running_loop().time() + within_s * PATIENCE
     while not (found := await is_so()):
         if asyncio.get_running_loop().time() >= ends_at:
@@ -195,7 +195,7 @@ class TinyKubelet:
 
 
 def _running(container: Json) -> Json:
-    """What a kubelet says of a container that is well."""
+    """The status that a kubelet writes for a ready container."""
     status = {"name": container["name"], "image": container["image"], "imageID": "", "restartCount": 0}
     return {**status, "ready": True, "started": True, "state": {"running": {}}}
 
@@ -262,7 +262,7 @@ class Fleet:
         return len(self.pods.by_name) == wanted and self.counts() == self.targets
 
     async def is_reported(self) -> bool:
-        """Whether the statuses say so too."""
+        """Whether the statuses have the same numbers."""
         statuses = await self.statuses()
         return all(
             status.get("state") == "ready"

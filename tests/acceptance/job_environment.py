@@ -164,7 +164,7 @@ class JobEnv(Env):
         return f"/apis/paddlepaddle.org/v1/namespaces/{namespace or self.namespace}/{JOBS}"
 
     async def submit(self, name: str, low: int, high: int, *, namespace: str = "", **spec: Any) -> None:
-        """A job of trainers alone, with one CPU each where nothing else is said."""
+        """A job of trainers alone, with one CPU each by default."""
         trainer = {
             "entrypoint": "train",
             "min-instance": low,

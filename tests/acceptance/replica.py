@@ -59,7 +59,7 @@ class Replica:
             self.send_signal(signal.SIGCONT)
 
     async def is_alive(self) -> bool:
-        """What a kubelet's liveness probe would say."""
+        """The result of a kubelet's liveness probe."""
         try:
             async with (
                 ClientSession(timeout=ClientTimeout(total=5)) as session,

@@ -1,4 +1,4 @@
-"""S6: Git says one worker every five seconds, the demand says twenty; no worker is deleted for it, and a condition names the writer."""
+"""S6: Git writes one replica every five seconds against a demand of 20: no worker is deleted, and the writer is named."""
 
 import asyncio
 

@@ -23,7 +23,7 @@ SETTLE = {"RAYTIDE_SHARING_SETTLE": "0.3"}
 
 @pytest.fixture
 def is_namespaced() -> bool:
-    """As the file says."""
+    """True, see the module's docstring."""
     return True
 
 

@@ -170,7 +170,7 @@ class ClusterUnderTest(ABC):
         return name
 
     def set_node_ready(self, name: str, status: str) -> None:
-        """What a node says of itself, or a controller of a node that says nothing."""
+        """The Ready condition as the kubelet writes it, or the node controller for an unresponsive kubelet."""
         conditions = [{"type": "Ready", "status": status}]
         body = {"status": {"conditions": conditions}}
         self.done("PATCH", path_of("nodes", "", name, "status"), body, content_type=MERGE)
@@ -234,6 +234,6 @@ class ClusterUnderTest(ABC):
         return {event.get("reason", "") for event in self.all("events.events.k8s.io", namespace)}
 
     def notes(self, namespace: str, reason: str) -> list[str]:
-        """What the events of that reason say."""
+        """The messages of the events with that reason."""
         events = self.all("events.events.k8s.io", namespace)
         return [event.get("note", "") for event in events if event.get("reason") == reason]

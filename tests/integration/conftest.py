@@ -41,7 +41,7 @@ EMBEDDED_ONLY: Final = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Reject tests that are in neither world; not when single tests were asked for."""
+    """Reject tests that are neither marked `kube` nor listed; not if single tests were selected."""
     if any("::" in argument for argument in config.args):
         return
     ours = [item for item in items if HERE in item.path.parents]

@@ -136,7 +136,7 @@ class Cluster(ClusterUnderTest):
             self.store.create("namespaces", {"metadata": {"name": namespace}})
 
     def without_quota(self, namespace: str) -> str:
-        """The emulator counts no quota: its words are said here."""
+        """The emulator counts no quota: its rejections are simulated here."""
 
         def reject(where: str, plural: str, obj: Json) -> tuple[int, Json] | None:
             if (where, plural) != (namespace, "pods") or obj["spec"].get("priorityClassName") != low_priority:
@@ -180,7 +180,7 @@ class Cluster(ClusterUnderTest):
 
 
 class Front:
-    """What the operator meets: counts its writes and may say no before the API does."""
+    """In front of the API: counts the operator's writes and may reject them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -251,7 +251,7 @@ class Operator:
 
     @property
     def log(self) -> str:
-        """What it said so far."""
+        """The log so far."""
         return "\n".join(self.lines)
 
     async def _read(self) -> None:

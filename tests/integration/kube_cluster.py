@@ -237,7 +237,7 @@ class KubeCluster(ClusterUnderTest):
             self.set_schema(has_schema=True)
 
     def set_schema(self, *, has_schema: bool) -> None:
-        """Our CRD, or one that says nothing about the objects; returns when it judges."""
+        """Raytide's CRD, or one without a schema; returns when it is in effect."""
         crd = _read(CRD)
         if not has_schema:
             anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -27,7 +27,7 @@ from support.ports import free_port
 
 
 class TlsDoor:
-    """What stands before an API server that speaks plain HTTP: the sidecar always asks for TLS."""
+    """A TLS proxy in front of an API server with plain HTTP: the sidecar always uses TLS."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder

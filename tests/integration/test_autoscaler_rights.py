@@ -331,7 +331,7 @@ FORBIDDEN = {
     "read Secrets": ("GET", "{core}/secrets", None),
     "read ConfigMaps": ("GET", "{core}/configmaps", None),
     "change services": ("DELETE", "{core}/services/a-head-svc", None),
-    "ask for another token": ("POST", "{core}/serviceaccounts/b/token", {"spec": {}}),
+    "request another token": ("POST", "{core}/serviceaccounts/b/token", {"spec": {}}),
     "change its own role": ("PATCH", "{rbac}/roles/a", LABEL),
     "bind itself to more": ("POST", "{rbac}/rolebindings", BINDING),
     "read pods of another namespace": ("GET", "/api/v1/namespaces/kube-system/pods", None),

@@ -188,7 +188,7 @@ DENIED_BY_POD_SECURITY = {
     "quantity-word": (head(**pod(resources={"limits": {"cpu": "lots"}})), "quantities must match"),
     "group-name-64": (worker(groupName="x" * 64), "metadata.labels"),
 }
-"""The manifest can be built, but the API server wants no such pod: `ReplicaFailure` says so in its words."""
+"""The manifest can be built, but the API server rejects the pod: `ReplicaFailure` has its message."""
 
 CLAMPED = {"negative-replicas": worker(replicas=-3), "negative-hosts": worker(numOfHosts=-1)}
 BROKEN_STATUS = {

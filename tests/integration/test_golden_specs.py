@@ -34,7 +34,7 @@ UNSUPPORTED_FIELDS = {
 """The fields that must stand in `Unsupported`."""
 
 FAILS_CLOSED = {"17-auth-token": "spec.authOptions.mode", "18-auth-secret-autoscaling": "spec.authOptions.mode"}
-"""What asks for protection that is not built: nothing runs, and condition and event name the field."""
+"""Files that require a protection that is not built: nothing runs, and condition and event name the field."""
 
 FT = "08-ft-redis"
 HEAD = "Pod head/headgroup/0.spec"
@@ -90,7 +90,7 @@ LISTED = {
     "28-clamped-replicas": {"event ReplicasClamped"},
     "33-workers-to-delete": {"event InvalidRayClusterSpec"},
 }
-"""Where the files differ that ask for nothing unbuilt.
+"""Where files without unsupported features differ.
 
 03 names a Ray with which our autoscaler is not tested; 04 mounts one volume at two places and has a security context of its own; 05 brings an image and a command of its own.
 """

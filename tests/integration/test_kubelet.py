@@ -204,7 +204,7 @@ def test_an_end_is_reported(sandbox, name, command, code, reason):
 # --- streams -----------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def talker(sandbox) -> str:
-    """A pod that says a line and serves its directory on port 8123."""
+    """A pod that prints a line and serves its directory on port 8123."""
     name = "talker"
     if sandbox.api("GET", f"{PODS}/{name}")[0] == 404:
         sandbox.run_pod(

@@ -27,7 +27,7 @@ SPOT, ON_DEMAND = "spot", "on-demand"
 POOL, PULL = "example.com/pool", "example.com/pull"
 MOST, DEMAND = 12, 6
 ANSWER_S = 2.0
-"""Until the node autoscaler says what it does about a pod."""
+"""Until the node autoscaler records an event about a pod."""
 MACHINE_S = 40.0
 """More than a pod may wait without a node autoscaler (8 s), than a first word of a node autoscaler may take (15 s), and than the
 next group may take to do the work (SC:S2, 30 s)."""
@@ -42,7 +42,7 @@ MARGIN_S = 20.0
 
 @pytest.fixture(scope="module")
 def kwok(kube_plane, tmp_path_factory):
-    """Machines, on which images take as long as an annotation of the pod says."""
+    """Machines, on which the image pull takes as long as an annotation of the pod."""
     folder = tmp_path_factory.mktemp("kwok")
     stages = list(yaml.safe_load_all(STAGES.read_text()))
     (runs,) = [env for env in stages if env["metadata"]["name"] == "pod-runs"]
@@ -117,7 +117,7 @@ class NodeAutoscaler:
 
 
 def is_unschedulable(pod):
-    """What kube-scheduler says."""
+    """The message of kube-scheduler."""
     conditions = pod.get("status", {}).get("conditions") or ()
     return any(each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable" for each in conditions)
 

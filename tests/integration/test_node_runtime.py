@@ -341,7 +341,7 @@ async def test_pods_reach_what_listens_for_them_on_the_host(node: Node) -> None:
 
 
 async def test_the_node_keeps_its_hardware_address_when_pods_come(ns_node: Node) -> None:
-    """Who has asked it something before would otherwise reach nothing for half a minute."""
+    """A client that connected to it before would otherwise reach nothing for half a minute."""
     look = "getent hosts no.such.name; awk '$1 == \"" + ns_node.runtime.node_address + "\" {print $4}' /proc/net/arp"
     seen = [await ns_node.run(await ns_node.pod(f"p{i}"), look) for i in range(8)]
     assert set(seen) == {"02:00:00:00:00:01\n"}

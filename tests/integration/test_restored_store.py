@@ -165,7 +165,7 @@ def frozen(pid, *, is_so):
 @pytest.mark.rule("FD:REL-C", "RM:F10", "RM:I1")
 @pytest.mark.parametrize("is_frozen", [True, False], ids=["in one blink of the operator", "before the operator's eyes"])
 def test_a_store_that_went_back_is_followed_and_no_pod_is_made_too_many(restorable, operator, *, is_frozen):
-    """It meets either a refused connection for some seconds, or a server that is there again and says nothing."""
+    """It meets either a refused connection for some seconds, or a restarted server that sends nothing."""
     name = f"demo-{is_frozen}".lower()
     cluster, job = f"{CLUSTER}/{name}", f"{JOB}/{name}"
     workers, trainers = f"ray.io/cluster={name},ray.io/group=cpu", f"paddle-job={name}"

@@ -140,7 +140,7 @@ def test_a_pod_that_does_not_fit_stays_pending_with_a_condition(running):
 
 
 def test_a_plain_container_waits_for_the_address_of_a_service_it_names(running):
-    """Where pods have a network of their own, names stay names: a name server answers whenever it is asked."""
+    """Where pods have a network of their own, names are not rewritten: a name server resolves them at every query."""
     is_plain = "plain" in running.call("status").stdout.split("isolation")[1].split("\n")[0]
     spec = {"selector": {"app": "late"}, "clusterIP": "None", "publishNotReadyAddresses": True, "ports": [{"port": 1}]}
     body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "late"}, "spec": spec}

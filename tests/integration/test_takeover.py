@@ -133,7 +133,7 @@ async def stop(operator):
 
 
 async def for_all(taken, chosen, scenario: Callable[[Taken], Awaitable[None]]) -> None:
-    """Tell the story of all these starts, several at once; says of which it went wrong."""
+    """Run the scenario of all these starts, several at once; the error names the failed one."""
     slots, errors = asyncio.Semaphore(AT_ONCE), {}
 
     async def log_progress(start: str) -> None:
@@ -276,7 +276,7 @@ async def ask_for_more(taken: Taken) -> None:
 
 @pytest.mark.rule("FD:RC-B2")
 async def test_the_next_head_finds_the_state_of_the_one_before(taken):
-    """A head that is lost is replaced by one that asks the same Redis for the same namespace."""
+    """A lost head is replaced by one that uses the same namespace of the same Redis."""
     await for_all(taken, HELD_BY_A_FINALIZER, lose_the_head)
 
 
@@ -291,7 +291,7 @@ async def lose_the_head(taken: Taken) -> None:
 
 
 def storage_of(head: Json) -> dict[str, Json]:
-    """The variables that say where the GCS keeps its state."""
+    """The variables with the storage of the GCS."""
     env = {each["name"]: each for each in head["spec"]["containers"][0]["env"]}
     return {name: env[name] for name in ("RAY_REDIS_ADDRESS", "RAY_external_storage_namespace")}
 

@@ -75,7 +75,7 @@ def status(cluster, namespace, name="demo"):
 
 
 def trainers(cluster, namespace):
-    """What the status says of them; nothing before it says anything."""
+    """The trainers in the status; empty before it is written."""
     return status(cluster, namespace).get("trainer", {})
 
 

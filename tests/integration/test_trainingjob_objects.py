@@ -172,7 +172,7 @@ TEMPLATE: Json = {
 BARE: Json = {"metadata": {}, "spec": {"trainer": {"min-instance": 2, "resources": {"requests": {"cpu": "1"}}}}}
 JOBS: dict[str, Json] = {
     "trainers alone": {},
-    "everything a job and its roles can say": {
+    "all fields of a job and its roles": {
         **EVERYTHING,
         "trainer": {"min-instance": 1, "entrypoint": "run", **ROLE, "template": TEMPLATE},
         "pserver": {"min-instance": 2, **ROLE},

@@ -98,7 +98,7 @@ def job(sandbox) -> TrainingJob:
 
 
 def lines_of(sandbox: SandboxProcess, pod: str) -> dict[str, str]:
-    """What it said last about each thing."""
+    """The last line of each kind in its log."""
     return dict(line.split(" ", 1) for line in sandbox.pod_log(pod).splitlines() if " " in line)
 
 

@@ -64,7 +64,7 @@ class Server(ABC):
 
     @abstractmethod
     def verbs(self, end: str) -> list[str]:
-        """What was asked of paths that end so."""
+        """The requests for paths with this suffix."""
 
     def pod(self, name: str, group: str = "g") -> dict:
         labels = {"ray.io/cluster": "c", "ray.io/node-type": "worker", "ray.io/group": group}

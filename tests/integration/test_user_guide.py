@@ -66,7 +66,7 @@ class Guide:
         return done.stdout + done.stderr
 
     def does(self, command: str) -> None:
-        """Once; it prints what the guide says, if the guide says it."""
+        """Run it once; its output is that of the guide, if the guide has it."""
         example = self.example(command)
         printed = self.type(example.command)
         assert not example.output or not (difference := differs(example, printed)), difference

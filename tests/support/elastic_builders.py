@@ -50,7 +50,7 @@ def amounts(cpu: float = 0, memory: int = 0, gpu: int = 0, pods: int = 0, **more
 def shape(
     cpu: float = 1, *, gpu: int = 0, memory: int = 0, limits: Mapping[str, int] | None = None, **where: Any
 ) -> Shape:
-    """One pod; `limits` are as its requests where nothing is said, `where` are fields of Constraints."""
+    """One pod; `limits` default to its requests, `where` are fields of Constraints."""
     requests = amounts(cpu, memory, gpu, 1)
     room = {name: amount for name, amount in requests.items() if name != PODS} if limits is None else limits
     return Shape(requests, dict(room), Constraints(**where))
@@ -80,7 +80,7 @@ def job(
     namespace: str = "default",
     **more: Any,
 ) -> Participant:
-    """A participant; a gang exactly if it wants GPUs and nothing else is said."""
+    """A participant; by default a gang exactly if it requests GPUs."""
     more.setdefault("shape", shape(cpu, gpu=gpu, memory=memory))
     more.setdefault("is_gang", gpu > 0)
     more.setdefault("created_at", "2026-01-01T00:00:00Z")
@@ -297,7 +297,7 @@ class World:
     # --- what is where ---
 
     def rooms(self) -> Rooms:
-        """What is free per node; negative where pods of other workloads asked for more than there is."""
+        """What is free per node; negative where pods of other workloads request more than the capacity."""
         used = self._used()
         return {one.name: added(one.allocatable, times(used[one.name], -1)) for one in self.nodes}
 

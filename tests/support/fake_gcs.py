@@ -352,7 +352,7 @@ class GcsServer(grpc.GenericRpcHandler):  # type: ignore[misc]
             await server.stop(grace=None)
 
     def service(self, handler_call_details: Any) -> Any:
-        """gRPC asks how to serve a path."""
+        """The handler of a path, called by gRPC."""
         rpc = RPCS.get(handler_call_details.method)
         if rpc is None:
             return None

@@ -66,7 +66,7 @@ LACKING: Final = {
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of one file: its RayCluster as written, both records, and what ours says in words."""
+    """What became of one file: its RayCluster as written, both records, and Raytide's messages."""
 
     spec: Json
     recorded: Json
@@ -74,7 +74,7 @@ class Fate:
     unsupported: Sequence[str] = ()
     """The fields that our condition `Unsupported` names."""
     invalid: str = ""
-    """What our condition `Invalid` says."""
+    """The message of Raytide's condition `Invalid`."""
     mode: str = "raytide"
     """Whose autoscaler the install runs by default."""
 
@@ -91,7 +91,7 @@ class Fate:
 
     @property
     def has_our_autoscaler(self) -> bool:
-        """Ours runs where the file asks for none of its own: no image, no command, not V1, and no Ray that is too old."""
+        """Raytide's autoscaler runs if the file has no image, no command, not V1, and no Ray that is too old."""
         spec = self.spec["spec"]
         options = spec.get("autoscalerOptions") or {}
         env = spec["headGroupSpec"]["template"]["spec"]["containers"][0].get("env", ())
@@ -112,12 +112,12 @@ class Fate:
 
     @property
     def is_recorded_as_invalid(self) -> bool:
-        """KubeRay took it and then said that it is wrong."""
+        """KubeRay accepted it and then reported it as invalid."""
         return any(reason.startswith("Invalid") for _, reason, _ in self.recorded["events"])
 
     @property
     def rejection(self) -> str:
-        """What the API server said when it rejected our RayCluster; empty when it was taken."""
+        """The error of the API server for the RayCluster; empty if it was accepted."""
         answers = (error for kind, _, code, error in self.ours["applied"] if kind == "RayCluster" and code)
         return next(answers, "")
 
@@ -179,7 +179,7 @@ def _names_workers_to_delete(fate: Fate, _place: str) -> bool:
 
 
 def _has_host_labels(fate: Fate, place: str) -> bool:
-    """A host of a multi-host group, that says nothing else that KubeRay's does not say."""
+    """A host of a multi-host group without other differences from KubeRay's."""
     pod = place.partition(".metadata.annotations")[0]
     group = pod.removeprefix("Pod worker/").rpartition("/")[0]
     theirs, ours = (
@@ -252,7 +252,7 @@ def _counts_its_finalizer(fate: Fate, place: str) -> bool:
 
 
 def _fails_closed(fate: Fate, _place: str) -> bool:
-    """It asks for protection that is not built and does not accept to run without: ours makes no pod, and says so."""
+    """It requires a protection that is not built and does not waive it: Raytide creates no pod and reports it."""
     return "raytide.io/allow-insecure" in fate.invalid
 
 
@@ -379,7 +379,7 @@ def fields_without_effect(status: Json) -> tuple[str, ...]:
 
 
 def what_is_invalid(status: Json) -> str:
-    """What a status says in the condition `Invalid`."""
+    """The message of the condition `Invalid` of a status."""
     found = (each["message"] for each in status.get("conditions", ()) if each["type"] == "Invalid")
     return next(found, "")
 
@@ -391,7 +391,7 @@ def compare(fate: Fate) -> list[Difference]:
 
 
 def reason_for(fate: Fate, place: str) -> str:
-    """Why this place may differ for this file; empty when nothing says so."""
+    """Why this place may differ for this file; empty if there is no reason."""
     for known in KNOWN:
         if re.fullmatch(known.places, place) and known.holds_for(fate, place):
             return known.reason
@@ -399,7 +399,7 @@ def reason_for(fate: Fate, place: str) -> str:
 
 
 def lacking(fate: Fate) -> list[str]:
-    """The features the file asks for that are not built, as the condition `Unsupported` names their fields."""
+    """The features of the file that are not built, as the condition `Unsupported` names their fields."""
     features = (
         feature for field in fate.unsupported for pattern, feature in FEATURES.items() if re.fullmatch(pattern, field)
     )

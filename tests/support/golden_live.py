@@ -42,7 +42,7 @@ class Captured:
     documents: Sequence[Json]
 
     def fate_beside(self, recorded: Json, mode: str = "raytide") -> Fate:
-        """This one and the reference's; `mode` says whose autoscaler the operator ran."""
+        """This one and the reference's; `mode` is the operator's default autoscaler."""
         specs = [document for document in self.documents if document["kind"] == "RayCluster"]
         without_effect = [
             field for cluster in self.clusters for field in fields_without_effect(cluster.get("status", {}))
@@ -60,7 +60,7 @@ class Kubectl:
     cache: Path
 
     async def apply(self, manifest: Json, namespace: str) -> tuple[int, str]:
-        """`kubectl apply --server-side`; its exit code, and the end of what it said if that is not 0."""
+        """`kubectl apply --server-side`; its exit code, and the end of its output if that is not 0."""
         words = ["--kubeconfig", self.kubeconfig, "--cache-dir", self.cache, "--namespace", namespace]
         child = await asyncio.create_subprocess_exec(
             self.program,

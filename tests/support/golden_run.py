@@ -53,7 +53,7 @@ class Seen:
     raw_status: Json = field(default_factory=dict)
     mode: AutoscalerMode = "raytide"
     notes: str = ""
-    """What the events say, for what a user must be able to read there."""
+    """The messages of events, for texts that a user must find there."""
 
     @property
     def rejected(self) -> str:
@@ -89,7 +89,7 @@ class Fleet(World):
 
 
 def fits(spec: Json) -> bool:
-    """Whether the pod asks for no special node, and for nothing but cores and memory."""
+    """Whether the pod has no node constraints, and requests only CPU and memory."""
     limits = [container.get("resources", {}).get("limits", {}) for container in spec["containers"]]
     return not spec.get("nodeSelector") and not any("/" in name for limit in limits for name in limit)
 
@@ -101,7 +101,7 @@ def seen_of_all(way: str) -> dict[str, Seen]:
 
 @functools.cache
 def seen_of(files: tuple[str, ...], way: str, mode: AutoscalerMode) -> dict[str, Seen]:
-    """Some files at once; `mode` says whose autoscaler runs by default."""
+    """Some files at once; `mode` is the default autoscaler."""
     return virtual_time.run(_live(files, way, mode))
 
 

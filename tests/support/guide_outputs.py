@@ -32,7 +32,7 @@ _NODES_OF_TYPE = re.compile(r"\d+ [a-z]+")
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One command of a document, and what the document says it prints."""
+    """One command of a document, and its output in the document."""
 
     command: str
     output: tuple[str, ...]

@@ -99,7 +99,7 @@ class FakeExec:
 
 @dataclass
 class FakeRuntime:
-    """Every container runs for ever unless `scripts` says otherwise, per container name and start."""
+    """Every container runs for ever by default; `scripts` are per container name and start."""
 
     scripts: dict[str, list[Script]] = field(default_factory=dict)
     images: set[str] = field(default_factory=lambda: {"img"})

@@ -101,7 +101,7 @@ class RayEnv:
             raise AssertionError(f"{error}\n{self.state()}") from None
 
     def state(self) -> str:
-        """For a person who asks why not."""
+        """Details for a failed wait."""
         pods = {pod["metadata"]["name"]: pod.get("status", {}).get("phase") for pod in self.pods()}
         return "\n".join(
             [
@@ -159,7 +159,7 @@ class RayEnv:
         return [pod["metadata"]["name"] for pod in staying if is_ready(pod)]
 
     def container(self, name: str, pod: str = "") -> Json:
-        """What the kubelet says of a container, of the head unless said otherwise."""
+        """The kubelet's status of a container, by default of the head."""
         statuses = self.sandbox.get(f"{PODS}/{pod or self.head()}")["status"].get("containerStatuses") or []
         return next((status for status in statuses if status["name"] == name), {})
 
@@ -183,7 +183,7 @@ class RayEnv:
         assert status == 200, answer
 
     def run(self, *command: str, pod: str = "", deadline_s: float = PATIENCE_S) -> str:
-        """Run a command in the first container of a pod, of the head unless said otherwise; it has to end well."""
+        """Run a command in the first container of a pod, by default of the head; it must succeed."""
         return self._start(pod or self.head(), command, deadline_s).result()
 
     def kill_in(self, pod: str, program: str) -> None:
@@ -250,7 +250,7 @@ async def _others_end() -> None:
 
 
 def answer_in(output: str) -> list[str]:
-    """The words of a driver's line `ANSWER …`; Ray says other things in between."""
+    """The words of a driver's line `ANSWER …`; Ray prints other lines in between."""
     (line,) = (line for line in output.splitlines() if line.startswith("ANSWER"))
     return line.split()[1:]
 

@@ -55,7 +55,7 @@ class SandboxProcess:
         )
 
     def up(self, *options: str) -> str:
-        """Start it; returns what it said."""
+        """Start it; returns its output."""
         done = self.call("up", *options)
         assert done.returncode == 0, done.stdout + done.stderr + self.log()
         return done.stdout + done.stderr

@@ -14,7 +14,7 @@ def _names(body: Json) -> list[str]:
 
 
 def _shape(body: Json) -> Json:
-    """A list without its items; the objects in it say neither kind nor version."""
+    """A list without its items; the objects in it have neither kind nor version."""
     first = body["items"][0]
     return {"kind": body["kind"], "apiVersion": body["apiVersion"], "typed": "kind" in first, **body["metadata"]}
 

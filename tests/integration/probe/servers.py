@@ -42,7 +42,7 @@ class Endpoint:
 
     @property
     def credentials(self) -> dict[str, str]:
-        """Headers that say who asks; nothing for those who show a certificate."""
+        """Headers that authenticate the client; empty for a client certificate."""
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
     def without_credentials(self) -> "Endpoint":

@@ -36,8 +36,8 @@ def side(requests):
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        pytest.param({}, {}, id="a pod without containers asks for nothing but its place"),
-        pytest.param({"containers": [{"name": "c"}]}, {}, id="so does one that says nothing"),
+        pytest.param({}, {}, id="a pod without containers requests only one of `pods`"),
+        pytest.param({"containers": [{"name": "c"}]}, {}, id="so does one without resources"),
         pytest.param({"containers": None, "initContainers": None}, {}, id="and one with nulls"),
         pytest.param(
             {"containers": [box({"cpu": "500m", "memory": "1Mi"}), box({"cpu": 1})]},
@@ -70,12 +70,12 @@ def side(requests):
         pytest.param(
             {"containers": [box({"cpu": "1", "memory": "1"})], "resources": {"requests": {"cpu": "4"}}},
             {"cpu": 4000, "memory": 1},
-            id="what is asked for the whole pod wins",
+            id="pod-level requests take precedence",
         ),
         pytest.param(
             {"containers": [box({"memory": "1"})], "resources": {"limits": {"cpu": "4", "memory": "9"}}},
             {"cpu": 4000, "memory": 1},
-            id="a limit of the whole pod is a request where no container asks",
+            id="a pod-level limit is a request if no container has one",
         ),
         pytest.param(
             {"containers": [box({}, {GPU: 2, "cpu": "1"})]},

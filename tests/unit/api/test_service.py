@@ -45,7 +45,9 @@ def test_unnamed_ports_are_left_out():
 @pytest.mark.parametrize(
     ("labels", "cluster", "is_headless"),
     [
-        pytest.param({"ray.io/headless-worker-svc": "demo"}, "demo", True, id="one label says whose it is, and what"),
+        pytest.param(
+            {"ray.io/headless-worker-svc": "demo"}, "demo", True, id="one label has the cluster and the kind of service"
+        ),
         pytest.param({"ray.io/cluster": "demo"}, "demo", False, id="a service without it is another"),
         pytest.param(
             {"ray.io/cluster": "demo", "ray.io/headless-worker-svc": "other"},

@@ -46,7 +46,7 @@ class VirtualClock(Clock):
 
 
 class Front:
-    """Journals and intercepts what the product asks."""
+    """Records and intercepts the product's requests."""
 
     def __init__(self, inner: InProcess, journal: list[str]) -> None:
         self._inner = inner

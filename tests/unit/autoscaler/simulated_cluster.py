@@ -89,11 +89,11 @@ class World:
     node_autoscaler: NodeAutoscaler = UNKNOWN
     """What is known of it, but for its answers."""
     answer_s: int = 10
-    """After so long it says whether a node comes."""
+    """The delay of its event about a pod."""
     crashes: set[str] = field(default_factory=set)
     """Groups whose pods end instead of becoming Ray nodes."""
     rejects: set[str] = field(default_factory=set)
-    """Ray nodes that reject to drain whatever they say."""
+    """Ray nodes that reject every drain."""
     is_gcs_away: bool = False
     is_head_up: bool = True
     has_operator: bool = True
@@ -188,7 +188,7 @@ class World:
         return {why.reason for d in record.groups.values() for why in d.why} | {why.reason for why in record.why}
 
     def lines_and_reasons(self) -> str:
-        """Everything that was said."""
+        """All log lines."""
         return " | ".join([*self.lines, *sorted(self.reasons())])
 
     def idle_for(self) -> int:
@@ -213,7 +213,7 @@ class World:
         self._delete(self.pods[pod])
 
     def idle_above_minimum(self) -> list[str]:
-        """Replicas without any work that no minimum asks for."""
+        """Idle replicas above the minimum."""
         found = []
         for spec in self.groups_now():
             nodes_by_replica: dict[str, list[Node]] = {}

@@ -384,7 +384,7 @@ async def test_a_sidecar_killed_at_any_moment_leaves_the_next_one_to_finish(harn
 
 
 async def test_the_state_of_two_ticks_does_not_share_a_snapshot(harness, monkeypatch):
-    """What a plan says of memory is what the next one gets, whatever became of the writes."""
+    """The state of a plan is passed to the next one, whatever the outcome of the writes."""
     states, decide = [], looping.reconcile
 
     def watch(snapshot, state, on_progress):

@@ -17,9 +17,9 @@ MORE = (Demand(Request(amounts_of({"CPU": 1})), 4),)
 @pytest.mark.parametrize(
     ("replies", "expected"),
     [
-        pytest.param([(None, "s1")], None, id="nothing was ever asked for"),
+        pytest.param([(None, "s1")], None, id="nothing was ever requested"),
         pytest.param([(ASKED, "s1"), (None, "s1")], ASKED, id="the GCS started again in the same session"),
-        pytest.param([(ASKED, "s1"), (None, "s1"), (None, "s1")], ASKED, id="and was asked again"),
+        pytest.param([(ASKED, "s1"), (None, "s1"), (None, "s1")], ASKED, id="and the GCS reported nothing again"),
         pytest.param([(ASKED, "s1"), (None, "s1"), (MORE, "s1")], MORE, id="a new request_resources"),
         pytest.param([(ASKED, "s1"), (None, "s1"), ((), "s1"), (None, "s1")], (), id="request_resources was withdrawn"),
         pytest.param([(ASKED, "s1"), (None, "s2")], None, id="another session: another Ray"),

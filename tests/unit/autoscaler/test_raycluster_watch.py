@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.looptime, pytest.mark.rule("FD:AS-A16")]
 
 TEN_MINUTES_S = 600
 MOST_REQUESTS = 30
-"""In ten minutes of nothing: a thousand sidecars ask 50 times a second."""
+"""In ten minutes of steady state: a thousand sidecars send 50 requests per second."""
 
 
 @pytest.fixture

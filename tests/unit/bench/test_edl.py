@@ -121,6 +121,6 @@ def test_a_pod_that_can_never_run_shrinks_all_jobs() -> None:
 
 
 def test_the_loop_that_never_ends_is_ended() -> None:
-    """TJ 2.5, D1: up by one, down by one, for a job that asks for GPUs alone."""
+    """TJ 2.5, D1: up by one, down by one, for a job that requests only GPUs."""
     one = EdlJob("job", 1, 10, 4, 0, 0, 1)
     assert plan([one], cluster((0, 1000), (0, 1000), (9, 10)), 0.97) == {"job": 0}

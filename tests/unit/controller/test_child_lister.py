@@ -20,7 +20,7 @@ def manifest(name, owner, uid=""):
 
 
 class FakeInformer:
-    """Holds views of one owner key, and counts the lists that were asked for."""
+    """Holds views of one owner key, and counts the requested lists."""
 
     resource = SERVICES
 

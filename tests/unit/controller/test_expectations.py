@@ -29,7 +29,7 @@ def view_of(manifest: dict) -> View:
 
 
 class Env:
-    """An overlay, and what its informer would say."""
+    """An overlay, and the state of its informer."""
 
     def __init__(self) -> None:
         self.version = 10

@@ -80,7 +80,7 @@ def test_a_thousand_deletions_before_their_watch_events_cause_no_list():
 
 
 def reading(*answers):
-    """A reader whose server gives these answers, and how often a list was asked for."""
+    """A reader whose server gives these answers, and the number of requested lists."""
     wire = ScriptedTransport()
     wire.answers.extend(answers)
     asked = []

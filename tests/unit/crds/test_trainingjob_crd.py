@@ -247,7 +247,7 @@ BOTH_REJECT = {
     "an unknown framework": changed_seed(framework="mx"),
 }
 ONLY_THE_OPERATOR = {
-    "an elastic job of trainers that ask for nothing": changed_seed(trainer__resources={}),
+    "an elastic job of trainers without requests": changed_seed(trainer__resources={}),
     "a request above the limit": changed_seed(trainer__resources={"limits": {"cpu": 1}, "requests": {"cpu": 2}}),
     "a resource that no container may have": changed_seed(trainer__resources={"limits": {"gpu": 1}}),
     "a ratio of nothing": changed_seed(pserver__scaling={"mode": "Ratio", "trainersPerPserver": 0}),

@@ -106,7 +106,7 @@ def ordered(replicas, *resizes, **more):
         pytest.param({"replicas": 9}, (2, 6, 9), id="above the maximum: the plan takes it down"),
         pytest.param({"replicas": 1}, (2, 6, 1), id="below the minimum: the plan lifts it"),
         pytest.param(
-            {"gpu": 1, "replicas": 4}, (2, 6, 0), id="a gang that was not admitted has nothing, whatever it says"
+            {"gpu": 1, "replicas": 4}, (2, 6, 0), id="a gang that was not admitted has size 0, whatever its spec"
         ),
         pytest.param({"gpu": 1, "record": ordered(4), "replicas": 4}, (2, 6, 4), id="an admitted one has its size"),
         pytest.param(
@@ -594,7 +594,7 @@ def resized(seconds_ago, reason="Growing"):
         pytest.param(
             {"record": resized(10), "scaling": {"shrinkCooldownSeconds": 0}},
             (False, True),
-            id="none where none is asked for",
+            id="none by default",
         ),
         pytest.param({"record": resized(1, "Admitted")}, (True, True), id="a beginning is no resize"),
         pytest.param({"record": ordered(4), "replicas": 2}, (False, False), id="a request counts before it is noted"),

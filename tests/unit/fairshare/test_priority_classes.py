@@ -62,7 +62,7 @@ def test_a_quota_of_one_class_is_not_used_up_by_what_others_ordered():
         pytest.param({"priorityClassName": "low"}, -5, id="another class"),
         pytest.param({"priorityClassName": ""}, 0, id="none"),
         pytest.param({"priorityClassName": None}, 0, id="taken away"),
-        pytest.param({}, 1000, id="nothing said"),
+        pytest.param({}, 1000, id="no class"),
     ],
 )
 def test_the_priority_of_a_job_is_that_of_its_pods(template, priority):

@@ -42,7 +42,7 @@ class Sharing:
 
 
 def one_per_node(replicas=20, floor=2):
-    """20 trainers with the node's network: one fits on each node, and their CPUs say that 24 do."""
+    """20 trainers with the node's network: one fits on each node, although the CPUs suffice for 24."""
     pods = [pod_of(i, f"n{i}") for i in range(3)] + [waiting_pod(i) for i in range(3, replicas)]
     return Sharing(job(floor=floor, ceiling=20, replicas=replicas, record=ordered(replicas)), pods, NODES)
 

@@ -9,7 +9,7 @@ from unit.fairshare.test_participants import NOW, UID, SharingRecord, job, made,
 
 
 def sized(low, high, replicas, pods, *, cpus="20", lost="", **scaling):
-    """A job with so many pods on one node, and what the spec says now; pods of lost trainers are gone."""
+    """A job with so many pods on one node, and the current spec; pods of lost trainers are gone."""
     record = SharingRecord(UID, replicas, is_admitted=True, admitted_at=NOW)
     status = {"trainer": {"failedIndexes": lost}} if lost else {}
     one = job("j", low, high, replicas=replicas, record=record, status=status, scaling=scaling)

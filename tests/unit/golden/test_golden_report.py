@@ -155,6 +155,6 @@ def test_reasons_apply_to_files_that_were_not_recorded(tmp_path):
     found = {difference.place: bool(difference.reason) for difference in compare(fate.fate_beside(recorded))}
     assert found == {
         "Pod worker/pod-slice/0.metadata.annotations": True,
-        "Pod worker/pod-slice/1.metadata.annotations": False,  # says more than that
+        "Pod worker/pod-slice/1.metadata.annotations": False,  # has a further annotation
         "Pod worker/single/0.metadata.annotations": False,  # is no host
     }

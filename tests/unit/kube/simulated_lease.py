@@ -200,7 +200,7 @@ class Replica:
         self._stopping.set()
 
     async def kill(self) -> None:
-        """SIGKILL: no answer reaches it, and it says nothing any more."""
+        """SIGKILL: it receives no responses and sends no requests."""
         self.wire.is_cut = True
         self.process.thaw()
         if self.task is not None:

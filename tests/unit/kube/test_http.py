@@ -242,7 +242,7 @@ async def test_an_answer_without_end_is_not_read_to_its_end(method, has_content_
 
 
 def listing(count: int) -> Handler:
-    """That many objects of a megabyte each, in pages of as many as are asked for."""
+    """That many objects of a megabyte each, in pages of the requested size."""
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):

@@ -381,7 +381,7 @@ async def test_a_rejected_list_counts_as_activity_of_the_server(response, is_act
 DEAF = [[HANG] for _ in range(20)]
 """Streams that are never answered."""
 MUTE = [[b"", HANG] for _ in range(20)]
-"""Streams that are opened and then say nothing."""
+"""Streams that are opened and then send nothing."""
 
 
 @pytest.mark.rule("D9", "SC:S18")
@@ -497,7 +497,7 @@ async def test_failed_lists_back_off_and_respect_retry_after():
 
 
 AWAY = status_error(503, headers={"retry-after": "120"})
-"""What a load balancer says in front of a server that is restarted."""
+"""Responses of a load balancer while its server is restarted."""
 
 
 @pytest.mark.rule("FD:REL-E", "D9")

@@ -82,12 +82,12 @@ class Scenario:
         return found and (found["status"], found["reason"])
 
     def message(self, kind):
-        """What it says."""
+        """The message of the condition."""
         return find_condition(self.obj["status"]["conditions"], kind)["message"]
 
 
 def replicas_of(group_name):
-    """What managedFields say of a writer of one group's replicas."""
+    """The managedFields entry of a writer of one group's replicas."""
     return {f'k:{{"groupName":"{group_name}"}}': {"f:replicas": {}}}
 
 

@@ -63,7 +63,7 @@ def test_the_patch_removes_it_from_the_version_that_was_read(finalizers, left):
 @pytest.mark.parametrize(
     ("spec", "annotations", "message"),
     [
-        pytest.param({"gcsFaultToleranceOptions": OPTIONS}, {}, ["my-ns", "redis:6379"], id="as the options say"),
+        pytest.param({"gcsFaultToleranceOptions": OPTIONS}, {}, ["my-ns", "redis:6379"], id="from the options"),
         pytest.param(
             {},
             {constants.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION: "theirs"},

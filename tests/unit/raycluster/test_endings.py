@@ -37,7 +37,9 @@ LOG = "/var/log/pods/default_demo-cpu-worker-aaaaa_uid-demo-cpu-worker-aaaaa"
             f"its log ends in {LOG}/prepare/0.log on node node-0",
             id="an init container",
         ),
-        pytest.param({"phase": "Failed", "reason": "Evicted"}, "its phase is Failed (Evicted)", id="no container says"),
+        pytest.param(
+            {"phase": "Failed", "reason": "Evicted"}, "its phase is Failed (Evicted)", id="without a container status"
+        ),
         pytest.param(
             {"restart_policy": "Never", "containers": (ContainerView("ray-worker", "terminated", exit_code=0),)},
             "its Ray container has ended and its restartPolicy is Never: container ray-worker ended with exit code 0; "

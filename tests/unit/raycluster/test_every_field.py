@@ -85,7 +85,7 @@ READ_BY_AUTOSCALER = {
 
 SAMPLES = {"string": "x", "integer": 2, "boolean": True, "number": 1.5, "object": {"name": "x"}}
 TELLING = {"authOptions.mode": "token"}
-"""Values that ask for something, where the schema's first choice asks for nothing."""
+"""Values with an effect, where the schema's first choice has none."""
 
 
 def leaves(schema, path=""):
@@ -131,7 +131,7 @@ def with_field(path):
 
 
 def effect(cluster):
-    """What the operator would do and say, but for the hash, which every field of the spec changes."""
+    """Actions, events and status, except the hash, which every field of the spec changes."""
     todo = plan(cluster, Observed(), ClusterConfig(), lambda prefix: prefix)
     return repr(todo).replace(recreate_hash(cluster), "HASH")
 

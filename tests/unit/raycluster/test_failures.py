@@ -102,7 +102,7 @@ def test_a_failed_worker_that_the_user_names_is_deleted_and_an_earlier_one_kept(
         pytest.param(
             {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T03:00:00Z"}]},
             "",
-            id="nothing that it says is its end",
+            id="a status without a termination",
         ),
     ],
 )

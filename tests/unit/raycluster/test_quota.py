@@ -89,7 +89,7 @@ CLUSTER = parsed(group(numOfHosts=4))
     [
         pytest.param(quota({"pods": "12"}, {"pods": "8"}), {"cpu": True}, id="has capacity"),
         pytest.param(quota({"pods": "10"}, {"pods": "8"}), {"cpu": False}, id="has no capacity"),
-        pytest.param(ApiStatusError(403, "Forbidden", "no"), {}, id="may not be read: nothing is said"),
+        pytest.param(ApiStatusError(403, "Forbidden", "no"), {}, id="forbidden: no capacity is reported"),
         pytest.param(ApiUnavailableError("away"), {}, id="no response: no capacity is reported"),
     ],
 )

@@ -89,9 +89,9 @@ class Lifecycle:
 @pytest.mark.parametrize(
     ("conditions", "suspend", "phase"),
     [
-        pytest.param({}, None, Suspension.NONE, id="nothing stored, nothing asked"),
+        pytest.param({}, None, Suspension.NONE, id="nothing stored, nothing requested"),
         pytest.param(RUNNING, False, Suspension.NONE, id="running"),
-        pytest.param(RUNNING, True, Suspension.REQUESTED, id="asked for, not stored"),
+        pytest.param(RUNNING, True, Suspension.REQUESTED, id="requested, not stored"),
         pytest.param(SUSPENDING, True, Suspension.SUSPENDING, id="stored"),
         pytest.param(SUSPENDING, None, Suspension.SUSPENDING, id="the field was removed: it is completed"),
         pytest.param(SUSPENDING, False, Suspension.SUSPENDING, id="the field went back: it is completed"),

@@ -56,7 +56,7 @@ def test_clocks_start_at_the_configured_uptime(monkeypatch):
 
 @pytest.mark.rule("FD:UX-0")
 def test_what_runs_in_virtual_time_is_run_by_make_test_uptime():
-    """Loops are made in one place, and a test that asks for one has the mark."""
+    """Loops are made in one place, and a test that creates one has the mark."""
     texts = {
         path: path.read_text()
         for path in TESTS.rglob("*.py")

@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
             ["#gone: no such heading or anchor"],
             id="headings of the page itself count",
         ),
-        pytest.param("[a](https://example.com/x) [b](mailto:a@example.com)", [], id="the network is not asked"),
+        pytest.param("[a](https://example.com/x) [b](mailto:a@example.com)", [], id="no network request is sent"),
         pytest.param("`[a](gone.md)`\n\n```text\n[a](gone.md)\n```\n", [], id="code has no links"),
         pytest.param(
             "[a](gone.md) [b](lost.md)", ["gone.md: no such file", "lost.md: no such file"], id="all are reported"

@@ -99,7 +99,7 @@ def test_the_phases_of_a_job():
 
 @pytest.mark.rule("TJ:3.22")
 def test_a_job_that_has_run_and_of_which_no_trainer_does_is_pending():
-    """`kubectl get` said Running of a job that did nothing but crash."""
+    """`kubectl get` showed Running for a job that only crashed."""
     world = JobWorld(low=2, high=2).run()
     seen = [world.phase]
     for _ in range(2):

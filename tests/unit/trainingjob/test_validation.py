@@ -217,12 +217,12 @@ ODD = {
     "a step that does not meet the maximum": ({"scaling__step": 2}, "spec.scaling.step", "the largest is 5, not 6"),
     "sizes without the minimum": ({"scaling__allowedSizes": [4, 6]}, "spec.scaling.allowedSizes", "always allowed"),
     "nothing to run": ({"trainer__entrypoint": ""}, "spec.trainer.entrypoint", "nothing to run"),
-    "parameter servers that ask for nothing": (
+    "parameter servers without requests": (
         {"pserver__resources": {}},
         "spec.pserver.resources",
         "no capacity is reserved",
     ),
-    "fixed trainers that ask for nothing": (
+    "fixed trainers without requests": (
         {"trainer__resources": {}, "trainer__max-instance": 3},
         "spec.trainer.resources",
         "no capacity is reserved",

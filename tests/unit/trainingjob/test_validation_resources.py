@@ -26,7 +26,7 @@ FAULTS = {
     "a request above the limit": ({"cpu": "1"}, {"cpu": "1100m"}, "requests.cpu", "above its limit 1"),
     "a request above the limit, in other units": ({"memory": "1Gi"}, {"memory": "2G"}, "requests.memory", "above"),
     "half a GPU": ({"nvidia.com/gpu": "500m"}, {}, "limits.nvidia.com/gpu", "write a whole number"),
-    "more GPUs than asked for": (
+    "more GPUs than requested": (
         {"nvidia.com/gpu": 2},
         {"nvidia.com/gpu": 1},
         "requests.nvidia.com/gpu",

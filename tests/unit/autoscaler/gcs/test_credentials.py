@@ -14,7 +14,7 @@ USERS = Path("/home/ray/.ray/auth_token")
 @pytest.mark.parametrize(
     ("environ", "access"),
     [
-        pytest.param({}, GcsAccess(token_files=(Path("/.ray/auth_token"),)), id="nothing is asked for by default"),
+        pytest.param({}, GcsAccess(token_files=(Path("/.ray/auth_token"),)), id="defaults"),
         pytest.param(
             {"HOME": "/home/ray", "RAY_AUTH_MODE": "disabled"}, GcsAccess(token_files=(USERS,)), id="disabled is off"
         ),

@@ -184,7 +184,7 @@ ANTI = pb.PlacementConstraint(anti_affinity=NAME)
 @pytest.mark.parametrize(
     ("constraint", "request_"),
     [
-        pytest.param(None, CPU, id="PACK and SPREAD ask for nothing"),
+        pytest.param(None, CPU, id="PACK and SPREAD add no constraint"),
         pytest.param(AFFINITY, replace(CPU, affinity=(PG, "")), id="STRICT_PACK keeps together"),
         pytest.param(ANTI, replace(CPU, anti_affinity=(PG, "")), id="STRICT_SPREAD keeps apart"),
     ],

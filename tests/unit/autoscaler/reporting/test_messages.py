@@ -137,7 +137,7 @@ def test_whether_an_empty_node_could_hold_it(asked: Request, *, expected: bool):
         pytest.param(
             {"reply": SchedulingReply(is_constraint_unmet=True)},
             {"headgroup": [("ConstraintUnmet", 1)]},
-            id="request_resources() asks for too much",
+            id="request_resources() is infeasible",
         ),
     ],
 )
@@ -309,7 +309,7 @@ def current_targets(
     ("before", "order", "change"),
     [
         pytest.param(
-            None, GroupDecision(2, adopted_replicas=2), Change.NONE, id="no record and the spec already says so"
+            None, GroupDecision(2, adopted_replicas=2), Change.NONE, id="no record, and the spec has the same replicas"
         ),
         pytest.param(GroupDecision(2), GroupDecision(2), Change.NONE, id="the same"),
         pytest.param(GroupDecision(2), GroupDecision(3), Change.DECISION, id="another number"),
@@ -320,7 +320,7 @@ def current_targets(
             Change.DECISION,
             id="a number was adopted",
         ),
-        pytest.param(GroupDecision(5), GroupDecision(5), Change.CONFLICT, id="the same, but the spec says otherwise"),
+        pytest.param(GroupDecision(5), GroupDecision(5), Change.CONFLICT, id="the same, but the spec differs"),
         pytest.param(GroupDecision(2), GroupDecision(2, why=(Why("X"),)), Change.MESSAGE, id="only the reasons"),
     ],
 )
@@ -356,7 +356,7 @@ def test_how_long_a_change_waits(change: Change, since_s: float | None, expected
     [
         pytest.param(95.0, 1, 5.0, id="our own memory counts"),
         pytest.param(None, 7, 7.0, id="after a restart the record's time does"),
-        pytest.param(None, -60, None, id="a record from the future says nothing"),
+        pytest.param(None, -60, None, id="a record from the future is ignored"),
     ],
 )
 def test_the_time_of_the_last_write(wrote_s: float | None, age_s: int, expected: float | None):

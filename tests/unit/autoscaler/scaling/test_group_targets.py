@@ -69,7 +69,7 @@ def test_a_pod_without_a_ray_node_that_the_scheduler_ends_is_named_at_once():
 
 @pytest.mark.rule("RM:I22", "FD:AS-A21")
 def test_a_node_under_drain_is_named_only_when_its_time_is_up():
-    """The GCS does not say whether it is idle; it ends by itself as soon as it is."""
+    """The GCS does not report whether it is idle; a draining node ends by itself as soon as it is."""
     assert group_target(question(instance("a", Status.RAY_STOPPING))).names == ()
     assert group_target(question(instance("a", Status.RAY_STOPPING), overdue={"node-a"})).names == ("a",)
 

@@ -27,7 +27,7 @@ def group(
 
 
 def running(name: str, group: str, *, idle_s: float = 0, free=None, labels=None, groups=None, replica="", **total):
-    """A node on which Ray runs; free is everything unless said."""
+    """A node on which Ray runs; by default all resources are free."""
     return Instance(
         name,
         group,

@@ -257,13 +257,13 @@ def apart_gang(size: int, amounts: Amounts = CPU4) -> Gang:
             [running("r")],
             {"gangs": (apart_gang(22),)},
             {},
-            id="a gang that the maximum cannot hold asks for nothing",
+            id="a gang that the maximum cannot hold launches nothing",
         ),
         pytest.param(
             [running("r", is_busy=True)],
             {"constraint": (Demand(ONE, 3),), "tasks": (Demand(ONE, 2),)},
             {"spot": 2},
-            id="tasks run on what request_resources() asks for",
+            id="tasks run on the nodes of request_resources()",
         ),
         pytest.param(
             [running("r")],

@@ -42,7 +42,7 @@ def in_replicas(question: SchedulingRequest, rng: random.Random) -> SchedulingRe
 
 @st.composite
 def questions(draw: st.DrawFn) -> SchedulingRequest:
-    """Anything the oracle asks, and replicas of several hosts."""
+    """Requests of the oracle, and multi-host replicas."""
     rng = random.Random(draw(st.integers(0, 2**48)))
     question = Case(rng, draw(st.sampled_from((0.3, 1.0)))).question()
     return in_replicas(question, rng) if rng.random() < 0.5 else question
@@ -160,7 +160,7 @@ def test_more_demand_of_one_shape_on_one_type_never_launches_less(*, least, most
 
 @pytest.fixture(name="_is_checked")
 def check_every_plan(monkeypatch):
-    """Look at each plan before it is accepted: what is placed fits, is allowed there, and was asked for."""
+    """Check each plan before it is accepted: what is placed fits, is allowed there, and was requested."""
     accept = NodeClasses.accept
 
     def checking(self, plan):

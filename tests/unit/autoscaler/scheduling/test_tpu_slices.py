@@ -109,7 +109,7 @@ def decided(*there: Instance, demand=(), gangs=(), kind: NodeType | None = None)
             tuple(replace(one, replica="", status=Status.QUEUED, pod="") for s in "ab" for one in coming(s)),
             3,
             1,
-            id="two slices are asked for and have no pods yet",
+            id="two slices are requested and have no pods yet",
         ),
     ],
 )

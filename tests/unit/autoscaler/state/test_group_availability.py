@@ -28,7 +28,7 @@ SLICES = NodeTypes((NodeType("spot", max_nodes=20, resources=CPU4, num_of_hosts=
 
 
 class Scenario:
-    """One cluster seen again and again; each look says what limits follow."""
+    """One cluster in consecutive passes; each returns the limits."""
 
     def __init__(self, types: NodeTypes = TYPES) -> None:
         self.types = types

@@ -89,7 +89,7 @@ DRAINING, DEAD = node(status=NodeStatus.DRAINING), node(status=NodeStatus.DEAD)
             {"drains": ["n1"]},
             None,
             Status.RAY_STOP_REQUESTED,
-            id="asked to drain: RAY_STOP_REQUESTED",
+            id="drain requested: RAY_STOP_REQUESTED",
         ),
         pytest.param(
             [RUNNING, node()],
@@ -101,7 +101,9 @@ DRAINING, DEAD = node(status=NodeStatus.DRAINING), node(status=NodeStatus.DEAD)
         pytest.param(
             [RUNNING, DRAINING], {}, None, Status.RAY_STOPPING, id="draining is RAY_STOPPING, whatever the cause"
         ),
-        pytest.param([RUNNING, DRAINING], {"drains": ["n1"]}, None, Status.RAY_STOPPING, id="draining after we asked"),
+        pytest.param(
+            [RUNNING, DRAINING], {"drains": ["n1"]}, None, Status.RAY_STOPPING, id="draining after the request"
+        ),
         pytest.param(
             [RUNNING, DEAD], {}, None, Status.RAY_STOPPED, id="a dead Ray node in a running pod is RAY_STOPPED"
         ),

@@ -80,14 +80,14 @@ def test_without_a_node_autoscaler_another_group_runs_the_tasks_within_30_s(know
     ("known", "seconds"),
     [
         pytest.param(UNKNOWN, 8, id="nothing can be read"),
-        pytest.param(READABLE, 15, id="nothing was said yet"),
+        pytest.param(READABLE, 15, id="no event yet"),
         pytest.param(
-            NodeAutoscaler(is_readable=True, has_spoken=True), 900, id="it works, and has said nothing of this"
+            NodeAutoscaler(is_readable=True, has_spoken=True), 900, id="it is active, without an event about this pod"
         ),
         pytest.param(NodeAutoscaler(is_readable=True, has_spoken=True, answers={"a": True}), 900, id="a node comes"),
         pytest.param(NodeAutoscaler(is_readable=True, has_spoken=True, answers={"a": False}), -1, id="none comes"),
-        pytest.param(NodeAutoscaler(Presence.PRESENT), 900, id="the setting says so"),
-        pytest.param(NodeAutoscaler(Presence.ABSENT, has_spoken=True, answers={"a": True}), 8, id="or says no"),
+        pytest.param(NodeAutoscaler(Presence.PRESENT), 900, id="the setting is present"),
+        pytest.param(NodeAutoscaler(Presence.ABSENT, has_spoken=True, answers={"a": True}), 8, id="or absent"),
     ],
 )
 def test_how_long_a_pod_waits_for_a_node(known, seconds):
@@ -98,7 +98,7 @@ def test_how_long_a_pod_waits_for_a_node(known, seconds):
     ("known", "seconds"),
     [
         pytest.param(UNKNOWN, -1, id="nothing can be read"),
-        pytest.param(NodeAutoscaler(Presence.ABSENT), -1, id="the setting says that there is none"),
+        pytest.param(NodeAutoscaler(Presence.ABSENT), -1, id="the setting is absent"),
         pytest.param(NodeAutoscaler(is_readable=True, has_spoken=True), 15, id="its own answer is waited for"),
         pytest.param(NodeAutoscaler(is_readable=True, has_spoken=True, answers={"a": True}), 900, id="a node comes"),
     ],
@@ -131,7 +131,7 @@ def test_a_setting_that_cannot_be_meant_is_named():
 
 
 class EventSource:
-    """An API with events in it, and how often it was asked."""
+    """An API with events, and the number of its lists."""
 
     def __init__(self, presence: Presence = Presence.AUTO) -> None:
         self.plane = Plane(random.Random(0))

@@ -69,7 +69,7 @@ def test_memory(sources, memory):
 @pytest.mark.parametrize(
     ("sources", "gpus"),
     [
-        pytest.param({"group": {"GPU": "0"}, "limits": {"nvidia.com/gpu": "2"}}, 0, id="the group may say none"),
+        pytest.param({"group": {"GPU": "0"}, "limits": {"nvidia.com/gpu": "2"}}, 0, id="the group may set zero"),
         pytest.param({"params": {"num-gpus": "3"}, "limits": {"nvidia.com/gpu": "2"}}, 3, id="num-gpus"),
         pytest.param({"limits": {"nvidia.com/gpu": "2"}}, 2, id="a limit that ends with gpu"),
         pytest.param(

@@ -130,7 +130,7 @@ def test_a_suspended_group_is_named_so_that_its_replicas_are_not_rewritten():
 @pytest.mark.parametrize(
     ("options", "fields", "expected", "word"),
     [
-        pytest.param(None, {}, (60.0, None), "", id="60 s when nothing is said"),
+        pytest.param(None, {}, (60.0, None), "", id="60 s by default"),
         pytest.param({"idleTimeoutSeconds": 300}, {}, (300.0, None), "", id="the cluster's own"),
         pytest.param({"idleTimeoutSeconds": 0}, {}, (0.0, None), "", id="zero is a time"),
         pytest.param(
@@ -223,7 +223,7 @@ def test_labels_among_the_start_parameters_are_ignored_and_reported():
         pytest.param({"minReplicas": "two"}, "minReplicas", "set an integer", id="min that is no number"),
         pytest.param({"maxReplicas": []}, "maxReplicas", "set an integer", id="max that is a list"),
         pytest.param({"numOfHosts": 0}, "numOfHosts", "at least 1", id="no hosts at all"),
-        pytest.param({"template": {}}, "the number of CPUs per node", "limits.cpu", id="nothing says how many CPUs"),
+        pytest.param({"template": {}}, "the number of CPUs per node", "limits.cpu", id="no number of CPUs"),
         pytest.param({"rayStartParams": {"num-cpus": "many"}}, "num-cpus", "set a number", id="num-cpus in words"),
         pytest.param({"rayStartParams": {"num-gpus": "-1"}}, "num-gpus", "at least 0", id="fewer than no GPUs"),
         pytest.param(

@@ -29,7 +29,7 @@ RUNS = ContainerView("ray-worker", "running")
         pytest.param(pending("a"), "NotScheduled", 120, id="no scheduler"),
         pytest.param(pending("a", scheduled=PodCondition("False", "SchedulingGated")), "SchedulingGated", 8, id="gate"),
         pytest.param(pending("a", scheduled=PodCondition("False", "Unschedulable")), "Unschedulable", 8, id="no node"),
-        pytest.param(pending("a", node_name="n"), "ContainersNotStarted", 3600, id="nothing is said yet"),
+        pytest.param(pending("a", node_name="n"), "ContainersNotStarted", 3600, id="no status yet"),
         pytest.param(
             pending("a", node_name="n", init_containers=(INIT,)), "NotInitialized", 3600, id="an init container"
         ),
@@ -199,7 +199,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def given_up_after_s(states, until_s):
-    """When the pod is given up, if `states` says what its containers do from which second on; None: never."""
+    """When the pod is given up, if its containers have `states` from these seconds on; None: never."""
     timers, shown = Timers(), ()
     for second in range(0, until_s, 5):
         shown = states.get(second, shown)

@@ -179,7 +179,7 @@ def full() -> World:
                 "default/c is not admitted; its bounds are 2 to 4",
                 "default/a: 4 nvidia.com/gpu, with 4 of 4 to 8; it is at its min",
             ],
-            id="a gang that has not begun says what it waits for",
+            id="a gang that has not started has its missing resources",
         ),
     ],
 )

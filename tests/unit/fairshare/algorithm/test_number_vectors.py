@@ -131,7 +131,7 @@ def test_final_scores_of_v1():
 
 @pytest.mark.rule("TJ:V8")
 def test_four_gpus_on_two_nodes_are_not_four_on_one():
-    """V8: no growth, and the condition says fragmented."""
+    """V8: no growth, and the reason is Fragmented."""
     there = [node(name, cpu=32, gpu=4, used=amounts(gpu=2)) for name in ("one", "two")]
     world = World([*there, node("busy", cpu=32, gpu=4)], [job("A", 1, 3, 1, gpu=4)])
     plan = allocate(world.pool())
@@ -153,7 +153,7 @@ def test_scores_of_the_seeds_job(size, score):
 
 @pytest.mark.rule("TJ:V17")
 def test_with_rebalancing_they_meet_in_one_resize_each():
-    """Where the vector says one move per cool-down, deliberately all moves at once: each resize changes a membership."""
+    """The vector has one move per cooldown; Raytide makes all moves at once: each resize changes a membership."""
     jobs = [job("A", 2, 20, 20, rebalances=True), job("B", 2, 20, 2, rebalances=True)]
     world = World([node(cpu=22)], jobs)
     plan = allocate(world.pool())

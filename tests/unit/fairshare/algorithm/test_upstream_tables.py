@@ -149,7 +149,7 @@ def test_one_step_of_more_cpu_is_one_instance():
 
 
 def test_memory_that_is_just_enough_is_enough():
-    """CHANGED: upstream refuses equality of free and asked for memory (TJ §2.4, up pass 2); kube-scheduler does not."""
+    """CHANGED: upstream rejects equality of free and requested memory (TJ §2.4, up pass 2); kube-scheduler does not."""
     assert plan_of(cluster((0, 9000), (900, 1000)), trainer(100 * MEGA, 0, 1, 3, 1)) == 1
 
 
@@ -257,7 +257,7 @@ def test_trainer_request_limit():
 
 
 def test_add_resource_list():
-    """What two containers ask for is the sum, resource by resource."""
+    """The requests of two containers are added, resource by resource."""
     half = {"cpu": "200m", "memory": "500Mi"}
     containers = [{"resources": {"requests": half}}, {"resources": {"requests": half, "limits": {GPU: 8}}}]
     assert pod_shape({"containers": containers}).requests == {CPU: 400, MEMORY: 1000 * MI, GPU: 8, PODS: 1}

@@ -77,7 +77,7 @@ def test_a_head_moves_every_fixed_port(constants: ModuleType) -> None:
     [
         pytest.param("2000000000", None, 600_000_000, id="three tenths of the pod's memory"),
         pytest.param("1000000", None, 80_000_000, id="but no less than Ray takes"),
-        pytest.param("2000000000", 123_000_000, 123_000_000, id="what the user says holds"),
+        pytest.param("2000000000", 123_000_000, 123_000_000, id="the user's value is kept"),
         pytest.param("", None, None, id="without a limit Ray decides"),
     ],
 )

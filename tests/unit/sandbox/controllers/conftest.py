@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 
 class Cluster:
-    """What the tests say and ask; `settle` runs the controllers until they rest."""
+    """Operations of the tests; `settle` runs the controllers until nothing changes."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -58,7 +58,7 @@ class Cluster:
         return self.create("pods", name, spec=content, metadata={"labels": labels or {}}, settle=settle)
 
     def report(self, pod: str, *, settle: bool = True, **status: Any) -> None:
-        """What a kubelet would say."""
+        """The status that a kubelet writes."""
         obj = self.store.get("pods", "default", pod)
         obj["status"] = {**obj.get("status", {}), **status}
         self.store.update("pods", obj, subresource="status")

@@ -30,7 +30,7 @@ def test_a_port_is_free_again_right_after_its_server_ended(taken):
 @pytest.mark.parametrize(
     ("asked", "busy", "got"),
     [
-        pytest.param(6443, set(), 6443, id="the port that was asked for, if it is free"),
+        pytest.param(6443, set(), 6443, id="the requested port, if it is free"),
         pytest.param(6443, {6443}, 6444, id="the next one, if it is taken"),
         pytest.param(6443, {6443, 6444, 6446}, 6445, id="the first free one after it"),
     ],

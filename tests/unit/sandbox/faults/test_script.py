@@ -147,7 +147,7 @@ def test_an_error_comes_inside_the_stream() -> None:
 
 
 class TestMemory:
-    """A server that lags says what it said before."""
+    """A lagging server returns earlier responses."""
 
     @staticmethod
     def remembering(*bodies: bytes) -> ResponseHistory:

@@ -20,7 +20,7 @@ def security(of_pod=None, of_container=None, image=ROOT_IMAGE):
 @pytest.mark.parametrize(
     ("of_pod", "of_container", "expected"),
     [
-        pytest.param(None, None, Security(), id="nothing said means root"),
+        pytest.param(None, None, Security(), id="the default is root"),
         pytest.param({"runAsUser": 5, "runAsGroup": 6}, None, Security(user=5, group=6), id="the pod speaks for all"),
         pytest.param({"runAsUser": 5}, {"runAsUser": 0}, Security(), id="the container wins, also with 0"),
         pytest.param({"runAsUser": "5"}, None, Security(user=5), id="a number in quotes is a number"),
@@ -48,7 +48,7 @@ def test_where_root_is_rejected_the_images_user_counts():
     ("of_pod", "words"),
     [
         pytest.param({"runAsNonRoot": True}, "image will run as root", id="the image is root's"),
-        pytest.param({"runAsNonRoot": True, "runAsUser": 0}, "breaks non-root policy", id="root was asked for"),
+        pytest.param({"runAsNonRoot": True, "runAsUser": 0}, "breaks non-root policy", id="root was requested"),
         pytest.param({"runAsUser": "me"}, "whole number", id="users are numbers"),
     ],
 )

@@ -132,7 +132,7 @@ def _sized(**resources):
 @pytest.mark.parametrize(
     ("containers", "expected"),
     [
-        pytest.param([_sized()], "BestEffort", id="nothing asked"),
+        pytest.param([_sized()], "BestEffort", id="no resources"),
         pytest.param([_sized(requests={"cpu": "0"})], "BestEffort", id="zero is nothing"),
         pytest.param([_sized(requests={"cpu": "1"})], "Burstable", id="only requests"),
         pytest.param([_sized(limits={"cpu": "1", "memory": "1Gi"})], "Guaranteed", id="limits alone are requests too"),

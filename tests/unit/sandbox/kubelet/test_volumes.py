@@ -176,8 +176,8 @@ def test_a_part_that_is_not_there_is_made_and_a_file_is_followed(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "is_there"),
     [
-        pytest.param("DirectoryOrCreate", True, id="made when it is asked for"),
-        pytest.param("", True, id="made when nothing is said"),
+        pytest.param("DirectoryOrCreate", True, id="created on request"),
+        pytest.param("", True, id="created by default"),
         pytest.param("Directory", False, id="rejected when it must be there"),
         pytest.param("Socket", False, id="rejected when it is something else"),
     ],

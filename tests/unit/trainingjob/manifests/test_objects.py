@@ -93,7 +93,7 @@ def test_jobs_of_one_name_in_two_namespaces_have_nothing_in_common():
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        pytest.param({}, {"trainer": 2}, id="trainers alone where nothing else is said"),
+        pytest.param({}, {"trainer": 2}, id="trainers only by default"),
         pytest.param({"pserver": {"min-instance": 2}}, {"pserver": 2, "trainer": 2}, id="with parameter servers"),
         pytest.param({"master": {}}, {"master": 1, "trainer": 2}, id="a master where one is configured"),
         pytest.param({"fault_tolerant": True}, {"master": 1, "trainer": 2}, id="a master for fault tolerance"),

@@ -42,7 +42,7 @@ def values_of(container: dict[str, Any]) -> dict[str, str]:
         pytest.param({"port": 9000}, "PADDLE_INIT_PORT", "9000", id="unless another is given"),
         pytest.param({"port": 0}, "PADDLE_INIT_PORT", "7164", id="zero means the default, as upstream has it"),
         pytest.param({}, "PADDLE_INIT_PORTS_NUM", "1", id="one port for dense parameters"),
-        pytest.param({"ports_num": 3}, "PADDLE_INIT_PORTS_NUM", "3", id="or as many as asked for"),
+        pytest.param({"ports_num": 3}, "PADDLE_INIT_PORTS_NUM", "3", id="or the configured number"),
         pytest.param({}, "PADDLE_INIT_PORTS_NUM_FOR_SPARSE", "1", id="one port for sparse parameters"),
         pytest.param({"portsNumForSparse": 2}, "PADDLE_INIT_PORTS_NUM_FOR_SPARSE", "2", id="or more"),
         pytest.param({}, "PADDLE_INIT_NUM_PASSES", "1", id="one pass"),
@@ -218,8 +218,8 @@ def test_the_group_of_a_gang_scheduler_is_annotated():
     [
         pytest.param("trainer", {}, "Always", id="trainers always pull"),
         pytest.param("pserver", {}, None, id="a pserver as Kubernetes thinks best"),
-        pytest.param("trainer", {"imagePullPolicy": "IfNotPresent"}, "IfNotPresent", id="a trainer as the job says"),
-        pytest.param("pserver", {"imagePullPolicy": "Never"}, "Never", id="a pserver as the job says"),
+        pytest.param("trainer", {"imagePullPolicy": "IfNotPresent"}, "IfNotPresent", id="a trainer as in the job"),
+        pytest.param("pserver", {"imagePullPolicy": "Never"}, "Never", id="a pserver as in the job"),
     ],
 )
 def test_when_images_are_pulled(role, spec, expected):

@@ -51,7 +51,7 @@ def test_a_raycluster_is_answered_as_recorded(raycluster, case):
 
 
 def test_the_answers_were_recorded_with_this_crd():
-    """The real server also said then that it takes the CRD: its rules parse, and their cost is within the budget."""
+    """The real server also accepted the CRD: its rules parse, and their cost is within the budget."""
     crd = yaml.load(CRD.read_text(), Loader=yaml.CSafeLoader)
     assert RAYCLUSTER["crd"] == digest(crd), "run tests/golden/admission/recorder/record.py"
 
