@@ -41,9 +41,9 @@ LISTED: dict[str, dict[str, str]] = {
         r"a merge patch that is no JSON\.body\.message": GO_TEXT,
         r"what the schema forbids\.body\.(message|details\.causes)": "a kind with a scale endpoint judges replicas twice",
     },
-    "what a quota says": {r".*\.(status|body)": NO_QUOTA},
-    "what a limit range says": {r".*\.(status|body)": NO_LIMITS},
-    "what a policy says": {r".*\.(status|body)": NO_POLICY},
+    "rejections by a quota": {r".*\.(status|body)": NO_QUOTA},
+    "rejections by a limit range": {r".*\.(status|body)": NO_LIMITS},
+    "rejections by an admission policy": {r".*\.(status|body)": NO_POLICY},
     "what a list looks like": {r"after a token that is none\.body\.message": GO_TEXT},
     "what selectors are rejected": {
         r"of labels\.body\.message": "the words of Go's own parser; status and reason are the same"

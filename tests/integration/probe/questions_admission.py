@@ -9,7 +9,7 @@ Json = dict[str, Any]
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 
 
-def what_a_quota_says(ask: Transcript) -> None:
+def rejections_by_a_quota(ask: Transcript) -> None:
     client = ask.client
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}}
     client.post(f"{client.core}/resourcequotas", quota)
@@ -23,7 +23,7 @@ def what_a_quota_says(ask: Transcript) -> None:
     ask.note("a pod that asks for nothing", client.new_pod("third"), only=lambda _: "taken")
 
 
-def what_a_limit_range_says(ask: Transcript) -> None:
+def rejections_by_a_limit_range(ask: Transcript) -> None:
     client = ask.client
     limits = [{"type": "Container", "max": {"cpu": "1"}}]
     obj = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l"}, "spec": {"limits": limits}}
@@ -39,14 +39,14 @@ def what_a_limit_range_says(ask: Transcript) -> None:
     ask.note("a pod above the maximum", client.post(client.pods, wanted), only=lambda _: "taken")
 
 
-def what_a_namespace_that_is_not_there_says(ask: Transcript) -> None:
+def rejections_by_a_missing_namespace(ask: Transcript) -> None:
     client = ask.client
     ask.note("to a pod", client.post("/api/v1/namespaces/nonexistent/pods", pod("a")))
     ask.note("to a cluster", client.post("/apis/probe.raytide.io/v1/namespaces/nonexistent/rayclusters", cluster("a")))
     ask.note("to a list", client.get("/api/v1/namespaces/nonexistent/pods"), only=lambda body: body["items"])
 
 
-def what_a_namespace_on_its_way_out_says(ask: Transcript) -> None:
+def rejections_by_a_terminating_namespace(ask: Transcript) -> None:
     client = ask.client
     name = f"{client.namespace}-inner"
     path = f"/api/v1/namespaces/{name}"
@@ -61,13 +61,13 @@ def what_a_namespace_on_its_way_out_says(ask: Transcript) -> None:
     client.patch(f"{path}/configmaps/a", {"metadata": {"finalizers": None}})
 
 
-def what_a_priority_class_nobody_made_says(ask: Transcript) -> None:
+def rejections_by_an_unknown_priority_class(ask: Transcript) -> None:
     wanted = pod("p")
     wanted["spec"]["priorityClassName"] = "nobody"
     ask.note("to a pod", ask.client.post(ask.client.pods, wanted), only=lambda _: "taken")
 
 
-def what_a_policy_says(ask: Transcript) -> None:
+def rejections_by_an_admission_policy(ask: Transcript) -> None:
     client = ask.client
     name = f"{client.namespace}-policy"
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}

@@ -60,7 +60,7 @@ def what_is_not_served(ask: Transcript) -> None:
     ask.note("another name", client.call("PUT", f"{client.pods}/a", pod("b")))
 
 
-def what_a_stranger_is_told(ask: Transcript) -> None:
+def responses_without_a_valid_token(ask: Transcript) -> None:
     anonymous = Client(ask.client.endpoint.without_credentials(), ask.client.namespace)
     ask.note("with a wrong token", anonymous.call("GET", anonymous.pods, headers=WRONG_TOKEN))
     anonymous.close()

@@ -50,7 +50,7 @@ def what_guards_a_status_write(ask: Transcript) -> None:
     ask.note("a PUT of another uid", client.call("PUT", f"{path}/status", _with(found, uid="other")))
     ask.note("a PUT without a version", client.call("PUT", f"{path}/status", _with(found, resourceVersion=None)))
     ask.note("what is there in the end", client.get(path), only=_status_of)
-    ask.note("nobody of that name", client.patch(f"{client.clusters}/nobody/status", {"status": {"x": 1}}))
+    ask.note("no object of that name", client.patch(f"{client.clusters}/nobody/status", {"status": {"x": 1}}))
 
 
 def what_guards_other_writes(ask: Transcript) -> None:
@@ -91,7 +91,7 @@ def what_a_deletion_answers(ask: Transcript) -> None:
     client.patch(f"{client.clusters}/f", {"metadata": {"finalizers": None}})
 
 
-def what_is_said_when_a_name_is_taken(ask: Transcript) -> None:
+def responses_for_a_name_in_use(ask: Transcript) -> None:
     client = ask.client
     event = _event("e")
     events = f"/apis/events.k8s.io/v1/namespaces/{client.namespace}/events"
@@ -181,7 +181,7 @@ def what_is_wrong_with_a_pod(ask: Transcript) -> None:
         "a variable without a name": {"containers": [{**container, "env": [{"value": "v"}]}]},
         "a mount of no volume": {"containers": [{**container, "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]},
         "a restart policy": {"containers": [container], "restartPolicy": "Sometimes"},
-        "a service account nobody made": {"containers": [container], "serviceAccountName": "nobody"},
+        "an unknown service account": {"containers": [container], "serviceAccountName": "nobody"},
         "a quantity of no unit": {"containers": [{**container, "resources": {"limits": {"cpu": "lots"}}}]},
         "requests above limits": {
             "containers": [{**container, "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]
@@ -205,7 +205,7 @@ def what_patches_do(ask: Transcript) -> None:
     ask.note("another content type", client.patch(path, {}, "application/json"))
     ask.note("a strategic patch of a custom kind", client.patch(path, {}, STRATEGIC))
     ask.note("another name", client.patch(path, {"metadata": {"name": "b"}}))
-    ask.note("nobody of that name", client.patch(f"{client.clusters}/nobody", {}))
+    ask.note("no object of that name", client.patch(f"{client.clusters}/nobody", {}))
     ask.note("what the schema forbids", client.patch(path, {"spec": {"replicas": -1}}))
     service = _service("s")
     service["spec"]["ports"] = [{"name": f"p{port}", "port": port} for port in (80, 81, 82)]
