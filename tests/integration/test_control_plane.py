@@ -328,7 +328,7 @@ def test_rules_in_cel_reject(kube_plane):
     kube_plane.request_json("DELETE", f"{crds}/{plural}.{group}")
 
 
-# --- who a node is, and what is written down: of a control plane of ours only -----------------------------------------------
+# --- node identities and the audit log: only of a control plane that the tests started ----------------------------
 @pytest.fixture
 def ours(kube_plane):
     """The session's, if it was started here."""

@@ -235,7 +235,7 @@ def test_a_missing_feature_explains_no_difference_in_a_file_without_that_feature
 @pytest.mark.parametrize(
     ("change", "place"),
     [
-        pytest.param(lambda r, n: r["finalizers"].update({n: ["x"]}), "finalizers", id="a finalizer of ours"),
+        pytest.param(lambda r, n: r["finalizers"].update({n: ["x"]}), "finalizers", id="a finalizer of Raytide"),
         pytest.param(
             lambda r, n: r["status"][n].update(observedGeneration=7),
             "status observedGeneration",

@@ -163,7 +163,7 @@ def test_a_pod_is_deleted_with_the_grace_it_needs_and_no_more(sandbox):
     eventually(lambda: sandbox.api("GET", f"{PODS}/stubborn")[0] == 404, "it is gone", 15)
 
 
-# --- who may do what ---------------------------------------------------------------------------------------------------
+# --- permissions -------------------------------------------------------------------------------------------------------
 def test_each_node_writes_the_status_of_its_own_pods_only(sandbox, web):
     nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in sandbox.get(PODS)["items"]}
     writes = [

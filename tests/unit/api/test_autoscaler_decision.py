@@ -139,7 +139,10 @@ def test_a_group_with_invalid_replicas_is_skipped(replicas):
             {"why": [1, {}, {"reason": "Max"}]}, "why", (Why("Max"),), id="a list with other things in it too"
         ),
         pytest.param(
-            {"why": [{"reason": "Max", "count": "x", "message": 1}]}, "why", (Why("Max"),), id="odd counts and messages"
+            {"why": [{"reason": "Max", "count": "x", "message": 1}]},
+            "why",
+            (Why("Max"),),
+            id="invalid counts and messages",
         ),
     ],
 )

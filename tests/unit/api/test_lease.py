@@ -39,11 +39,11 @@ def lease(holder="them", *, renewed="t1", duration=30, transitions=4, **spec):
     ("holder", "unchanged_s", "decision"),
     [
         pytest.param(None, 0, LeaseDecision.ACQUIRE, id="a lease that does not exist is taken"),
-        pytest.param("", 0, LeaseDecision.ACQUIRE, id="a lease that was given back is taken at once"),
+        pytest.param("", 0, LeaseDecision.ACQUIRE, id="a released lease is acquired at once"),
         pytest.param(
-            "us", 0, LeaseDecision.RENEW, id="a lease that names us is ours at once: our container was restarted"
+            "us", 0, LeaseDecision.RENEW, id="a lease of this replica is renewed at once: its container was restarted"
         ),
-        pytest.param("us", 99, LeaseDecision.RENEW, id="a lease that names us is ours however old it is"),
+        pytest.param("us", 99, LeaseDecision.RENEW, id="a lease of this replica is renewed at any age"),
         pytest.param(
             "them", 0, LeaseDecision.WAIT, id="a lease of another holder is waited for, whatever its timestamps"
         ),

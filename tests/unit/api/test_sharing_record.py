@@ -41,7 +41,7 @@ FULL = SharingRecord(
     [
         pytest.param(FULL, id="everything"),
         pytest.param(SharingRecord("u", 0), id="next to nothing"),
-        pytest.param(SharingRecord("u", 1, waiting=WaitingNote("R", "")), id="a reason without words"),
+        pytest.param(SharingRecord("u", 1, waiting=WaitingNote("R", "")), id="a reason without a message"),
         pytest.param(SharingRecord("u", 0, waiting=WaitingNote("R", "m", reserved_since=NOW)), id="a reservation"),
     ],
 )

@@ -155,11 +155,11 @@ def test_the_deadline_is_active_deadline_seconds_or_walltime(written, expected):
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
-        pytest.param({"trainer": {"minInstance": "two"}}, "spec.trainer.minInstance", id="a count as a word"),
+        pytest.param({"trainer": {"minInstance": "two"}}, "spec.trainer.minInstance", id="a count that is no number"),
         pytest.param({"trainer": {"min-instance": []}}, "spec.trainer.min-instance", id="a count as a list"),
         pytest.param({}, "spec.trainer", id="no trainer"),
         pytest.param({"trainer": 3}, "spec.trainer", id="a trainer as a number"),
-        pytest.param({"trainer": {}, "ports_num": "many"}, "spec.ports_num", id="ports as a word"),
+        pytest.param({"trainer": {}, "ports_num": "many"}, "spec.ports_num", id="ports that are no number"),
         pytest.param({"trainer": {}, "VolumeMounts": 3}, "spec.VolumeMounts", id="mounts as a number"),
         pytest.param(
             {"trainer": {}, "pserver": {"scaling": "Often"}}, "spec.pserver.scaling.mode", id="an unknown bare mode"
@@ -264,13 +264,13 @@ def test_a_requested_size_is_bounded(replicas, expected):
     ("record", "status", "expected"),
     [
         pytest.param("u1", {}, 5, id="the record has the size"),
-        pytest.param("u1", {"trainer": {"desired": 3}}, 5, id="the record goes before the status"),
+        pytest.param("u1", {"trainer": {"desired": 3}}, 5, id="the record takes precedence over the status"),
         pytest.param("another", {"trainer": {"desired": 3}}, 3, id="another job's record is ignored"),
         pytest.param(None, {"trainer": {"desired": 3}}, 3, id="without a record the status has the size"),
         pytest.param(None, {"trainer": {"desired": 99}}, 6, id="within its bounds"),
         pytest.param(None, {"trainer": {"desired": 0}}, 2, id="it had no pods"),
         pytest.param(None, {"trainer": {"desired": "many"}}, 2, id="an invalid value is ignored"),
-        pytest.param(None, {"trainer": []}, 2, id="nothing was ever ordered"),
+        pytest.param(None, {"trainer": []}, 2, id="there is no earlier size"),
     ],
 )
 def test_a_size_that_was_taken_out_of_the_spec_shrinks_no_job(record, status, expected):

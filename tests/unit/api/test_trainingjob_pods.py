@@ -48,7 +48,7 @@ JOBS = {
             ),
         }
     },
-    "pod-level nonsense in resources": {
+    "invalid pod-level resources": {
         "trainer": {"min-instance": 1, **template(containers=[{"name": "beside", "resources": {"limits": ["a"]}}])}
     },
     "text as resources": {

@@ -45,7 +45,7 @@ def test_a_head_that_is_idle_for_longer_and_longer_is_no_change():
         pytest.param(replace(AFTER, gcs=replace(STATE, session="t")), id="the GCS is another one"),
         pytest.param(replace(AFTER, gcs=replace(STATE, nodes=(replace(NODE, idle_ms=5),))), id="a node is idle"),
         pytest.param(replace(AFTER, gcs=replace(STATE, tasks=(Demand(Request(())),))), id="a task waits"),
-        pytest.param(replace(AFTER, gcs=replace(STATE, constraint=(Demand(Request(())),))), id="a constraint stands"),
+        pytest.param(replace(AFTER, gcs=replace(STATE, constraint=(Demand(Request(())),))), id="a constraint exists"),
         pytest.param(
             replace(AFTER, cluster={**CLUSTER, "metadata": {"uid": "u", "resourceVersion": "8"}}), id="an edit"
         ),
@@ -66,7 +66,9 @@ def test_whatever_changes_is_decided_on(after):
         pytest.param(
             replace(PLAN, decisions={"cpu": GroupDecision(1, why=(Why("MaxReached"),))}), id="a group has a reason"
         ),
-        pytest.param(replace(PLAN, decisions={"cpu": GroupDecision(1, backoff=Backoff(1, NOW))}), id="a group rests"),
+        pytest.param(
+            replace(PLAN, decisions={"cpu": GroupDecision(1, backoff=Backoff(1, NOW))}), id="a group is in backoff"
+        ),
     ],
 )
 def test_a_pass_is_not_skipped_while_a_timer_runs(plan):

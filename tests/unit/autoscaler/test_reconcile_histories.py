@@ -1,8 +1,8 @@
 """Random histories: the sidecar, an operator and Ray converge to the demand.
 
-Random histories of demand, faults, users and restarts in the world of simulated_cluster.py, which judges every write while it
-happens; at the end all faults are healed, and after a while nothing more is written, every order is carried out, nobody
-waits who need not, and no node is idle above the minimum (RM:I21–I24, D12).
+Histories of demand, faults, users and restarts are drawn for the simulated cluster of simulated_cluster.py, which checks every
+write. At the end all faults are healed; after a while no more writes happen, every order is carried out, no feasible demand is
+pending, and no node is idle above the minimum (RM:I21–I24, D12).
 """
 
 from collections.abc import Callable

@@ -366,7 +366,7 @@ async def test_a_repeat_that_did_not_happen_leaves_the_outcome_of_the_first_one_
 @pytest.mark.parametrize(
     ("live", "result", "in_flight"),
     [
-        pytest.param(exists("a"), Result.DONE, ["live"], id="ours: its uid enters the overlay"),
+        pytest.param(exists("a"), Result.DONE, ["live"], id="own: its uid is added to the overlay"),
         pytest.param(exists("a", owner="another"), Result.REJECTED, [], id="another owner's"),
         pytest.param(exists("a", group="h"), Result.REJECTED, [], id="another group's"),
         pytest.param(exists("a", deletionTimestamp="now"), Result.UNAVAILABLE, [], id="terminating"),
@@ -452,15 +452,18 @@ async def test_what_a_patch_made_of_an_object_is_in_the_overlay(env):
     [
         pytest.param(exists("a"), 0, ["live"], id="it happened: it counts, and can be deleted by its uid"),
         pytest.param(
-            status_error(404, "NotFound"), 0, [""], id="not there, but it may still be carried out: it stays in doubt"
+            status_error(404, "NotFound"),
+            0,
+            [""],
+            id="not there, but it may still be executed: its outcome stays unknown",
         ),
         pytest.param(status_error(404, "NotFound"), 59, [""], id="not there a minute later, not quite"),
         pytest.param(
             status_error(404, "NotFound"), 61, [], id="not there, and too late: nothing is in flight any more"
         ),
-        pytest.param(exists("a", owner="else"), 0, [], id="the name is another owner's: nothing of ours is in flight"),
-        pytest.param(ApiUnavailableError("away"), 0, [""], id="no answer: it stays in doubt"),
-        pytest.param(ApiUnavailableError("away"), 61, [""], id="no answer a minute later: it stays in doubt"),
+        pytest.param(exists("a", owner="else"), 0, [], id="the name is another owner's: no own create is in flight"),
+        pytest.param(ApiUnavailableError("away"), 0, [""], id="no response: its outcome stays unknown"),
+        pytest.param(ApiUnavailableError("away"), 61, [""], id="no response a minute later: its outcome stays unknown"),
     ],
 )
 async def test_an_unwanted_create_of_unknown_outcome_is_read_and_not_repeated(env, live, after_s, uids_in_flight):

@@ -311,7 +311,7 @@ async def test_a_burst_of_events_is_at_most_four_passes():
         assert 1 <= stage.controller.reconciler.passes - passes <= 4
 
 
-# --- who may read what -------------------------------------------------------------------------------------------------
+# --- read permissions -------------------------------------------------------------------------------------------------
 
 
 async def test_pods_and_nodes_are_followed_only_while_there_is_a_job():

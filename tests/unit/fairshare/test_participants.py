@@ -173,7 +173,7 @@ def test_priorities(asked, expected):
     assert only(job(priorityClassName="high")).priority == 0
 
 
-# --- who takes part ------------------------------------------------------------------------------------------------------
+# --- participants -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,9 @@ def test_pods_count_where_they_are():
     ("pods", "placed", "leaving"),
     [
         pytest.param([pod_of(i, "n1") for i in range(4)], 2, 2000, id="surplus is leaving"),
-        pytest.param([pod_of(0, "n1"), pod_of(1), pod_of(2, "n1")], 2, None, id="what has no node goes first"),
+        pytest.param(
+            [pod_of(0, "n1"), pod_of(1), pod_of(2, "n1")], 2, None, id="trainers without a node are removed first"
+        ),
         pytest.param(
             [pod_of(0, "n1", phase="Pending"), pod_of(1, "n1", cpu="2"), pod_of(2, "n1")],
             2,

@@ -275,9 +275,9 @@ OF_FOUR = [pod_of(0, "n1"), pod_of(1, "n2"), pod_of(2, "n1"), pod_of(3, "n2")]
     [
         pytest.param(OF_FOUR, 3, {"n1": -1}, [2], id="on the planned node, although the highest index is elsewhere"),
         pytest.param(OF_FOUR, 2, {"n2": -2}, [3, 1], id="all of a node"),
-        pytest.param(OF_FOUR, 2, {"n1": -2}, [2, 3], id="trainer 0 stays, and the highest index goes in its place"),
+        pytest.param(OF_FOUR, 2, {"n1": -2}, [2, 3], id="trainer 0 stays, and the highest index is removed instead"),
         pytest.param(OF_FOUR, 2, {}, [3, 2], id="where no node is planned the highest index"),
-        pytest.param([*OF_FOUR[:3], pod_of(3)], 2, {"n1": -1}, [2, 3], id="the rest: what has no node first"),
+        pytest.param([*OF_FOUR[:3], pod_of(3)], 2, {"n1": -1}, [2, 3], id="the others: without a node first"),
         pytest.param(
             [*OF_FOUR[:1], pod_of(1, "n2", phase="Pending"), *OF_FOUR[2:]], 3, {"n2": -1}, [1], id="what does not run"
         ),

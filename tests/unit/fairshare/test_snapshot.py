@@ -194,8 +194,8 @@ def test_pods_of_a_deleted_job_are_charged_to_no_job():
     ("seconds_ago", "left_s"),
     [
         pytest.param((), None, id="no job is in a cooldown"),
-        pytest.param((5, 8), 3, id="the first of two rests that ends: 10 s after a resize, and one for rounding"),
-        pytest.param((5, 100), 6, id="a rest that is over changes nothing any more"),
+        pytest.param((5, 8), 3, id="the first of two cooldowns that ends: 10 s after a resize, and one for rounding"),
+        pytest.param((5, 100), 6, id="a cooldown that is over changes nothing"),
     ],
 )
 def test_when_time_alone_makes_it_another(seconds_ago, left_s):

@@ -31,7 +31,9 @@ def test_yaml_and_json_are_read_with_the_units_of_capacity():
     [
         pytest.param("[{name: a, weight: 0}]", "[0].weight: must be between 0.001 and 1000", id="no weight"),
         pytest.param("[{name: a, weight: -1}]", "[0].weight: must be between 0.001 and 1000", id="a weight below 0"),
-        pytest.param("[{name: a, weight: heavy}]", "[0].weight: 'heavy' is not a quantity", id="a weight in words"),
+        pytest.param(
+            "[{name: a, weight: heavy}]", "[0].weight: 'heavy' is not a quantity", id="a weight that is no number"
+        ),
         pytest.param("[{name: a, weight: 1e9}]", "[0].weight: must be between", id="a weight beyond all others"),
         pytest.param("[{name: a}, {name: b}, {name: a}]", "[2].name: 'a' is listed twice", id="a name twice"),
         pytest.param("[{weight: 1}]", "[0].name: is required", id="no name"),
@@ -45,7 +47,9 @@ def test_yaml_and_json_are_read_with_the_units_of_capacity():
             "[{name: a, nominalQuota: {cpu: -1}}]", "[0].nominalQuota.cpu: must not be negative", id="a quota below 0"
         ),
         pytest.param(
-            "[{name: a, borrowingLimit: {cpu: all}}]", "[0].borrowingLimit.cpu: 'all' is not a quantity", id="a word"
+            "[{name: a, borrowingLimit: {cpu: all}}]",
+            "[0].borrowingLimit.cpu: 'all' is not a quantity",
+            id="an amount that is no number",
         ),
         pytest.param(
             "[{name: a, nominalQuota: 4}]",

@@ -301,7 +301,7 @@ def test_its_deadlines_are_waited_for(scenario):
         pytest.param(
             [written("kubectl", 0), written("keda", 1, {"f:spec": {"f:workerGroupSpecs": replicas_of("gpu")}})],
             "kubectl",
-            id="not who wrote another group",
+            id="not the writer of another group",
         ),
         pytest.param(
             [written("kubectl", 0), written("argocd", 1, {"f:spec": {"f:workerGroupSpecs": {}}})],

@@ -83,10 +83,12 @@ def test_a_valid_record_rules():
             30, GroupDecision(20, adopted_replicas=25), (0, 30), 30, id="another higher number is adopted too"
         ),
         pytest.param(None, GroupDecision(20), (0, 30), 20, id="replicas taken out of the spec is no order"),
-        pytest.param(20, GroupDecision(20), (0, 10), 10, id="max wins at once over the record"),
-        pytest.param(90, GroupDecision(20), (0, 30), 30, id="max wins at once over a foreign number"),
-        pytest.param(2, GroupDecision(2), (5, 30), 5, id="min wins at once"),
-        pytest.param(2, GroupDecision(2), (9, 5), 9, id="min wins over max, as in KubeRay"),
+        pytest.param(20, GroupDecision(20), (0, 10), 10, id="max takes precedence over the record at once"),
+        pytest.param(
+            90, GroupDecision(20), (0, 30), 30, id="max takes precedence over another writer's number at once"
+        ),
+        pytest.param(2, GroupDecision(2), (5, 30), 5, id="min takes precedence at once"),
+        pytest.param(2, GroupDecision(2), (9, 5), 9, id="min takes precedence over max, as in KubeRay"),
     ],
 )
 def test_target_under_a_valid_record(replicas, decision, bounds, expected):

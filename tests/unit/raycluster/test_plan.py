@@ -145,7 +145,7 @@ ENOUGH = (pod("demo-cpu-worker-a"), pod("demo-cpu-worker-b"))
     [
         pytest.param([head()], (), [], id="one head is kept"),
         pytest.param([], (), ["create demo-head-00000"], id="no head: one is made"),
-        pytest.param([head(phase="Failed")], (), ["delete demo-head-aaaaa"], id="a failed head goes"),
+        pytest.param([head(phase="Failed")], (), ["delete demo-head-aaaaa"], id="a failed head is deleted"),
         pytest.param([dying("demo-head-aaaaa", node_type="head", group="headgroup")], (), [], id="a dying head counts"),
         pytest.param(
             [head(deletion_timestamp="2026-01-01T00:00:00Z")],

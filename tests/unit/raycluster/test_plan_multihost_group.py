@@ -221,7 +221,7 @@ def test_of_two_hosts_with_one_index_only_the_better_stays():
 @pytest.mark.parametrize(
     ("named", "gone", "unknown_names"),
     [
-        pytest.param("demo-cpu-worker-12", all_of(1), (), id="any host stands for its replica"),
+        pytest.param("demo-cpu-worker-12", all_of(1), (), id="the name of any host names its replica"),
         pytest.param("demo-cpu-worker-99", [], (), id="a deleted host is ignored"),
         pytest.param("deployment-pod", [], ("deployment-pod",), id="a pod that cannot be a worker is reported"),
         pytest.param("b-x-worker-1", [], ("b-x-worker-1",), id="so is another cluster's worker"),
@@ -377,7 +377,9 @@ def rejected(times=1, retry_in_s=5.0, replicas_in_s=0.0):
     ("pods", "retry", "gone", "new"),
     [
         pytest.param(replica(2, [0, 1]), rejected(), [], 0, id="rejected once: wait"),
-        pytest.param(replica(2, [0, 1]), rejected(times=2), ["20", "21"], 0, id="rejected twice: give it up"),
+        pytest.param(
+            replica(2, [0, 1]), rejected(times=2), ["20", "21"], 0, id="rejected twice: the replica is given up"
+        ),
         pytest.param([], rejected(times=2), [], 0, id="nothing incomplete: wait"),
         pytest.param(
             [*replica(2, [0]), *replica(3, [0, 1, 2])],
@@ -426,7 +428,7 @@ def test_a_rejected_group(pods, retry, gone, new):
         pytest.param(replica(2), True, id="all are there"),
         pytest.param(replica(2, [0, 1]), True, id="all are begun"),
         pytest.param([], False, id="one is not"),
-        pytest.param(replica(2, [0], dying), False, id="one goes"),
+        pytest.param(replica(2, [0], dying), False, id="one terminates"),
     ],
 )
 def test_whether_quota_for_another_replica_is_needed(pods, needs_none):

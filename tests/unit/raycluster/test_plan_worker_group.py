@@ -38,7 +38,7 @@ def victims(decision):
 @pytest.mark.parametrize(
     ("replicas", "low", "high", "wanted"),
     [
-        pytest.param(2, 0, 10, 2, id="replicas between the bounds stand as they are"),
+        pytest.param(2, 0, 10, 2, id="replicas between the bounds are unchanged"),
         pytest.param(0, 2, 4, 2, id="too few become the minimum"),
         pytest.param(9, 0, 3, 3, id="too many become the maximum"),
         pytest.param(None, 1, 3, 1, id="absent replicas mean the minimum"),

@@ -21,10 +21,10 @@ SHORTAGE = Shortage("team", {"pods": Quantity.parse("1"), "requests.cpu": Quanti
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        pytest.param(EXCEEDED, SHORTAGE, id="the API server's words name quota and amounts"),
+        pytest.param(EXCEEDED, SHORTAGE, id="the API server's message names quota and amounts"),
         pytest.param('pods "x" is forbidden: violates PodSecurity', None, id="another rejection is none of a quota"),
         pytest.param("exceeded quota: team, requested: pods=many, used: pods=1", None, id="unreadable amounts"),
-        pytest.param("", None, id="no words at all"),
+        pytest.param("", None, id="no message"),
     ],
 )
 def test_a_rejection(message, expected):

@@ -62,7 +62,9 @@ async def probe_times(checker, times):
     ("error", "probes", "expected"),
     [
         pytest.param((5.0, True), 5, (True, True), id="a fresh stream is well"),
-        pytest.param((76.0, True), 3, (True, True), id="an API that is just back: the stream may still rest"),
+        pytest.param(
+            (76.0, True), 3, (True, True), id="an API that recovered a moment ago: the stream may still be in backoff"
+        ),
         pytest.param((76.0, True), 4, (False, True), id="stale for four looks while the API answers: a restart helps"),
         pytest.param((76.0, False), 9, (True, False), id="an API that is away: not ready, but alive"),
     ],

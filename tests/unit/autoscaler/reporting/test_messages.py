@@ -112,7 +112,7 @@ def test_whether_an_empty_node_could_hold_it(asked: Request, *, expected: bool):
                 "nodes": 2,
             },
             {"headgroup": [("NoFittingGroup", 3)]},
-            id="no group could ever hold it: the maximum is not to blame",
+            id="infeasible demand: the maximum is not the reason",
         ),
         pytest.param(
             {"reply": SchedulingReply(unplaced_gangs=(Gang("g", (request(CPU=1),) * 4),)), "nodes": 2},

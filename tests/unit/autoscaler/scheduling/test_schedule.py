@@ -171,8 +171,8 @@ def test_label_constraints(constraint, is_match):
     [
         pytest.param(None, 60.0, False, id="idle for exactly the time-out is not longer than it"),
         pytest.param(None, 59.0, True, id="longer than the cluster's time-out"),
-        pytest.param(30.0, 600.0, True, id="the group's own time-out wins over a longer one"),
-        pytest.param(600.0, 30.0, False, id="the group's own time-out wins over a shorter one"),
+        pytest.param(30.0, 600.0, True, id="the group's timeout takes precedence over a longer one"),
+        pytest.param(600.0, 30.0, False, id="the group's timeout takes precedence over a shorter one"),
         pytest.param(None, None, False, id="no time-out at all"),
     ],
 )

@@ -196,11 +196,11 @@ def test_a_rejection_that_names_no_current_group_blocks_no_group():
             id="a delete and a create of the same group",
         ),
         pytest.param([{**rejected()[0], "status": "False"}], None, id="a condition that does not hold"),
-        pytest.param([{"type": "ReplicaFailure", "status": "True"}], None, id="no words"),
+        pytest.param([{"type": "ReplicaFailure", "status": "True"}], None, id="no message"),
         pytest.param(
             [{**rejected()[0], "message": 'pods "demo-spot-worker-x" is forbidden: exceeded quota'}],
             "QuotaExceeded",
-            id="KubeRay's words name the pod",
+            id="KubeRay's message names the pod",
         ),
         pytest.param([], None, id="nothing"),
     ],

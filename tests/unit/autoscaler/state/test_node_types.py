@@ -134,7 +134,11 @@ def test_a_suspended_group_is_named_so_that_its_replicas_are_not_rewritten():
         pytest.param({"idleTimeoutSeconds": 300}, {}, (300.0, None), "", id="the cluster's own"),
         pytest.param({"idleTimeoutSeconds": 0}, {}, (0.0, None), "", id="zero is a time"),
         pytest.param(
-            {"idleTimeoutSeconds": 300}, {"idleTimeoutSeconds": 30}, (300.0, 30.0), "", id="the group's own wins"
+            {"idleTimeoutSeconds": 300},
+            {"idleTimeoutSeconds": 30},
+            (300.0, 30.0),
+            "",
+            id="the group's takes precedence",
         ),
         pytest.param({}, {"idleTimeoutSeconds": "45.5"}, (60.0, 45.5), "", id="a text that holds a number"),
         pytest.param(
@@ -224,12 +228,16 @@ def test_labels_among_the_start_parameters_are_ignored_and_reported():
         pytest.param({"maxReplicas": []}, "maxReplicas", "set an integer", id="max that is a list"),
         pytest.param({"numOfHosts": 0}, "numOfHosts", "at least 1", id="no hosts at all"),
         pytest.param({"template": {}}, "the number of CPUs per node", "limits.cpu", id="no number of CPUs"),
-        pytest.param({"rayStartParams": {"num-cpus": "many"}}, "num-cpus", "set a number", id="num-cpus in words"),
+        pytest.param(
+            {"rayStartParams": {"num-cpus": "many"}}, "num-cpus", "set a number", id="num-cpus that is no number"
+        ),
         pytest.param({"rayStartParams": {"num-gpus": "-1"}}, "num-gpus", "at least 0", id="fewer than no GPUs"),
         pytest.param(
             {"rayStartParams": {"resources": "{a: 1}"}}, "resources", "JSON object", id="resources that are no JSON"
         ),
-        pytest.param({"rayStartParams": {"resources": '{"a": "x"}'}}, "[a]", "set a number", id="a resource in words"),
+        pytest.param(
+            {"rayStartParams": {"resources": '{"a": "x"}'}}, "[a]", "set a number", id="a resource that is no number"
+        ),
         pytest.param(
             {"rayStartParams": {"resources": '{"a": NaN}'}}, "[a]", "set an integer", id="a resource that is nan"
         ),

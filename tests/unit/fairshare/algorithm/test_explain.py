@@ -77,7 +77,7 @@ def full() -> World:
             World([node(cpu=9)], [job("a", 2, 8, 2, is_scaling_enabled=False)]),
             "a",
             ["scaling is disabled for it", "enabling its scaling"],
-            id="who wanted to be left alone is reminded of it",
+            id="a job with scaling disabled",
         ),
         pytest.param(
             World(
@@ -144,7 +144,7 @@ def full() -> World:
             ),
             "a",
             ["default/low: 12 cpu, with 12 of 2 to 20; it is scaled down to 2 for jobs of a higher priority"],
-            id="a lower priority gives, though not nine trainers for one",
+            id="a job of lower priority shrinks, but not by nine trainers for one",
         ),
         pytest.param(
             World([node(cpu=8, used=amounts(cpu=5))], [job("b", 2, 2, 2), job("a", 1, 3, 1)]),
@@ -221,7 +221,7 @@ def test_a_job_that_is_no_participant_cannot_be_explained():
         pytest.param(
             job("c", 2, 4, 0, is_gang=True),
             ("default/c starts with 2 of 2 to 4", "default/a is scaled down by 2 (6 -> 4)"),
-            id="who loses is named with how much",
+            id="jobs that shrink are named with the number",
         ),
         pytest.param(
             job("c", 1, 2, 0, cpu=100, is_gang=True),
@@ -269,7 +269,7 @@ def test_the_explanation_of_a_gpu_job_names_gpu_nodes_first():
         ),
         pytest.param(
             World([node(cpu=80)], [job("a", 2, 8, 4)], external_pods=[external_pod(1)], quotas=[quota(cpu=0)]),
-            id="a quota is all that stands in the way",
+            id="only a quota limits the job",
         ),
         pytest.param(
             World(

@@ -79,7 +79,7 @@ def test_every_plan_keeps_bounds_and_capacity_and_does_not_depend_on_order(world
     assert sum(moves) <= slots(pool), "every instance is given or taken at most once"
     has_one_message_per_job(plan, participants)
     grants_fit(world, plan)
-    drains_nobody_in_vain(plan)
+    shrinks_only_for_jobs_that_reach_their_minimum(plan)
     assert allocate(shuffled(pool, chance)) == plan, "the order in which things are listed does not matter"
 
 
@@ -131,7 +131,7 @@ def takes_back_what_has_no_node(one: Resize, job: Participant, external_pods) ->
     assert job.sizes or job.step > 1 or one.before - one.after <= most, "no running instance is removed"
 
 
-def drains_nobody_in_vain(plan: Allocation) -> None:
+def shrinks_only_for_jobs_that_reach_their_minimum(plan: Allocation) -> None:
     """All or nothing: a job that others shrink for reaches its minimum in the same plan."""
     waiting = {one.id for one in plan.waiting if one.is_below_floor}
     for one in plan.resizes:

@@ -37,8 +37,8 @@ def after(world: World, **more) -> World:
         pytest.param(
             external_pod(5, **WEB), {}, {}, id="nor for a pod that would not fit after releasing all above the minimum"
         ),
-        pytest.param(external_pod(1, **WEB), {"yields": False}, {}, id="who has not offered it gives nothing"),
-        pytest.param(external_pod(1, **WEB), {"priority": 100}, {}, id="nor who has the same priority"),
+        pytest.param(external_pod(1, **WEB), {"yields": False}, {}, id="a job that does not yield is not shrunk"),
+        pytest.param(external_pod(1, **WEB), {"priority": 100}, {}, id="nor a job of the same priority"),
         pytest.param(external_pod(1, **WEB), {"is_scaling_enabled": False}, {}, id="nor whose scaling is off"),
         pytest.param(
             external_pod(1, **WEB), {"may_shrink": False}, {"donor": -1}, id="a higher priority waits for no cool-down"

@@ -214,7 +214,7 @@ KUBERAYS_ENV = [
     ("config", "command", "more"),
     [
         pytest.param(RAYS, RAYS_COMMAND, [], id="Ray's"),
-        pytest.param(OURS, OUR_COMMAND, ["RAYTIDE_OPERATOR_VERSION", "RAYTIDE_GCS_ADDRESS"], id="ours"),
+        pytest.param(OURS, OUR_COMMAND, ["RAYTIDE_OPERATOR_VERSION", "RAYTIDE_GCS_ADDRESS"], id="Raytide's"),
     ],
 )
 def test_its_environment_is_kuberays_in_kuberays_order(config, command, more):
@@ -238,7 +238,7 @@ def test_the_sidecar_gets_the_operators_version_and_the_address_of_the_gcs():
 
 
 @pytest.mark.rule("RC §3.7")
-@pytest.mark.parametrize("config", [pytest.param(RAYS, id="Ray's"), pytest.param(OURS, id="ours")])
+@pytest.mark.parametrize("config", [pytest.param(RAYS, id="Ray's"), pytest.param(OURS, id="Raytide's")])
 def test_what_it_may_use_is_kuberays(config):
     sidecar = sidecar_of(autoscaled(), config)
     amounts = {"cpu": "500m", "memory": "512Mi"}
@@ -257,7 +257,7 @@ def test_rays_autoscaler_has_no_probe_token_and_security_context_of_raytide():
 
 
 @pytest.mark.rule("RC:AS-1")
-@pytest.mark.parametrize("config", [pytest.param(RAYS, id="Ray's"), pytest.param(OURS, id="ours")])
+@pytest.mark.parametrize("config", [pytest.param(RAYS, id="Ray's"), pytest.param(OURS, id="Raytide's")])
 def test_autoscaler_options_replace_fields_and_extend_env_and_mounts(config):
     options = {
         "imagePullPolicy": "Always",
@@ -320,7 +320,7 @@ def test_under_which_account_the_head_runs(head, name, expected):
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({}, id="ours"),
+        pytest.param({}, id="Raytide's"),
         pytest.param({"image": "rayproject/ray:2.60.0"}, id="Ray's, by an image"),
         pytest.param({"command": ["ray"]}, id="Ray's, by a command"),
         pytest.param({"args": ["exec ray"]}, id="Ray's, by arguments"),

@@ -73,7 +73,11 @@ def test_no_name_is_longer_than_a_label_may_be(cluster, group):
         pytest.param("demo", CONFIG, "mine", "mine", id="a name in the template is kept"),
         pytest.param("demo", PodConfig(is_head_pod_name_deterministic=True), None, "demo-head", id="deterministic"),
         pytest.param(
-            "demo", PodConfig(is_head_pod_name_deterministic=True), "mine", "demo-head", id="deterministic wins over it"
+            "demo",
+            PodConfig(is_head_pod_name_deterministic=True),
+            "mine",
+            "demo-head",
+            id="deterministic takes precedence",
         ),
     ],
 )

@@ -27,8 +27,8 @@ def find(name: str, *, has_ray: bool = True) -> Image | None:
         pytest.param("busybox", ("sh",), id="busybox"),
         pytest.param("docker.io/library/debian:12-slim", ("sh",), id="an official image by its long name"),
         pytest.param("python:3.11", ("python3",), id="python"),
-        pytest.param("raytide:dev", ("raytide", "operator"), id="ours"),
-        pytest.param("ghcr.io/someone/raytide-operator:1", ("raytide", "operator"), id="ours from a registry"),
+        pytest.param("raytide:dev", ("raytide", "operator"), id="Raytide's"),
+        pytest.param("ghcr.io/someone/raytide-operator:1", ("raytide", "operator"), id="Raytide's from a registry"),
     ],
 )
 def test_known_images(name: str, argv: tuple[str, ...]) -> None:

@@ -43,7 +43,9 @@ def container(*, limits: dict[str, str] | None = None, restart: str | None = Non
             {"containers": [container(limits={"cpu": "4"})]}, 4000, id="a limit is a request when there is none"
         ),
         pytest.param(
-            {"containers": [container(limits={"cpu": "4"}, cpu="1")]}, 1000, id="a request wins over the limit"
+            {"containers": [container(limits={"cpu": "4"}, cpu="1")]},
+            1000,
+            id="a request takes precedence over the limit",
         ),
         pytest.param(
             {"containers": [container(cpu="1")], "overhead": {"cpu": "250m"}}, 1250, id="overhead comes on top"

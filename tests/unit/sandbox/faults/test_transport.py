@@ -209,7 +209,7 @@ class TestStreams:
         [
             pytest.param(None, [(1, A), (2, B), (3, C), (3, "end")], id="nothing"),
             pytest.param(Duplicate(), [(1, A), (1, A), (2, B), (3, C), (3, "end")], id="twice"),
-            pytest.param(Drop(is_silent=True), [(2, B), (3, C), (3, "end")], id="lost without a word"),
+            pytest.param(Drop(is_silent=True), [(2, B), (3, C), (3, "end")], id="lost without an error"),
             pytest.param(Stall(5.0), [(6, A), (7, B), (8, C), (8, "end")], id="late, and all behind it"),
             pytest.param(Swap(), [(2, B), (2, A), (3, C), (3, "end")], id="behind the next"),
             pytest.param(Close(), [(1, A), (1, "end")], id="closed"),

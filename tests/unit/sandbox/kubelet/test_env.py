@@ -49,7 +49,7 @@ LIMITED = {"resources": {"limits": {"cpu": "1500m", "memory": "1Gi"}, "requests"
     [
         pytest.param([{"name": "X", "value": "a"}], "a", id="a literal"),
         pytest.param([{"name": "X", "value": 8265}], "8265", id="a number that YAML made of a port"),
-        pytest.param([{"name": "X", "value": True}], "true", id="a boolean that YAML made of a word"),
+        pytest.param([{"name": "X", "value": True}], "true", id="a boolean that YAML read from an unquoted value"),
         pytest.param([{"name": "X"}], "", id="nothing at all is empty"),
         pytest.param([{"name": "A", "value": "1"}, {"name": "X", "value": "$(A)/$(A)"}], "1/1", id="a reference back"),
         pytest.param(

@@ -22,7 +22,7 @@ def security(of_pod=None, of_container=None, image=ROOT_IMAGE):
     [
         pytest.param(None, None, Security(), id="the default is root"),
         pytest.param({"runAsUser": 5, "runAsGroup": 6}, None, Security(user=5, group=6), id="the pod speaks for all"),
-        pytest.param({"runAsUser": 5}, {"runAsUser": 0}, Security(), id="the container wins, also with 0"),
+        pytest.param({"runAsUser": 5}, {"runAsUser": 0}, Security(), id="the container takes precedence, also with 0"),
         pytest.param({"runAsUser": "5"}, None, Security(user=5), id="a number in quotes is a number"),
         pytest.param({"runAsNonRoot": True, "runAsUser": 5}, None, Security(user=5), id="not root, with a user"),
         pytest.param({"runAsNonRoot": True}, {"runAsNonRoot": False}, Security(), id="a container may be let off"),

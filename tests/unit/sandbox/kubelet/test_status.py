@@ -159,7 +159,7 @@ def test_the_quality_of_service_is(containers, expected):
         pytest.param({"restartPolicy": "Sometimes"}, "spec.restartPolicy", id="an unknown restart policy"),
         pytest.param({"containers": [{"name": "a"}, {"name": "a"}]}, "two containers are named a", id="the same name"),
         pytest.param({"containers": [{"name": ""}]}, "a container has no name", id="no name"),
-        pytest.param({"terminationGracePeriodSeconds": "soon"}, "whole number", id="a word for a number"),
+        pytest.param({"terminationGracePeriodSeconds": "soon"}, "whole number", id="no number"),
         pytest.param({"containers": [{"name": "a", "livenessProbe": {}}]}, "livenessProbe", id="an empty probe"),
         pytest.param(
             {"containers": [{"name": "a", "resources": {"limits": "2Gi"}}]}, "limits is not an", id="no limits"

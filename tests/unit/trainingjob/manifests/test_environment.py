@@ -235,8 +235,12 @@ def test_where_the_live_files_are(role, expected):
     [
         pytest.param({"envs": {"A": "1"}}, "A", "1", id="upstream's map"),
         pytest.param({"env": [{"name": "A", "value": "2"}]}, "A", "2", id="Kubernetes' list"),
-        pytest.param({"envs": {"A": "1"}, "env": [{"name": "A", "value": "2"}]}, "A", "2", id="the list wins"),
-        pytest.param({"envs": {"LD_LIBRARY_PATH": "/lib"}}, "LD_LIBRARY_PATH", "/lib", id="the user's replaces ours"),
+        pytest.param(
+            {"envs": {"A": "1"}, "env": [{"name": "A", "value": "2"}]}, "A", "2", id="the list takes precedence"
+        ),
+        pytest.param(
+            {"envs": {"LD_LIBRARY_PATH": "/lib"}}, "LD_LIBRARY_PATH", "/lib", id="the user's replaces the default"
+        ),
         pytest.param(
             {"env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}]},
             "POD_IP",

@@ -316,7 +316,7 @@ def test_a_template_cannot_take_a_pod_away_from_its_job():
     [
         pytest.param("paddle-job-master", id="another role's, by which Paddle lists its peers"),
         pytest.param(constants.INDEX_LABEL, id="an index, which a master has not"),
-        pytest.param("raytide.io/anything", id="anything of ours"),
+        pytest.param("raytide.io/anything", id="a label of Raytide"),
         pytest.param("ray.io/cluster", id="a RayCluster's, whose service would send it requests"),
     ],
 )
