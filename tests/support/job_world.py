@@ -217,6 +217,7 @@ class JobWorld:
         *,
         victims: Sequence[str] = (),
         placements: Mapping[str, int] | None = None,
+        core_nodes: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
         """The sharing pass writes a size, as it does: spec and record in one patch."""
         before = self.obj["spec"]["trainer"].get("replicas") or 0
@@ -224,7 +225,8 @@ class JobWorld:
         note = ResizeNote(self.now, before, replicas, reason, message, for_job)
         names = tuple(f"demo-{short}" for short in victims)
         resizes = (*record.resizes, note)
-        self._write(replace(record, replicas=replicas, resizes=resizes, victims=names, placements=placements or {}))
+        record = replace(record, replicas=replicas, resizes=resizes, victims=names)
+        self._write(replace(record, placements=placements or {}, core_nodes=core_nodes or {}))
         self.resize(replicas)
 
     def admit(self, replicas: int = 2) -> None:

@@ -32,6 +32,7 @@ FULL = SharingRecord(
     resizes=(NOTE,),
     victims=("j-trainer-3", "j-trainer-1"),
     placements={"node-1": 2, "node-2.example.com": 1},
+    core_nodes={"master": {"node-1": 1}, "pserver": {"node-1": 1, "node-3": 2}},
     at=NOW,
 )
 
@@ -91,6 +92,12 @@ def test_an_unreadable_record_is_none(text):
             SharingRecord("u", 1, placements={"n1": 2}),
             id="of node names and counts",
         ),
+        pytest.param('"coreNodes": ["n1"]', SharingRecord("u", 1), id="core nodes are an object"),
+        pytest.param(
+            '"coreNodes": {"master": {"n1": 1}, "pserver": ["n1"], "trainer": {"n1": 1}}',
+            SharingRecord("u", 1, core_nodes={"master": {"n1": 1}}),
+            id="of the roles that start before trainers",
+        ),
         pytest.param('"victims": "j-trainer-1"', SharingRecord("u", 1), id="victims are a list"),
         pytest.param(
             '"victims": [7, null, "", "j-trainer-1"]', SharingRecord("u", 1, victims=("j-trainer-1",)), id="of names"
@@ -137,7 +144,9 @@ def test_a_record_has_at_most_a_hundred_planned_nodes():
 
 def test_a_record_that_would_be_too_long_to_be_read_names_no_victims():
     names = tuple(f"{'n' * 60}-trainer-{i}" for i in range(MAX_VICTIMS))
-    record = SharingRecord("u", 1, resizes=(NOTE,), victims=names, placements={"n1": 1})
+    record = SharingRecord(
+        "u", 1, resizes=(NOTE,), victims=names, placements={"n1": 1}, core_nodes={"master": {"n1": 1}}
+    )
     assert parse_record(encode_record(record)) == SharingRecord("u", 1, resizes=(NOTE,))
 
 

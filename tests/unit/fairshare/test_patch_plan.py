@@ -337,6 +337,18 @@ def test_growth_has_the_planned_nodes_until_the_next_resize():
     assert record.placements == {}, "another client wrote a size"
 
 
+def test_an_admission_has_the_planned_nodes_of_master_and_parameter_servers_until_the_next_resize():
+    core_nodes = {"master": {"n1": 1}, "pserver": {"n2": 2}}
+    admitted = resize(0, 4, ADMITTED, nodes={"n3": 4}, core_nodes=core_nodes)
+    _, record = written(only(job(is_gang=True), admitted))
+    assert record.core_nodes == core_nodes
+    known = replace(KNOWN, core_nodes=core_nodes)
+    _, record = written(only(job(record=known, replicas=4), waiting=[waits(FRAGMENTED, below=False)], pods=OF_FOUR))
+    assert record.core_nodes == core_nodes
+    _, record = written(only(job(record=known, replicas=4), resize(4, 3, nodes={"n1": -1}), pods=OF_FOUR))
+    assert record.core_nodes == {}
+
+
 @pytest.mark.rule("FD:SH-B3")
 def test_trainers_that_failed_for_good_are_no_victims():
     lost = job(record=KNOWN, replicas=4, status={"trainer": {"failedIndexes": "1"}})

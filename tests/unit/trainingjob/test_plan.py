@@ -446,3 +446,16 @@ def test_other_roles_prefer_no_node():
     world.run()
     world.pods.pop("demo-master")
     assert creates_of(world) == {"demo-master": ""}
+
+
+@pytest.mark.rule("TJ:7.7")
+def test_master_and_parameter_servers_prefer_the_nodes_that_the_plan_has_for_them():
+    """On the nodes planned for trainers they would take the capacity of a trainer, and the gang could not start."""
+    world = three_roles()
+    world.order(2, placements={"n1": 2}, core_nodes={"master": {"n2": 1}, "pserver": {"n2": 1, "n3": 1}})
+    world.run()
+    for number in range(2):
+        world.pods.pop(f"demo-pserver-{number}")
+    assert creates_of(world) == {"demo-pserver-0": "n2", "demo-pserver-1": "n3"}
+    world.pods.pop("demo-master")
+    assert creates_of(world) == {"demo-master": "n2"}

@@ -17,7 +17,7 @@ import msgspec
 
 from raytide.api.conditions import cut, timestamp
 from raytide.api.record_fields import count_or_none, timestamp_or_none
-from raytide.api.trainingjob_constants import AWAITING_CAPACITY
+from raytide.api.trainingjob_constants import AWAITING_CAPACITY, MASTER, PSERVER
 
 VERSION: Final = 1
 MAX_RESIZES: Final = 10
@@ -102,6 +102,9 @@ class SharingRecord:
     """Names of the trainer pods that the last scale-down removes; the job's controller chooses those not named here."""
     placements: Mapping[str, int] = field(default_factory=dict)
     """Node -> how many trainers of the last scale-up are planned there; the job's controller has them prefer it."""
+    core_nodes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Role -> node -> how many pods of the master or of the parameter servers are planned there when a job starts. On other
+    nodes they might take the capacity that the plan has for trainers."""
     at: datetime | None = None
     """When the record last changed (whole seconds)."""
 
@@ -114,6 +117,11 @@ def victims_of(record: SharingRecord | None, replicas: int | None) -> frozenset[
 def placements_of(record: SharingRecord | None, replicas: int | None) -> Mapping[str, int]:
     """The planned nodes of new trainers; none if `replicas` is not the record's size, as for `victims_of`."""
     return record.placements if record is not None and record.replicas == replicas else {}
+
+
+def core_nodes_of(record: SharingRecord | None, replicas: int | None, role: str) -> Mapping[str, int]:
+    """The planned nodes of the master or of new parameter servers; none where `placements_of` has none."""
+    return record.core_nodes.get(role, {}) if record is not None and record.replicas == replicas else {}
 
 
 # --- read ------------------------------------------------------------------------------------------------------------
@@ -142,6 +150,7 @@ def parse_record(text: str | None) -> SharingRecord | None:
         resizes=_resizes(document.get("resizes")),
         victims=_victims(document.get("victims")),
         placements=_placements(document.get("placements")),
+        core_nodes=_core_nodes(document.get("coreNodes")),
         at=timestamp_or_none(document.get("at")),
     )
 
@@ -171,6 +180,11 @@ def _placements(entries: Any) -> dict[str, int]:
     found = entries.items() if isinstance(entries, dict) else ()
     counts = {name: count for name, entry in found if _is_node_name(name) and (count := count_or_none(entry))}
     return dict(islice(counts.items(), MAX_PLACEMENTS))
+
+
+def _core_nodes(entries: Any) -> dict[str, dict[str, int]]:
+    found = entries if isinstance(entries, dict) else {}
+    return {role: nodes for role in (MASTER, PSERVER) if (nodes := _placements(found.get(role)))}
 
 
 def _is_node_name(name: str) -> bool:
@@ -209,7 +223,9 @@ def encode_record(record: SharingRecord) -> str:
     Without victims and nodes, if it would be too long with them: the job's controller and kube-scheduler then choose.
     """
     text = _encoded(record)
-    return text if len(text) <= MAX_RECORD_BYTES else _encoded(replace(record, victims=(), placements={}))
+    return (
+        text if len(text) <= MAX_RECORD_BYTES else _encoded(replace(record, victims=(), placements={}, core_nodes={}))
+    )
 
 
 def _encoded(record: SharingRecord) -> str:
@@ -235,6 +251,11 @@ def _encoded(record: SharingRecord) -> str:
         document["victims"] = record.victims[:MAX_VICTIMS]
     if record.placements:
         document["placements"] = dict(islice(sorted(record.placements.items()), MAX_PLACEMENTS))
+    if record.core_nodes:
+        document["coreNodes"] = {
+            role: dict(islice(sorted(nodes.items()), MAX_PLACEMENTS))
+            for role, nodes in sorted(record.core_nodes.items())
+        }
     return msgspec.json.encode(document).decode()
 
 

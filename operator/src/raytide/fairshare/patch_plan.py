@@ -154,9 +154,13 @@ def _job_patch(
         changed = _begun(job, record, participant, ordered, released=released, now=now)
         if released:
             victims = name_victims(trainers, released, planned[len(released) - 1].after)
-            changed = replace(changed, victims=victims, placements=_placements(released))
+            changed = replace(
+                changed, victims=victims, placements=_placements(released), core_nodes=_core_nodes(released)
+            )
         elif record is not None and record.replicas == ordered:
-            changed = replace(changed, victims=record.victims, placements=record.placements)
+            changed = replace(
+                changed, victims=record.victims, placements=record.placements, core_nodes=record.core_nodes
+            )
     else:
         changed = SharingRecord(uid=job.metadata.uid, replicas=0, resizes=record.resizes if record else ())
     note = _note(waiting.get(participant.id), resizes[len(released) :], participant)
@@ -221,6 +225,11 @@ def _placements(released: list[Resize]) -> dict[str, int]:
     for resize in released:
         planned.update(resize.nodes)
     return dict(sorted((+planned).items()))
+
+
+def _core_nodes(released: list[Resize]) -> Mapping[str, Mapping[str, int]]:
+    """Where the pods are planned that a job needs before its trainers start."""
+    return next((resize.core_nodes for resize in released if resize.core_nodes), {})
 
 
 def _begins(job: TrainingJob, record: SharingRecord) -> bool:

@@ -21,7 +21,7 @@ from raytide.api.limits import MOST_BUILT_BYTES
 from raytide.api.merge_patch import merge_difference
 from raytide.api.meta import CONFIG_MAPS, PODS, SERVICES, TRAININGJOBS
 from raytide.api.plan import earliest, run_steps
-from raytide.api.sharing_record import placements_of
+from raytide.api.sharing_record import core_nodes_of, placements_of
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pod import JobPod
 from raytide.api.trainingjob_pods import role_spec
@@ -249,12 +249,19 @@ def _is_replaceable(ctx: PlanContext, pod: JobPod) -> bool:
 
 def start_master(ctx: PlanContext) -> TrainingJobPlan:
     """Create the master before all other pods (TJ §6: PaddleCloud #399)."""
-    return _start(ctx, constants.MASTER, (0,)) if ctx.job.has_master else NOTHING
+    return _start_core(ctx, constants.MASTER, 1) if ctx.job.has_master else NOTHING
 
 
 def start_pservers(ctx: PlanContext) -> TrainingJobPlan:
     """Create all parameter servers once the master is ready."""
-    return _start(ctx, constants.PSERVER, range(ctx.pservers)) if _is_master_ready(ctx) else NOTHING
+    return _start_core(ctx, constants.PSERVER, ctx.pservers) if _is_master_ready(ctx) else NOTHING
+
+
+def _start_core(ctx: PlanContext, role: str, count: int) -> TrainingJobPlan:
+    """Create what is missing of a role that starts before the trainers, on the nodes that the plan has for it."""
+    missing = max(0, count - sum(map(is_alive, ctx.observed.of(role))))
+    planned = core_nodes_of(ctx.record, ctx.job.spec.trainer.replicas, role)
+    return _start(ctx, role, range(count), nodes=planned_nodes(planned, missing))
 
 
 def start_trainers(ctx: PlanContext) -> TrainingJobPlan:

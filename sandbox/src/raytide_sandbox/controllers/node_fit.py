@@ -156,11 +156,26 @@ def _matches_node(spec: Mapping[str, Any], capacity: NodeCapacity) -> bool:
     wanted: Mapping[str, str] = spec.get("nodeSelector") or {}
     if any(capacity.labels.get(key) != value for key, value in wanted.items()):
         return False
-    node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    if required is None:
-        return True
-    return any(_matches_term(term, capacity) for term in required.get("nodeSelectorTerms") or ())
+    terms = required_terms(spec)
+    return terms is None or any(_matches_term(term, capacity) for term in terms)
+
+
+def required_terms(spec: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
+    """The terms of the required node affinity, of which one has to match; None if every node matches."""
+    required = _node_affinity(spec).get("requiredDuringSchedulingIgnoredDuringExecution")
+    return None if required is None else list(required.get("nodeSelectorTerms") or ())
+
+
+def preference(spec: Mapping[str, Any], capacity: NodeCapacity) -> int:
+    """Sum of the weights of the preferred node affinity terms that match the node."""
+    preferred = _node_affinity(spec).get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    matching = (entry for entry in preferred if _matches_term(entry.get("preference") or {}, capacity))
+    return sum(entry.get("weight") or 0 for entry in matching)
+
+
+def _node_affinity(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    affinity: Mapping[str, Any] = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    return affinity
 
 
 def _matches_term(term: Mapping[str, Any], capacity: NodeCapacity) -> bool:

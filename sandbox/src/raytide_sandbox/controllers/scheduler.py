@@ -1,7 +1,7 @@
 """Scheduler of the sandbox.
 
-Takes changes of pods and nodes, binds pods by priority and age to the least loaded node that fits, and gives the others
-the condition and event of Kubernetes' scheduler. An unschedulable pod is tried again when capacity is freed or added;
+Takes changes of pods and nodes, binds pods by priority and age to a node that fits, preferred ones (node affinity) before
+others, then the least loaded one, and gives the others the condition and event of Kubernetes' scheduler. An unschedulable pod is tried again when capacity is freed or added;
 pods with the same needs are tried once per round, so a thousand pending workers cost one pass over the nodes. It never
 assigns the same capacity twice and never preempts. One of the sandbox's controllers; node_fit.py decides what fits.
 """
@@ -20,6 +20,8 @@ from raytide_sandbox.controllers.node_fit import (
     Requests,
     build_capacity,
     pod_requests,
+    preference,
+    required_terms,
     rule_out,
     unschedulable_message,
 )
@@ -140,8 +142,8 @@ class Scheduler:
             except QuantityError as error:
                 self._malformed[key] = str(error)
             else:
-                wants = [spec.get(field) for field in ("nodeSelector", "affinity", "tolerations")]
-                shape = encode([sorted(requests.items()), wants])
+                wants = [spec.get(field) for field in ("nodeSelector", "tolerations")]
+                shape = encode([sorted(requests.items()), wants, required_terms(spec)])
                 if known is not None and known.shape == shape:
                     self._waiting[key] = known
                     return
@@ -174,15 +176,18 @@ class Scheduler:
         return None
 
     def _choose(self, waiting: _Waiting) -> tuple[NodeCapacity | None, str]:
-        """The least loaded node that fits, or None and the reason."""
+        """The most preferred node that fits, of equal ones the least loaded; or None and the reason."""
         best: NodeCapacity | None = None
+        best_rank: tuple[int, float, str] | None = None
         reasons_by_node: list[list[str]] = []
         for capacity in self._nodes.values():
             reasons = rule_out(waiting.spec, waiting.requests, capacity)
             if reasons:
                 reasons_by_node.append(reasons)
-            elif best is None or (capacity.taken_share, capacity.name) < (best.taken_share, best.name):
-                best = capacity
+                continue
+            rank = -preference(waiting.spec, capacity), capacity.taken_share, capacity.name
+            if best_rank is None or rank < best_rank:
+                best, best_rank = capacity, rank
         return (best, "") if best else (None, unschedulable_message(reasons_by_node))
 
     def _bind(self, key: ObjectKey, waiting: _Waiting, capacity: NodeCapacity, now: datetime) -> None:

@@ -156,6 +156,13 @@ def test_a_gang_is_placed_with_all_that_comes_with_it():
     assert resizes_of(allocate(World([node(cpu=4)], [gang]).pool())) == {"gang": 2}
 
 
+@pytest.mark.rule("TJ:7.7")
+def test_an_admission_says_where_the_master_is_planned():
+    gang = job("gang", 2, 2, 0, cpu=2, is_gang=True, core=(master(0.5, count=2),))
+    (resize,) = allocate(World([node("one", cpu=3), node("two", cpu=2)], [gang]).pool()).resizes
+    assert (resize.nodes, resize.core_nodes) == ({"one": 1, "two": 1}, {"master": {"one": 2}})
+
+
 def test_the_pods_of_a_gang_are_placed_on_single_nodes():
     gang = job("gang", 2, 2, 0, cpu=3, is_gang=True)
     halves = [node("one", cpu=5), node("two", cpu=2)]

@@ -11,6 +11,32 @@ def test_pods_spread_over_equal_nodes(cluster):
     assert sorted(cluster.node_of(f"p{number}") for number in range(6)) == ["n1", "n1", "n2", "n2", "n3", "n3"]
 
 
+def preferred(*weights_and_nodes):
+    terms = [
+        {
+            "weight": weight,
+            "preference": {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]},
+        }
+        for weight, node in weights_and_nodes
+    ]
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def test_preferred_node_affinity_precedes_the_load(cluster):
+    for name in ("n1", "n2", "n3"):
+        cluster.node(name)
+    cluster.pod("first", cpu="1", affinity=preferred((10, "n2"), (100, "n3")))
+    cluster.pod("second", cpu="1", affinity=preferred((100, "n3")))
+    assert cluster.node_of("first") == cluster.node_of("second") == "n3"
+
+
+def test_a_pod_runs_on_another_node_if_the_preferred_one_is_full(cluster):
+    cluster.node("n1")
+    cluster.node("n2", cpu="1")
+    cluster.pod("p", cpu="2", affinity=preferred((100, "n2"), (1, "gone")))
+    assert cluster.node_of("p") == "n1"
+
+
 def test_a_bound_pod_has_a_condition_and_an_event(cluster):
     cluster.node("n1")
     cluster.pod("p")

@@ -15,6 +15,7 @@ starts without waiting for capacity has its minimum as its current size already,
 capacity.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 
 from raytide.api.sharing_record import ABOVE_MAXIMUM, ADMITTED, REACHING_MINIMUM, SIZE_NOT_ALLOWED
@@ -101,7 +102,17 @@ def _resize(share: ParticipantState, segment: ResizeStep, shares: dict[Participa
         segment.is_released,
         {name: number for name, number in sorted(segment.nodes.items()) if number},
         sentence(share, segment, shares),
+        _core_nodes(share) if segment.reason in (ADMITTED, REACHING_MINIMUM) else {},
     )
+
+
+def _core_nodes(share: ParticipantState) -> dict[str, dict[str, int]]:
+    missing = (core.name for core in share.of.core if core.missing > 0)
+    return {
+        name: dict(Counter(sorted(pods.pending)))
+        for name, pods in zip(missing, share.cores, strict=True)
+        if pods.pending
+    }
 
 
 def _waiting(state: State, reserving: Collection[ParticipantId]) -> tuple[Waiting, ...]:

@@ -323,6 +323,8 @@ class Resize:
     of where they come; those that go are removed on these nodes (fairshare/victims.py)."""
     full_message: str = ""
     """`message` with the names of other namespaces, which only the operator's log and `raytide plan` may have."""
+    core_nodes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Name of a `Core` -> node -> how many of its missing pods the plan places there, for a participant that starts."""
 
 
 @dataclass(frozen=True, slots=True)
