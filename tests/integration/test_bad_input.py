@@ -25,9 +25,9 @@ from raytide_sandbox.apiserver.routes import Request
 from support import virtual_time
 from support.builders import group, raycluster
 
-from simulation.operator_under_test import OperatorUnderTest, WorldClock
-from simulation.wire import InProcess
-from simulation.world import CRD, NAMESPACE, World, yaml_to_json
+from simulation.in_process_transport import InProcessTransport
+from simulation.operator_under_test import OperatorUnderTest, SimulatedClock
+from simulation.simulated_kube import CRD, NAMESPACE, SimulatedKube, yaml_to_json
 
 pytestmark = pytest.mark.looptime
 
@@ -85,7 +85,7 @@ REJECTED = {
 
 
 async def build_env():
-    return World(random.Random(0))
+    return SimulatedKube(random.Random(0))
 
 
 @pytest.fixture(scope="module", params=APIS)
@@ -251,7 +251,7 @@ def by_name(objects):
 
 async def switch_crds_and_run():
     """Everything bad is stored under a CRD without a schema, ours replaces it, the operator starts."""
-    env = World(random.Random(0))
+    env = SimulatedKube(random.Random(0))
     redefine(env, without_schema)
     for name, spec in EVERYTHING.items():
         store(env, name, spec)
@@ -259,7 +259,7 @@ async def switch_crds_and_run():
         store(env, name, {}, status)
     redefine(env, lambda crd: crd.update(spec=msgspec.json.decode(yaml_to_json(CRD))["spec"]))
     crashes = []
-    operator = OperatorUnderTest(InProcess(env.api), WorldClock(env.now), random.Random(0), crashes.append)
+    operator = OperatorUnderTest(InProcessTransport(env.api), SimulatedClock(env.now), random.Random(0), crashes.append)
     controllers = asyncio.create_task(env.run_controllers())
     operator.start()
     await asyncio.sleep(30)

@@ -15,176 +15,178 @@ from raytide_sandbox.apiserver.store import Change
 from raytide_sandbox.faults.types import Answer
 from support import virtual_time
 
-from simulation.autoscaled_stage import AutoscaledStage
-from simulation.census import Census
-from simulation.cloud_world import Cloud, CloudRay, CloudWorld
+from simulation.autoscaled_environment import AutoscaledEnvironment
 from simulation.demand_scenarios import demanded
-from simulation.invariants import Judge
+from simulation.environment import log_errors_as_violations
+from simulation.invariant_checks import RayClusterChecks
 from simulation.manifests import NAME, new_cluster
-from simulation.ray_world import NOTICED_S
-from simulation.stage import heard_by
-from simulation.world import Kubelets
+from simulation.pod_tracker import PodTracker
+from simulation.simulated_cloud import Cloud, CloudKube, CloudRay
+from simulation.simulated_kube import Kubelets
+from simulation.simulated_ray import FAILURE_DETECTED_S
 
-MOST = 8
+MAX_WORKERS = 8
 IDLE_S = 30
 MARGIN_S = 10.0
 JOIN_S = 3.0
 """From a running container to a task that runs on it: Ray's own time."""
 NODE_S = 900.0
 """So long a pod waits for a node where events cannot be read."""
-SHRUNK_S = IDLE_S + 60.0
+SCALE_DOWN_WITHIN_S = IDLE_S + 60.0
 
 
-class CloudStage(AutoscaledStage):
+class CloudEnvironment(AutoscaledEnvironment):
     """One RayCluster in a cloud."""
 
-    ray_world = CloudRay
+    ray_class = CloudRay
 
-    def _furnish(self, kubelets: Kubelets | None, holder: Callable[[], str | None] | None) -> None:
-        self.world = CloudWorld(self.rng, kubelets=kubelets)
-        self.world.cloud = Cloud(self.rng, self.rng.choice(("cluster-autoscaler", "karpenter")))
-        self.census = Census(self.world.store)
-        self.judge = Judge(self.world, self.census, holder=holder)
+    def _set_up(self, kubelets: Kubelets | None, holder: Callable[[], str | None] | None) -> None:
+        self.kube = CloudKube(self.rng, kubelets=kubelets)
+        self.kube.cloud = Cloud(self.rng, self.rng.choice(("cluster-autoscaler", "karpenter")))
+        self.pod_tracker = PodTracker(self.kube.store)
+        self.checks = RayClusterChecks(self.kube, self.pod_tracker, holder=holder)
 
 
 @dataclass
 class Day:
     """One seed's day."""
 
-    stage: CloudStage
+    env: CloudEnvironment
     hosts: int
     has_events: bool
-    made: int = 0
-    allowed: int = 0
+    created: int = 0
+    allowed_creates: int = 0
     since_s: float = 0.0
     """When the present demand arose."""
-    noticed_s: float = 0.0
+    detection_s: float = 0.0
     """So much later Ray may know of it."""
 
-    def note(self, text: str) -> None:
+    def add_violation(self, text: str) -> None:
         """Something is wrong."""
-        self.stage.judge.note(f"cloud: {text}")
+        self.env.checks.add_violation(f"cloud: {text}")
 
-    def count(self, change: Change) -> None:
+    def count_created(self, change: Change) -> None:
         """A worker is made."""
         if change.type == "ADDED" and change.entry.labels.get("ray.io/node-type") == "worker":
-            self.made += 1
+            self.created += 1
 
-    def alive(self) -> list[str]:
+    def live_workers(self) -> list[str]:
         """Workers that count, without those whose machine is being taken."""
-        cluster = self.stage.world.cluster(NAME)
+        cluster = self.env.kube.cluster(NAME)
         assert cluster is not None
-        offers = self.stage.world.cloud.offers
+        requests = self.env.kube.cloud.requests
         return [
             pod.name
             for group in ("spot", "on-demand")
-            for pod in self.stage.census.live_in(cluster["metadata"]["uid"], group)
-            if pod.name in offers and not offers[pod.name].is_taken
+            for pod in self.env.pod_tracker.live_pods(cluster["metadata"]["uid"], group)
+            if pod.name in requests and not requests[pod.name].is_preempted
         ]
 
-    async def ask(self, tasks: int) -> None:
+    async def set_demand(self, tasks: int) -> None:
         """So much work from now on, and what follows from it."""
-        need = -(-tasks // self.hosts) * self.hosts
-        self.allowed += max(0, need - len(self.alive()))
-        self.since_s, self.noticed_s = self.stage.loop.time(), 0.0
-        self.stage.ray.ask(tasks)
-        await self._served(tasks)
-        if not self.stage.judge.violations:
-            await self._shrunk(need)
+        needed = -(-tasks // self.hosts) * self.hosts
+        self.allowed_creates += max(0, needed - len(self.live_workers()))
+        self.since_s, self.detection_s = self.env.loop.time(), 0.0
+        self.env.ray.set_tasks(tasks)
+        await self._wait_until_served(tasks)
+        if not self.env.checks.violations:
+            await self._wait_until_scaled_down(needed)
 
-    async def _served(self, tasks: int) -> None:
-        while self.stage.ray.working < tasks and not self.stage.judge.violations:
-            if self.stage.loop.time() > self._due_s():
-                waited_s = self.stage.loop.time() - self.since_s
-                self.note(f"{tasks - self.stage.ray.working} of {tasks} tasks wait after {waited_s:.0f} s")
-            self._judge_made()
-            await self.stage.pass_time(0.5)
-        self._judge_made()
+    async def _wait_until_served(self, tasks: int) -> None:
+        while self.env.ray.running_tasks < tasks and not self.env.checks.violations:
+            if self.env.loop.time() > self._due_s():
+                waited_s = self.env.loop.time() - self.since_s
+                self.add_violation(f"{tasks - self.env.ray.running_tasks} of {tasks} tasks wait after {waited_s:.0f} s")
+            self._check_created_pods()
+            await self.env.pass_time(0.5)
+        self._check_created_pods()
 
     def _due_s(self) -> float:
         """Until when the work has to run: the group that says no costs its answer, the slowest pod its machine and image."""
-        offers = [o for o in self.stage.world.cloud.offers.values() if o.made_s >= self.since_s]
-        rejected = [o for o in offers if o.is_rejected]
-        said_no_s = max((o.answer_s if self.has_events else NODE_S for o in rejected), default=0.0)
-        needs_s = max((o.needs_s for o in offers if not o.is_rejected), default=0.0)
-        return self.since_s + self.noticed_s + said_no_s + needs_s + JOIN_S + MARGIN_S
+        requests = [request for request in self.env.kube.cloud.requests.values() if request.created_s >= self.since_s]
+        rejected = [request for request in requests if request.is_rejected]
+        rejected_s = max((request.answer_s if self.has_events else NODE_S for request in rejected), default=0.0)
+        startup_s = max((request.startup_s for request in requests if not request.is_rejected), default=0.0)
+        return self.since_s + self.detection_s + rejected_s + startup_s + JOIN_S + MARGIN_S
 
-    def _judge_made(self) -> None:
+    def _check_created_pods(self) -> None:
         """As many as were needed, once more for each that got no machine or lost it."""
-        offers = self.stage.world.cloud.offers.values()
-        lost = sum(offer.is_rejected or offer.is_taken for offer in offers) * self.hosts
-        if self.made > self.allowed + lost:
-            self.note(f"{self.made} pods made, {self.allowed} needed, {lost} rejected or taken away")
+        requests = self.env.kube.cloud.requests.values()
+        lost = sum(request.is_rejected or request.is_preempted for request in requests) * self.hosts
+        if self.created > self.allowed_creates + lost:
+            self.add_violation(
+                f"{self.created} pods made, {self.allowed_creates} needed, {lost} rejected or taken away"
+            )
 
-    async def _shrunk(self, need: int) -> None:
+    async def _wait_until_scaled_down(self, needed: int) -> None:
         """Idle workers go, and nobody else."""
-        offers = self.stage.world.cloud.offers
-        last_s = max((offers[name].made_s + offers[name].needs_s for name in self.alive()), default=0.0)
-        ends_s = max(self.stage.loop.time(), last_s) + SHRUNK_S
-        while len(self.alive()) > need and self.stage.loop.time() < ends_s:
-            await self.stage.pass_time(0.5)
-        if len(self.alive()) != need:
-            self.note(f"{len(self.alive())} workers, {need} are needed")
+        requests = self.env.kube.cloud.requests
+        last_s = max((requests[name].created_s + requests[name].startup_s for name in self.live_workers()), default=0.0)
+        ends_s = max(self.env.loop.time(), last_s) + SCALE_DOWN_WITHIN_S
+        while len(self.live_workers()) > needed and self.env.loop.time() < ends_s:
+            await self.env.pass_time(0.5)
+        if len(self.live_workers()) != needed:
+            self.add_violation(f"{len(self.live_workers())} workers, {needed} are needed")
 
-    async def take(self) -> None:
+    async def preempt_spot_node(self) -> None:
         """A spot machine goes with notice, as the cloud drains it and then ends it."""
-        ray = self.stage.ray
+        ray = self.env.ray
         assert isinstance(ray, CloudRay)
         victim = next((each for each in ray.raylets.values() if each.group == "spot" and each.tasks), None)
         if victim is None or self.hosts > 1:
             return
-        tasks = ray.asked
-        ray.notice(victim)
-        self.stage.world.cloud.offers[victim.pod].is_taken = True
-        await self.stage.pass_time(self.stage.rng.uniform(30.0, 120.0))
-        self.stage.world.cloud.granted.discard(victim.pod)
-        self.since_s, self.noticed_s = self.stage.loop.time(), NOTICED_S[1]
-        self.stage.world.evict(victim.pod)
-        await self.stage.pass_time(5.0)
-        await self._served(tasks)
+        tasks = ray.requested_tasks
+        ray.announce_preemption(victim)
+        self.env.kube.cloud.requests[victim.pod].is_preempted = True
+        await self.env.pass_time(self.env.rng.uniform(30.0, 120.0))
+        self.env.kube.cloud.granted.discard(victim.pod)
+        self.since_s, self.detection_s = self.env.loop.time(), FAILURE_DETECTED_S[1]
+        self.env.kube.evict_pod(victim.pod)
+        await self.env.pass_time(5.0)
+        await self._wait_until_served(tasks)
 
 
-def live_through(seed: int) -> list[str]:
+def run_day(seed: int) -> list[str]:
     """One day; what was wrong with it."""
-    return virtual_time.run(_play(seed))
+    return virtual_time.run(_run(seed))
 
 
-async def _play(seed: int) -> list[str]:
-    dice = random.Random(f"cloud {seed}")
-    hosts, is_recorded, has_events = dice.choice((1, 1, 4)), dice.random() < 0.6, dice.random() < 0.7
+async def _run(seed: int) -> list[str]:
+    rng = random.Random(f"cloud {seed}")
+    hosts, is_recorded, has_events = rng.choice((1, 1, 4)), rng.random() < 0.6, rng.random() < 0.7
     environ = {"RAYTIDE_OPERATOR_VERSION": "dev"} if is_recorded else {}
     if not has_events:
         environ["RAYTIDE_AUTOSCALER_NODE_AUTOSCALER"] = "present"
-    stage = CloudStage(seed, kubelets=Kubelets(start_s=(0.1, 1.0), end_s=(0.1, 1.0)))
-    stage.settings = read_settings(environ)
-    stage.is_judging_demand = False
+    env = CloudEnvironment(seed, kubelets=Kubelets(start_s=(0.1, 1.0), end_s=(0.1, 1.0)))
+    env.settings = read_settings(environ)
+    env.checks_demand = False
     if not has_events:
-        stage.wire_of_sidecar.admission = _without_events
-    day = Day(stage, hosts, has_events)
-    with heard_by(stage.judge):
-        stage.open()
-        stage.world.store.subscribe(day.count, "pods")
-        stage.world.create(_cluster(hosts))
-        stage.start()
-        await stage.pass_time(15.0)
-        for _ in range(dice.randint(2, 4)):
+        env.sidecar_transport.admission = _without_events
+    day = Day(env, hosts, has_events)
+    with log_errors_as_violations(env.checks):
+        env.open()
+        env.kube.store.subscribe(day.count_created, "pods")
+        env.kube.create(_cluster(hosts))
+        env.start()
+        await env.pass_time(15.0)
+        for _ in range(rng.randint(2, 4)):
             if hosts == 1:
-                stage.world.cloud.stock["spot"] = dice.choice((0, 2, MOST, MOST))
-            await day.ask(dice.randint(1, MOST))
-            if dice.random() < 0.4 and not stage.judge.violations:
-                await day.take()
-            await stage.pass_time(dice.uniform(5.0, 60.0))
-            if not stage.judge.violations:
-                await day.ask(0)
-            if stage.judge.violations:
+                env.kube.cloud.stock["spot"] = rng.choice((0, 2, MAX_WORKERS, MAX_WORKERS))
+            await day.set_demand(rng.randint(1, MAX_WORKERS))
+            if rng.random() < 0.4 and not env.checks.violations:
+                await day.preempt_spot_node()
+            await env.pass_time(rng.uniform(5.0, 60.0))
+            if not env.checks.violations:
+                await day.set_demand(0)
+            if env.checks.violations:
                 break
-        await stage.close()
-    return stage.judge.violations
+        await env.close()
+    return env.checks.violations
 
 
 def _cluster(hosts: int) -> dict[str, Any]:
-    spot = {**demanded("spot", MOST // hosts, hosts), "priority": 10}
-    groups = [spot] if hosts > 1 else [spot, {**demanded("on-demand", MOST, hosts), "priority": 5}]
+    spot = {**demanded("spot", MAX_WORKERS // hosts, hosts), "priority": 10}
+    groups = [spot] if hosts > 1 else [spot, {**demanded("on-demand", MAX_WORKERS, hosts), "priority": 5}]
     cluster = new_cluster(groups)
     cluster["spec"].update(
         enableInTreeAutoscaling=True, autoscalerOptions={"idleTimeoutSeconds": IDLE_S, "version": "v2"}

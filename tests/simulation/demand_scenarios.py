@@ -9,11 +9,11 @@ from typing import Any
 
 from raytide_sandbox.faults.types import Answer
 
-from simulation.autoscaled_stage import AutoscaledStage
+from simulation.autoscaled_environment import AutoscaledEnvironment
 from simulation.manifests import group, new_cluster
 from simulation.multi_host_scenarios import HOSTS
 from simulation.scenarios import QUOTA_S, Scenario, edit, workers
-from simulation.world import NODES
+from simulation.simulated_kube import NODES
 
 IDLE_S = 8
 """After so many seconds without work a worker may go."""
@@ -28,138 +28,138 @@ def demanded(name: str, most: int, hosts: int = 1, least: int = 0) -> dict[str, 
     return {**found, "numOfHosts": hosts} if hosts > 1 else found
 
 
-async def autoscaled(stage: AutoscaledStage, workers_of: dict[str, Any], tasks: int = 0) -> None:
+async def autoscaled(env: AutoscaledEnvironment, worker_group: dict[str, Any], tasks: int = 0) -> None:
     """The prelude: one group that has what its demand needs, and has been content for a while."""
-    cluster = new_cluster([workers_of])
+    cluster = new_cluster([worker_group])
     cluster["spec"]["enableInTreeAutoscaling"] = True
     cluster["spec"]["autoscalerOptions"] = {"idleTimeoutSeconds": IDLE_S}
     cluster["spec"]["headGroupSpec"]["rayStartParams"] = {"num-cpus": "0"}
-    stage.world.create(cluster)
-    stage.start()
-    stage.ray.ask(tasks)
-    await stage.settle()
-    await stage.pass_time(10.0)
-    stage.begin()
+    env.kube.create(cluster)
+    env.start()
+    env.ray.set_tasks(tasks)
+    await env.settle()
+    await env.pass_time(10.0)
+    env.start_recording()
 
 
 def grow(tasks: int) -> Any:
     """RM:S2: from none to many, and one more than there may be."""
 
-    async def tell(stage: AutoscaledStage) -> None:
-        await autoscaled(stage, demanded("a", tasks))
-        stage.ray.ask(tasks + 1)
-        await stage.settle()
+    async def run(env: AutoscaledEnvironment) -> None:
+        await autoscaled(env, demanded("a", tasks))
+        env.ray.set_tasks(tasks + 1)
+        await env.settle()
 
-    return tell
+    return run
 
 
 def shrink(many: int, few: int) -> Any:
     """RM:S3: most of the work is done; who is idle goes by name, and nobody comes in its stead."""
 
-    async def tell(stage: AutoscaledStage) -> None:
-        await autoscaled(stage, demanded("a", many), many)
-        stage.ray.ask(few)
-        await stage.settle()
+    async def run(env: AutoscaledEnvironment) -> None:
+        await autoscaled(env, demanded("a", many), many)
+        env.ray.set_tasks(few)
+        await env.settle()
 
-    return tell
+    return run
 
 
-async def withdrawn(stage: AutoscaledStage) -> None:
+async def demand_withdrawn(env: AutoscaledEnvironment) -> None:
     """RM:S4: there is no room for all that was asked for, and then nobody needs it: fewer, and nobody is named for it."""
-    await autoscaled(stage, demanded("a", 9), 2)
-    until_s = stage.loop.time() + QUOTA_S
+    await autoscaled(env, demanded("a", 9), 2)
+    until_s = env.loop.time() + QUOTA_S
 
-    def three(request: Any) -> Answer | None:
+    def reject_fourth_worker(request: Any) -> Answer | None:
         is_worker = request.method == "POST" and b'"ray.io/node-type":"worker"' in request.body
-        if is_worker and len(workers(stage, "a")) >= 3 and stage.loop.time() < until_s:
+        if is_worker and len(workers(env, "a")) >= 3 and env.loop.time() < until_s:
             return Answer(403, message="exceeded quota: three workers")
         return None
 
-    stage.wire.admission = three
-    stage.ray.ask(8)
-    await stage.pass_time(QUOTA_S / 2)
-    stage.ray.ask(3)
-    stage.trouble_until = until_s
-    await stage.settle()
-    await stage.pass_time(BACKOFF_S)  # the group's reason stands in the record until then, and goes by the clock
+    env.transport.admission = reject_fourth_worker
+    env.ray.set_tasks(8)
+    await env.pass_time(QUOTA_S / 2)
+    env.ray.set_tasks(3)
+    env.disturbed_until_s = until_s
+    await env.settle()
+    await env.pass_time(BACKOFF_S)  # the group's reason stands in the record until then, and goes by the clock
 
 
-async def turned_busy(stage: AutoscaledStage) -> None:
+async def busy_on_drain(env: AutoscaledEnvironment) -> None:
     """RM:S3: work comes to a node in the very moment in which it is asked to leave; it stays, and so does the number."""
-    await autoscaled(stage, demanded("a", 6), 5)
-    stage.ray.late_tasks = 1
-    stage.ray.ask(1)
-    await stage.settle()
+    await autoscaled(env, demanded("a", 6), 5)
+    env.ray.tasks_on_drain = 1
+    env.ray.set_tasks(1)
+    await env.settle()
 
 
-async def slices(stage: AutoscaledStage) -> None:
+async def slices(env: AutoscaledEnvironment) -> None:
     """RM:S5: two replicas of four hosts by demand, one host lost, and down to one replica again."""
-    await autoscaled(stage, demanded("a", 3, HOSTS), HOSTS)
-    stage.ray.ask(HOSTS + 1)
-    await stage.settle()
-    stage.world.evict(workers(stage, "a")[1])
-    await stage.pass_time(2.0)
-    await stage.settle()
-    stage.ray.ask(HOSTS - 1)
-    await stage.settle()
+    await autoscaled(env, demanded("a", 3, HOSTS), HOSTS)
+    env.ray.set_tasks(HOSTS + 1)
+    await env.settle()
+    env.kube.evict_pod(workers(env, "a")[1])
+    await env.pass_time(2.0)
+    await env.settle()
+    env.ray.set_tasks(HOSTS - 1)
+    await env.settle()
 
 
-async def workers_lost(stage: AutoscaledStage) -> None:
+async def workers_lost(env: AutoscaledEnvironment) -> None:
     """RM:S6: one worker is evicted, one fails, and a machine dies with what runs on it; the work goes on elsewhere."""
-    await autoscaled(stage, demanded("a", 6), 4)
-    stage.world.evict(workers(stage, "a")[1])
-    await stage.pass_time(3.0)
-    stage.world.kill_pod(workers(stage, "a")[0], "Failed")
-    await stage.pass_time(2.0)
-    await stage.settle()
-    stage.world.lose_node(NODES[1])
-    await stage.pass_time(20.0)
-    stage.world.bury_node(NODES[1])
-    await stage.settle()
+    await autoscaled(env, demanded("a", 6), 4)
+    env.kube.evict_pod(workers(env, "a")[1])
+    await env.pass_time(3.0)
+    env.kube.end_pod(workers(env, "a")[0], "Failed")
+    await env.pass_time(2.0)
+    await env.settle()
+    env.kube.lose_node(NODES[1])
+    await env.pass_time(20.0)
+    env.kube.delete_node(NODES[1])
+    await env.settle()
 
 
-async def switched(stage: AutoscaledStage) -> None:
+async def autoscaling_switched(env: AutoscaledEnvironment) -> None:
     """RM:S10: autoscaling is switched off and on, its rights are withdrawn and given back; the demand changes meanwhile."""
-    await autoscaled(stage, demanded("a", 6), 3)
-    stage.is_judging_demand = False
-    edit(stage, lambda spec: spec.update(enableInTreeAutoscaling=False))
-    stage.ray.ask(5)
-    await stage.pass_time(10.0)
-    await stage.settle()
-    stage.is_judging_demand = True
-    edit(stage, lambda spec: spec.update(enableInTreeAutoscaling=True))
-    await stage.settle()
-    stage.withdraw_rights()
-    stage.ray.ask(2)
-    await stage.pass_time(30.0)
-    stage.withdraw_rights(is_withdrawn=False)
-    stage.trouble_until = stage.loop.time()
-    await stage.settle()
+    await autoscaled(env, demanded("a", 6), 3)
+    env.checks_demand = False
+    edit(env, lambda spec: spec.update(enableInTreeAutoscaling=False))
+    env.ray.set_tasks(5)
+    await env.pass_time(10.0)
+    await env.settle()
+    env.checks_demand = True
+    edit(env, lambda spec: spec.update(enableInTreeAutoscaling=True))
+    await env.settle()
+    env.revoke_rbac()
+    env.ray.set_tasks(2)
+    await env.pass_time(30.0)
+    env.revoke_rbac(is_revoked=False)
+    env.disturbed_until_s = env.loop.time()
+    await env.settle()
 
 
-async def head_lost(stage: AutoscaledStage) -> None:
+async def head_lost(env: AutoscaledEnvironment) -> None:
     """RM:S6: the head fails, and with it the GCS and the autoscaler; a new session finds its workers anew."""
-    await autoscaled(stage, demanded("a", 6), 3)
-    stage.world.kill_pod(workers(stage, "headgroup")[0], "Failed")
-    await stage.pass_time(3.0)
-    stage.trouble_until = stage.loop.time()
-    await stage.settle()
+    await autoscaled(env, demanded("a", 6), 3)
+    env.kube.end_pod(workers(env, "headgroup")[0], "Failed")
+    await env.pass_time(3.0)
+    env.disturbed_until_s = env.loop.time()
+    await env.settle()
 
 
 BY_DEMAND = (
-    Scenario("demand-grows", grow(12), stage=AutoscaledStage),
-    Scenario("demand-falls", shrink(10, 3), stage=AutoscaledStage),
-    Scenario("demand-withdrawn", withdrawn, has_exact_counts=False, stage=AutoscaledStage),
-    Scenario("demand-turned-busy", turned_busy, stage=AutoscaledStage),
-    Scenario("demand-slices", slices, has_exact_counts=False, stage=AutoscaledStage),
-    Scenario("demand-workers-lost", workers_lost, has_exact_counts=False, stage=AutoscaledStage),
-    Scenario("demand-switched", switched, has_exact_counts=False, stage=AutoscaledStage),
-    Scenario("demand-head-lost", head_lost, has_exact_counts=False, stage=AutoscaledStage),
+    Scenario("demand-grows", grow(12), environment=AutoscaledEnvironment),
+    Scenario("demand-falls", shrink(10, 3), environment=AutoscaledEnvironment),
+    Scenario("demand-withdrawn", demand_withdrawn, has_exact_counts=False, environment=AutoscaledEnvironment),
+    Scenario("demand-turned-busy", busy_on_drain, environment=AutoscaledEnvironment),
+    Scenario("demand-slices", slices, has_exact_counts=False, environment=AutoscaledEnvironment),
+    Scenario("demand-workers-lost", workers_lost, has_exact_counts=False, environment=AutoscaledEnvironment),
+    Scenario("demand-switched", autoscaling_switched, has_exact_counts=False, environment=AutoscaledEnvironment),
+    Scenario("demand-head-lost", head_lost, has_exact_counts=False, environment=AutoscaledEnvironment),
 )
 """Each with every fault at every point."""
 
 LARGE_BY_DEMAND = (
-    Scenario("demand-grows-to-100", grow(100), stage=AutoscaledStage),
-    Scenario("demand-falls-100-to-10", shrink(100, 10), stage=AutoscaledStage),
+    Scenario("demand-grows-to-100", grow(100), environment=AutoscaledEnvironment),
+    Scenario("demand-falls-100-to-10", shrink(100, 10), environment=AutoscaledEnvironment),
 )
 """Too long for every point: a few, evenly spread."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from simulation.world import yaml_to_json
+from simulation.simulated_kube import yaml_to_json
 
 Schema = dict[str, Any]
 SECRET = "s3cr3t-of-a-user"
@@ -38,7 +38,7 @@ WORDS = (
     "a/b",
     "x" * 70,
 )
-MOST_SIZE = 4
+MAX_SIZE = 4
 """Of replicas, hosts and instances: each is a pod of the simulated cluster."""
 SIZES = {
     "replicas",
@@ -50,10 +50,10 @@ SIZES = {
     "minInstance",
     "maxInstance",
 }
-MOST_ITEMS = 2
+MAX_ITEMS = 2
 OPTIONAL = 0.2
 """Chance of each field of a drawn object that is not required."""
-DEEPEST = 6
+MAX_DEPTH = 6
 
 
 class Generator:
@@ -95,7 +95,7 @@ class Generator:
         if "enum" in schema:
             return self._rng.choice(schema["enum"])
         if schema.get("x-kubernetes-int-or-string"):
-            return self._rng.choice([self._rng.randint(0, MOST_SIZE), "500m", "1Gi", "25%", "x"])
+            return self._rng.choice([self._rng.randint(0, MAX_SIZE), "500m", "1Gi", "25%", "x"])
         draw = {"object": self._object, "array": self._array, "integer": self._integer, "string": self._string}
         if kind := draw.get(schema.get("type", "")):
             return kind(name, schema, depth)
@@ -107,7 +107,7 @@ class Generator:
             kept = [
                 field
                 for field in schema["properties"]
-                if field in required or (depth < DEEPEST and self._rng.random() < OPTIONAL)
+                if field in required or (depth < MAX_DEPTH and self._rng.random() < OPTIONAL)
             ]
             return {field: self._value(field, schema["properties"][field], depth + 1) for field in kept}
         values = schema.get("additionalProperties")
@@ -119,7 +119,7 @@ class Generator:
         return {key: self._value(name, values, depth + 1) for key in keys}
 
     def _array(self, name: str, schema: Schema, depth: int) -> list[Any]:
-        most = min(schema.get("maxItems", MOST_ITEMS), MOST_ITEMS)
+        most = min(schema.get("maxItems", MAX_ITEMS), MAX_ITEMS)
         least = schema.get("minItems", 0)
         return [
             self._value(name, schema["items"], depth + 1) for _ in range(self._rng.randint(least, max(least, most)))
@@ -128,7 +128,7 @@ class Generator:
     def _integer(self, name: str, schema: Schema, _depth: int) -> int:
         least, most = schema.get("minimum", -1), schema.get("maximum", 2**31 - 1)
         if name in SIZES:
-            return self._rng.randint(max(least, 0), MOST_SIZE)
+            return self._rng.randint(max(least, 0), MAX_SIZE)
         return self._rng.choice([least, max(least, 0), max(least, 1), max(least, 30), most])
 
     def _string(self, name: str, schema: Schema, _depth: int) -> str:

@@ -33,17 +33,17 @@ from raytide_sandbox.faults.types import (
     WatchFault,
 )
 
-from simulation import foreign_hands
-from simulation.manifests import NAME, NEIGHBOUR, find, group, new_cluster, stranger
-from simulation.stage import Replica, Stage, heard_by
-from simulation.wishes import wanted
-from simulation.world import NAMESPACE, RAYCLUSTERS
+from simulation import concurrent_writers
+from simulation.desired_state import desired_workers
+from simulation.environment import Environment, Replica, log_errors_as_violations
+from simulation.manifests import NAME, OTHER_NAME, find, group, new_cluster, unowned_pod
+from simulation.simulated_kube import NAMESPACE, RAYCLUSTERS
 
 EVENTS = 20
-REPLICATED = 4
+REPLICATED_EVERY = 4
 """Every fourth life is led by two replicas with a lease."""
 SETTLE_S = 240.0
-FAULTS: tuple[CallFault, ...] = (
+CALL_FAULTS: tuple[CallFault, ...] = (
     Kill(),
     Kill(is_after=True),
     LoseRequest(),
@@ -56,7 +56,7 @@ FAULTS: tuple[CallFault, ...] = (
     Answer(503),
     Answer(504),
 )
-SPOILS: tuple[WatchFault, ...] = (
+WATCH_FAULTS: tuple[WatchFault, ...] = (
     Error(410),
     Error(500),
     Garbage(),
@@ -76,7 +76,7 @@ def is_write(call: Call) -> bool:
     return call.is_write and call.plural not in ("events", "leases")
 
 
-def is_of_lease(call: Call) -> bool:
+def is_lease_call(call: Call) -> bool:
     """Whether it is about who leads."""
     return call.plural == "leases"
 
@@ -86,54 +86,54 @@ class History:
     """One told history; `violations` says what went wrong, `told` what happened before."""
 
     seed: int
-    told: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     last_writes: list[str] = field(default_factory=list)
 
     def report(self) -> str:
         """For the person who has to find out why."""
-        lines = [f"seed {self.seed}", *self.told[-60:], "--- violations", *self.violations[:20]]
+        lines = [f"seed {self.seed}", *self.log[-60:], "--- violations", *self.violations[:20]]
         return "\n".join([*lines, "--- last writes", *self.last_writes[-20:]])
 
 
-class Life:
+class HistoryRunner:
     """Tells one history."""
 
     def __init__(self, seed: int) -> None:
         self.history = History(seed)
-        self.stage = Stage(seed, replicas=2 if seed % REPLICATED == REPLICATED - 1 else 1)
-        self.rng, self.world, self.judge = self.stage.rng, self.stage.world, self.stage.judge
+        self.env = Environment(seed, replicas=2 if seed % REPLICATED_EVERY == REPLICATED_EVERY - 1 else 1)
+        self.rng, self.kube, self.checks = self.env.rng, self.env.kube, self.env.checks
         self.created = 0
 
     @property
     def is_replicated(self) -> bool:
         """Whether two replicas share the work by a lease."""
-        return len(self.stage.replicas) > 1
+        return len(self.env.replicas) > 1
 
-    def _tell(self, text: str) -> None:
-        self.history.told.append(f"{self.world.now():%H:%M:%S.%f} {text}")
+    def _log(self, text: str) -> None:
+        self.history.log.append(f"{self.kube.now():%H:%M:%S.%f} {text}")
 
     # --- events ----------------------------------------------------------------------------------------------------
     def _edit_spec(self, change: Callable[[dict[str, Any]], Any], text: str) -> None:
-        self._tell(text)
-        self.world.edit(RAYCLUSTERS, NAME, None, lambda obj: change(obj["spec"]))
+        self._log(text)
+        self.kube.edit(RAYCLUSTERS, NAME, None, lambda obj: change(obj["spec"]))
 
     def _any_group(self) -> str | None:
-        cluster = self.world.cluster(NAME)
+        cluster = self.kube.cluster(NAME)
         names = [g["groupName"] for g in cluster["spec"].get("workerGroupSpecs") or []] if cluster else []
         return self.rng.choice(names) if names else None
 
     def _any_pod(self) -> str | None:
-        cluster = self.world.cluster(NAME)
-        pods = self.stage.census.members(cluster["metadata"]["uid"]) if cluster else []
+        cluster = self.kube.cluster(NAME)
+        pods = self.env.pod_tracker.all_pods(cluster["metadata"]["uid"]) if cluster else []
         return self.rng.choice(sorted(pod.name for pod in pods)) if pods else None
 
-    def scale(self) -> None:
+    def scale_group(self) -> None:
         name, replicas = self._any_group(), self.rng.randint(0, 9)
         if name:
             self._edit_spec(lambda spec: find(spec, name).update(replicas=replicas), f"{name}: replicas {replicas}")
 
-    def rebound(self) -> None:
+    def change_bounds(self) -> None:
         name = self._any_group()
         low, high = sorted((self.rng.randint(0, 6), self.rng.randint(0, 8)))
         if name:
@@ -150,47 +150,47 @@ class Life:
         if name:
             self._edit_spec(lambda spec: spec["workerGroupSpecs"].remove(find(spec, name)), f"remove {name}")
 
-    def name_workers(self) -> None:
-        cluster = self.world.cluster(NAME)
+    def delete_workers_by_name(self) -> None:
+        cluster = self.kube.cluster(NAME)
         name = self._any_group()
         if not cluster or not name:
             return
-        pods = sorted(pod.name for pod in self.stage.census.live_in(cluster["metadata"]["uid"], name))
+        pods = sorted(pod.name for pod in self.env.pod_tracker.live_pods(cluster["metadata"]["uid"], name))
         named = self.rng.sample(pods, min(len(pods), self.rng.randint(0, 3)))
-        left = max(0, wanted(cluster)[name] - len(named))
+        left = max(0, desired_workers(cluster)[name] - len(named))
 
-        def order(spec: dict[str, Any]) -> None:
+        def set_names(spec: dict[str, Any]) -> None:
             find(spec, name).update(replicas=left, scaleStrategy={"workersToDelete": [*named, "stranger"]})
 
-        self._edit_spec(order, f"{name}: delete {named}, replicas {left}")
+        self._edit_spec(set_names, f"{name}: delete {named}, replicas {left}")
 
     def pod_ends(self) -> None:
         name, phase = self._any_pod(), self.rng.choice(["Failed", "Succeeded"])
         if name:
-            self._tell(f"{name} {phase}")
-            self.world.kill_pod(name, phase)
+            self._log(f"{name} {phase}")
+            self.kube.end_pod(name, phase)
 
-    def pod_vanishes(self) -> None:
+    def force_delete_pod(self) -> None:
         name = self._any_pod()
         if name:
-            self._tell(f"{name} vanishes")
-            self.world.vanish(name)
+            self._log(f"{name} vanishes")
+            self.kube.force_delete_pod(name)
 
-    def lag(self) -> None:
-        self.stage.lag_s = self.rng.choice([0.0, 0.5, 3.0, 10.0])
-        self._tell(f"watch lag up to {self.stage.lag_s} s")
+    def set_watch_lag(self) -> None:
+        self.env.lag_s = self.rng.choice([0.0, 0.5, 3.0, 10.0])
+        self._log(f"watch lag up to {self.env.lag_s} s")
 
-    def cut(self) -> None:
-        self._tell("watches cut")
-        for replica in self.stage.replicas:
-            replica.wire.cut()
+    def close_watches(self) -> None:
+        self._log("watches cut")
+        for replica in self.env.replicas:
+            replica.transport.close_watches()
 
-    def spoil(self) -> None:
-        how = self.rng.choices(SPOILS, k=self.rng.randint(1, 3))
-        self._tell(f"the next watch lines: {how}")
-        self.rng.choice(self.stage.replicas).script.of_lines.extend(Rule(fault) for fault in how)
+    def break_watches(self) -> None:
+        how = self.rng.choices(WATCH_FAULTS, k=self.rng.randint(1, 3))
+        self._log(f"the next watch lines: {how}")
+        self.rng.choice(self.env.replicas).script.of_lines.extend(Rule(fault) for fault in how)
 
-    def _for_a_while(
+    def _inject_for(
         self,
         fault: CallFault,
         matches: Callable[[Call], bool],
@@ -198,127 +198,143 @@ class Life:
         text: str,
         replicas: Sequence[Replica] | None = None,
     ) -> None:
-        self._tell(f"{text} for {for_s:.0f} s")
-        until_s = self.stage.loop.time() + for_s
-        for replica in replicas or self.stage.replicas:
+        self._log(f"{text} for {for_s:.0f} s")
+        until_s = self.env.loop.time() + for_s
+        for replica in replicas or self.env.replicas:
             replica.script.of_calls.insert(0, Rule(fault, matches, times=None, until_s=until_s))
 
-    def away(self) -> None:
-        self._for_a_while(RefuseConnection(), lambda _: True, self.rng.choice([5.0, 60.0]), "the API is away")
-        self.cut()
+    def api_unavailable(self) -> None:
+        self._inject_for(RefuseConnection(), lambda _: True, self.rng.choice([5.0, 60.0]), "the API is away")
+        self.close_watches()
 
-    def lease_away(self) -> None:
+    def lease_unreachable(self) -> None:
         """The leader cannot reach its lease, but everything else: only its gate keeps it from writing."""
-        leader, fault = self.stage.leader(), self.rng.choice([LoseRequest(), LoseAnswer(), Answer(503)])
-        self._for_a_while(fault, is_of_lease, self.rng.choice([25.0, 60.0]), f"no lease: {fault}", [leader])
+        leader, fault = self.env.leader(), self.rng.choice([LoseRequest(), LoseAnswer(), Answer(503)])
+        self._inject_for(fault, is_lease_call, self.rng.choice([25.0, 60.0]), f"no lease: {fault}", [leader])
 
-    def cut_off(self) -> None:
+    def isolate_leader(self) -> None:
         """One replica is alone, the other is not."""
-        leader = self.stage.leader()
-        self._for_a_while(LoseRequest(), lambda _: True, self.rng.choice([10.0, 45.0]), "leader cut off", [leader])
-        leader.wire.cut()
+        leader = self.env.leader()
+        self._inject_for(LoseRequest(), lambda _: True, self.rng.choice([10.0, 45.0]), "leader cut off", [leader])
+        leader.transport.close_watches()
 
-    def replace(self) -> None:
-        self._tell("the leader's pod is replaced")
-        self.stage.leader().operator.replace()
+    def replace_leader(self) -> None:
+        self._log("the leader's pod is replaced")
+        self.env.leader().operator.replace()
 
-    def reads_fail(self) -> None:
-        self._for_a_while(Answer(503), lambda call: call.method == "GET", self.rng.choice([1.0, 20.0]), "reads fail")
+    def fail_reads(self) -> None:
+        self._inject_for(Answer(503), lambda call: call.method == "GET", self.rng.choice([1.0, 20.0]), "reads fail")
 
-    def rights_go(self) -> None:
+    def revoke_permissions(self) -> None:
         fault = self.rng.choice([FORBIDDEN, UNAUTHORIZED])
-        self._for_a_while(fault, lambda _: True, self.rng.choice([2.0, 20.0]), f"every call is answered {fault.status}")
+        self._inject_for(fault, lambda _: True, self.rng.choice([2.0, 20.0]), f"every call is answered {fault.status}")
 
-    def quota(self) -> None:
+    def set_quota(self) -> None:
         most = self.rng.randint(1, 6)
         fault = Answer(403, message="exceeded quota: pods")
-        self._for_a_while(fault, self._is_pod_above(most), self.rng.choice([5.0, 60.0]), f"quota of {most} pods")
+        self._inject_for(fault, self._is_pod_above(most), self.rng.choice([5.0, 60.0]), f"quota of {most} pods")
 
     def _is_pod_above(self, most: int) -> Callable[[Call], bool]:
         def matches(call: Call) -> bool:
             is_create = call.method == "POST" and call.plural == "pods"
-            return is_create and self.world.store.count("pods") >= most
+            return is_create and self.kube.store.count("pods") >= most
 
         return matches
 
-    def fault(self) -> None:
+    def inject_call_fault(self) -> None:
         # What a real server would reject by `?timeout=` when it comes too late, this one would carry out: with a lease a
         # write comes late inside that time only, whoever leads by then (FD:REL-D).
         late = (
             Delay(self.rng.choice([2.0, 9.0])) if self.is_replicated else CommitLate(self.rng.choice([0.5, 5.0, 20.0]))
         )
-        kind, after = self.rng.choice([*FAULTS, late]), self.rng.randint(0, 5)
-        self._tell(f"{kind} at write {after} from now")
-        self.stage.leader().script.of_calls.append(Rule(kind, is_write, skip=after))
+        kind, after = self.rng.choice([*CALL_FAULTS, late]), self.rng.randint(0, 5)
+        self._log(f"{kind} at write {after} from now")
+        self.env.leader().script.of_calls.append(Rule(kind, is_write, skip=after))
 
-    def foreign_hands(self) -> None:
+    def concurrent_edit(self) -> None:
         """Others edit what belongs to the cluster (RM:F12)."""
-        hands, pod = self.rng.choice(foreign_hands.HANDS), self._any_pod()
-        if pod and self.world.cluster(NAME):
-            self._tell(f"foreign hands: {hands.__name__} {pod}")
-            hands(self.stage, pod)
+        concurrent_edit, pod = self.rng.choice(concurrent_writers.CONCURRENT_EDITS), self._any_pod()
+        if pod and self.kube.cluster(NAME):
+            self._log(f"foreign hands: {concurrent_edit.__name__} {pod}")
+            concurrent_edit(self.env, pod)
 
-    def restart(self) -> None:
-        self._tell("operator killed")
-        self.stage.kill()
+    def kill_operator(self) -> None:
+        self._log("operator killed")
+        self.env.kill()
 
-    def recreate(self) -> None:
-        self._tell("cluster deleted and made again")
-        self.world.delete_cluster(NAME)
-        self.world.create(new_cluster([group("a", 2)]))
+    def recreate_cluster(self) -> None:
+        self._log("cluster deleted and made again")
+        self.kube.delete_cluster(NAME)
+        self.kube.create(new_cluster([group("a", 2)]))
 
     # --- the telling -----------------------------------------------------------------------------------------------
-    async def tell(self) -> History:
+    async def run(self) -> History:
         """Live through it; every finding is in the history returned."""
-        with heard_by(self.judge):
-            await self._live()
-        self.history.violations = self.judge.violations
-        self.history.last_writes = self.judge.writes
+        with log_errors_as_violations(self.checks):
+            await self._run_events()
+        self.history.violations = self.checks.violations
+        self.history.last_writes = self.checks.writes
         return self.history
 
-    async def _live(self) -> None:
-        doings = [self.scale] * 6 + [self.rebound, self.add_group, self.remove_group] + [self.name_workers] * 3
-        doings += [self.pod_ends] * 3 + [self.pod_vanishes, self.lag, self.lag, self.cut] + [self.fault] * 5
-        doings += [self.restart, self.recreate, self.spoil, self.spoil, self.away, self.reads_fail, self.rights_go]
-        doings += [self.quota] + [self.foreign_hands] * 3
+    async def _run_events(self) -> None:
+        event_choices = (
+            [self.scale_group] * 6
+            + [self.change_bounds, self.add_group, self.remove_group]
+            + [self.delete_workers_by_name] * 3
+        )
+        event_choices += (
+            [self.pod_ends] * 3
+            + [self.force_delete_pod, self.set_watch_lag, self.set_watch_lag, self.close_watches]
+            + [self.inject_call_fault] * 5
+        )
+        event_choices += [
+            self.kill_operator,
+            self.recreate_cluster,
+            self.break_watches,
+            self.break_watches,
+            self.api_unavailable,
+            self.fail_reads,
+            self.revoke_permissions,
+        ]
+        event_choices += [self.set_quota] + [self.concurrent_edit] * 3
         if self.is_replicated:
-            doings += [self.lease_away, self.cut_off, self.replace] * 2
-        self.stage.open()
-        self.world.create(stranger())
-        self.world.create(new_cluster([group("a", 2), group("b", 1)]))
-        self.world.create(new_cluster([group("b", 1)], NEIGHBOUR))
-        self.stage.start()
+            event_choices += [self.lease_unreachable, self.isolate_leader, self.replace_leader] * 2
+        self.env.open()
+        self.kube.create(unowned_pod())
+        self.kube.create(new_cluster([group("a", 2), group("b", 1)]))
+        self.kube.create(new_cluster([group("b", 1)], OTHER_NAME))
+        self.env.start()
         events = EVENTS + self.rng.randint(0, 10)
-        while len(self.history.told) < events and not self.judge.has_enough.is_set():
-            self.rng.choice(doings)()
-            await self.stage.pass_time(self.rng.choice([0.0, 0.05, 0.5, 2.0, 8.0]))
-        for replica in self.stage.replicas:
+        while len(self.history.log) < events and not self.checks.limit_reached.is_set():
+            self.rng.choice(event_choices)()
+            await self.env.pass_time(self.rng.choice([0.0, 0.05, 0.5, 2.0, 8.0]))
+        for replica in self.env.replicas:
             replica.script.clear()
-        self.stage.lag_s = 0.0
-        foreign_hands.let_go(self.world)
+        self.env.lag_s = 0.0
+        concurrent_writers.remove_finalizers(self.kube)
         await self._settle()
-        if not self.judge.has_enough.is_set():
-            await self._look_again()
-        await self.stage.close()
+        if not self.checks.limit_reached.is_set():
+            await self._check_no_further_writes()
+        await self.env.close()
 
     async def _settle(self) -> None:
-        await self.stage.settle(SETTLE_S, step_s=1.0)
-        for name in (NAME, NEIGHBOUR):
-            if self.world.cluster(name) is None:
-                self.judge.note(f"{name} is gone")
-        if self.world.store.find("pods", NAMESPACE, "stranger") is None:
-            self.judge.note("the stranger's pod is gone")
+        await self.env.settle(SETTLE_S, step_s=1.0)
+        for name in (NAME, OTHER_NAME):
+            if self.kube.cluster(name) is None:
+                self.checks.add_violation(f"{name} is gone")
+        if self.kube.store.find("pods", NAMESPACE, "stranger") is None:
+            self.checks.add_violation("the stranger's pod is gone")
 
-    async def _look_again(self) -> None:
+    async def _check_no_further_writes(self) -> None:
         """A second pass, and a fresh operator, must find nothing to do."""
         # A watch that has gone deaf is noticed within a minute; what it hid is then done first.
-        await self.stage.pass_time(150.0)
+        await self.env.pass_time(150.0)
         await self._settle()
-        await self.stage.pass_time(10.0)
-        before = len(self.judge.writes)
-        self.stage.leader().operator.enqueue(NAMESPACE, NAME)
-        await self.stage.pass_time(10.0)
-        self.stage.kill()
-        await self.stage.pass_time(10.0)
-        if later := self.judge.writes[before:]:
-            self.judge.note(f"writes although all is as wanted: {later[:5]}")
+        await self.env.pass_time(10.0)
+        before = len(self.checks.writes)
+        self.env.leader().operator.enqueue(NAMESPACE, NAME)
+        await self.env.pass_time(10.0)
+        self.env.kill()
+        await self.env.pass_time(10.0)
+        if later := self.checks.writes[before:]:
+            self.checks.add_violation(f"writes although all is as wanted: {later[:5]}")

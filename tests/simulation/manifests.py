@@ -6,10 +6,10 @@ stories edit them. Used by histories and scenarios.
 
 from typing import Any
 
-from simulation.world import NAMESPACE
+from simulation.simulated_kube import NAMESPACE
 
 NAME = "life"
-NEIGHBOUR = "life-a"
+OTHER_NAME = "life-a"
 """Another cluster whose name begins like the first one's, and like its pods."""
 
 
@@ -45,7 +45,7 @@ def find(spec: dict[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
-def stranger() -> dict[str, Any]:
+def unowned_pod() -> dict[str, Any]:
     """A pod that is not ours, although its labels say so."""
     labels = {"ray.io/cluster": NAME, "ray.io/node-type": "worker", "ray.io/group": "a", "ray.io/is-ray-node": "yes"}
     return {

@@ -10,10 +10,10 @@ from typing import Any
 from raytide_sandbox.apiserver.request_response import Request
 from raytide_sandbox.faults.types import Answer
 
+from simulation.environment import Environment
 from simulation.manifests import find, group, new_cluster
 from simulation.scenarios import Scenario, edit, live_cluster, workers
-from simulation.stage import Stage
-from simulation.world import NAMESPACE
+from simulation.simulated_kube import NAMESPACE
 
 HOSTS = 4
 QUOTA = "team"
@@ -27,72 +27,72 @@ def slices(name: str, replicas: int, hosts: int = HOSTS) -> dict[str, Any]:
     return {**group(name, replicas), "numOfHosts": hosts}
 
 
-async def come_and_go(stage: Stage) -> None:
+async def scale_up_and_down(env: Environment) -> None:
     """RM:S5: one replica, two, none of them broken on the way to one again."""
-    await live_cluster(stage, slices("a", 1))
-    edit(stage, lambda spec: find(spec, "a").update(replicas=2))
-    await stage.settle()
-    edit(stage, lambda spec: find(spec, "a").update(replicas=1))
-    await stage.settle()
+    await live_cluster(env, slices("a", 1))
+    edit(env, lambda spec: find(spec, "a").update(replicas=2))
+    await env.settle()
+    edit(env, lambda spec: find(spec, "a").update(replicas=1))
+    await env.settle()
 
 
-async def host_lost(stage: Stage) -> None:
+async def host_lost(env: Environment) -> None:
     """RM:S5: a host ends, its replica follows and is made anew; the other does not notice."""
-    await live_cluster(stage, slices("a", 2, hosts=3))
-    spared = set(workers(stage, "a")[3:])
-    stage.world.evict(workers(stage, "a")[1])
-    await stage.pass_time(2.0)
-    await stage.settle()
-    if not stage.judge.is_past_believed and not spared <= set(workers(stage, "a")):
-        stage.judge.note("a replica went that had lost nobody")
+    await live_cluster(env, slices("a", 2, hosts=3))
+    untouched = set(workers(env, "a")[3:])
+    env.kube.evict_pod(workers(env, "a")[1])
+    await env.pass_time(2.0)
+    await env.settle()
+    if not env.checks.has_stale_start and not untouched <= set(workers(env, "a")):
+        env.checks.add_violation("a replica went that had lost nobody")
 
 
-async def host_vanished(stage: Stage) -> None:
+async def host_vanished(env: Environment) -> None:
     """Somebody deletes a host by force: it is made again, or, where it was seen to go, all of its replica."""
-    await live_cluster(stage, slices("a", 2, hosts=2))
-    stage.world.vanish(workers(stage, "a")[1])
-    await stage.pass_time(2.0)
-    await stage.settle()
+    await live_cluster(env, slices("a", 2, hosts=2))
+    env.kube.force_delete_pod(workers(env, "a")[1])
+    await env.pass_time(2.0)
+    await env.settle()
 
 
-async def resized(stage: Stage) -> None:
+async def hosts_changed(env: Environment) -> None:
     """`numOfHosts` grows, and becomes one: every replica is made anew."""
-    await live_cluster(stage, slices("a", 2, hosts=2))
-    edit(stage, lambda spec: find(spec, "a").update(numOfHosts=3))
-    await stage.settle()
-    edit(stage, lambda spec: find(spec, "a").update(numOfHosts=1))
-    await stage.settle()
+    await live_cluster(env, slices("a", 2, hosts=2))
+    edit(env, lambda spec: find(spec, "a").update(numOfHosts=3))
+    await env.settle()
+    edit(env, lambda spec: find(spec, "a").update(numOfHosts=1))
+    await env.settle()
 
 
-async def named_by_one_host(stage: Stage) -> None:
+async def deleted_by_one_name(env: Environment) -> None:
     """RM:S5 with S3: one name ends four pods; the list is emptied later (RM:I15)."""
-    await live_cluster(stage, slices("a", 2))
-    named = workers(stage, "a")[1:2]
-    edit(stage, lambda spec: find(spec, "a").update(replicas=1, scaleStrategy={"workersToDelete": named}))
-    await stage.pass_time(2.0)
-    edit(stage, lambda spec: find(spec, "a").update(scaleStrategy={"workersToDelete": []}))
-    await stage.settle()
+    await live_cluster(env, slices("a", 2))
+    named = workers(env, "a")[1:2]
+    edit(env, lambda spec: find(spec, "a").update(replicas=1, scaleStrategy={"workersToDelete": named}))
+    await env.pass_time(2.0)
+    edit(env, lambda spec: find(spec, "a").update(scaleStrategy={"workersToDelete": []}))
+    await env.settle()
 
 
 class WorkerQuota:
     """A ResourceQuota for workers: enforced, and told to whoever reads it."""
 
-    def __init__(self, stage: Stage, hard: int) -> None:
+    def __init__(self, env: Environment, hard: int) -> None:
         self.hard = hard
         self.rejected = 0
-        self._stage = stage
-        stage.world.store.create("resourcequotas", {"metadata": {"name": QUOTA, "namespace": NAMESPACE}})
-        stage.wire.admission = self.admit
+        self._stage = env
+        env.kube.store.create("resourcequotas", {"metadata": {"name": QUOTA, "namespace": NAMESPACE}})
+        env.transport.admission = self.admit
 
     @property
     def used(self) -> int:
         """Every worker that is not gone for good."""
-        return sum(pod.group != "headgroup" for pod in self._stage.census.everybody())
+        return sum(pod.group != "headgroup" for pod in self._stage.pod_tracker.tracked_pods())
 
     def admit(self, request: Request) -> Answer | None:
         """What the quota says to a request."""
         if request.path.endswith(f"/resourcequotas/{QUOTA}"):
-            self._tell()
+            self._update_status()
         is_pod = request.method == "POST" and request.path.endswith("/pods")  # a service selects by that label
         is_worker = is_pod and b'"ray.io/node-type":"worker"' in request.body
         if not is_worker or self.used < self.hard:
@@ -104,34 +104,34 @@ class WorkerQuota:
             f"limited: pods={self.hard}",
         )
 
-    def _tell(self) -> None:
-        told = {"hard": {"pods": str(self.hard)}, "used": {"pods": str(self.used)}}
-        self._stage.world.edit(
-            "resourcequotas", QUOTA, None, lambda quota: quota.update(status=told), subresource="status"
+    def _update_status(self) -> None:
+        status = {"hard": {"pods": str(self.hard)}, "used": {"pods": str(self.used)}}
+        self._stage.kube.edit(
+            "resourcequotas", QUOTA, None, lambda quota: quota.update(status=status), subresource="status"
         )
 
 
-async def quota(stage: Stage) -> None:
+async def quota(env: Environment) -> None:
     """RM:S4 in short: there is room for one replica and two hosts more, later for all."""
-    stage.start()
-    await stage.pass_time(2.0)
-    stage.begin()
-    limit = WorkerQuota(stage, HOSTS + 2)
-    stage.world.create(new_cluster([slices("a", 2), group("b", 0)]))
-    await stage.pass_time(QUOTA_S)
-    if not stage.script.met and len(workers(stage, "a")) != HOSTS:
-        stage.judge.note(f"under a quota for one replica and a half: {len(workers(stage, 'a'))} hosts")
+    env.start()
+    await env.pass_time(2.0)
+    env.start_recording()
+    limit = WorkerQuota(env, HOSTS + 2)
+    env.kube.create(new_cluster([slices("a", 2), group("b", 0)]))
+    await env.pass_time(QUOTA_S)
+    if not env.script.met and len(workers(env, "a")) != HOSTS:
+        env.checks.add_violation(f"under a quota for one replica and a half: {len(workers(env, 'a'))} hosts")
     limit.hard = 2 * HOSTS
-    stage.trouble_until = stage.loop.time()
-    await stage.settle()
+    env.disturbed_until_s = env.loop.time()
+    await env.settle()
 
 
 MULTI_HOST = (
-    Scenario("slices-come-and-go", come_and_go),
+    Scenario("slices-come-and-go", scale_up_and_down),
     Scenario("slice-host-lost", host_lost),
     Scenario("slice-host-vanished", host_vanished, has_exact_counts=False),
-    Scenario("slices-resized", resized),
-    Scenario("slice-named", named_by_one_host),
+    Scenario("slices-resized", hosts_changed),
+    Scenario("slice-named", deleted_by_one_name),
     Scenario("slice-quota", quota, has_exact_counts=False),
 )
 """Each with every fault at every point."""

@@ -42,12 +42,12 @@ def no_uid_precondition(patch: pytest.MonkeyPatch) -> None:
     """A delete means a name, whoever bears it by now."""
     write = Client._write
 
-    async def careless(self: Client, method: str, path: str, *, body: Any, **rest: Any) -> Any:
+    async def patched(self: Client, method: str, path: str, *, body: Any, **rest: Any) -> Any:
         if method == "DELETE":
             body = {key: value for key, value in body.items() if key != "preconditions"}
         return await write(self, method, path, body=body, **rest)
 
-    patch.setattr(Client, "_write", careless)
+    patch.setattr(Client, "_write", patched)
 
 
 def no_retry(patch: pytest.MonkeyPatch) -> None:
@@ -94,39 +94,39 @@ def no_relist_in_term(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RayClusterController, "_relist", synced)
 
 
-def no_record(patch: pytest.MonkeyPatch) -> None:
+def no_decision_record(patch: pytest.MonkeyPatch) -> None:
     """The spec rules, whatever the autoscaler wrote beside it."""
     patch.setattr(plan, "scaling_of", lambda cluster, *_: Scaling(cluster.is_autoscaled))
 
 
-def victims_by_choice(patch: pytest.MonkeyPatch) -> None:
+def unnamed_victims(patch: pytest.MonkeyPatch) -> None:
     """Too many workers are deleted without a name, under autoscaling too."""
     patch.setattr(Scaling, "may_choose_victims", lambda *_, **__: True)
 
 
-def names_before_drains(patch: pytest.MonkeyPatch) -> None:
+def delete_before_drain(patch: pytest.MonkeyPatch) -> None:
     """Whoever is to leave is named at once, whether or not it agreed."""
     patch.setattr(drains, "_may_be_named", lambda *_: True)
     named = group_targets._host_disposition
 
-    def at_once(host: Instance, question: group_targets.GroupInputs) -> group_targets.Disposition:
+    def name_at_once(host: Instance, question: group_targets.GroupInputs) -> group_targets.Disposition:
         fate = named(host, question)
         return group_targets.Disposition.NAMED if fate is group_targets.Disposition.LEAVES else fate
 
-    patch.setattr(group_targets, "_host_disposition", at_once)
+    patch.setattr(group_targets, "_host_disposition", name_at_once)
 
 
-def no_tests_in_patches(patch: pytest.MonkeyPatch) -> None:
+def no_json_patch_tests(patch: pytest.MonkeyPatch) -> None:
     """The autoscaler's patches change whatever stands at that place by now."""
     build = decision_patch.build_patch
 
-    def untested(*arguments: Any) -> tuple[Any, ...]:
+    def without_tests(*arguments: Any) -> tuple[Any, ...]:
         return tuple(operation for operation in build(*arguments) if operation["op"] != "test")
 
-    patch.setattr(decision_patch, "build_patch", untested)
+    patch.setattr(decision_patch, "build_patch", without_tests)
 
 
-def no_way_back(patch: pytest.MonkeyPatch) -> None:
+def rejected_drain_accepted(patch: pytest.MonkeyPatch) -> None:
     """A node that rejected to leave counts as one that agreed."""
 
     async def drain(self: Gcs, *arguments: Any, **more: Any) -> Drained:
@@ -137,31 +137,31 @@ def no_way_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Gcs, "drain", drain)
 
 
-def growth_before_gone(patch: pytest.MonkeyPatch) -> None:
+def growth_before_release(patch: pytest.MonkeyPatch) -> None:
     """Room is given as soon as somebody has been asked to leave it."""
     patch.setattr(patch_plan, "_released", lambda resizes: resizes)
 
 
-def orders_without_version(patch: pytest.MonkeyPatch) -> None:
+def patch_without_version(patch: pytest.MonkeyPatch) -> None:
     """Sizes are written on whatever the job is by now."""
     patch_of = patch_plan.JobPatch.patch
 
-    def careless(self: patch_plan.JobPatch, version: str) -> dict[str, Any]:
+    def patched(self: patch_plan.JobPatch, version: str) -> dict[str, Any]:
         body = dict(patch_of(self, version))
         return {**body, "metadata": {"annotations": body["metadata"]["annotations"]}}
 
-    patch.setattr(patch_plan.JobPatch, "patch", careless)
+    patch.setattr(patch_plan.JobPatch, "patch", patched)
 
 
-def removals_are_failures(patch: pytest.MonkeyPatch) -> None:
+def deletions_as_failures(patch: pytest.MonkeyPatch) -> None:
     """Who was told to go counts like one that failed."""
-    tally = plan_context.count_terminations
+    count = plan_context.count_terminations
 
-    def unforgiving(job: Any, observed: Any, record: Any = None) -> Any:
+    def count_all(job: Any, observed: Any, record: Any = None) -> Any:
         pods = tuple(msgspec.structs.replace(pod, deletion_timestamp="") for pod in observed.pods)
-        return tally(job, dataclasses.replace(observed, pods=pods), record)
+        return count(job, dataclasses.replace(observed, pods=pods), record)
 
-    patch.setattr(plan_context, "count_terminations", unforgiving)
+    patch.setattr(plan_context, "count_terminations", count_all)
 
 
 def no_cooldown(patch: pytest.MonkeyPatch) -> None:
@@ -169,14 +169,14 @@ def no_cooldown(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(snapshot, "cooldowns_of", lambda *_: Cooldowns())
 
 
-def zero_goes_first(patch: pytest.MonkeyPatch) -> None:
+def lowest_index_first(patch: pytest.MonkeyPatch) -> None:
     """A job that shrinks loses its lowest indices."""
     patch.setattr(
         trainer_indices, "_first", lambda alive, number, _named: set(sorted(alive, reverse=True)[: max(0, number)])
     )
 
 
-def comes_too_early(patch: pytest.MonkeyPatch) -> None:
+def create_before_delete(patch: pytest.MonkeyPatch) -> None:
     """Trainers come together with the DELETE of those whose place they take."""
     start = job_plan._start
     patch.setattr(job_plan, "_start", lambda now, role, indices, **_: start(now, role, indices))
@@ -190,15 +190,15 @@ MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "new-name-on-retry": new_name_on_retry,
     "no-write-gate": no_write_gate,
     "no-relist-in-term": no_relist_in_term,
-    "no-record": no_record,
-    "victims-by-choice": victims_by_choice,
-    "names-before-drains": names_before_drains,
-    "no-tests-in-patches": no_tests_in_patches,
-    "no-way-back": no_way_back,
-    "growth-before-gone": growth_before_gone,
-    "orders-without-version": orders_without_version,
-    "removals-are-failures": removals_are_failures,
+    "no-decision-record": no_decision_record,
+    "unnamed-victims": unnamed_victims,
+    "delete-before-drain": delete_before_drain,
+    "no-json-patch-tests": no_json_patch_tests,
+    "rejected-drain-accepted": rejected_drain_accepted,
+    "growth-before-release": growth_before_release,
+    "patch-without-version": patch_without_version,
+    "deletions-as-failures": deletions_as_failures,
     "no-cooldown": no_cooldown,
-    "zero-goes-first": zero_goes_first,
-    "comes-too-early": comes_too_early,
+    "lowest-index-first": lowest_index_first,
+    "create-before-delete": create_before_delete,
 }

@@ -28,7 +28,7 @@ CONFIG = ClusterConfig()
 LEASE = Key("default", "raytide-leader")
 
 
-class WorldClock(Clock):
+class SimulatedClock(Clock):
     """Wall time is the world's; monotonic time is the virtual loop's already, and this machine never sleeps."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
@@ -40,22 +40,22 @@ class WorldClock(Clock):
         return self.monotonic()
 
 
-class Line:
+class ProcessTransport:
     """A transport for one process: once the process is killed nothing leaves it any more, whatever still unwinds."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
-        self.is_dead = False
+        self.is_killed = False
 
     async def request(self, method: str, path: str, **rest: Any) -> Response:
         """One call of a living process."""
-        if self.is_dead:
+        if self.is_killed:
             raise asyncio.CancelledError
         return await self._inner.request(method, path, **rest)
 
     def stream(self, path: str, **rest: Any) -> AsyncIterator[bytes]:
         """One watch of a living process."""
-        if self.is_dead:
+        if self.is_killed:
             raise asyncio.CancelledError
         return self._inner.stream(path, **rest)
 
@@ -64,7 +64,7 @@ class Line:
         await self._inner.close()
 
 
-class Works(Protocol):
+class Controllers(Protocol):
     """What runs in the process: one room, or several."""
 
     async def run(self) -> None:
@@ -109,8 +109,8 @@ class OperatorUnderTest:
         self._rng = rng
         self._on_crash = on_crash
         self._is_elected = is_elected
-        self._line: Line | None = None
-        self._room: Works | None = None
+        self._process_transport: ProcessTransport | None = None
+        self._controllers: Controllers | None = None
         self._elector: Elector | None = None
         self._task: asyncio.Task[None] | None = None
         self._restarting: asyncio.TimerHandle | None = None
@@ -121,60 +121,60 @@ class OperatorUnderTest:
 
     def start(self) -> None:
         """A new process with nothing in its memory."""
-        line = self._line = Line(self._transport)
-        elector = self._elector = self._new_elector(line) if self._is_elected else None
-        client = Client(line, clock=self._clock, write_gate=elector.may_write_s if elector else None)
-        self._room = self._new_room(client)
-        self._task = asyncio.get_running_loop().create_task(self._work(self._room, elector, client))
-        self._task.add_done_callback(lambda task: self._ended(task, line))
+        transport = self._process_transport = ProcessTransport(self._transport)
+        elector = self._elector = self._new_elector(transport) if self._is_elected else None
+        client = Client(transport, clock=self._clock, write_gate=elector.may_write_s if elector else None)
+        self._controllers = self._new_controllers(client)
+        self._task = asyncio.get_running_loop().create_task(self._run(self._controllers, elector, client))
+        self._task.add_done_callback(lambda task: self._on_exit(task, transport))
 
-    def _new_room(self, client: Client) -> Works:
+    def _new_controllers(self, client: Client) -> Controllers:
         options = RayClusterControllerOptions(namer=self._name)
         return RayClusterController(client, clock=self._clock, config=self.config, options=options)
 
-    def _new_elector(self, line: Line) -> Elector:
+    def _new_elector(self, transport: ProcessTransport) -> Elector:
         timing = LeaseTiming()
-        client = Client(line, clock=self._clock, timeout_s=timing.call_timeout_s)
+        client = Client(transport, clock=self._clock, timeout_s=timing.call_timeout_s)
         return Elector(client, LEASE, identity=self.identity, clock=self._clock, timing=timing)
 
     @staticmethod
-    async def _work(room: Works, elector: Elector | None, client: Client) -> None:
+    async def _run(controllers: Controllers, elector: Elector | None, client: Client) -> None:
         if elector is None:
-            await room.run()
+            await controllers.run()
             return
         async with asyncio.TaskGroup() as tasks:
-            leading = tasks.create_task(elector.run(room.run_reconcilers, unanswered_s=client.unanswered_s))
+            leading = tasks.create_task(elector.run(controllers.run_reconcilers, unanswered_s=client.unanswered_s))
             await elector.has_attempted.wait()
-            following = tasks.create_task(room.run_informers())
+            following = tasks.create_task(controllers.run_informers())
             await leading
             following.cancel()
 
     @property
-    def controllers(self) -> Works:
+    def controllers(self) -> Controllers:
         """What runs in the process now."""
-        assert self._room is not None
-        return self._room
+        assert self._controllers is not None
+        return self._controllers
 
     @property
     def is_leading(self) -> bool:
         """Whether this is the replica that works now."""
         return self._elector is None or self._elector.is_leading
 
-    def _ended(self, task: asyncio.Task[None], line: Line) -> None:
+    def _on_exit(self, task: asyncio.Task[None], transport: ProcessTransport) -> None:
         """A process that ends by itself is a finding; one that was killed has no last words."""
-        if not task.cancelled() and (trouble := task.exception()) and not line.is_dead:
-            self._on_crash(repr(trouble))
+        if not task.cancelled() and (error := task.exception()) and not transport.is_killed:
+            self._on_crash(repr(error))
             self._restart()
 
     def kill(self) -> None:
         """SIGKILL: nothing is finished, nothing is remembered; the next one starts in a moment."""
-        if self._line is not None:
-            self._line.is_dead = True
+        if self._process_transport is not None:
+            self._process_transport.is_killed = True
         if self._task is not None:
             self._task.cancel()
         self._restart()
 
-    def break_down(self) -> None:
+    def fail_component(self) -> None:
         """A part of it ends with trouble: the process ends what it does in order, and exits."""
         assert self._task is not None
         self._task.cancel()
@@ -192,15 +192,15 @@ class OperatorUnderTest:
 
     def enqueue(self, namespace: str, name: str) -> None:
         """Have the key looked at although nothing happened."""
-        assert self._room is not None
-        self._room.enqueue(Key(namespace, name))
+        assert self._controllers is not None
+        self._controllers.enqueue(Key(namespace, name))
 
     async def stop(self) -> None:
         """SIGTERM, and wait for the ordered end."""
-        assert self._room is not None
+        assert self._controllers is not None
         assert self._task is not None
         if self._elector is not None:
             self._elector.stop()
-        await self._room.stop()
+        await self._controllers.stop()
         with suppress(asyncio.CancelledError):
             await self._task

@@ -12,9 +12,9 @@ from typing import Any
 from raytide_sandbox.apiserver.request_response import Request
 from raytide_sandbox.faults.types import Answer
 
-from simulation.manifests import NAME, NEIGHBOUR, find, group, new_cluster, template
-from simulation.stage import Stage
-from simulation.world import NAMESPACE, NODES, RAYCLUSTERS
+from simulation.environment import Environment
+from simulation.manifests import NAME, OTHER_NAME, find, group, new_cluster, template
+from simulation.simulated_kube import NAMESPACE, NODES, RAYCLUSTERS
 
 QUOTA_S = 20.0
 QUOTA_RETRY_S = 60.0
@@ -28,252 +28,252 @@ class Scenario:
     """One life."""
 
     name: str
-    tell: Callable[[Stage], Awaitable[None]]
+    run: Callable[[Environment], Awaitable[None]]
     has_exact_counts: bool = True
     """False where the number of pods made depends on who was faster."""
     is_quiet: bool = False
     """True where the operator has nothing to write from the beginning to the end (RM:I19)."""
-    stage: type[Stage] = Stage
+    environment: type[Environment] = Environment
     """Where it is played."""
 
 
-async def live_cluster(stage: Stage, *groups: dict[str, Any]) -> None:
+async def live_cluster(env: Environment, *groups: dict[str, Any]) -> None:
     """The prelude of most: a cluster that has been well for a while."""
-    stage.world.create(new_cluster(list(groups)))
-    stage.start()
-    await stage.settle()
-    await stage.pass_time(10.0)
-    stage.begin()
+    env.kube.create(new_cluster(list(groups)))
+    env.start()
+    await env.settle()
+    await env.pass_time(10.0)
+    env.start_recording()
 
 
-def edit(stage: Stage, change: Callable[[dict[str, Any]], Any], name: str = NAME) -> None:
+def edit(env: Environment, change: Callable[[dict[str, Any]], Any], name: str = NAME) -> None:
     """A user edits the spec."""
-    stage.world.edit(RAYCLUSTERS, name, None, lambda obj: change(obj["spec"]))
+    env.kube.edit(RAYCLUSTERS, name, None, lambda obj: change(obj["spec"]))
 
 
-def workers(stage: Stage, group_name: str) -> list[str]:
+def workers(env: Environment, group_name: str) -> list[str]:
     """The names of a group's live workers, oldest first."""
-    cluster = stage.world.cluster(NAME)
+    cluster = env.kube.cluster(NAME)
     assert cluster is not None
-    return [pod.name for pod in stage.census.live_in(cluster["metadata"]["uid"], group_name)]
+    return [pod.name for pod in env.pod_tracker.live_pods(cluster["metadata"]["uid"], group_name)]
 
 
 # --- the lives -----------------------------------------------------------------------------------------------------------
 
 
-async def create(stage: Stage) -> None:
+async def create(env: Environment) -> None:
     """RM:S1: a head and three workers."""
-    stage.start()
-    await stage.pass_time(2.0)
-    stage.begin()
-    stage.world.create(new_cluster([group("a", 3)]))
-    await stage.settle()
+    env.start()
+    await env.pass_time(2.0)
+    env.start_recording()
+    env.kube.create(new_cluster([group("a", 3)]))
+    await env.settle()
 
 
-def grow(most: int) -> Callable[[Stage], Awaitable[None]]:
+def grow(most: int) -> Callable[[Environment], Awaitable[None]]:
     """RM:S2: from none to many."""
 
-    async def tell(stage: Stage) -> None:
-        await live_cluster(stage, group("a", 0, most))
-        edit(stage, lambda spec: find(spec, "a").update(replicas=most))
-        await stage.settle()
+    async def run(env: Environment) -> None:
+        await live_cluster(env, group("a", 0, most))
+        edit(env, lambda spec: find(spec, "a").update(replicas=most))
+        await env.settle()
 
-    return tell
+    return run
 
 
-def shrink_named(many: int, few: int) -> Callable[[Stage], Awaitable[None]]:
+def scale_down_with_names(many: int, few: int) -> Callable[[Environment], Awaitable[None]]:
     """RM:S3: an autoscaler names who has to go, and later empties the list (RM:I15)."""
 
-    async def tell(stage: Stage) -> None:
-        await live_cluster(stage, group("a", many, many))
-        named = workers(stage, "a")[1 : many - few + 1]
-        edit(stage, lambda spec: find(spec, "a").update(replicas=few, scaleStrategy={"workersToDelete": named}))
-        await stage.settle()
-        edit(stage, lambda spec: find(spec, "a").update(scaleStrategy={"workersToDelete": []}))
-        await stage.settle()
+    async def run(env: Environment) -> None:
+        await live_cluster(env, group("a", many, many))
+        named = workers(env, "a")[1 : many - few + 1]
+        edit(env, lambda spec: find(spec, "a").update(replicas=few, scaleStrategy={"workersToDelete": named}))
+        await env.settle()
+        edit(env, lambda spec: find(spec, "a").update(scaleStrategy={"workersToDelete": []}))
+        await env.settle()
 
-    return tell
+    return run
 
 
-async def shrink_unnamed(stage: Stage) -> None:
+async def scale_down(env: Environment) -> None:
     """RM:S4: fewer, and the operator chooses."""
-    await live_cluster(stage, group("a", 7))
-    edit(stage, lambda spec: find(spec, "a").update(replicas=2))
-    await stage.settle()
+    await live_cluster(env, group("a", 7))
+    edit(env, lambda spec: find(spec, "a").update(replicas=2))
+    await env.settle()
 
 
-async def worker_evicted(stage: Stage) -> None:
+async def worker_evicted(env: Environment) -> None:
     """RM:S6: a kubelet under pressure ends one worker."""
-    await live_cluster(stage, group("a", 3))
-    stage.world.evict(workers(stage, "a")[1])
-    await stage.settle()
+    await live_cluster(env, group("a", 3))
+    env.kube.evict_pod(workers(env, "a")[1])
+    await env.settle()
 
 
-async def head_fails(stage: Stage) -> None:
+async def head_fails(env: Environment) -> None:
     """RM:S6: the head ends by itself, and a worker is deleted by force a moment later."""
-    await live_cluster(stage, group("a", 2))
-    stage.world.kill_pod(workers(stage, "headgroup")[0], "Failed")
-    await stage.pass_time(0.3)
-    stage.world.vanish(workers(stage, "a")[0])
-    await stage.settle()
+    await live_cluster(env, group("a", 2))
+    env.kube.end_pod(workers(env, "headgroup")[0], "Failed")
+    await env.pass_time(0.3)
+    env.kube.force_delete_pod(workers(env, "a")[0])
+    await env.settle()
 
 
-async def node_lost(stage: Stage) -> None:
+async def node_lost(env: Environment) -> None:
     """RM:S6: a machine dies with some pods on it, and its Node is deleted later."""
-    await live_cluster(stage, group("a", 4))
-    stage.world.lose_node(NODES[1])
-    await stage.pass_time(20.0)
-    stage.world.bury_node(NODES[1])
-    await stage.settle()
+    await live_cluster(env, group("a", 4))
+    env.kube.lose_node(NODES[1])
+    await env.pass_time(20.0)
+    env.kube.delete_node(NODES[1])
+    await env.settle()
 
 
-async def node_away(stage: Stage) -> None:
+async def node_not_ready(env: Environment) -> None:
     """RM:S6, SC:S12: the machine dies and its Node stays NotReady: its pods end for nobody and are replaced at once."""
-    await live_cluster(stage, group("a", 4))
-    stage.world.lose_node(NODES[1])
-    await _replaced(stage, 4)
-    await stage.settle()
+    await live_cluster(env, group("a", 4))
+    env.kube.lose_node(NODES[1])
+    await _expect_replacement(env, 4)
+    await env.settle()
 
 
-async def node_away_at_start(stage: Stage) -> None:
+async def node_not_ready_at_start(env: Environment) -> None:
     """The operator ran on that machine: a new one starts while the Node is NotReady; much later the machine is back."""
-    await live_cluster(stage, group("a", 4))
-    stage.kill()
-    stage.world.lose_node(NODES[1])
-    await _replaced(stage, 4)
-    await stage.settle()
-    stage.world.recover_node(NODES[1])
-    await stage.pass_time(5.0)
-    await stage.settle()
+    await live_cluster(env, group("a", 4))
+    env.kill()
+    env.kube.lose_node(NODES[1])
+    await _expect_replacement(env, 4)
+    await env.settle()
+    env.kube.recover_node(NODES[1])
+    await env.pass_time(5.0)
+    await env.settle()
 
 
-async def _replaced(stage: Stage, count: int) -> None:
+async def _expect_replacement(env: Environment, count: int) -> None:
     """So many workers live in time; garbage collection of a deleted Node has no part in it (FD:REL-A)."""
-    await stage.pass_time(REPLACED_WITHIN_S)
-    if not stage.script.met and (alive := len(workers(stage, "a"))) != count:
-        stage.judge.note(f"{alive} of {count} workers live {REPLACED_WITHIN_S:.0f} s after a node died")
+    await env.pass_time(REPLACED_WITHIN_S)
+    if not env.script.met and (alive := len(workers(env, "a"))) != count:
+        env.checks.add_violation(f"{alive} of {count} workers live {REPLACED_WITHIN_S:.0f} s after a node died")
 
 
-async def delete_while_creating(stage: Stage) -> None:
+async def delete_while_creating(env: Environment) -> None:
     """RM:S8: the user changes their mind after the first writes."""
-    stage.start()
-    await stage.pass_time(2.0)
-    stage.begin()
-    stage.world.create(new_cluster([group("a", 5)]))
-    await stage.pass_time(0.05)
-    stage.world.delete_cluster(NAME)
-    await stage.settle()
+    env.start()
+    await env.pass_time(2.0)
+    env.start_recording()
+    env.kube.create(new_cluster([group("a", 5)]))
+    await env.pass_time(0.05)
+    env.kube.delete_cluster(NAME)
+    await env.settle()
 
 
-async def delete_and_create_again(stage: Stage) -> None:
+async def delete_and_create_again(env: Environment) -> None:
     """RM:S8: the same name at once for another cluster, while the first one's pods are still ending."""
-    await live_cluster(stage, group("a", 3))
-    stage.world.delete_cluster(NAME)
-    stage.world.create(new_cluster([group("a", 2)]))
-    await stage.settle()
+    await live_cluster(env, group("a", 3))
+    env.kube.delete_cluster(NAME)
+    env.kube.create(new_cluster([group("a", 2)]))
+    await env.settle()
 
 
-async def namespace_deleted(stage: Stage) -> None:
+async def namespace_deleted(env: Environment) -> None:
     """Everything goes, and nothing may be made on the way."""
-    await live_cluster(stage, group("a", 3))
-    stage.world.store.delete("namespaces", "", NAMESPACE)
-    await stage.pass_time(5.0)
-    await stage.settle()
+    await live_cluster(env, group("a", 3))
+    env.kube.store.delete("namespaces", "", NAMESPACE)
+    await env.pass_time(5.0)
+    await env.settle()
 
 
-async def template_changed(stage: Stage) -> None:
+async def template_changed(env: Environment) -> None:
     """RM:S9: what runs is left alone; who comes later comes from the new template."""
-    await live_cluster(stage, group("a", 3))
-    edit(stage, lambda spec: find(spec, "a").update(template=template("worker", "rayproject/ray:2.61.0")))
-    await stage.pass_time(3.0)
-    await stage.settle()
-    stage.world.vanish(workers(stage, "a")[0])
-    await stage.settle()
+    await live_cluster(env, group("a", 3))
+    edit(env, lambda spec: find(spec, "a").update(template=template("worker", "rayproject/ray:2.61.0")))
+    await env.pass_time(3.0)
+    await env.settle()
+    env.kube.force_delete_pod(workers(env, "a")[0])
+    await env.settle()
 
 
-async def two_writers(stage: Stage) -> None:
+async def two_writers(env: Environment) -> None:
     """RM:S11: a user and an autoscaler write `replicas` by turns, the latter with names that may be gone already."""
-    await live_cluster(stage, group("a", 4))
-    named = workers(stage, "a")[:2]
-    edit(stage, lambda spec: find(spec, "a").update(replicas=6))
-    await stage.pass_time(0.05)
-    edit(stage, lambda spec: find(spec, "a").update(replicas=2, scaleStrategy={"workersToDelete": named}))
-    await stage.pass_time(0.3)
-    edit(stage, lambda spec: find(spec, "a").update(replicas=5))
-    await stage.settle()
+    await live_cluster(env, group("a", 4))
+    named = workers(env, "a")[:2]
+    edit(env, lambda spec: find(spec, "a").update(replicas=6))
+    await env.pass_time(0.05)
+    edit(env, lambda spec: find(spec, "a").update(replicas=2, scaleStrategy={"workersToDelete": named}))
+    await env.pass_time(0.3)
+    edit(env, lambda spec: find(spec, "a").update(replicas=5))
+    await env.settle()
 
 
-async def neighbours(stage: Stage) -> None:
+async def common_name_prefix(env: Environment) -> None:
     """RM:S12: two clusters whose names begin alike; one is scaled, the other deleted."""
-    stage.start()
-    await stage.pass_time(2.0)
-    stage.begin()
-    stage.world.create(new_cluster([group("a", 2)]))
-    stage.world.create(new_cluster([group("a", 2)], NEIGHBOUR))
-    await stage.settle()
-    edit(stage, lambda spec: find(spec, "a").update(replicas=3))
-    stage.world.delete_cluster(NEIGHBOUR)
-    await stage.settle()
+    env.start()
+    await env.pass_time(2.0)
+    env.start_recording()
+    env.kube.create(new_cluster([group("a", 2)]))
+    env.kube.create(new_cluster([group("a", 2)], OTHER_NAME))
+    await env.settle()
+    edit(env, lambda spec: find(spec, "a").update(replicas=3))
+    env.kube.delete_cluster(OTHER_NAME)
+    await env.settle()
 
 
-async def groups_change(stage: Stage) -> None:
+async def groups_change(env: Environment) -> None:
     """A group is added, another leaves the spec."""
-    await live_cluster(stage, group("a", 2), group("b", 2))
+    await live_cluster(env, group("a", 2), group("b", 2))
 
     def change(spec: dict[str, Any]) -> None:
         spec["workerGroupSpecs"] = [find(spec, "a"), group("c", 3)]
 
-    edit(stage, change)
-    await stage.settle()
+    edit(env, change)
+    await env.settle()
 
 
-async def quota(stage: Stage) -> None:
+async def quota(env: Environment) -> None:
     """A quota denies the fourth worker of one group for a while; the other group gets its own (RM:I18)."""
-    stage.start()
-    await stage.pass_time(2.0)
-    stage.begin()
-    until_s = stage.loop.time() + QUOTA_S
+    env.start()
+    await env.pass_time(2.0)
+    env.start_recording()
+    until_s = env.loop.time() + QUOTA_S
 
     def three_of_a(request: Request) -> Answer | None:
         is_worker_of_a = request.method == "POST" and b'"ray.io/group":"a"' in request.body
-        if is_worker_of_a and len(workers(stage, "a")) >= 3 and stage.loop.time() < until_s:
+        if is_worker_of_a and len(workers(env, "a")) >= 3 and env.loop.time() < until_s:
             return Answer(403, message="exceeded quota: three workers of a")
         return None
 
-    stage.wire.admission = three_of_a
-    stage.world.create(new_cluster([group("a", 5), group("b", 2)]))
-    await stage.pass_time(QUOTA_S - 1.0)
-    counts = len(workers(stage, "a")), len(workers(stage, "b"))
-    if not stage.script.met and ("ReplicaFailure" not in stage.true_conditions(NAME) or counts != (3, 2)):
-        stage.judge.note(f"under a quota of three: {counts} workers, conditions {stage.true_conditions(NAME)}")
-    stage.trouble_until = until_s
-    await stage.settle(within_s=QUOTA_RETRY_S)
+    env.transport.admission = three_of_a
+    env.kube.create(new_cluster([group("a", 5), group("b", 2)]))
+    await env.pass_time(QUOTA_S - 1.0)
+    counts = len(workers(env, "a")), len(workers(env, "b"))
+    if not env.script.met and ("ReplicaFailure" not in env.true_conditions(NAME) or counts != (3, 2)):
+        env.checks.add_violation(f"under a quota of three: {counts} workers, conditions {env.true_conditions(NAME)}")
+    env.disturbed_until_s = until_s
+    await env.settle(within_s=QUOTA_RETRY_S)
 
 
-async def upgrade(stage: Stage) -> None:
+async def upgrade(env: Environment) -> None:
     """RM:S14: SIGTERM for the operator, and a new one takes over a cluster that is well: it has nothing to write (RM:I19)."""
-    await live_cluster(stage, group("a", 3))
-    await stage.operator.stop()
-    stage.operator.start()
-    await stage.pass_time(30.0)
+    await live_cluster(env, group("a", 3))
+    await env.operator.stop()
+    env.operator.start()
+    await env.pass_time(30.0)
 
 
 SCENARIOS = (
     Scenario("create", create),
     Scenario("grow", grow(12)),
-    Scenario("shrink-named", shrink_named(10, 3)),
-    Scenario("shrink-unnamed", shrink_unnamed),
+    Scenario("shrink-named", scale_down_with_names(10, 3)),
+    Scenario("shrink-unnamed", scale_down),
     Scenario("worker-evicted", worker_evicted),
     Scenario("head-fails", head_fails),
     Scenario("node-lost", node_lost),
-    Scenario("node-away", node_away),
-    Scenario("node-away-at-start", node_away_at_start),
+    Scenario("node-away", node_not_ready),
+    Scenario("node-away-at-start", node_not_ready_at_start),
     Scenario("delete-while-creating", delete_while_creating, has_exact_counts=False),
     Scenario("delete-and-create-again", delete_and_create_again, has_exact_counts=False),
     Scenario("namespace-deleted", namespace_deleted, has_exact_counts=False),
     Scenario("template-changed", template_changed),
     Scenario("two-writers", two_writers, has_exact_counts=False),
-    Scenario("neighbours", neighbours),
+    Scenario("neighbours", common_name_prefix),
     Scenario("groups-change", groups_change),
     Scenario("quota", quota),
     Scenario("upgrade", upgrade, is_quiet=True),
@@ -282,6 +282,6 @@ SCENARIOS = (
 
 LARGE = (
     Scenario("grow-to-100", grow(100)),
-    Scenario("shrink-named-100-to-10", shrink_named(100, 10)),
+    Scenario("shrink-named-100-to-10", scale_down_with_names(100, 10)),
 )
 """Too long for every point: a few, evenly spread."""

@@ -22,21 +22,21 @@ from raytide.kube.client import Client
 from raytide.kube.transport import Transport
 from raytide.runtime.clock import Clock
 
-from simulation.operator_under_test import RESTART_S, Line
+from simulation.operator_under_test import RESTART_S, ProcessTransport
 
 SETTINGS = read_settings({"RAYTIDE_OPERATOR_VERSION": "dev"})
-ASKED_TWICE_EVERY = 5
+RECOMPUTED_EVERY = 5
 """Of the decisions that order nothing; those that do are all asked twice."""
 
 
-class _Watched(Autoscaler):
+class _RecordingAutoscaler(Autoscaler):
     """Keeps what the present decision is made from."""
 
-    seen: tuple[Snapshot, ReconcilerState] | None = None
+    decision_input: tuple[Snapshot, ReconcilerState] | None = None
 
     async def _look(self) -> Snapshot:
         snapshot = await super()._look()
-        self.seen = snapshot, self._state
+        self.decision_input = snapshot, self._state
         return snapshot
 
 
@@ -55,7 +55,7 @@ class SidecarUnderTest:
         key: Key,
         *,
         head: str,
-        note: Callable[[str], None],
+        on_violation: Callable[[str], None],
         settings: SidecarSettings = SETTINGS,
     ) -> None:
         self._settings = settings
@@ -64,62 +64,62 @@ class SidecarUnderTest:
         self._clock = clock
         self._key = key
         self._head = head
-        self._note = note
-        self._line: Line | None = None
+        self._on_violation = on_violation
+        self._process_transport: ProcessTransport | None = None
         self._task: asyncio.Task[None] | None = None
         self._restarting: asyncio.TimerHandle | None = None
         self._has_ended = False
-        self._autoscaler: _Watched | None = None
+        self._autoscaler: _RecordingAutoscaler | None = None
         self._decisions = 0
-        self.lives = 0
+        self.has_raylet = 0
         """How many loops there have been."""
 
     def start(self) -> None:
         """A new loop with nothing in its memory."""
-        line = self._line = Line(self._transport)
-        self._autoscaler = _Watched(
-            Client(line, clock=self._clock, timeout_s=self._settings.api.timeout_s),
+        transport = self._process_transport = ProcessTransport(self._transport)
+        self._autoscaler = _RecordingAutoscaler(
+            Client(transport, clock=self._clock, timeout_s=self._settings.api.timeout_s),
             self._gcs,
             clock=self._clock,
             key=self._key,
             settings=loop_settings(replace(self._settings, head_pod=self._head)),
-            on_tick=(self._judge,),
+            on_tick=(self._check_determinism,),
         )
-        self.lives += 1
+        self.has_raylet += 1
         self._task = asyncio.get_running_loop().create_task(self._autoscaler.run())
-        self._task.add_done_callback(lambda task: self._ended(task, line))
+        self._task.add_done_callback(lambda task: self._on_exit(task, transport))
 
-    def _ended(self, task: asyncio.Task[None], line: Line) -> None:
-        if not task.cancelled() and (trouble := task.exception()) and not line.is_dead:
-            self._note(f"the autoscaler ended by itself: {trouble!r}")
+    def _on_exit(self, task: asyncio.Task[None], transport: ProcessTransport) -> None:
+        if not task.cancelled() and (error := task.exception()) and not transport.is_killed:
+            self._on_violation(f"the autoscaler ended by itself: {error!r}")
 
-    def _judge(self, tick: Tick) -> None:
+    def _check_determinism(self, tick: Tick) -> None:
         """The same snapshot has the same answer, and what is not decided anew would have come out the same (RM:I23)."""
         assert self._autoscaler is not None
-        if tick.plan is None or self._autoscaler.seen is None:
+        if tick.plan is None or self._autoscaler.decision_input is None:
             return
         self._decisions += 1
-        orders = bool(tick.plan.patch or tick.plan.drains)
-        if not orders and self._decisions % ASKED_TWICE_EVERY:
+        has_orders = bool(tick.plan.patch or tick.plan.drains)
+        if not has_orders and self._decisions % RECOMPUTED_EVERY:
             return
-        again = reconcile(*self._autoscaler.seen)
-        if _orders(again) != _orders(tick.plan):
-            self._note(f"the same snapshot has two answers: {_orders(tick.plan)}, then {_orders(again)}")
+        again = reconcile(*self._autoscaler.decision_input)
+        if _decision(again) != _decision(tick.plan):
+            self._on_violation(f"the same snapshot has two answers: {_decision(tick.plan)}, then {_decision(again)}")
 
     def kill(self) -> None:
         """SIGKILL for the loop: nothing is finished, nothing is remembered; the next one starts in a moment."""
-        self._drop()
+        self._terminate()
         if not self._has_ended:
             self._restarting = asyncio.get_running_loop().call_later(RESTART_S, self.start)
 
     def end(self) -> None:
         """The container is gone."""
         self._has_ended = True
-        self._drop()
+        self._terminate()
 
-    def _drop(self) -> None:
-        if self._line is not None:
-            self._line.is_dead = True
+    def _terminate(self) -> None:
+        if self._process_transport is not None:
+            self._process_transport.is_killed = True
         if self._task is not None:
             self._task.cancel()
         if self._restarting is not None:
@@ -133,5 +133,5 @@ class SidecarUnderTest:
                 await self._task
 
 
-def _orders(plan: ReconcileResult) -> tuple[object, ...]:
+def _decision(plan: ReconcileResult) -> tuple[object, ...]:
     return plan.patch, plan.drains, plan.decisions

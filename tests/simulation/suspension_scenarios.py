@@ -6,36 +6,36 @@ and no pod is made while it is. Rules RC §5.4, FD:RC-B1, B4, B7.
 
 from raytide.api.constants import REDIS_CLEANUP_FINALIZER
 
+from simulation.environment import Environment
 from simulation.manifests import NAME, group, new_cluster
 from simulation.scenarios import Scenario, edit, live_cluster
-from simulation.stage import Stage
 
 
-async def suspend(stage: Stage) -> None:
+async def suspend(env: Environment) -> None:
     """RM:S7: all pods are deleted, because other workloads need the capacity."""
-    await live_cluster(stage, group("a", 3))
-    edit(stage, lambda spec: spec.update(suspend=True))
-    await stage.settle()
+    await live_cluster(env, group("a", 3))
+    edit(env, lambda spec: spec.update(suspend=True))
+    await env.settle()
 
 
-async def suspend_and_resume(stage: Stage) -> None:
+async def suspend_and_resume(env: Environment) -> None:
     """RM:S7: and the cluster comes back."""
-    await suspend(stage)
-    edit(stage, lambda spec: spec.update(suspend=False))
-    await stage.settle()
+    await suspend(env)
+    edit(env, lambda spec: spec.update(suspend=False))
+    await env.settle()
 
 
-async def delete_finalized(stage: Stage) -> None:
+async def delete_finalized(env: Environment) -> None:
     """KubeRay's finalizer holds a cluster that is deleted."""
     cluster = new_cluster([group("a", 3)])
     cluster["metadata"]["finalizers"] = [REDIS_CLEANUP_FINALIZER]
-    stage.world.create(cluster)
-    stage.start()
-    await stage.settle()
-    await stage.pass_time(10.0)
-    stage.begin()
-    stage.world.delete_cluster(NAME)
-    await stage.settle()
+    env.kube.create(cluster)
+    env.start()
+    await env.settle()
+    await env.pass_time(10.0)
+    env.start_recording()
+    env.kube.delete_cluster(NAME)
+    await env.settle()
 
 
 SUSPENSION = (

@@ -12,9 +12,16 @@ from support import virtual_time
 
 from simulation.autoscaled_scenarios import AUTOSCALED
 from simulation.demand_scenarios import BY_DEMAND
-from simulation.matrix import KUBELETS, SEED, Told, learn, look_again, until_like
+from simulation.environment import log_errors_as_violations
+from simulation.fault_matrix import (
+    KUBELETS,
+    SEED,
+    RunResult,
+    check_no_further_writes,
+    run_without_fault,
+    wait_for_reference_state,
+)
 from simulation.scenarios import SCENARIOS, Scenario
-from simulation.stage import heard_by
 from simulation.suspension_scenarios import SUSPENSION
 from simulation.training_scenarios import TRAINING
 
@@ -27,40 +34,40 @@ HOUR_AHEAD = {("scaled-by-hand", clock) for clock in CLOCKS if clock[0] > 60.0}
 whose clock is an hour ahead releases trainers that the scheduler has only just rejected."""
 
 
-def live_with_clock(scenario: Scenario, reference: Told, ahead_s: float, *, is_jump: bool) -> list[str]:
+def run_with_clock(scenario: Scenario, reference: RunResult, ahead_s: float, *, is_jump: bool) -> list[str]:
     """What is wrong with a life whose clocks are so far ahead of the API server's, from its middle on if they jump."""
 
-    async def tell() -> list[str]:
-        stage = scenario.stage(SEED, kubelets=KUBELETS)
+    async def run() -> list[str]:
+        env = scenario.environment(SEED, kubelets=KUBELETS)
         if is_jump:
-            stage.on_begin = lambda: setattr(stage, "clock_ahead_s", ahead_s)
+            env.on_recording_start = lambda: setattr(env, "clock_ahead_s", ahead_s)
         else:
-            stage.clock_ahead_s = ahead_s
-        with heard_by(stage.judge):
-            stage.open()
-            await scenario.tell(stage)
-            await until_like(stage, reference)
-            if scenario.has_exact_counts and stage.counts() != reference.counts:
-                stage.judge.note(f"other pods were made and ended: {stage.counts()}, not {reference.counts}")
-            await look_again(stage)
-            await stage.close()
-        return stage.judge.violations
+            env.clock_ahead_s = ahead_s
+        with log_errors_as_violations(env.checks):
+            env.open()
+            await scenario.run(env)
+            await wait_for_reference_state(env, reference)
+            if scenario.has_exact_counts and env.counts() != reference.counts:
+                env.checks.add_violation(f"other pods were made and ended: {env.counts()}, not {reference.counts}")
+            await check_no_further_writes(env)
+            await env.close()
+        return env.checks.violations
 
-    return virtual_time.run(tell())
+    return virtual_time.run(run())
 
 
 @pytest.mark.rule("RM:F9", "RM:I14", "RM:I19")
 @pytest.mark.parametrize(
     "scenario", [*SCENARIOS, *SUSPENSION, *AUTOSCALED, *BY_DEMAND, *TRAINING], ids=lambda scenario: scenario.name
 )
-def test_a_life_ends_the_same_whatever_the_clock_says(scenario: Scenario, request: pytest.FixtureRequest) -> None:
+def test_skewed_clocks_do_not_change_the_final_state(scenario: Scenario, request: pytest.FixtureRequest) -> None:
     """A sample of the clocks, the same in every run; `--points 48` tells all of them."""
-    reference = learn(scenario)
+    reference = run_without_fault(scenario)
     most = request.config.getoption("--points") // 6
     clocks = [clock for clock in CLOCKS if (scenario.name, clock) not in HOUR_AHEAD]
     red = {
         f"{ahead_s:+.0f} s {'from the middle' if is_jump else 'from the start'}": found
         for ahead_s, is_jump in random.Random(scenario.name).sample(clocks, min(len(clocks), most))
-        if (found := live_with_clock(scenario, reference, ahead_s, is_jump=is_jump))
+        if (found := run_with_clock(scenario, reference, ahead_s, is_jump=is_jump))
     }
     assert red == {}, "\n--- violations\n" + "\n".join(f"{clock}: {found}" for clock, found in red.items())

@@ -4,14 +4,14 @@ import random
 
 import pytest
 
-from simulation.cloud_day import live_through
+from simulation.cloud_day import run_day
 
 pytestmark = pytest.mark.looptime
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.rule("FD:AS-A1", "FD:AS-A2", "FD:AS-A3", "FD:AS-A6", "FD:AS-A8")
-def test_on_no_day_is_a_pod_made_twice_a_healthy_worker_ended_or_work_kept_waiting(
+def test_no_day_has_duplicate_pods_deleted_healthy_workers_or_overdue_demand(
     request: pytest.FixtureRequest,
 ) -> None:
     """The seeds are drawn anew in each run and printed; `--cloud-seed` lives one of them again."""
@@ -19,5 +19,5 @@ def test_on_no_day_is_a_pod_made_twice_a_healthy_worker_ended_or_work_kept_waiti
     first = random.SystemRandom().randrange(10**6) if first is None else first
     count = request.config.getoption("--cloud-days")
     request.config.get_terminal_writer().line(f"seeds {first} to {first + count - 1}: --cloud-seed {first}")
-    red = {seed: found for seed in range(first, first + count) if (found := live_through(seed))}
+    red = {seed: found for seed in range(first, first + count) if (found := run_day(seed))}
     assert red == {}, "\n".join(f"--cloud-seed {seed}: {found}" for seed, found in red.items())

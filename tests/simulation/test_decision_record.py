@@ -9,129 +9,129 @@ from raytide.api.autoscaler_decision import GroupDecision, Why
 from support import virtual_time
 
 from simulation.autoscaled_scenarios import autoscaled
+from simulation.environment import Environment, log_errors_as_violations
 from simulation.manifests import NAME
 from simulation.scenarios import workers
-from simulation.sidecar_script import GITOPS, rewrite
-from simulation.stage import Stage, heard_by
-from simulation.world import Kubelets
+from simulation.scripted_sidecar import GITOPS, write_replicas
+from simulation.simulated_kube import Kubelets
 
 pytestmark = pytest.mark.looptime
 
 TEN_MINUTES_S = 600
-Story = Callable[[Stage], Coroutine[Any, Any, None]]
+Steps = Callable[[Environment], Coroutine[Any, Any, None]]
 
 
-def play(story: Story) -> None:
+def run(steps: Steps) -> None:
     """In a loop of its own with virtual time; nothing may be violated."""
 
-    async def tell() -> list[str]:
-        stage = Stage(3, kubelets=Kubelets(start_s=(0.1, 1.0), end_s=(0.1, 0.5)))
-        with heard_by(stage.judge):
-            stage.open()
-            await story(stage)
-            await stage.close()
-        return stage.judge.violations
+    async def run_steps() -> list[str]:
+        env = Environment(3, kubelets=Kubelets(start_s=(0.1, 1.0), end_s=(0.1, 0.5)))
+        with log_errors_as_violations(env.checks):
+            env.open()
+            await steps(env)
+            await env.close()
+        return env.checks.violations
 
-    assert virtual_time.run(tell()) == []
+    assert virtual_time.run(run_steps()) == []
 
 
-def condition(stage: Stage, kind: str) -> tuple[str, str, str] | None:
+def condition(env: Environment, kind: str) -> tuple[str, str, str] | None:
     """Status, reason and message of a condition of the cluster."""
-    status = (stage.world.cluster(NAME) or {}).get("status") or {}
+    status = (env.kube.cluster(NAME) or {}).get("status") or {}
     found = next((c for c in status.get("conditions") or () if c["type"] == kind), None)
     return found and (found["status"], found["reason"], found["message"])
 
 
 @pytest.mark.rule("SC:S6", "D19", "RM:I4")
-def test_a_loop_that_applies_replicas_1_every_five_seconds_for_ten_minutes_ends_nobody() -> None:
-    async def story(stage: Stage) -> None:
-        sidecar = await autoscaled(stage, 1, 30)
+def test_gitops_writing_replicas_1_every_5_s_for_ten_minutes_deletes_no_worker() -> None:
+    async def steps(env: Environment) -> None:
+        sidecar = await autoscaled(env, 1, 30)
         await sidecar.decide("a", GroupDecision(20))
-        await stage.settle()
-        told = []
+        await env.settle()
+        reported = []
         for second in range(TEN_MINUTES_S):
             if second % 5 == 0:
-                rewrite(stage, "a", 1)
+                write_replicas(env, "a", 1)
             if second % 10 == 2:
                 await sidecar.decide("a", GroupDecision(20))
-            await stage.pass_time(1.0)
-            told.append(condition(stage, "ReplicasContended"))
-        assert stage.counts()["gone"] == {}
-        assert len(workers(stage, "a")) == 20
-        assert all(each and each[0] == "True" and GITOPS in each[2] for each in told[16:])
-        assert len(set(told[16:])) == 1, "a quarrel of others is told once"
+            await env.pass_time(1.0)
+            reported.append(condition(env, "ReplicasContended"))
+        assert env.counts()["deleted"] == {}
+        assert len(workers(env, "a")) == 20
+        assert all(each and each[0] == "True" and GITOPS in each[2] for each in reported[16:])
+        assert len(set(reported[16:])) == 1, "a quarrel of others is told once"
         await sidecar.decide("a", GroupDecision(20))
-        await stage.pass_time(16.0)
-        assert condition(stage, "ReplicasContended") is None, "the loop has stopped"
+        await env.pass_time(16.0)
+        assert condition(env, "ReplicasContended") is None, "the loop has stopped"
 
-    play(story)
+    run(steps)
 
 
 @pytest.mark.rule("D19")
-def test_gits_thirty_is_obeyed_once_and_does_not_come_and_go() -> None:
-    async def story(stage: Stage) -> None:
-        sidecar = await autoscaled(stage, 2, 40)
-        rewrite(stage, "a", 30)
-        await stage.settle()
-        assert len(workers(stage, "a")) == 30, "a person may scale ahead of the demand"
-        stage.kill()  # nobody has to remember it
-        await stage.pass_time(5.0)
+def test_replicas_that_gitops_repeats_after_a_scale_down_take_effect_once() -> None:
+    async def steps(env: Environment) -> None:
+        sidecar = await autoscaled(env, 2, 40)
+        write_replicas(env, "a", 30)
+        await env.settle()
+        assert len(workers(env, "a")) == 30, "a person may scale ahead of the demand"
+        env.kill()  # nobody has to remember it
+        await env.pass_time(5.0)
         await sidecar.decide("a", GroupDecision(30, adopted_replicas=30))
-        await sidecar.decide("a", GroupDecision(2, delete=tuple(workers(stage, "a")[:28]), adopted_replicas=30))
-        await stage.settle()
+        await sidecar.decide("a", GroupDecision(2, delete=tuple(workers(env, "a")[:28]), adopted_replicas=30))
+        await env.settle()
         for _ in range(5):
-            rewrite(stage, "a", 30)
-            stage.kill()
-            await stage.pass_time(10.0)
+            write_replicas(env, "a", 30)
+            env.kill()
+            await env.pass_time(10.0)
             await sidecar.decide("a", GroupDecision(2, adopted_replicas=30))
-            await stage.pass_time(5.0)
-        assert stage.counts()["born"] == {"life/a": 30, "life/headgroup": 1}
+            await env.pass_time(5.0)
+        assert env.counts()["created"] == {"life/a": 30, "life/headgroup": 1}
 
-    play(story)
+    run(steps)
 
 
 @pytest.mark.rule("D19", "RM:I4")
-def test_after_five_minutes_without_an_autoscaler_the_spec_rules_though_nothing_happens() -> None:
-    async def story(stage: Stage) -> None:
-        sidecar = await autoscaled(stage, 4, 8)
-        (head,) = workers(stage, "headgroup")
-        stage.world.edit("pods", head, None, _end_autoscaler, subresource="status")
-        rewrite(stage, "a", 2)
-        await stage.pass_time(150.0)
-        told = condition(stage, "AutoscalerDown")
-        assert told is not None
-        assert told[:2] == ("False", "AutoscalerNotRunning")
-        stage.kill()  # the five minutes go on counting
-        await stage.pass_time(152.0)
-        told = condition(stage, "AutoscalerDown")
-        assert told is not None
-        assert told[:2] == ("True", "AutoscalerNotRunning")
-        cluster = stage.world.cluster(NAME) or {}
+def test_after_five_minutes_without_an_autoscaler_the_spec_applies_without_any_watch_event() -> None:
+    async def steps(env: Environment) -> None:
+        sidecar = await autoscaled(env, 4, 8)
+        (head,) = workers(env, "headgroup")
+        env.kube.edit("pods", head, None, _end_autoscaler, subresource="status")
+        write_replicas(env, "a", 2)
+        await env.pass_time(150.0)
+        reported = condition(env, "AutoscalerDown")
+        assert reported is not None
+        assert reported[:2] == ("False", "AutoscalerNotRunning")
+        env.kill()  # the five minutes go on counting
+        await env.pass_time(152.0)
+        reported = condition(env, "AutoscalerDown")
+        assert reported is not None
+        assert reported[:2] == ("True", "AutoscalerNotRunning")
+        cluster = env.kube.cluster(NAME) or {}
         assert cluster["status"]["desiredWorkerReplicas"] == 2
-        assert len(workers(stage, "a")) == 4, "nobody is killed for it"
-        rewrite(stage, "a", 6)
-        await stage.settle()
-        stage.world.edit("pods", head, None, _start_autoscaler, subresource="status")
+        assert len(workers(env, "a")) == 4, "nobody is killed for it"
+        write_replicas(env, "a", 6)
+        await env.settle()
+        env.kube.edit("pods", head, None, _start_autoscaler, subresource="status")
         await sidecar.decide("a", GroupDecision(6))
-        await stage.pass_time(1.0)
-        assert condition(stage, "AutoscalerDown") is None
+        await env.pass_time(1.0)
+        assert condition(env, "AutoscalerDown") is None
 
-    play(story)
+    run(steps)
 
 
 @pytest.mark.rule("SC:S21")
-def test_why_it_does_not_scale_stands_in_the_object_within_a_second_and_goes_as_fast() -> None:
-    async def story(stage: Stage) -> None:
-        sidecar = await autoscaled(stage, 2, 2)
+def test_scaling_limited_is_set_and_removed_within_a_second() -> None:
+    async def steps(env: Environment) -> None:
+        sidecar = await autoscaled(env, 2, 2)
         await sidecar.decide("a", GroupDecision(2, why=(Why("MaxReached", 4, "maxReplicas is 2"),)))
-        await stage.pass_time(1.0)
-        said = ("True", "MaxReached", "group a: 4 × MaxReached (maxReplicas is 2)")
-        assert condition(stage, "ScalingLimited") == said
+        await env.pass_time(1.0)
+        expected = ("True", "MaxReached", "group a: 4 × MaxReached (maxReplicas is 2)")
+        assert condition(env, "ScalingLimited") == expected
         await sidecar.decide("a", GroupDecision(2))
-        await stage.pass_time(1.0)
-        assert condition(stage, "ScalingLimited") is None
+        await env.pass_time(1.0)
+        assert condition(env, "ScalingLimited") is None
 
-    play(story)
+    run(steps)
 
 
 def _end_autoscaler(pod: dict[str, Any]) -> None:

@@ -9,92 +9,92 @@ from raytide_sandbox.faults.script import Call, Rule
 from raytide_sandbox.faults.types import Answer, CallFault, Kill, LoseAnswer
 from support import virtual_time
 
-from simulation.autoscaled_stage import AutoscaledStage
+from simulation.autoscaled_environment import AutoscaledEnvironment
 from simulation.demand_scenarios import LARGE_BY_DEMAND, autoscaled, demanded
+from simulation.environment import log_errors_as_violations
+from simulation.fault_matrix import KUBELETS, run_without_fault
 from simulation.manifests import NAME
-from simulation.matrix import KUBELETS, learn
 from simulation.scenarios import Scenario, workers
-from simulation.stage import heard_by
 
 pytestmark = pytest.mark.looptime
 
-MOST = 40
+MAX_WORKERS = 40
 STEPS = (42, 10, 40)
 WITHIN_S = 60.0
-TROUBLES: tuple[CallFault, ...] = (Answer(503), Answer(409), LoseAnswer(), Kill(), Kill(is_after=True))
+FAULTS: tuple[CallFault, ...] = (Answer(503), Answer(409), LoseAnswer(), Kill(), Kill(is_after=True))
 
 
-def live_through(seed: int) -> list[str]:
+def run_launch(seed: int) -> list[str]:
     """One cluster whose autoscaler's every n-th write meets something; gives what was wrong."""
 
-    async def play() -> list[str]:
-        stage = AutoscaledStage(seed, kubelets=KUBELETS)
-        with heard_by(stage.judge):
-            stage.open()
-            await autoscaled(stage, demanded("a", MOST))
-            stage.world.store.subscribe(lambda change: _count(stage, change), "pods")
-            stage.script.of_calls.extend(_troubles(stage))
+    async def run() -> list[str]:
+        env = AutoscaledEnvironment(seed, kubelets=KUBELETS)
+        with log_errors_as_violations(env.checks):
+            env.open()
+            await autoscaled(env, demanded("a", MAX_WORKERS))
+            env.kube.store.subscribe(lambda change: _count(env, change), "pods")
+            env.script.of_calls.extend(_fault_rules(env))
             for tasks in STEPS:
-                await _follow(stage, tasks)
-            await stage.close()
-        assert stage.script.met, "nothing went wrong"
-        return stage.judge.violations
+                await _follow(env, tasks)
+            await env.close()
+        assert env.script.met, "nothing went wrong"
+        return env.checks.violations
 
-    return virtual_time.run(play())
+    return virtual_time.run(run())
 
 
-def _troubles(stage: AutoscaledStage) -> Iterator[Rule[Call, CallFault]]:
+def _fault_rules(env: AutoscaledEnvironment) -> Iterator[Rule[Call, CallFault]]:
     """Every second to fourth write, each time something else."""
-    every, writes = stage.rng.randint(2, 4), [0]
+    every, writes = env.rng.randint(2, 4), [0]
 
-    def is_hit(call: Call) -> bool:
+    def matches(call: Call) -> bool:
         if call.method != "PATCH" or call.plural != "rayclusters" or call.subresource:
             return False
         writes[0] += 1
         return writes[0] % every == 0
 
-    class _Any(Rule[Call, CallFault]):
+    class _RandomFault(Rule[Call, CallFault]):
         """Drawn afresh each time."""
 
         def meets(self, subject: Call, now_s: float) -> bool:
-            self.fault = stage.rng.choice(TROUBLES)
+            self.fault = env.rng.choice(FAULTS)
             return super().meets(subject, now_s)
 
-    yield _Any(TROUBLES[0], is_hit, times=None)
+    yield _RandomFault(FAULTS[0], matches, times=None)
 
 
-def _count(stage: AutoscaledStage, change: Change) -> None:
-    if change.type == "ADDED" and len(workers(stage, "a")) > MOST:
-        stage.judge.note(f"{len(workers(stage, 'a'))} workers, at most {MOST} may live")
+def _count(env: AutoscaledEnvironment, change: Change) -> None:
+    if change.type == "ADDED" and len(workers(env, "a")) > MAX_WORKERS:
+        env.checks.add_violation(f"{len(workers(env, 'a'))} workers, at most {MAX_WORKERS} may live")
 
 
-async def _follow(stage: AutoscaledStage, tasks: int) -> None:
+async def _follow(env: AutoscaledEnvironment, tasks: int) -> None:
     """The workers follow within a minute, and a minute later nothing is shown as launching."""
-    stage.ray.ask(tasks)
-    asked_s = stage.loop.time()
-    while len(workers(stage, "a")) != min(tasks, MOST) and not stage.judge.has_enough.is_set():
-        if stage.loop.time() > asked_s + WITHIN_S:
-            stage.judge.note(f"{len(workers(stage, 'a'))} workers after {WITHIN_S:.0f} s for {tasks} tasks")
+    env.ray.set_tasks(tasks)
+    asked_s = env.loop.time()
+    while len(workers(env, "a")) != min(tasks, MAX_WORKERS) and not env.checks.limit_reached.is_set():
+        if env.loop.time() > asked_s + WITHIN_S:
+            env.checks.add_violation(f"{len(workers(env, 'a'))} workers after {WITHIN_S:.0f} s for {tasks} tasks")
             break
-        await stage.pass_time(0.5)
-    await stage.pass_time(WITHIN_S)
-    if found := stage.difference():
-        stage.judge.note(f"a minute later: {found}")
+        await env.pass_time(0.5)
+    await env.pass_time(WITHIN_S)
+    if found := env.difference():
+        env.checks.add_violation(f"a minute later: {found}")
 
 
 @pytest.mark.rule("SC:S7", "RM:I1", "RM:I21", "RM:I22", "RM:I23", "RM:I24")
-def test_workers_follow_the_demand_although_every_nth_write_of_the_autoscaler_fails(
+def test_workers_follow_the_demand_when_every_nth_write_of_the_autoscaler_fails(
     request: pytest.FixtureRequest,
 ) -> None:
     """As many seeds as histories, but a fifth; a hundred are lived through by `make simulation`."""
     seeds = range(request.config.getoption("--histories") // 10)
-    red = {seed: found for seed in seeds if (found := live_through(seed))}
+    red = {seed: found for seed in seeds if (found := run_launch(seed))}
     assert red == {}, "\n--- violations\n" + "\n".join(f"seed {seed}: {found}" for seed, found in red.items())
 
 
 @pytest.mark.rule("RM:I1", "RM:I15", "RM:I22")
 @pytest.mark.parametrize("scenario", LARGE_BY_DEMAND, ids=lambda scenario: scenario.name)
-def test_a_hundred_workers_come_and_go_by_demand(scenario: Scenario) -> None:
-    told = learn(scenario)
-    assert told.violations == []
-    assert told.counts["born"][f"{NAME}/a"] == 100
+def test_scale_up_to_and_down_from_100_workers_by_demand(scenario: Scenario) -> None:
+    result = run_without_fault(scenario)
+    assert result.violations == []
+    assert result.counts["created"][f"{NAME}/a"] == 100

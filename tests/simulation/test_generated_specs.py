@@ -16,13 +16,13 @@ import pytest
 from raytide_sandbox.apiserver.routes import Request
 
 from simulation.generated_specs import SECRET, Generator, texts
+from simulation.in_process_transport import InProcessTransport
 from simulation.manifests import group, new_cluster
-from simulation.operator_under_test import OperatorUnderTest, WorldClock
+from simulation.operator_under_test import OperatorUnderTest, SimulatedClock
+from simulation.simulated_kube import NAMESPACE, RAYCLUSTERS, SimulatedKube
+from simulation.training_environment import JobsOperator
+from simulation.training_kube import JOBS, TrainingKube
 from simulation.training_manifests import new_job
-from simulation.training_stage import JobsOperator
-from simulation.training_world import JOBS, TrainingWorld
-from simulation.wire import InProcess
-from simulation.world import NAMESPACE, RAYCLUSTERS, World
 
 pytestmark = pytest.mark.looptime
 
@@ -30,13 +30,13 @@ OBJECTS = 26
 RESTS_AFTER_S = 700.0
 """Back-off of creates that the API server rejects ends at 5 min; afterwards an object is looked at rarely."""
 WATCHED_S = 60.0
-MOST_WRITES = 4
+MAX_WRITES = 4
 """Of one object in `WATCHED_S`: at rest none, and some for creates that are rejected again."""
 GONE_AFTER_S = 300.0
 
 
 class RayClusters:
-    resource, path, world, operator = RAYCLUSTERS, "/apis/ray.io/v1", World, OperatorUnderTest
+    resource, path, kube, operator = RAYCLUSTERS, "/apis/ray.io/v1", SimulatedKube, OperatorUnderTest
 
     @staticmethod
     def example() -> dict:
@@ -49,7 +49,7 @@ class RayClusters:
 
 
 class TrainingJobs:
-    resource, path, world, operator = JOBS, "/apis/paddlepaddle.org/v1", TrainingWorld, JobsOperator
+    resource, path, kube, operator = JOBS, "/apis/paddlepaddle.org/v1", TrainingKube, JobsOperator
 
     @staticmethod
     def example() -> dict:
@@ -58,8 +58,8 @@ class TrainingJobs:
         return job
 
 
-def _new_operator(kind, world: World, rng: random.Random, crashes: list[str]) -> OperatorUnderTest:
-    return kind.operator(InProcess(world.api), WorldClock(world.now), rng, crashes.append)
+def _new_operator(kind, kube: SimulatedKube, rng: random.Random, crashes: list[str]) -> OperatorUnderTest:
+    return kind.operator(InProcessTransport(kube.api), SimulatedClock(kube.now), rng, crashes.append)
 
 
 def _is_finished(obj: dict) -> bool:
@@ -85,21 +85,21 @@ def seed(request: pytest.FixtureRequest, batch: int) -> int:
 
 @pytest.mark.parametrize("kind", [RayClusters, TrainingJobs], ids=["RayCluster", "TrainingJob"])
 @pytest.mark.rule("RM:I9", "RM:I11", "RM:I13", "RM:I16", "RM:I17")
-async def test_an_object_from_the_schema_comes_to_rest_and_goes_without_a_trace(kind, seed, caplog):
+async def test_a_generated_object_stops_causing_writes_and_is_deleted_completely(kind, seed, caplog):
     caplog.set_level(logging.DEBUG, "raytide")
     rng = random.Random(seed)
-    world, crashes = kind.world(rng), []
-    operator = _new_operator(kind, world, rng, crashes)
-    controllers = asyncio.create_task(world.run_controllers())
+    kube, crashes = kind.kube(rng), []
+    operator = _new_operator(kind, kube, rng, crashes)
+    controllers = asyncio.create_task(kube.run_controllers())
     operator.start()
     plural = kind.resource.partition(".")[0]
     path = f"{kind.path}/namespaces/{NAMESPACE}/{plural}"
-    generator, accepted = Generator(world.crd, kind.example(), rng), []
+    generator, accepted = Generator(kube.crd, kind.example(), rng), []
     last = {}  # every object as it was last written
-    world.store.subscribe(lambda change: last.update({(change.key.resource, change.key.name): change.entry}))
+    kube.store.subscribe(lambda change: last.update({(change.key.resource, change.key.name): change.entry}))
     for number in range(OBJECTS):
         body = msgspec.json.encode(generator.draw(f"g{number}"))
-        answer = world.api.handle(Request("POST", path, {}, {}, body))
+        answer = kube.api.handle(Request("POST", path, {}, {}, body))
         assert answer.status in (201, 400, 422), (answer.status, answer.body)
         if answer.status == 201:
             accepted.append(f"g{number}")
@@ -109,30 +109,30 @@ async def test_an_object_from_the_schema_comes_to_rest_and_goes_without_a_trace(
 
     await asyncio.sleep(RESTS_AFTER_S)
     writes: Counter[str] = Counter()
-    world.store.subscribe(lambda change: writes.update([f"{change.key.resource} {change.key.name}"]))
+    kube.store.subscribe(lambda change: writes.update([f"{change.key.resource} {change.key.name}"]))
     await asyncio.sleep(WATCHED_S)
     assert not controllers.done(), controllers
-    busy = {name: count for name, count in writes.items() if count > MOST_WRITES and not name.startswith("events")}
+    busy = {name: count for name, count in writes.items() if count > MAX_WRITES and not name.startswith("events")}
     assert not busy, "writes without end"
-    gone = [name for name in accepted if world.store.find(kind.resource, NAMESPACE, name) is None]
+    gone = [name for name in accepted if kube.store.find(kind.resource, NAMESPACE, name) is None]
     assert all(_is_finished(last[kind.resource, name].obj()) for name in gone), gone
     accepted = [name for name in accepted if name not in gone]
     for name in accepted:
-        found = world.store.find(kind.resource, NAMESPACE, name).obj()
+        found = kube.store.find(kind.resource, NAMESPACE, name).obj()
         assert found.get("status"), f"{name} is not answered: {found}"
         assert not any(SECRET in text for text in texts(found["status"])), name
-    events = [entry.obj() for _, entry in world.store.entries("events")]
+    events = [entry.obj() for _, entry in kube.store.entries("events")]
     assert not [event for event in events if SECRET in str(event)]
 
     for name in accepted:
-        assert world.api.handle(Request("DELETE", f"{path}/{name}", {}, {}, b"")).status == 200
+        assert kube.api.handle(Request("DELETE", f"{path}/{name}", {}, {}, b"")).status == 200
     await asyncio.sleep(GONE_AFTER_S)
-    assert [key.name for key, _ in world.store.entries(kind.resource)] == []
-    pods = [entry.obj()["metadata"] for _, entry in world.store.entries("pods", NAMESPACE)]
+    assert [key.name for key, _ in kube.store.entries(kind.resource)] == []
+    pods = [entry.obj()["metadata"] for _, entry in kube.store.entries("pods", NAMESPACE)]
     # A finalizer comes from the drawn template alone, and holds a deleted pod until its owner removes it.
     assert [pod["name"] for pod in pods if not ("deletionTimestamp" in pod and pod.get("finalizers") == ["a/b"])] == []
     await operator.stop()
     controllers.cancel()
     assert not crashes
-    told = [record for record in caplog.records if SECRET in record.getMessage() or record.exc_info]
-    assert not told, told[0].getMessage()
+    leaks = [record for record in caplog.records if SECRET in record.getMessage() or record.exc_info]
+    assert not leaks, leaks[0].getMessage()

@@ -8,9 +8,9 @@ from raytide_sandbox.faults.script import Call, Rule
 from raytide_sandbox.faults.types import CallFault, Delay, LoseAnswer, LoseRequest
 from support import virtual_time
 
+from simulation.environment import Environment, log_errors_as_violations
 from simulation.manifests import NAME, find, group, new_cluster
-from simulation.stage import Stage, heard_by
-from simulation.world import RAYCLUSTERS, Kubelets
+from simulation.simulated_kube import RAYCLUSTERS, Kubelets
 
 pytestmark = pytest.mark.looptime
 
@@ -20,146 +20,146 @@ LONG_S = 75.0
 """Longer than a lease."""
 
 
-def play(tell: Callable[[Stage], Awaitable[None]]) -> None:
+def run(steps: Callable[[Environment], Awaitable[None]]) -> None:
     """Two replicas over a cluster that is well; afterwards everything is as wanted and nothing was violated."""
 
-    async def live() -> list[str]:
-        stage = Stage(SEED, kubelets=FAST, replicas=2)
-        with heard_by(stage.judge):
-            stage.open()
-            stage.world.create(new_cluster([group("a", 3)]))
-            stage.start()
-            await stage.settle()
-            await tell(stage)
-            await stage.settle()
-            await stage.close()
-        return stage.judge.violations
+    async def run_steps() -> list[str]:
+        env = Environment(SEED, kubelets=FAST, replicas=2)
+        with log_errors_as_violations(env.checks):
+            env.open()
+            env.kube.create(new_cluster([group("a", 3)]))
+            env.start()
+            await env.settle()
+            await steps(env)
+            await env.settle()
+            await env.close()
+        return env.checks.violations
 
-    violations = virtual_time.run(live())
+    violations = virtual_time.run(run_steps())
     assert violations == [], "--- violations\n" + "\n".join(violations)
 
 
-def scale(stage: Stage, replicas: int) -> None:
-    stage.world.edit(RAYCLUSTERS, NAME, None, lambda obj: find(obj["spec"], "a").update(replicas=replicas))
+def scale(env: Environment, replicas: int) -> None:
+    env.kube.edit(RAYCLUSTERS, NAME, None, lambda obj: find(obj["spec"], "a").update(replicas=replicas))
 
 
-def is_of_pods(call: Call) -> bool:
+def is_pod_write(call: Call) -> bool:
     return call.is_write and call.plural == "pods"
 
 
-def is_of_events(call: Call) -> bool:
+def is_event_write(call: Call) -> bool:
     return call.is_write and call.plural == "events"
 
 
-def is_of_lease(call: Call) -> bool:
+def is_lease_call(call: Call) -> bool:
     return call.plural == "leases"
 
 
 @pytest.mark.rule("RM:I10", "D10")
 @pytest.mark.parametrize("fault", [LoseRequest(), LoseAnswer()], ids=str)
-def test_a_leader_that_cannot_reach_its_lease_stops_writing_before_another_begins(fault: CallFault) -> None:
-    async def tell(stage: Stage) -> None:
-        leader = stage.leader()
-        first = stage.holder()
-        until_s = stage.loop.time() + LONG_S
-        leader.script.of_calls.append(Rule(fault, is_of_lease, times=None, until_s=until_s))
+def test_a_leader_that_cannot_reach_its_lease_stops_writing_before_the_next_leader_starts(fault: CallFault) -> None:
+    async def steps(env: Environment) -> None:
+        leader = env.leader()
+        first = env.holder()
+        until_s = env.loop.time() + LONG_S
+        leader.script.of_calls.append(Rule(fault, is_lease_call, times=None, until_s=until_s))
         for second in range(round(LONG_S)):
-            scale(stage, 3 + second % 3)
-            await stage.pass_time(1.0)
-        assert stage.holder() not in (None, first)
+            scale(env, 3 + second % 3)
+            await env.pass_time(1.0)
+        assert env.holder() not in (None, first)
 
-    play(tell)
+    run(steps)
 
 
 @pytest.mark.rule("RM:I10", "RM:I1")
-def test_a_leader_that_is_cut_off_and_comes_back_does_not_go_on() -> None:
-    async def tell(stage: Stage) -> None:
-        leader, first = stage.leader(), stage.holder()
-        until_s = stage.loop.time() + LONG_S
+def test_an_isolated_leader_does_not_write_again_after_it_reconnects() -> None:
+    async def steps(env: Environment) -> None:
+        leader, first = env.leader(), env.holder()
+        until_s = env.loop.time() + LONG_S
         leader.script.of_calls.append(Rule(LoseRequest(), times=None, until_s=until_s))
-        leader.wire.cut()
-        scale(stage, 5)
-        await stage.pass_time(LONG_S + 20.0)
-        assert stage.holder() not in (None, first)
+        leader.transport.close_watches()
+        scale(env, 5)
+        await env.pass_time(LONG_S + 20.0)
+        assert env.holder() not in (None, first)
 
-    play(tell)
+    run(steps)
 
 
 @pytest.mark.rule("RM:I1", "RM:I3", "D6")
-def test_a_new_leader_whose_watches_are_late_makes_nothing_twice() -> None:
-    async def tell(stage: Stage) -> None:
-        leader = stage.leader()
-        standby = next(replica for replica in stage.replicas if replica is not leader)
+def test_a_new_leader_with_lagging_watches_creates_nothing_twice() -> None:
+    async def steps(env: Environment) -> None:
+        leader = env.leader()
+        standby = next(replica for replica in env.replicas if replica is not leader)
         standby.lag_s = 20.0
-        scale(stage, 8)
-        await stage.pass_time(0.5)
+        scale(env, 8)
+        await env.pass_time(0.5)
         await leader.operator.stop()
-        await stage.pass_time(10.0)
-        assert stage.holder() == standby.operator.identity
+        await env.pass_time(10.0)
+        assert env.holder() == standby.operator.identity
         standby.lag_s = 0.0
         leader.operator.start()
 
-    play(tell)
+    run(steps)
 
 
 @pytest.mark.rule("RM:I19", "D10")
-def test_a_killed_leader_is_succeeded_within_the_lease_and_five_seconds() -> None:
-    async def tell(stage: Stage) -> None:
-        leader, first = stage.leader(), stage.holder()
+def test_a_killed_leader_is_replaced_within_the_lease_duration_plus_5_s() -> None:
+    async def steps(env: Environment) -> None:
+        leader, first = env.leader(), env.holder()
         leader.operator.replace()
-        scale(stage, 5)
-        await stage.pass_time(35.0)
-        assert stage.holder() not in (None, first)
-        assert stage.difference() == ""
+        scale(env, 5)
+        await env.pass_time(35.0)
+        assert env.holder() not in (None, first)
+        assert env.difference() == ""
 
-    play(tell)
+    run(steps)
 
 
 @pytest.mark.rule("FD:REL-D", "RM:I1", "RM:I10")
 @pytest.mark.parametrize("is_broken", [False, True], ids=["told to stop in the middle of a pass", "a part of it broke"])
-def test_a_leader_that_ends_with_writes_unanswered_lets_its_lease_run_out(*, is_broken: bool) -> None:
-    async def tell(stage: Stage) -> None:
-        leader, first = stage.leader(), stage.holder()
-        leader.script.of_calls.append(Rule(Delay(1.9), is_of_pods, times=1))
-        leader.script.of_calls.append(Rule(Delay(9.9), is_of_pods, times=None))  # sent after the end was asked for
-        scale(stage, 45)
-        await stage.pass_time(1.5)
+def test_a_leader_that_stops_with_unanswered_writes_lets_its_lease_expire(*, is_broken: bool) -> None:
+    async def steps(env: Environment) -> None:
+        leader, first = env.leader(), env.holder()
+        leader.script.of_calls.append(Rule(Delay(1.9), is_pod_write, times=1))
+        leader.script.of_calls.append(Rule(Delay(9.9), is_pod_write, times=None))  # sent after the end was asked for
+        scale(env, 45)
+        await env.pass_time(1.5)
         if is_broken:
-            leader.operator.break_down()
+            leader.operator.fail_component()
         else:
             await leader.operator.stop()
-        await stage.pass_time(1.0)
-        assert stage.holder() == first
-        await stage.pass_time(35.0)
-        assert stage.holder() not in (None, first)
+        await env.pass_time(1.0)
+        assert env.holder() == first
+        await env.pass_time(35.0)
+        assert env.holder() not in (None, first)
         leader.script.clear()
 
-    play(tell)
+    run(steps)
 
 
 @pytest.mark.rule("FD:REL-D", "RM:I19")
-def test_a_leader_that_ends_while_it_posts_an_event_gives_its_lease_back() -> None:
-    async def tell(stage: Stage) -> None:
-        leader, first = stage.leader(), stage.holder()
-        leader.script.of_calls.append(Rule(Delay(0.5), is_of_events, times=None))
-        scale(stage, 8)
-        await stage.pass_time(0.3)
+def test_a_leader_that_stops_while_it_posts_an_event_releases_its_lease() -> None:
+    async def steps(env: Environment) -> None:
+        leader, first = env.leader(), env.holder()
+        leader.script.of_calls.append(Rule(Delay(0.5), is_event_write, times=None))
+        scale(env, 8)
+        await env.pass_time(0.3)
         await leader.operator.stop()
-        await stage.pass_time(5.0)
-        assert stage.holder() not in (None, first)
+        await env.pass_time(5.0)
+        assert env.holder() not in (None, first)
         leader.script.clear()
 
-    play(tell)
+    run(steps)
 
 
 @pytest.mark.rule("FD:REL-D", "RM:I19")
-def test_a_leader_that_ends_with_every_write_answered_gives_its_lease_back() -> None:
-    async def tell(stage: Stage) -> None:
-        leader, first = stage.leader(), stage.holder()
-        scale(stage, 8)
-        await stage.settle()
+def test_a_leader_that_stops_with_all_writes_answered_releases_its_lease() -> None:
+    async def steps(env: Environment) -> None:
+        leader, first = env.leader(), env.holder()
+        scale(env, 8)
+        await env.settle()
         await leader.operator.stop()
-        await stage.pass_time(5.0)
-        assert stage.holder() not in (None, first)
+        await env.pass_time(5.0)
+        assert env.holder() not in (None, first)
 
-    play(tell)
+    run(steps)

@@ -5,14 +5,14 @@ import pytest
 from raytide_sandbox.apiserver.request_response import Request
 from raytide_sandbox.faults.types import Answer
 
+from simulation.environment import Environment, log_errors_as_violations
 from simulation.manifests import new_cluster
 from simulation.multi_host_scenarios import HOSTS, RAISED_WITHIN_S, WorkerQuota, slices, workers
-from simulation.stage import Stage, heard_by
 
 pytestmark = pytest.mark.looptime
 
 TEN_MINUTES_S = 600.0
-MOST_DELETES = 8
+MAX_DELETES = 8
 PARTIAL_FOR_S = 30.0
 
 
@@ -27,58 +27,58 @@ def forbid_quotas(limit: WorkerQuota):
     return admit
 
 
-def deletes(stage: Stage) -> int:
-    return sum(write.startswith("DELETE") for write in stage.judge.writes)
+def deletes(env: Environment) -> int:
+    return sum(write.startswith("DELETE") for write in env.checks.writes)
 
 
-async def partial_s(stage: Stage, for_s: float) -> float:
+async def partial_s(env: Environment, for_s: float) -> float:
     """For how long at a stretch the number of workers was no multiple of the hosts, at most."""
     longest = stretch = 0.0
     for _ in range(int(for_s)):
-        await stage.pass_time(1.0)
-        stretch = stretch + 1.0 if len(workers(stage, "a")) % HOSTS else 0.0
+        await env.pass_time(1.0)
+        stretch = stretch + 1.0 if len(workers(env, "a")) % HOSTS else 0.0
         longest = max(longest, stretch)
     return longest
 
 
-async def begin(stage: Stage) -> WorkerQuota:
-    stage.open()
-    limit = WorkerQuota(stage, 10)
-    stage.start()
-    stage.world.create(new_cluster([slices("a", 3)]))
+async def start_cluster(env: Environment) -> WorkerQuota:
+    env.open()
+    limit = WorkerQuota(env, 10)
+    env.start()
+    env.kube.create(new_cluster([slices("a", 3)]))
     return limit
 
 
 @pytest.mark.rule("SC:S4", "RM:I6", "RM:I18")
 @pytest.mark.parametrize("seed", range(5))
-async def test_two_slices_of_three_are_up_and_the_third_comes_when_the_quota_has_room(seed: int) -> None:
-    stage = Stage(seed)
-    with heard_by(stage.judge):
-        limit = await begin(stage)
-        assert await partial_s(stage, TEN_MINUTES_S) <= PARTIAL_FOR_S
-        up = set(workers(stage, "a"))
-        assert len(up) == 2 * HOSTS
-        assert deletes(stage) <= HOSTS - 1 < MOST_DELETES, "what was given up once is not begun without room"
-        assert "ReplicaFailure" in stage.true_conditions("life")
+async def test_two_of_three_slices_run_and_the_third_is_created_when_the_quota_is_raised(seed: int) -> None:
+    env = Environment(seed)
+    with log_errors_as_violations(env.checks):
+        limit = await start_cluster(env)
+        assert await partial_s(env, TEN_MINUTES_S) <= PARTIAL_FOR_S
+        running = set(workers(env, "a"))
+        assert len(running) == 2 * HOSTS
+        assert deletes(env) <= HOSTS - 1 < MAX_DELETES, "what was given up once is not begun without room"
+        assert "ReplicaFailure" in env.true_conditions("life")
 
         limit.hard = 12
-        await stage.settle(within_s=RAISED_WITHIN_S)
-        assert up < set(workers(stage, "a")), "the first two were not touched"
-        await stage.close()
-    assert stage.judge.violations == []
+        await env.settle(within_s=RAISED_WITHIN_S)
+        assert running < set(workers(env, "a")), "the first two were not touched"
+        await env.close()
+    assert env.checks.violations == []
 
 
 @pytest.mark.rule("SC:S4", "RM:I6")
 @pytest.mark.parametrize("seed", range(5))
-async def test_where_quotas_may_not_be_read_it_is_tried_ever_more_rarely(seed: int) -> None:
-    stage = Stage(seed)
-    with heard_by(stage.judge):
-        limit = await begin(stage)
-        stage.wire.admission = forbid_quotas(limit)
-        assert await partial_s(stage, TEN_MINUTES_S) <= PARTIAL_FOR_S
-        assert len(workers(stage, "a")) == 2 * HOSTS
-        assert 2 * 2 <= deletes(stage) <= MOST_DELETES
+async def test_without_permission_to_read_quotas_the_replica_is_retried_with_backoff(seed: int) -> None:
+    env = Environment(seed)
+    with log_errors_as_violations(env.checks):
+        limit = await start_cluster(env)
+        env.transport.admission = forbid_quotas(limit)
+        assert await partial_s(env, TEN_MINUTES_S) <= PARTIAL_FOR_S
+        assert len(workers(env, "a")) == 2 * HOSTS
+        assert 2 * 2 <= deletes(env) <= MAX_DELETES
         limit.hard = 12
-        await stage.settle(within_s=TEN_MINUTES_S)
-        await stage.close()
-    assert stage.judge.violations == []
+        await env.settle(within_s=TEN_MINUTES_S)
+        await env.close()
+    assert env.checks.violations == []

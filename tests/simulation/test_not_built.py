@@ -14,8 +14,8 @@ from raytide.api import constants
 from raytide.api.config import DEFAULT_FEATURE_GATES, OTHER_FEATURE_GATES
 from support import virtual_time
 
+from simulation.environment import Environment, log_errors_as_violations
 from simulation.manifests import NAME, group, new_cluster
-from simulation.stage import Stage, heard_by
 
 pytestmark = pytest.mark.looptime
 
@@ -65,23 +65,23 @@ CASES = {
 )
 @pytest.mark.rule("RC:UP-2", "D21")
 @pytest.mark.parametrize("field", CASES)
-def test_a_field_that_is_not_built_is_named_and_the_cluster_runs_without_it(field: str) -> None:
-    async def live() -> tuple[dict[str, Any], list[dict[str, Any]], list[str], list[str]]:
-        stage = Stage(21)
-        stage.operator.config = replace(stage.operator.config, feature_gates=ALL_GATES)
-        with heard_by(stage.judge):
-            stage.open()
-            stage.start()
-            stage.world.create(CASES[field])
-            await stage.settle()
-            await stage.pass_time(10.0)
-            cluster = stage.world.cluster(NAME)
+def test_an_unsupported_field_is_reported_and_the_cluster_runs_without_it(field: str) -> None:
+    async def run() -> tuple[dict[str, Any], list[dict[str, Any]], list[str], list[str]]:
+        env = Environment(21)
+        env.operator.config = replace(env.operator.config, feature_gates=ALL_GATES)
+        with log_errors_as_violations(env.checks):
+            env.open()
+            env.start()
+            env.kube.create(CASES[field])
+            await env.settle()
+            await env.pass_time(10.0)
+            cluster = env.kube.cluster(NAME)
             assert cluster is not None
-            pods = stage.world.pods(cluster["metadata"]["uid"])
-            await stage.close()
-        return cluster, pods, stage.judge.writes, stage.judge.violations
+            pods = env.kube.pods(cluster["metadata"]["uid"])
+            await env.close()
+        return cluster, pods, env.checks.writes, env.checks.violations
 
-    cluster, pods, writes, violations = virtual_time.run(live())
+    cluster, pods, writes, violations = virtual_time.run(run())
     assert (violations, cluster["status"].get("state")) == ([], "ready"), cluster["status"]["conditions"]
     unsupported = [each for each in cluster["status"]["conditions"] if each["type"] == constants.UNSUPPORTED]
     assert [each["status"] for each in unsupported] == ["True"]
@@ -94,22 +94,22 @@ def test_a_field_that_is_not_built_is_named_and_the_cluster_runs_without_it(fiel
 
 
 @pytest.mark.rule("RC:AU-1..3", "D21")
-def test_without_consent_no_pods_are_created_for_authentication_that_is_not_built() -> None:
-    async def live() -> tuple[list[dict[str, Any]], set[str], list[str]]:
-        stage = Stage(21)
-        with heard_by(stage.judge):
-            stage.open()
-            stage.start()
-            stage.world.create(cluster_with({"authOptions": {"mode": "token"}}))
-            await stage.pass_time(60.0)
-            cluster = stage.world.cluster(NAME)
+def test_without_the_annotation_no_pods_are_created_for_unsupported_authentication() -> None:
+    async def run() -> tuple[list[dict[str, Any]], set[str], list[str]]:
+        env = Environment(21)
+        with log_errors_as_violations(env.checks):
+            env.open()
+            env.start()
+            env.kube.create(cluster_with({"authOptions": {"mode": "token"}}))
+            await env.pass_time(60.0)
+            cluster = env.kube.cluster(NAME)
             assert cluster is not None
             assert any("authOptions" in each["message"] for each in cluster["status"]["conditions"])
-            pods = stage.world.pods(cluster["metadata"]["uid"])
-            kinds = {found[1] for write in stage.judge.writes if (found := PLURAL.search(write))}
-            await stage.close()
-        return pods, kinds, stage.judge.violations
+            pods = env.kube.pods(cluster["metadata"]["uid"])
+            kinds = {found[1] for write in env.checks.writes if (found := PLURAL.search(write))}
+            await env.close()
+        return pods, kinds, env.checks.violations
 
-    pods, kinds, violations = virtual_time.run(live())
+    pods, kinds, violations = virtual_time.run(run())
     assert (pods, violations) == ([], [])
     assert kinds <= {"services", "rayclusters", "events"}

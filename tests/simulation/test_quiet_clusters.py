@@ -12,10 +12,10 @@ from raytide.metrics import REGISTRY
 from raytide_sandbox.apiserver.request_response import Request
 from support import virtual_time
 
+from simulation.environment import Environment, log_errors_as_violations
 from simulation.footprint import footprint
 from simulation.manifests import group, new_cluster
-from simulation.stage import Stage, heard_by
-from simulation.world import node_status
+from simulation.simulated_kube import node_status
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(600)]
 
@@ -31,10 +31,10 @@ REST_S = 120.0
 class Calls:
     """Counts the requests that reach the API server, without those of watches."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, env: Environment) -> None:
         self.counts: Counter[str] = Counter()
-        self._inner = stage.wire.witness
-        stage.wire.witness = self._count
+        self._inner = env.transport.on_request
+        env.transport.on_request = self._count
 
     def _count(self, request: Request) -> None:
         self.counts["LIST" if request.method == "GET" and request.path.endswith("s") else request.method] += 1
@@ -42,31 +42,31 @@ class Calls:
 
 
 @pytest.mark.rule("SC:S17", "PF:P8")
-def test_clusters_at_rest_cause_no_write_no_list_and_few_reads() -> None:
-    async def live() -> tuple[float, Counter[str], list[str]]:
-        stage = Stage(17)
-        calls = Calls(stage)
-        with heard_by(stage.judge):
+def test_idle_clusters_cause_no_write_no_list_and_few_reads() -> None:
+    async def run() -> tuple[float, Counter[str], list[str]]:
+        env = Environment(17)
+        calls = Calls(env)
+        with log_errors_as_violations(env.checks):
             for number in range(NODES):
                 node = {"metadata": {"name": f"idle-{number}"}, "status": node_status("True")}
-                stage.world.store.create("nodes", node)
+                env.kube.store.create("nodes", node)
             for number in range(CLUSTERS):
-                stage.world.create(new_cluster([group("a", WORKERS)], f"c{number:03d}"))
-            stage.open()
-            stage.start()
-            took_s = await stage.settle(CREATED_WITHIN_S)
-            await stage.pass_time(REST_S)
-            before = footprint(stage.operator.controllers, watches=stage.wire.open_watches, registry=REGISTRY)
+                env.kube.create(new_cluster([group("a", WORKERS)], f"c{number:03d}"))
+            env.open()
+            env.start()
+            took_s = await env.settle(CREATED_WITHIN_S)
+            await env.pass_time(REST_S)
+            before = footprint(env.operator.controllers, watches=env.transport.open_watches, registry=REGISTRY)
             calls.counts.clear()
-            await stage.pass_time(QUIET_S)
+            await env.pass_time(QUIET_S)
             quiet = Counter(calls.counts)
-            after = footprint(stage.operator.controllers, watches=stage.wire.open_watches, registry=REGISTRY)
+            after = footprint(env.operator.controllers, watches=env.transport.open_watches, registry=REGISTRY)
             assert after.items == before.items
             assert (after.tasks, after.watches, after.series) == (before.tasks, before.watches, before.series)
-            await stage.close()
-        return took_s, quiet, stage.judge.violations
+            await env.close()
+        return took_s, quiet, env.checks.violations
 
-    took_s, quiet, violations = virtual_time.run(live())
+    took_s, quiet, violations = virtual_time.run(run())
     assert violations == []
     assert took_s <= CREATED_WITHIN_S
     assert set(quiet) == {"GET"}

@@ -4,7 +4,7 @@ import pytest
 
 from support import virtual_time
 
-from simulation.autoscaled_stage import AutoscaledStage
+from simulation.autoscaled_environment import AutoscaledEnvironment
 from simulation.demand_scenarios import demanded
 from simulation.manifests import NAME, new_cluster
 from simulation.scenarios import edit, workers
@@ -15,69 +15,73 @@ SEEDS = range(3)
 GRACE_S = 300.0
 
 
-async def two_groups(stage: AutoscaledStage) -> None:
+async def two_groups(env: AutoscaledEnvironment) -> None:
     """Five workers each, by their minimum; seven of them are busy, of group b two."""
     cluster = new_cluster([demanded("a", 5, least=5), demanded("b", 5, least=5)])
     cluster["spec"].update(enableInTreeAutoscaling=True, autoscalerOptions={"idleTimeoutSeconds": 60})
     cluster["spec"]["headGroupSpec"]["rayStartParams"] = {"num-cpus": "0"}
-    stage.is_judging_demand = False
-    stage.world.create(cluster)
-    stage.start()
-    while len(stage.ray.raylets) < 10:
-        await stage.pass_time(0.5)
-    stage.ray.ask(10)
-    await stage.pass_time(5.0)
-    idle = [raylet for raylet in stage.ray.raylets.values() if raylet.group == "b"][:3]
+    env.checks_demand = False
+    env.kube.create(cluster)
+    env.start()
+    while len(env.ray.raylets) < 10:
+        await env.pass_time(0.5)
+    env.ray.set_tasks(10)
+    await env.pass_time(5.0)
+    idle = [raylet for raylet in env.ray.raylets.values() if raylet.group == "b"][:3]
     for raylet in idle:
-        stage.ray._work(raylet, -1)
-        stage.ray.asked -= 1
-    await stage.pass_time(8.0)
+        env.ray._add_tasks(raylet, -1)
+        env.ray.requested_tasks -= 1
+    await env.pass_time(8.0)
 
 
-def live_through(seed: int, *, is_busy_for_ever: bool) -> list[str]:
-    async def play() -> list[str]:
-        stage = AutoscaledStage(seed)
-        stage.open()
+def run_seed(seed: int, *, is_always_busy: bool) -> list[str]:
+    async def run() -> list[str]:
+        env = AutoscaledEnvironment(seed)
+        env.open()
         try:
-            await two_groups(stage)
-            untouched = set(workers(stage, "a"))
-            busy = {raylet.pod for raylet in stage.ray.raylets.values() if raylet.group == "b" and raylet.tasks}
-            assert (len(untouched), len(busy), len(workers(stage, "b"))) == (5, 2, 5)
-            edit(stage, lambda spec: spec["workerGroupSpecs"].pop())
-            await stage.pass_time(30.0)
-            if set(workers(stage, "b")) != busy:
-                stage.judge.note(f"after 30 s of group b there are {workers(stage, 'b')}, busy are {sorted(busy)}")
-            if not is_busy_for_ever:
-                for raylet in [each for each in stage.ray.raylets.values() if each.pod in busy]:
-                    stage.ray._drained(stage.ray.gcs.nodes[raylet.node_id])
-                    stage.ray.asked -= 1
-                await stage.pass_time(40.0)
+            await two_groups(env)
+            untouched = set(workers(env, "a"))
+            busy = {raylet.pod for raylet in env.ray.raylets.values() if raylet.group == "b" and raylet.tasks}
+            assert (len(untouched), len(busy), len(workers(env, "b"))) == (5, 2, 5)
+            edit(env, lambda spec: spec["workerGroupSpecs"].pop())
+            await env.pass_time(30.0)
+            if set(workers(env, "b")) != busy:
+                env.checks.add_violation(
+                    f"after 30 s of group b there are {workers(env, 'b')}, busy are {sorted(busy)}"
+                )
+            if not is_always_busy:
+                for raylet in [each for each in env.ray.raylets.values() if each.pod in busy]:
+                    env.ray._on_drained(env.ray.gcs.nodes[raylet.node_id])
+                    env.ray.requested_tasks -= 1
+                await env.pass_time(40.0)
             else:
-                await stage.pass_time(GRACE_S - 60.0)
-                if set(workers(stage, "b")) != busy:
-                    stage.judge.note("busy workers were ended before their time was up")
-                await stage.pass_time(80.0)
-            if left := workers(stage, "b"):
-                stage.judge.note(f"left of group b: {left}")
-            if set(workers(stage, "a")) != untouched:
-                stage.judge.note("group a was touched")
-            if (lives := sum(each.lives for each in stage.sidecars.values())) != 1:
-                stage.judge.note(f"the autoscaler was started {lives} times")
-            cluster = stage.world.cluster(NAME)
+                await env.pass_time(GRACE_S - 60.0)
+                if set(workers(env, "b")) != busy:
+                    env.checks.add_violation("busy workers were ended before their time was up")
+                await env.pass_time(80.0)
+            if left := workers(env, "b"):
+                env.checks.add_violation(f"left of group b: {left}")
+            if set(workers(env, "a")) != untouched:
+                env.checks.add_violation("group a was touched")
+            if (starts := sum(each.has_raylet for each in env.sidecars.values())) != 1:
+                env.checks.add_violation(f"the autoscaler was started {starts} times")
+            cluster = env.kube.cluster(NAME)
             assert cluster is not None
             if cluster["status"].get("desiredWorkerReplicas") != 5:
-                stage.judge.note(f"status says {cluster['status'].get('desiredWorkerReplicas')} workers are desired")
+                env.checks.add_violation(
+                    f"status says {cluster['status'].get('desiredWorkerReplicas')} workers are desired"
+                )
         finally:
-            await stage.close()
-        return stage.judge.violations
+            await env.close()
+        return env.checks.violations
 
-    return virtual_time.run(play())
+    return virtual_time.run(run())
 
 
 @pytest.mark.rule("SC:S14", "FD:AS-A13")
-@pytest.mark.parametrize("is_busy_for_ever", [False, True], ids=["their work ends", "their work does not end"])
-def test_idle_workers_of_a_removed_group_go_at_once_and_busy_ones_when_they_are_done_or_after_five_minutes(
-    *, is_busy_for_ever: bool
+@pytest.mark.parametrize("is_always_busy", [False, True], ids=["their work ends", "their work does not end"])
+def test_idle_workers_of_a_removed_group_are_deleted_at_once_and_busy_ones_when_idle_or_after_five_minutes(
+    *, is_always_busy: bool
 ) -> None:
-    red = {seed: found for seed in SEEDS if (found := live_through(seed, is_busy_for_ever=is_busy_for_ever))}
+    red = {seed: found for seed in SEEDS if (found := run_seed(seed, is_always_busy=is_always_busy))}
     assert red == {}

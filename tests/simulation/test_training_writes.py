@@ -2,8 +2,8 @@
 
 import pytest
 
+from simulation.training_environment import TrainingEnvironment
 from simulation.training_manifests import new_job
-from simulation.training_stage import TrainingStage
 
 pytestmark = pytest.mark.looptime
 
@@ -16,14 +16,14 @@ pytestmark = pytest.mark.looptime
         pytest.param(2, 6, 0, 2, id="one that grows from its minimum: the second size is the second write"),
     ],
 )
-async def test_a_start_costs_one_write_of_the_membership_per_size(low: int, high: int, gpu: int, sizes: int) -> None:
-    stage = TrainingStage(7)
-    stage.open()
-    stage.start()
-    await stage.pass_time(2.0)
-    stage.world.create(new_job("a", low, high, gpu=gpu))
-    await stage.settle()
-    writes = [write for write in stage.judge.writes if "configmaps" in write]
-    await stage.close()
-    assert stage.judge.violations == []
+async def test_a_start_writes_the_membership_once_per_size(low: int, high: int, gpu: int, sizes: int) -> None:
+    env = TrainingEnvironment(7)
+    env.open()
+    env.start()
+    await env.pass_time(2.0)
+    env.kube.create(new_job("a", low, high, gpu=gpu))
+    await env.settle()
+    writes = [write for write in env.checks.writes if "configmaps" in write]
+    await env.close()
+    assert env.checks.violations == []
     assert len(writes) == sizes, writes

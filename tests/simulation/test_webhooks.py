@@ -15,21 +15,21 @@ from raytide.api import constants, trainingjob_constants
 from raytide_sandbox.apiserver.request_response import Request
 from support import virtual_time
 
+from simulation.environment import Environment, log_errors_as_violations
 from simulation.manifests import NAME, group, new_cluster
-from simulation.stage import Stage, heard_by
+from simulation.training_desired_state import condition
+from simulation.training_environment import TrainingEnvironment
 from simulation.training_manifests import new_job
-from simulation.training_stage import TrainingStage
-from simulation.training_wishes import condition
 
 pytestmark = pytest.mark.looptime
 
 MUTATED_FOR_S = 300.0
-MOST_CREATES = 50
+MAX_CREATES = 50
 """In five minutes: one attempt in 1, 2, 4 … 30 s, of a window that begins with one create."""
-MOST_PODS = 4
+MAX_PODS = 4
 """A head, those of the latest attempt, and those whose grace period has not ended."""
 SETTLED_WITHIN_S = 120.0
-DELETED_AGAIN = "is told to go, although"
+EXPECTED_VIOLATION = "is told to go, although"
 """What the judge of TrainingJobs notes of the delete of such a pod: by its role it counts, although its index is missing."""
 
 
@@ -46,15 +46,15 @@ def without_label(label: str) -> Callable[[Request], Request]:
     return mutate
 
 
-def message_of_cluster(stage: Stage) -> str:
+def message_of_cluster(env: Environment) -> str:
     """Why workers are missing, as the RayCluster's status has it."""
-    conditions: list[dict[str, Any]] = (stage.world.cluster(NAME) or {}).get("status", {}).get("conditions", [])
+    conditions: list[dict[str, Any]] = (env.kube.cluster(NAME) or {}).get("status", {}).get("conditions", [])
     return next((str(each["message"]) for each in conditions if each["type"] == constants.REPLICA_FAILURE), "")
 
 
-def message_of_job(stage: Stage) -> str:
+def message_of_job(env: Environment) -> str:
     """Why the TrainingJob waits, as its status has it."""
-    (job,) = stage.clusters()
+    (job,) = env.clusters()
     return str(condition(job, trainingjob_constants.WAITING).get("message"))
 
 
@@ -63,10 +63,14 @@ def message_of_job(stage: Stage) -> str:
     ("kind", "manifest", "label", "message_of"),
     [
         pytest.param(
-            Stage, new_cluster([group("a", 2)]), "ray.io/node-type", message_of_cluster, id="a RayCluster's node type"
+            Environment,
+            new_cluster([group("a", 2)]),
+            "ray.io/node-type",
+            message_of_cluster,
+            id="a RayCluster's node type",
         ),
         pytest.param(
-            TrainingStage,
+            TrainingEnvironment,
             new_job(NAME, 2, 2),
             trainingjob_constants.INDEX_LABEL,
             message_of_job,
@@ -75,27 +79,27 @@ def message_of_job(stage: Stage) -> str:
     ],
 )
 def test_pods_that_lose_a_label_at_creation_are_deleted_and_retried_with_backoff(
-    kind: type[Stage], manifest: dict[str, Any], label: str, message_of: Callable[[Stage], str]
+    kind: type[Environment], manifest: dict[str, Any], label: str, message_of: Callable[[Environment], str]
 ) -> None:
-    async def live() -> tuple[int, list[str]]:
-        stage = kind(5)
+    async def run() -> tuple[int, list[str]]:
+        env = kind(5)
         most = 0
-        with heard_by(stage.judge):
-            stage.open()
-            stage.start()
-            stage.wire.mutate = without_label(label)
-            stage.world.create(manifest)
+        with log_errors_as_violations(env.checks):
+            env.open()
+            env.start()
+            env.transport.mutate = without_label(label)
+            env.kube.create(manifest)
             for _ in range(int(MUTATED_FOR_S)):
-                await stage.pass_time(1.0)
-                most = max(most, stage.world.store.count("pods"))
-            assert f"admission removed or changed {label} of Pod" in message_of(stage)
-            creates = sum(write.startswith("POST") and "/pods " in write for write in stage.judge.writes)
-            assert creates <= MOST_CREATES
-            stage.wire.mutate = lambda request: request
-            await stage.settle(SETTLED_WITHIN_S)
-            await stage.close()
-        return most, stage.judge.violations
+                await env.pass_time(1.0)
+                most = max(most, env.kube.store.count("pods"))
+            assert f"admission removed or changed {label} of Pod" in message_of(env)
+            creates = sum(write.startswith("POST") and "/pods " in write for write in env.checks.writes)
+            assert creates <= MAX_CREATES
+            env.transport.mutate = lambda request: request
+            await env.settle(SETTLED_WITHIN_S)
+            await env.close()
+        return most, env.checks.violations
 
-    most, violations = virtual_time.run(live())
-    assert [found for found in violations if DELETED_AGAIN not in found] == []
-    assert most <= MOST_PODS
+    most, violations = virtual_time.run(run())
+    assert [found for found in violations if EXPECTED_VIOLATION not in found] == []
+    assert most <= MAX_PODS

@@ -13,21 +13,21 @@ from typing import Any
 from raytide_sandbox.faults.script import Call, Rule
 from raytide_sandbox.faults.types import Answer, CallFault, RefuseConnection
 
-from simulation.history import FAULTS, SPOILS, is_write
-from simulation.matrix import done
-from simulation.stage import heard_by
+from simulation.environment import log_errors_as_violations
+from simulation.fault_matrix import accepted_writes
+from simulation.history import CALL_FAULTS, WATCH_FAULTS, is_write
+from simulation.simulated_kube import NAMESPACE, Kubelets
+from simulation.training_desired_state import has_ended
+from simulation.training_environment import TrainingEnvironment
+from simulation.training_kube import CPUS, JOBS
 from simulation.training_manifests import OTHER_NAMESPACE, new_job, new_pod, role
-from simulation.training_stage import TrainingStage
-from simulation.training_wishes import has_ended
-from simulation.training_world import CPUS, JOBS
-from simulation.world import NAMESPACE, Kubelets
 
 EVENTS = 16
 MORE_EVENTS = 8
 """No history has more failures than events: trainers that fail together fail once."""
 SETTLE_S = 600.0
 """Pauses after failures grow to six minutes."""
-DEAF_S = 150.0
+WATCH_TIMEOUT_S = 150.0
 JOB_NAMES = ("a", "b", "c")
 NAMESPACES = (NAMESPACE, OTHER_NAMESPACE)
 KUBELETS = Kubelets(start_s=(0.1, 3.0), end_s=(0.1, 1.0, 10.0))
@@ -38,43 +38,43 @@ class JobHistory:
     """One told history; `violations` says what went wrong, `told` what happened before."""
 
     seed: int
-    told: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
 
     def report(self) -> str:
         """For the person who has to find out why."""
-        return "\n".join([f"seed {self.seed}", *self.told, "--- violations", *self.violations[:20]])
+        return "\n".join([f"seed {self.seed}", *self.log, "--- violations", *self.violations[:20]])
 
 
-class JobLife:
+class JobHistoryRunner:
     """Tells one history."""
 
     def __init__(self, seed: int, only: Collection[int] | None = None) -> None:
         """`only`: the numbers of the events that happen; None: all of them."""
         self.history = JobHistory(seed)
-        self.stage = TrainingStage(seed, kubelets=KUBELETS)
-        self.rng, self.world, self.judge = self.stage.rng, self.stage.world, self.stage.judge
+        self.env = TrainingEnvironment(seed, kubelets=KUBELETS)
+        self.rng, self.kube, self.checks = self.env.rng, self.env.kube, self.env.checks
         self._only = only
         self._number = 0
 
-    def _tell(self, text: str) -> None:
-        self.history.told.append(f"{self.world.now():%H:%M:%S.%f} {self._number} {text}")
+    def _log(self, text: str) -> None:
+        self.history.log.append(f"{self.kube.now():%H:%M:%S.%f} {self._number} {text}")
 
     # --- who ---------------------------------------------------------------------------------------------------------
     def _any_job(self) -> tuple[str, str] | None:
-        found = [(job["metadata"]["name"], job["metadata"]["namespace"]) for job in self.stage.clusters()]
+        found = [(job["metadata"]["name"], job["metadata"]["namespace"]) for job in self.env.clusters()]
         return self.rng.choice(sorted(found)) if found else None
 
     def _edit(self, change: Callable[[dict[str, Any]], Any], text: str) -> None:
         found = self._any_job()
         if found:
-            self._tell(f"{found[1]}/{found[0]}: {text}")
-            self.world.edit_job(*found, lambda obj: change(obj["spec"]))
+            self._log(f"{found[1]}/{found[0]}: {text}")
+            self.kube.edit_job(*found, lambda obj: change(obj["spec"]))
 
     def _any_pod(self) -> tuple[str, str] | None:
         found = self._any_job()
-        job = self.world.job(*found) if found else None
-        pods = sorted(pod.name for pod in self.stage.census.members(job["metadata"]["uid"])) if job else []
+        job = self.kube.job(*found) if found else None
+        pods = sorted(pod.name for pod in self.env.pod_tracker.all_pods(job["metadata"]["uid"])) if job else []
         return (self.rng.choice(pods), job["metadata"]["namespace"]) if job and pods else None
 
     # --- events ------------------------------------------------------------------------------------------------------
@@ -87,11 +87,11 @@ class JobLife:
         if self.rng.random() < 0.3:
             more |= {"pserver": {"min-instance": 1, **role("500m")}, "master": role("500m")}
         job = new_job(name, low, high, namespace=namespace, gpu=gpu, cpu=self.rng.choice(["500m", "1", "2"]), **more)
-        if self.world.job(name, namespace) is None:
-            self._tell(f"{namespace}/{name} {low}..{high} {job['spec']}")
-            self.world.create(job)
+        if self.kube.job(name, namespace) is None:
+            self._log(f"{namespace}/{name} {low}..{high} {job['spec']}")
+            self.kube.create(job)
 
-    def rebound(self) -> None:
+    def change_bounds(self) -> None:
         low = self.rng.randint(1, 3)
         high = low + self.rng.randint(0, 8)
         bounds = {"min-instance": low, "max-instance": high}
@@ -100,180 +100,198 @@ class JobLife:
     def scale(self) -> None:
         found, replicas = self._any_job(), self.rng.randint(0, 9)
         if found:
-            self._tell(f"{found[1]}/{found[0]}: scaled to {replicas}")
-            self.world.scale(*found, replicas)
+            self._log(f"{found[1]}/{found[0]}: scaled to {replicas}")
+            self.kube.scale(*found, replicas)
 
     def suspend(self) -> None:
         is_suspended = self.rng.random() < 0.4
         self._edit(lambda spec: spec.update(suspend=is_suspended), f"suspend {is_suspended}")
 
-    def finish(self) -> None:
+    def finish_job(self) -> None:
         found = self._any_job()
-        job = self.world.job(*found) if found else None
+        job = self.kube.job(*found) if found else None
         if found and job:
-            self._tell(f"{found[1]}/{found[0]}: all its data is gone through")
-            self.world.finish(job["metadata"]["uid"])
+            self._log(f"{found[1]}/{found[0]}: all its data is gone through")
+            self.kube.finish_job(job["metadata"]["uid"])
 
     def delete(self) -> None:
         if found := self._any_job():
-            self._tell(f"{found[1]}/{found[0]} deleted")
-            self.world.delete(JOBS, *found)
+            self._log(f"{found[1]}/{found[0]} deleted")
+            self.kube.delete(JOBS, *found)
 
-    def pod_fails(self) -> None:
+    def fail_one_pod(self) -> None:
         if found := self._any_pod():
-            self._tell(f"{found} fails")
-            self.world.fail(*found)
+            self._log(f"{found} fails")
+            self.kube.fail_pod(*found)
 
-    def peers_fail(self) -> None:
+    def fail_all_pods(self) -> None:
         """All of a job's pods exit because one of them is gone, as with NCCL."""
         found = self._any_job()
-        job = self.world.job(*found) if found else None
+        job = self.kube.job(*found) if found else None
         if found and job:
-            self._tell(f"{found[1]}/{found[0]}: all of its pods fail")
-            for pod in self.stage.census.members(job["metadata"]["uid"]):
-                self.world.fail(pod.name, found[1])
+            self._log(f"{found[1]}/{found[0]}: all of its pods fail")
+            for pod in self.env.pod_tracker.all_pods(job["metadata"]["uid"]):
+                self.kube.fail_pod(pod.name, found[1])
 
-    def pod_evicted(self) -> None:
+    def evict_one_pod(self) -> None:
         if found := self._any_pod():
-            self._tell(f"{found} is evicted")
-            self.world.evict_from(*found)
+            self._log(f"{found} is evicted")
+            self.kube.evict_pod_in(*found)
 
-    def pod_vanishes(self) -> None:
+    def force_delete_pod(self) -> None:
         if found := self._any_pod():
-            self._tell(f"{found} vanishes")
-            self.world.vanish_from(*found)
+            self._log(f"{found} vanishes")
+            self.kube.force_delete_pod_in(*found)
 
-    def stranger(self) -> None:
+    def create_or_delete_other_pod(self) -> None:
         name, cpu = f"web-{self.rng.randint(0, 5)}", self.rng.choice(["1", "3", "100"])
-        if self.world.store.find("pods", NAMESPACE, name):
-            self._tell(f"{name} goes")
-            self.world.delete("pods", name, NAMESPACE)
-            self.world.disturb()
+        if self.kube.store.find("pods", NAMESPACE, name):
+            self._log(f"{name} goes")
+            self.kube.delete("pods", name, NAMESPACE)
+            self.kube.mark_capacity_changed()
         else:
-            self._tell(f"{name} wants {cpu} CPUs")
-            self.world.create(new_pod(name, cpu, job="a"))
+            self._log(f"{name} wants {cpu} CPUs")
+            self.kube.create(new_pod(name, cpu, job="a"))
 
-    def machine(self) -> None:
+    def lose_or_restore_node(self) -> None:
         node = self.rng.choice(sorted(CPUS))
-        if node in self.world.silent or self.world.store.find("nodes", "", node) is None:
-            self._tell(f"{node} comes back")
-            self.world.bury_node(node)
-            self.world.bring_node(node)
+        if node in self.kube.stopped_kubelets or self.kube.store.find("nodes", "", node) is None:
+            self._log(f"{node} comes back")
+            self.kube.delete_node(node)
+            self.kube.add_node(node)
         else:
-            self._tell(f"{node} is lost")
-            self.world.lose_node(node)
+            self._log(f"{node} is lost")
+            self.kube.lose_node(node)
 
     def cordon(self) -> None:
         node, is_cordoned = self.rng.choice(sorted(CPUS)), self.rng.random() < 0.5
-        self._tell(f"{node} cordoned: {is_cordoned}")
-        self.world.cordon(node, is_cordoned=is_cordoned)
+        self._log(f"{node} cordoned: {is_cordoned}")
+        self.kube.cordon(node, is_cordoned=is_cordoned)
 
-    def lag(self) -> None:
-        self.stage.lag_s = self.rng.choice([0.0, 0.5, 3.0, 10.0])
-        self.judge.is_view_trusted = False
-        self._tell(f"watch lag up to {self.stage.lag_s} s")
+    def set_watch_lag(self) -> None:
+        self.env.lag_s = self.rng.choice([0.0, 0.5, 3.0, 10.0])
+        self.checks.has_full_view = False
+        self._log(f"watch lag up to {self.env.lag_s} s")
 
-    def cut(self) -> None:
-        self._tell("watches cut")
-        self.stage.wire.cut()
+    def close_watches(self) -> None:
+        self._log("watches cut")
+        self.env.transport.close_watches()
 
-    def spoil(self) -> None:
-        how = self.rng.choices(SPOILS, k=self.rng.randint(1, 3))
-        self._tell(f"the next watch lines: {how}")
-        self.judge.is_view_trusted = False
-        self.stage.script.of_lines.extend(Rule(fault) for fault in how)
+    def break_watches(self) -> None:
+        how = self.rng.choices(WATCH_FAULTS, k=self.rng.randint(1, 3))
+        self._log(f"the next watch lines: {how}")
+        self.checks.has_full_view = False
+        self.env.script.of_lines.extend(Rule(fault) for fault in how)
 
-    def away(self) -> None:
-        self._for_a_while(RefuseConnection(), lambda _: True, self.rng.choice([5.0, 60.0]), "the API is away")
-        self.stage.wire.cut()
+    def api_unavailable(self) -> None:
+        self._inject_for(RefuseConnection(), lambda _: True, self.rng.choice([5.0, 60.0]), "the API is away")
+        self.env.transport.close_watches()
 
-    def quota(self) -> None:
+    def set_quota(self) -> None:
         most = self.rng.randint(1, 6)
 
         def is_above(call: Call) -> bool:
             is_create = call.method == "POST" and call.plural == "pods"
-            return is_create and self.world.store.count("pods") >= most
+            return is_create and self.kube.store.count("pods") >= most
 
         fault = Answer(403, message="exceeded quota: pods")
-        self._for_a_while(fault, is_above, self.rng.choice([5.0, 40.0]), f"quota of {most} pods")
+        self._inject_for(fault, is_above, self.rng.choice([5.0, 40.0]), f"quota of {most} pods")
 
-    def forbid(self) -> None:
+    def reject_pods(self) -> None:
         """As Pod Security, a webhook or a PriorityClass that is not there: one job's pods are rejected."""
         namespace = self.rng.choice(NAMESPACES)
 
-        def is_meant(call: Call) -> bool:
+        def is_rejected(call: Call) -> bool:
             return call.method == "POST" and call.plural == "pods" and call.namespace == namespace
 
         fault = Answer(403, message="pods is forbidden: no PriorityClass with name gold was found")
-        self._for_a_while(fault, is_meant, self.rng.choice([5.0, 100.0]), f"pods of {namespace} are rejected")
+        self._inject_for(fault, is_rejected, self.rng.choice([5.0, 100.0]), f"pods of {namespace} are rejected")
 
-    def _for_a_while(self, fault: CallFault, matches: Callable[[Call], bool], for_s: float, text: str) -> None:
-        self._tell(f"{text} for {for_s:.0f} s")
-        self.judge.is_view_trusted = False
-        until_s = self.stage.loop.time() + for_s
-        self.stage.script.of_calls.insert(0, Rule(fault, matches, times=None, until_s=until_s))
+    def _inject_for(self, fault: CallFault, matches: Callable[[Call], bool], for_s: float, text: str) -> None:
+        self._log(f"{text} for {for_s:.0f} s")
+        self.checks.has_full_view = False
+        until_s = self.env.loop.time() + for_s
+        self.env.script.of_calls.insert(0, Rule(fault, matches, times=None, until_s=until_s))
 
-    def fault(self) -> None:
-        kind, after = self.rng.choice(FAULTS), self.rng.randint(0, 5)
-        self._tell(f"{kind} at write {after} from now")
-        self.stage.script.of_calls.append(Rule(kind, is_write, skip=after))
+    def inject_call_fault(self) -> None:
+        kind, after = self.rng.choice(CALL_FAULTS), self.rng.randint(0, 5)
+        self._log(f"{kind} at write {after} from now")
+        self.env.script.of_calls.append(Rule(kind, is_write, skip=after))
 
-    def restart(self) -> None:
-        self._tell("operator killed")
-        self.stage.kill()
+    def kill_operator(self) -> None:
+        self._log("operator killed")
+        self.env.kill()
 
     # --- the telling -------------------------------------------------------------------------------------------------
-    async def tell(self) -> JobHistory:
+    async def run(self) -> JobHistory:
         """Live through it; every finding is in the history returned."""
-        with heard_by(self.judge):
-            await self._live()
-        self.history.violations = self.judge.violations
+        with log_errors_as_violations(self.checks):
+            await self._run_events()
+        self.history.violations = self.checks.violations
         return self.history
 
-    async def _live(self) -> None:
-        doings = [self.create] * 5 + [self.rebound, self.scale, self.suspend] * 2 + [self.finish, self.delete]
-        doings += [self.pod_fails, self.peers_fail, self.pod_evicted, self.pod_vanishes, self.stranger, self.stranger]
-        doings += [self.machine, self.cordon, self.lag, self.cut, self.spoil, self.away, self.quota, self.forbid]
-        doings += [self.fault] * 5 + [self.restart]
-        self.stage.open()
+    async def _run_events(self) -> None:
+        event_choices = (
+            [self.create] * 5 + [self.change_bounds, self.scale, self.suspend] * 2 + [self.finish_job, self.delete]
+        )
+        event_choices += [
+            self.fail_one_pod,
+            self.fail_all_pods,
+            self.evict_one_pod,
+            self.force_delete_pod,
+            self.create_or_delete_other_pod,
+            self.create_or_delete_other_pod,
+        ]
+        event_choices += [
+            self.lose_or_restore_node,
+            self.cordon,
+            self.set_watch_lag,
+            self.close_watches,
+            self.break_watches,
+            self.api_unavailable,
+            self.set_quota,
+            self.reject_pods,
+        ]
+        event_choices += [self.inject_call_fault] * 5 + [self.kill_operator]
+        self.env.open()
         self.create()
-        self.stage.start()
+        self.env.start()
         for number in range(EVENTS + self.rng.randint(0, MORE_EVENTS)):
             self._number = number
-            doing, wait_s = self.rng.choice(doings), self.rng.choice([0.0, 0.05, 0.5, 2.0, 8.0, 30.0])
+            event, wait_s = self.rng.choice(event_choices), self.rng.choice([0.0, 0.05, 0.5, 2.0, 8.0, 30.0])
             if self._only is None or number in self._only:
-                doing()
-                await self.stage.pass_time(wait_s)
-            if self.judge.has_enough.is_set():
+                event()
+                await self.env.pass_time(wait_s)
+            if self.checks.limit_reached.is_set():
                 break
-        await self._end()
-        await self.stage.close()
+        await self._end_faults()
+        await self.env.close()
 
-    async def _end(self) -> None:
+    async def _end_faults(self) -> None:
         """The troubles are over: everything comes to rest, and a fresh operator finds nothing to do."""
-        self.stage.script.clear()
-        self.stage.lag_s = 0.0
+        self.env.script.clear()
+        self.env.lag_s = 0.0
         for node in sorted(CPUS):
-            if node in self.world.silent:
-                self.world.bury_node(node)
-                self.world.bring_node(node)
-        await self.stage.settle(SETTLE_S, step_s=1.0)
+            if node in self.kube.stopped_kubelets:
+                self.kube.delete_node(node)
+                self.kube.add_node(node)
+        await self.env.settle(SETTLE_S, step_s=1.0)
         # A watch that has gone deaf is noticed within a minute; what it hid is then done first.
-        await self.stage.pass_time(DEAF_S)
-        await self.stage.settle(SETTLE_S, step_s=1.0)
-        if self.judge.has_enough.is_set():
+        await self.env.pass_time(WATCH_TIMEOUT_S)
+        await self.env.settle(SETTLE_S, step_s=1.0)
+        if self.checks.limit_reached.is_set():
             return
-        self._judge_ends()
-        await self.stage.pass_time(40.0)
-        before = len(self.judge.writes)
-        self.stage.kill()
-        await self.stage.pass_time(20.0)
-        if later := done(self.stage, before):
-            self.judge.note(f"writes although all is as wanted: {later[:5]}")
+        self._check_ended_jobs()
+        await self.env.pass_time(40.0)
+        before = len(self.checks.writes)
+        self.env.kill()
+        await self.env.pass_time(20.0)
+        if later := accepted_writes(self.env, before):
+            self.checks.add_violation(f"writes although all is as wanted: {later[:5]}")
 
-    def _judge_ends(self) -> None:
+    def _check_ended_jobs(self) -> None:
         """A job ended because its work was done, never because the cluster or its users moved it about."""
-        for job in self.stage.clusters():
-            whose = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
-            if has_ended(job) and job["metadata"]["uid"] not in self.world.finishing:
-                self.judge.note(f"{whose} has ended, and nobody knows why: {job.get('status')}")
+        for job in self.env.clusters():
+            job_name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
+            if has_ended(job) and job["metadata"]["uid"] not in self.kube.finished_jobs:
+                self.checks.add_violation(f"{job_name} has ended, and nobody knows why: {job.get('status')}")

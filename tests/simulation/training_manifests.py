@@ -8,7 +8,7 @@ from typing import Any
 
 from raytide.api import trainingjob_constants as constants
 
-from simulation.world import NAMESPACE
+from simulation.simulated_kube import NAMESPACE
 
 OTHER_NAMESPACE = "team-b"
 COOLDOWN_S = 5

@@ -22,9 +22,9 @@ from support.golden_differences import Fate, fields_without_effect, what_is_inva
 from support.golden_recorder import build_record
 from support.golden_records import GOLDEN, NODE_TROUBLE_TOLERATIONS, read_spec, spec_files, with_server_defaults
 
-from simulation.operator_under_test import OperatorUnderTest, WorldClock
-from simulation.wire import InProcess
-from simulation.world import World
+from simulation.in_process_transport import InProcessTransport
+from simulation.operator_under_test import OperatorUnderTest, SimulatedClock
+from simulation.simulated_kube import SimulatedKube
 
 NAMESPACE = "golden-ns"
 CLUSTER = "RayCluster"
@@ -80,7 +80,7 @@ class Seen:
         return Fate(read_spec(recorded["file"]), recorded, self.record, without_effect, invalid, self.mode)
 
 
-class Fleet(World):
+class Fleet(SimulatedKube):
     """Nodes without labels and accelerators, as the recordings were made on."""
 
     def _on_pod(self, change: Any) -> None:
@@ -113,8 +113,8 @@ async def _live(files: tuple[str, ...], way: str, mode: AutoscalerMode) -> dict[
     assert answer.status == 201, answer.body
     crashes: list[str] = []
     config = ClusterConfig(pods=PodConfig(autoscaler=AutoscalerConfig(mode)))
-    clock = WorldClock(world.now)
-    operator = OperatorUnderTest(InProcess(world.api), clock, random.Random(0), crashes.append, config=config)
+    clock = SimulatedClock(world.now)
+    operator = OperatorUnderTest(InProcessTransport(world.api), clock, random.Random(0), crashes.append, config=config)
     controllers = asyncio.create_task(world.run_controllers())
     operator.start()
     await asyncio.sleep(1.0)
@@ -142,7 +142,7 @@ def cluster_name(file: str) -> str:
     return next(d["metadata"]["name"] for d in documents_of(file) if d["kind"] == "RayCluster")
 
 
-def _submit(world: World, file: str, way: str) -> list[list[Any]]:
+def _submit(world: SimulatedKube, file: str, way: str) -> list[list[Any]]:
     """Send every object as kubectl does; kind, name, exit code and error of each."""
     answers = []
     for document in documents_of(file):
@@ -160,7 +160,9 @@ def _submit(world: World, file: str, way: str) -> list[list[Any]]:
     return answers
 
 
-def _seen(world: World, file: str, applied: list[list[Any]], everything: list[Json], all_events: list[Json]) -> Seen:
+def _seen(
+    world: SimulatedKube, file: str, applied: list[list[Any]], everything: list[Json], all_events: list[Json]
+) -> Seen:
     name = cluster_name(file)
     cluster = world.cluster(name)
     events = [
@@ -186,7 +188,7 @@ def _as_stored(stored: Json) -> Json:
     return with_server_defaults(stored)
 
 
-def _listed(world: World, kind: str) -> list[Json]:
+def _listed(world: SimulatedKube, kind: str) -> list[Json]:
     plural, _, group = kind.partition(".")
     prefix = f"/apis/{group}/v1" if group else "/api/v1"
     answer = world.api.handle(Request("GET", f"{prefix}/namespaces/{NAMESPACE}/{plural}", {}, {}, b""))

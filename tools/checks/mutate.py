@@ -18,18 +18,20 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / place) for place in ("operator/src", "sandbox/src", "tests")]
 
-from simulation import mutations, test_histories, test_leadership, test_matrix, test_training_matrix  # noqa: E402, F401 - the path first; for those that are forked
+from simulation import mutations, test_fault_matrix, test_histories, test_leadership, test_training_fault_matrix  # noqa: E402, F401 - the path first; for those that are forked
 
 HISTORIES = "tests/simulation/test_histories.py"
 LEADERSHIP = "tests/simulation/test_leadership.py"
-RIVALS = "tests/simulation/test_matrix.py::test_a_life_ends_the_same_whatever_goes_wrong_once[autoscaler-two-writers]"
-DEMAND = "tests/simulation/test_matrix.py::test_a_cluster_follows_its_demand_whatever_goes_wrong_once"
-TURNED_BUSY = f"{DEMAND}[demand-turned-busy]"
-JOBS = "tests/simulation/test_training_matrix.py::test_jobs_end_in_the_same_sizes_whatever_goes_wrong_once"
+TWO_WRITERS = (
+    "tests/simulation/test_fault_matrix.py::test_one_fault_does_not_change_the_final_state[autoscaler-two-writers]"
+)
+DEMAND = "tests/simulation/test_fault_matrix.py::test_one_fault_does_not_keep_a_cluster_from_following_its_demand"
+BUSY_ON_DRAIN = f"{DEMAND}[demand-turned-busy]"
+JOBS = "tests/simulation/test_training_fault_matrix.py::test_one_fault_does_not_change_the_final_sizes_of_jobs"
 RECLAIMS = f"{JOBS}[gang-reclaims]"
 BY_HAND = f"{JOBS}[scaled-by-hand]"
 BOUNDS = f"{JOBS}[bounds-edited]"
-REJECTED_DELETE = "tests/simulation/test_training_matrix.py::test_nobody_is_one_too_many_where_a_delete_is_rejected"
+REJECTED_DELETE = "tests/simulation/test_training_fault_matrix.py::test_no_surplus_trainer_when_a_delete_is_rejected"
 MUTATIONS = {
     "no-overlay": HISTORIES,
     "no-uid-precondition": HISTORIES,
@@ -38,17 +40,17 @@ MUTATIONS = {
     "new-name-on-retry": HISTORIES,
     "no-write-gate": LEADERSHIP,
     "no-relist-in-term": LEADERSHIP,
-    "no-record": RIVALS,
-    "victims-by-choice": RIVALS,
-    "names-before-drains": TURNED_BUSY,
-    "no-tests-in-patches": TURNED_BUSY,
-    "no-way-back": TURNED_BUSY,
-    "growth-before-gone": RECLAIMS,
-    "orders-without-version": RECLAIMS,
-    "removals-are-failures": RECLAIMS,
+    "no-decision-record": TWO_WRITERS,
+    "unnamed-victims": TWO_WRITERS,
+    "delete-before-drain": BUSY_ON_DRAIN,
+    "no-json-patch-tests": BUSY_ON_DRAIN,
+    "rejected-drain-accepted": BUSY_ON_DRAIN,
+    "growth-before-release": RECLAIMS,
+    "patch-without-version": RECLAIMS,
+    "deletions-as-failures": RECLAIMS,
     "no-cooldown": BY_HAND,
-    "zero-goes-first": BOUNDS,
-    "comes-too-early": REJECTED_DELETE,
+    "lowest-index-first": BOUNDS,
+    "create-before-delete": REJECTED_DELETE,
 }
 """Each with the lives that must turn red."""
 VIOLATIONS = "--- violations"
@@ -82,7 +84,7 @@ def run_tests(asked: tuple[str, Sequence[str]]) -> Run:
 def main() -> int:
     """One line per mutation, in their order; `AT_ONCE` are tried at the same time."""
     os.chdir(ROOT)
-    everything = (HISTORIES, LEADERSHIP, RIVALS, TURNED_BUSY, RECLAIMS, BY_HAND, BOUNDS, REJECTED_DELETE)
+    everything = (HISTORIES, LEADERSHIP, TWO_WRITERS, BUSY_ON_DRAIN, RECLAIMS, BY_HAND, BOUNDS, REJECTED_DELETE)
     asked = [("", everything), *((mutation, (tests,)) for mutation, tests in MUTATIONS.items())]
     # What they import is imported once, above. A mutation stays in its process: each has a new one.
     with multiprocessing.get_context("fork").Pool(AT_ONCE, maxtasksperchild=1) as pool:
@@ -103,7 +105,9 @@ def report(runs: Iterable[Run]) -> int:
         is_killed = run.code == pytest.ExitCode.TESTS_FAILED and any(VIOLATIONS in line for line in errors)
         killed += is_killed
         found = next((line for line in errors if ":" in line and VIOLATIONS not in line), "")
-        print(f"{mutation:22s} {'killed' if is_killed else 'SURVIVED'}  {found[2:110].strip()}", flush=True)
+        print(
+            f"{mutation:24s} {'killed' if is_killed else 'SURVIVED'}  {found[2:110].remove_annotations()}", flush=True
+        )
     print(f"{killed} passed, {len(MUTATIONS) - killed} failed")
     return 0 if killed == len(MUTATIONS) else 1
 

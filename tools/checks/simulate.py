@@ -22,12 +22,12 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "operator" / "src")]
 
 from simulation import test_following_demand, test_training_histories  # noqa: E402 - the path first
 from simulation.autoscaled_scenarios import AUTOSCALED  # noqa: E402 - same
+from simulation.concurrent_writers import CONCURRENT_WRITERS  # noqa: E402 - same
 from simulation.demand_scenarios import BY_DEMAND, LARGE_BY_DEMAND  # noqa: E402 - same
-from simulation.foreign_hands import FOREIGN  # noqa: E402 - same
-from simulation.matrix import Point, Told, inject, learn, points_of  # noqa: E402 - same
+from simulation.fault_matrix import Point, RunResult, fault_points, run_with_fault, run_without_fault  # noqa: E402 - same
 from simulation.multi_host_scenarios import MULTI_HOST  # noqa: E402 - same
 from simulation.scenarios import LARGE, SCENARIOS  # noqa: E402 - same
-from simulation.test_histories import live_through  # noqa: E402 - same
+from simulation.test_histories import run_history  # noqa: E402 - same
 from simulation.training_scenarios import TRAINING  # noqa: E402 - same
 
 CHUNK = 25
@@ -46,12 +46,21 @@ VERY_LARGE = frozenset(scenario.name for scenario in (*LARGE, *LARGE_BY_DEMAND))
 FEWER = VERY_LARGE | {scenario.name for scenario in TRAINING}
 BY_NAME = {
     scenario.name: scenario
-    for scenario in (*SCENARIOS, *FOREIGN, *MULTI_HOST, *AUTOSCALED, *BY_DEMAND, *TRAINING, *LARGE, *LARGE_BY_DEMAND)
+    for scenario in (
+        *SCENARIOS,
+        *CONCURRENT_WRITERS,
+        *MULTI_HOST,
+        *AUTOSCALED,
+        *BY_DEMAND,
+        *TRAINING,
+        *LARGE,
+        *LARGE_BY_DEMAND,
+    )
 }
 RANDOM = {HISTORIES: "HISTORIES", LAUNCHES: "LAUNCHES", JOB_HISTORIES: "JOB_HISTORIES"}
 """Kind -> the variable of make that says how many."""
 NO_HISTORIES = " ".join(f"{variable}=0" for variable in RANDOM.values())
-references: dict[str, Told] = {}
+references: dict[str, RunResult] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +98,21 @@ class Done:
     job: Job
     seconds: float
     """Of a processor."""
-    red: tuple[str, ...]
+    failed: tuple[str, ...]
     slowest_s: float = 0.0
     """The longest virtual time from a fault's end to the reference's end."""
 
 
-def reference_of(name: str) -> Told:
+def reference_of(name: str) -> RunResult:
     """What happens without faults, learned once per process."""
     if name not in references:
-        references[name] = learn(BY_NAME[name])
+        references[name] = run_without_fault(BY_NAME[name])
     return references[name]
 
 
 def points(name: str) -> list[Point]:
     """All points of a scenario, a few of a large one."""
-    return list(points_of(reference_of(name), POINTS_OF_LARGE if name in VERY_LARGE else None))
+    return list(fault_points(reference_of(name), POINTS_OF_LARGE if name in VERY_LARGE else None))
 
 
 def jobs(seeds: dict[str, range], names: list[str], sample: Sample) -> Iterator[Job]:
@@ -121,32 +130,32 @@ def _cut(kind: str, numbers: Sequence[int], step: int) -> Iterator[Job]:
 def violations(kind: str, seed: int) -> list[str]:
     """What was wrong in one random life."""
     if kind == LAUNCHES:
-        return test_following_demand.live_through(seed)
+        return test_following_demand.run_launch(seed)
     if kind == JOB_HISTORIES:
-        outcome = test_training_histories.live_through(seed)
-        return [test_training_histories.shortest(seed).report()] if outcome.violations else []
-    history = live_through(seed)
+        outcome = test_training_histories.run_history(seed)
+        return [test_training_histories.minimize(seed).report()] if outcome.violations else []
+    history = run_history(seed)
     return [history.report()] if history.violations else []
 
 
 def run(job: Job) -> Done:
     """Tell them one after another."""
-    started, red, slowest_s = time.process_time(), [], 0.0
+    started, failed, slowest_s = time.process_time(), [], 0.0
     if job.kind in RANDOM:
         for seed in job.numbers:
             if found := violations(job.kind, seed):
                 counts = " ".join(f"{variable}={int(kind == job.kind)}" for kind, variable in RANDOM.items())
                 again = f"make simulation {counts} FIRST={seed} SCENARIOS=none"
-                red.append(f"{job.kind} {seed}: " + "\n  ".join([*found[:5], f"again: {again}"]))
-        return Done(job, time.process_time() - started, tuple(red))
+                failed.append(f"{job.kind} {seed}: " + "\n  ".join([*found[:5], f"again: {again}"]))
+        return Done(job, time.process_time() - started, tuple(failed))
     scenario, reference, all_points = BY_NAME[job.kind], reference_of(job.kind), points(job.kind)
     for number in job.numbers:
-        outcome = inject(scenario, reference, all_points[number])
+        outcome = run_with_fault(scenario, reference, all_points[number])
         slowest_s = max(slowest_s, outcome.took_s)
         if outcome.violations:
             again = f"make simulation {NO_HISTORIES} SCENARIOS={job.kind} POINT={number}"
-            red.append("\n  ".join([f"{job.kind} {all_points[number]}", *outcome.violations[:5], f"again: {again}"]))
-    return Done(job, time.process_time() - started, tuple(red), slowest_s)
+            failed.append("\n  ".join([f"{job.kind} {all_points[number]}", *outcome.violations[:5], f"again: {again}"]))
+    return Done(job, time.process_time() - started, tuple(failed), slowest_s)
 
 
 def main() -> int:
@@ -161,40 +170,40 @@ def main() -> int:
     parser.add_argument("--point", type=int, help="one of them, by its number")
     parser.add_argument("--scenarios", default="all", help="names separated by commas, all or none")
     parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
-    asked = parser.parse_args()
-    sample = Sample(0 if asked.points == "all" else int(asked.points), asked.seed, asked.point)
-    counts = {HISTORIES: asked.histories, LAUNCHES: asked.launches, JOB_HISTORIES: asked.job_histories}
-    seeds = {kind: range(asked.first, asked.first + count) for kind, count in counts.items()}
-    names = {"all": list(BY_NAME), "none": []}.get(asked.scenarios, asked.scenarios.split(","))
+    args = parser.parse_args()
+    sample = Sample(0 if args.points == "all" else int(args.points), args.seed, args.point)
+    counts = {HISTORIES: args.histories, LAUNCHES: args.launches, JOB_HISTORIES: args.job_histories}
+    seeds = {kind: range(args.first, args.first + count) for kind, count in counts.items()}
+    names = {"all": list(BY_NAME), "none": []}.get(args.scenarios, args.scenarios.split(","))
     unsound = {name: reference_of(name).violations for name in names if reference_of(name).violations}
     if unsound:
         print(f"red without any fault: {unsound}")
         return 1
     gc.freeze()  # what is here now stays, in each process: looking through it again and again is a sixth of a run
     gc.set_threshold(20_000, 20, 50)
-    started, runs, reds = time.perf_counter(), Counter[str](), Counter[str]()
+    started, runs, failures = time.perf_counter(), Counter[str](), Counter[str]()
     seconds, slowest = Counter[str](), dict[str, float]()
-    with multiprocessing.get_context("fork").Pool(asked.processes) as pool:
+    with multiprocessing.get_context("fork").Pool(args.processes) as pool:
         for done in pool.imap_unordered(run, jobs(seeds, names, sample)):
             kind = done.job.kind
             runs[kind] += len(done.job.numbers)
-            reds[kind] += len(done.red)
+            failures[kind] += len(done.failed)
             seconds[kind] += round(done.seconds, 3)  # type: ignore[assignment]
             slowest[kind] = max(slowest.get(kind, 0.0), done.slowest_s)
-            for text in done.red:
+            for text in done.failed:
                 print(text, flush=True)
     for kind in runs:
         slow = f", as in the reference after {slowest[kind]:.1f} s at the latest" if kind in BY_NAME else ""
-        print(f"{kind:26s} {runs[kind]:5d} runs {reds[kind]:4d} red {seconds[kind]:7.1f} s{slow}")
+        print(f"{kind:26s} {runs[kind]:5d} runs {failures[kind]:4d} red {seconds[kind]:7.1f} s{slow}")
     took_s = time.perf_counter() - started
     if sample.most and sample.only is None:
         print(
             f"at most {sample.most} points of each scenario: SEED={sample.seed} (another SEED, other points; POINTS=all)"
         )
     print(
-        f"{runs.total()} runs, {reds.total()} red, {sum(seconds.values()):.0f} CPU s, {took_s:.0f} s with {asked.processes} processes"
+        f"{runs.total()} runs, {failures.total()} red, {sum(seconds.values()):.0f} CPU s, {took_s:.0f} s with {args.processes} processes"
     )
-    return 1 if reds.total() else 0
+    return 1 if failures.total() else 0
 
 
 if __name__ == "__main__":

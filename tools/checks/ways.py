@@ -28,13 +28,13 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "operator" / "src")]
 from support import virtual_time  # noqa: E402 - the path first
 
 from simulation import scenarios, training_scenarios  # noqa: E402 - same
-from simulation.autoscaled_stage import AutoscaledStage  # noqa: E402 - same
+from simulation.autoscaled_environment import AutoscaledEnvironment  # noqa: E402 - same
 from simulation.demand_scenarios import autoscaled, demanded  # noqa: E402 - same
+from simulation.environment import Environment, log_errors_as_violations  # noqa: E402 - same
+from simulation.fault_matrix import KUBELETS  # noqa: E402 - same
 from simulation.manifests import group  # noqa: E402 - same
-from simulation.matrix import KUBELETS  # noqa: E402 - same
-from simulation.stage import Stage, heard_by  # noqa: E402 - same
+from simulation.training_environment import TrainingEnvironment  # noqa: E402 - same
 from simulation.training_manifests import new_job  # noqa: E402 - same
-from simulation.training_stage import TrainingStage  # noqa: E402 - same
 
 SOURCE = ROOT / "operator" / "src" / "raytide"
 STEPS = tuple(f"autoscaler/{package}/" for package in ("gcs", "state", "scheduling", "scaling", "reporting"))
@@ -153,45 +153,45 @@ def _step_of(function: str) -> int:
 
 async def replicas_of_a_group(tracer: Tracer) -> None:
     """A user raises `replicas` from 1 to 3."""
-    stage = Stage(1, kubelets=KUBELETS)
-    with _played(stage):
-        await scenarios.live_cluster(stage, group("a", 1, 9))
+    env = Environment(1, kubelets=KUBELETS)
+    with _started(env):
+        await scenarios.live_cluster(env, group("a", 1, 9))
         tracer.is_on = True
-        scenarios.edit(stage, lambda spec: spec["workerGroupSpecs"][0].update(replicas=3))
-        await stage.settle()
+        scenarios.edit(env, lambda spec: spec["workerGroupSpecs"][0].update(replicas=3))
+        await env.settle()
         tracer.is_on = False
-        await stage.close()
+        await env.close()
 
 
 async def demand(tracer: Tracer) -> None:
     """Users submit five tasks to a cluster without workers, and two of them are still there later."""
-    stage = AutoscaledStage(1, kubelets=KUBELETS)
-    with _played(stage):
-        await autoscaled(stage, demanded("a", 4))
+    env = AutoscaledEnvironment(1, kubelets=KUBELETS)
+    with _started(env):
+        await autoscaled(env, demanded("a", 4))
         tracer.is_on = True
         for tasks in (5, 2):
-            stage.ray.ask(tasks)
-            await stage.settle()
+            env.ray.set_tasks(tasks)
+            await env.settle()
         tracer.is_on = False
-        await stage.close()
+        await env.close()
 
 
 async def replicas_of_a_job(tracer: Tracer) -> None:
     """A user raises the maximum of a job from 2 to 4: a sharing pass raises `replicas`, and two trainers follow."""
-    stage = TrainingStage(1, kubelets=KUBELETS)
-    with _played(stage):
-        await training_scenarios.live(stage, new_job("a", 1, 2))
+    env = TrainingEnvironment(1, kubelets=KUBELETS)
+    with _started(env):
+        await training_scenarios.live(env, new_job("a", 1, 2))
         tracer.is_on = True
-        training_scenarios.edit(stage, "a", lambda spec: spec["trainer"].update({"max-instance": 4}))
-        await stage.settle()
+        training_scenarios.edit(env, "a", lambda spec: spec["trainer"].update({"max-instance": 4}))
+        await env.settle()
         tracer.is_on = False
-        await stage.close()
+        await env.close()
 
 
 @contextmanager
-def _played(stage: Stage) -> Iterator[None]:
-    with heard_by(stage.judge):
-        stage.open()
+def _started(env: Environment) -> Iterator[None]:
+    with log_errors_as_violations(env.checks):
+        env.open()
         yield
 
 

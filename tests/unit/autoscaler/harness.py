@@ -29,8 +29,8 @@ from support.builders import group, raycluster
 from support.definitions import define
 from support.fake_gcs import GcsWorld, fake_gcs
 
-from simulation.wire import InProcess
-from simulation.world import yaml_to_json
+from simulation.in_process_transport import InProcessTransport
+from simulation.simulated_kube import yaml_to_json
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = Key("default", "demo")
@@ -48,7 +48,7 @@ class VirtualClock(Clock):
 class Front:
     """Records and intercepts the product's requests."""
 
-    def __init__(self, inner: InProcess, journal: list[str]) -> None:
+    def __init__(self, inner: InProcessTransport, journal: list[str]) -> None:
         self._inner = inner
         self.journal = journal
         self.intercept: Interceptor = lambda _method, _path, _body: None
@@ -103,7 +103,7 @@ class Front:
 
     def cut(self) -> None:
         """Every open watch ends at once."""
-        self._inner.cut()
+        self._inner.close_watches()
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -121,7 +121,7 @@ class Harness:
         self.journal: list[str] = []
         self.lag_s = 0.0
         """The delay of watch events."""
-        self.front = Front(InProcess(api, lag_s=lambda: self.lag_s), self.journal)
+        self.front = Front(InProcessTransport(api, lag_s=lambda: self.lag_s), self.journal)
         self.gcs = GcsWorld()
         self.ticks: list[Tick] = []
         cluster = raycluster(*(groups or [group("cpu", replicas=0, low=0, high=10)]), enableInTreeAutoscaling=True)

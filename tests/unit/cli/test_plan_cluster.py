@@ -20,7 +20,7 @@ from raytide_sandbox.apiserver.store import Store
 from raytide_sandbox.faults.types import Answer
 from support.plan_snapshots import job, namespace, node, pod, priority_class, quota
 
-from simulation.wire import InProcess
+from simulation.in_process_transport import InProcessTransport
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("TJ:7.15")]
 
@@ -60,7 +60,7 @@ def crd() -> dict:
 
 async def snapshot_of(api: Api, *, forbidden: str = "", status: int = 403, has_tenants: bool = False):
     """Read by a user without permission to list that kind."""
-    wire = InProcess(api)
+    wire = InProcessTransport(api)
 
     def admission(request):
         if forbidden and request.path.endswith(f"/{forbidden}"):
@@ -96,8 +96,8 @@ async def test_everything_is_read_once():
         priority_class("vip", 7),
         unlabelled(job("a", 1, 2)),
     )
-    wire = InProcess(api)
-    wire.witness = lambda request: asked.append((request.method, request.path.rpartition("/")[2]))
+    wire = InProcessTransport(api)
+    wire.on_request = lambda request: asked.append((request.method, request.path.rpartition("/")[2]))
     found = await ClusterReader(Client(wire, clock=Clock())).snapshot()
     assert asked == [("GET", each) for each in ("trainingjobs", "pods", "nodes", "resourcequotas", "priorityclasses")]
     counts = [len(each) for each in (found.jobs, found.pods, found.nodes, found.quotas, found.priority_classes)]

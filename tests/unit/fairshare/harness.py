@@ -32,8 +32,8 @@ from raytide_sandbox.apiserver.store import Store
 from raytide_sandbox.controllers.manager import Controllers
 from support.definitions import define
 
-from simulation.wire import InProcess
-from simulation.world import yaml_to_json
+from simulation.in_process_transport import InProcessTransport
+from simulation.simulated_kube import yaml_to_json
 
 CRD = Path(__file__).parents[3] / "crds" / "paddlepaddle.org_trainingjobs.yaml"
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -84,8 +84,8 @@ class Stage:
         self.controllers = Controllers(self.store, has_scheduler=False)
         self.controllers.step(self.clock.now())
         define(self.api, self.store, yaml_to_json(CRD))
-        self.wire = InProcess(self.api)
-        self.wire.witness = self._see
+        self.wire = InProcessTransport(self.api)
+        self.wire.on_request = self._see
         client = Client(self.wire, clock=self.clock)
         self.controller = FairShareController(
             client, clock=self.clock, config=config or SharingConfig(), options=FairShareOptions(**options)

@@ -110,14 +110,14 @@ async def test_every_patch_names_the_version_it_was_decided_from():
 async def test_an_edit_between_snapshot_and_patch_is_not_overwritten():
     stage = Stage()
     stage.add_node("one", "8")
-    seen = stage.wire.witness
+    seen = stage.wire.on_request
 
     def edit_first(request):
         seen(request)
         if request.method == "PATCH" and len(stage.writes) == 1:
             stage.edit("a", spec={"trainer": {"max-instance": 3}})
 
-    stage.wire.witness = edit_first
+    stage.wire.on_request = edit_first
     async with stage:
         stage.add_job("a", 2, 8)
         await stage.until("a has its new maximum", lambda: len(stage.placed("a")) == 3)
@@ -129,14 +129,14 @@ async def test_an_edit_between_snapshot_and_patch_is_not_overwritten():
 async def test_a_status_that_was_written_meanwhile_is_no_reason_to_decide_again():
     stage = Stage()
     stage.add_node("one", "8")
-    seen = stage.wire.witness
+    seen = stage.wire.on_request
 
     def report_first(request):
         seen(request)
         if request.method == "PATCH" and len(stage.writes) == 1:
             stage.edit("a", subresource="/status", status={"phase": "Running"})
 
-    stage.wire.witness = report_first
+    stage.wire.on_request = report_first
     async with stage:
         asked_at = stage.clock.monotonic()
         stage.add_job("a", 2, 8)
@@ -190,21 +190,21 @@ async def test_a_write_whose_response_was_lost_is_read_before_the_next_pass():
 async def test_a_job_that_changes_whenever_it_is_written_is_given_up_for_now():
     stage = Stage()
     stage.add_node("one", "8")
-    seen = stage.wire.witness
+    seen = stage.wire.on_request
 
     def change_first(request):
         seen(request)
         if request.method == "PATCH" and request.path.endswith("/a"):
             stage.edit("a", subresource="/status", status={"trainer": {"ready": len(stage.writes)}})
 
-    stage.wire.witness = change_first
+    stage.wire.on_request = change_first
     async with stage:
         stage.add_job("a", 1, 4)
         stage.add_job("b", 1, 4)
         await stage.until("b grows", lambda: len(stage.placed("b")) == 4)
         await asyncio.sleep(10)
         assert len([job for _, job, _ in stage.writes if job == "a"]) <= 4 * stage.controller.reconciler.passes
-        stage.wire.witness = seen
+        stage.wire.on_request = seen
         await stage.until("a grows", lambda: len(stage.placed("a")) == 4)
 
 

@@ -18,14 +18,14 @@ from support.builders import raycluster
 from support.training_builders import trainingjob
 from unit.trainingjob.test_controller import DEFINITIONS, install
 
-from simulation.operator_under_test import WorldClock
-from simulation.wire import InProcess
-from simulation.world import World
+from simulation.in_process_transport import InProcessTransport
+from simulation.operator_under_test import SimulatedClock
+from simulation.simulated_kube import SimulatedKube
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("D9", "D11")]
 
 
-class CountingWire(InProcess):
+class CountingWire(InProcessTransport):
     """Counts the watches that are open, by plural and selectors."""
 
     def __init__(self, api) -> None:
@@ -47,10 +47,10 @@ class CountingWire(InProcess):
 @asynccontextmanager
 async def process(*, has_jobs):
     """All controllers on a cluster with the CRD of RayClusters, and perhaps that of TrainingJobs."""
-    world = World(random.Random(0))
+    world = SimulatedKube(random.Random(0))
     if has_jobs:
         install(world)
-    clock = WorldClock(world.now)
+    clock = SimulatedClock(world.now)
     wire = CountingWire(world.api)
     manager = ControllerManager(Client(wire, clock=clock), clock=clock, settings=Settings())
     leading = asyncio.create_task(manager.run_reconcilers())
@@ -131,12 +131,12 @@ async def test_streams_of_trainingjobs_are_not_needed_until_their_crd_exists():
 
 
 async def test_an_operator_without_any_kind_has_nothing_to_do():
-    world = World(random.Random(0))
+    world = SimulatedKube(random.Random(0))
     world.api.handle(Request("DELETE", f"{DEFINITIONS}/rayclusters.ray.io", {}, {}, b""))
     world.controllers.step(world.now())
-    clock = WorldClock(world.now)
+    clock = SimulatedClock(world.now)
     manager = ControllerManager(
-        Client(InProcess(world.api, latency_s=0.001), clock=clock), clock=clock, settings=Settings()
+        Client(InProcessTransport(world.api, latency_s=0.001), clock=clock), clock=clock, settings=Settings()
     )
     assert manager.check()[0] is False, "not known yet"
     following = asyncio.create_task(manager.run_informers())

@@ -20,8 +20,8 @@ from raytide.runtime.clock import Clock
 from support import virtual_time
 from support.builders import group, raycluster
 
-from simulation.wire import InProcess, until_at_work
-from simulation.world import World
+from simulation.in_process_transport import InProcessTransport, wait_until_at_work
+from simulation.simulated_kube import SimulatedKube
 
 pytestmark = pytest.mark.looptime
 
@@ -34,7 +34,7 @@ class VirtualClock(Clock):
         return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=virtual_time.elapsed_s())
 
 
-class Wire(InProcess):
+class Wire(InProcessTransport):
     """Notes every write with its moment; the test may answer instead."""
 
     def __init__(self, api):
@@ -62,7 +62,7 @@ class Wire(InProcess):
         return [at for at, m, what in self.writes if (m, what) == (method, last)]
 
 
-class IdleWorld(World):
+class IdleWorld(SimulatedKube):
     """Pods do nothing by themselves."""
 
     def _on_pod(self, change):
@@ -77,7 +77,7 @@ async def here():
     options = RayClusterControllerOptions(namer=lambda prefix: f"{prefix}{next(suffixes):05d}")
     controller = RayClusterController(Client(wire, clock=clock), clock=clock, config=ClusterConfig(), options=options)
     running = asyncio.create_task(controller.run())
-    await until_at_work(controller.reconcile_loop)
+    await wait_until_at_work(controller.reconcile_loop)
     yield SimpleNamespace(world=world, wire=wire, controller=controller)
     await controller.stop()
     await running
@@ -253,7 +253,7 @@ async def test_pods_of_a_deleted_cluster_are_not_recreated(here):
     await asyncio.sleep(1)
     here.wire.writes.clear()
     for pod in list(here.controller.pods.by_index(KEY)):
-        here.world.vanish(pod.name)
+        here.world.force_delete_pod(pod.name)
     await asyncio.sleep(10)
     assert here.wire.writes == []
 
@@ -382,7 +382,7 @@ async def test_a_worker_that_disappears_is_replaced_within_a_second(here):
     make_ready(here)
     await asyncio.sleep(5)
     victim = next(p for p in pods(here) if "worker" in p["metadata"]["name"])["metadata"]["name"]
-    here.world.vanish(victim)
+    here.world.force_delete_pod(victim)
     assert len(pods(here)) == 2
     await asyncio.sleep(1)
     assert len(pods(here)) == 3

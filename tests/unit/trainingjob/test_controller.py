@@ -27,8 +27,8 @@ from support import virtual_time
 from support.definitions import define
 from support.training_builders import trainingjob
 
-from simulation.wire import InProcess, until_at_work
-from simulation.world import World
+from simulation.in_process_transport import InProcessTransport, wait_until_at_work
+from simulation.simulated_kube import SimulatedKube
 
 pytestmark = pytest.mark.looptime
 
@@ -46,7 +46,7 @@ class VirtualClock(Clock):
         return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=virtual_time.elapsed_s())
 
 
-class Wire(InProcess):
+class Wire(InProcessTransport):
     """Notes every write with its moment; the test may answer instead."""
 
     def __init__(self, api):
@@ -70,7 +70,7 @@ class Wire(InProcess):
         return [at for at, m, what in self.writes if (m, what) == (method, last)]
 
 
-class IdleWorld(World):
+class IdleWorld(SimulatedKube):
     """Pods do nothing by themselves."""
 
     def _on_pod(self, change):
@@ -96,7 +96,7 @@ async def here():
     world = IdleWorld(random.Random(0))
     install(world)
     async with running_controller(world) as here:
-        await until_at_work(here.controller.reconcile_loop)
+        await wait_until_at_work(here.controller.reconcile_loop)
         yield here
 
 
@@ -215,7 +215,7 @@ async def test_the_pods_of_an_earlier_job_of_the_name_are_waited_for(here):
     await asyncio.sleep(40)
     assert [what for _, _, what in here.wire.writes if what in ("pods", "services", "configmaps")] == []
     for name in list(pods(here)):
-        here.world.vanish(name)
+        here.world.force_delete_pod(name)
     await asyncio.sleep(1)
     assert pods(here) == {}, "they would read the members of the earlier job"
     for resource, name in (("services", "demo"), ("configmaps", "demo-membership")):

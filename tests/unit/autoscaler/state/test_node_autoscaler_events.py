@@ -22,9 +22,9 @@ from raytide_sandbox.faults.types import Answer
 from support.builders import group, pending
 from unit.autoscaler.simulated_cluster import EPOCH, World
 
-from simulation.operator_under_test import WorldClock
-from simulation.wire import InProcess
-from simulation.world import World as Plane
+from simulation.in_process_transport import InProcessTransport
+from simulation.operator_under_test import SimulatedClock
+from simulation.simulated_kube import SimulatedKube
 
 NO_NODE = PodCondition("False", "Unschedulable", "0/3 nodes are available")
 READABLE = NodeAutoscaler(is_readable=True)
@@ -134,12 +134,12 @@ class EventSource:
     """An API with events, and the number of its lists."""
 
     def __init__(self, presence: Presence = Presence.AUTO) -> None:
-        self.plane = Plane(random.Random(0))
-        self.wire = InProcess(self.plane.api, lag_s=lambda: 0.0)
+        self.plane = SimulatedKube(random.Random(0))
+        self.wire = InProcessTransport(self.plane.api, lag_s=lambda: 0.0)
         self.asked = 0
         self.status_error: Answer | None = None
         self.wire.admission = self._count
-        clock = WorldClock(self.plane.now)
+        clock = SimulatedClock(self.plane.now)
         self.events = NodeEvents(Client(self.wire, clock=clock), "default", clock=clock, presence=presence)
 
     def _count(self, _request: object) -> Answer | None:

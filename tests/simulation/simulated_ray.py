@@ -17,14 +17,14 @@ from raytide.autoscaler.model import HEAD_TYPE, Demand, Drained, DrainReason, No
 from raytide_sandbox.apiserver.store import Change, Entry
 from support.fake_gcs import GcsWorld, fake_gcs, node_id_of
 
-from simulation.world import NAMESPACE, World
+from simulation.simulated_kube import NAMESPACE, SimulatedKube
 
 ONE_CPU = Request(amounts_of({"CPU": 1}))
 JOIN_S = (0.3, 2.0)
 """From a pod that is Ready to its raylet in the GCS."""
 PLACE_S = (0.1, 0.8)
 """From room to the task that takes it; raylets tell what waits up to a second late (AS:G-6)."""
-NOTICED_S = (0.5, 4.0)
+FAILURE_DETECTED_S = (0.5, 4.0)
 """From a raylet that was lost to a GCS that says so."""
 EXIT_S = (0.1, 1.0)
 """From a drain that was accepted to the end of the pod."""
@@ -33,35 +33,35 @@ ORPHANED_S = (2.0, 6.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Away:
+class GcsUnavailable:
     """From this call on the GCS cannot be reached for a while."""
 
     for_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Slow:
+class GcsSlow:
     """The answer to this call comes so much later."""
 
     for_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class NoAnswer:
+class GcsAnswerLost:
     """The call is carried out, and nobody hears of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Denied:
+class GcsPermissionDenied:
     """The call is rejected."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reborn:
+class GcsRestart:
     """The GCS dies and comes back under another session, knowing nobody: raylets register again one by one."""
 
 
-GcsFault = Away | Slow | NoAnswer | Denied | Reborn
+GcsFault = GcsUnavailable | GcsSlow | GcsAnswerLost | GcsPermissionDenied | GcsRestart
 
 
 @dataclass(slots=True)
@@ -84,13 +84,13 @@ class Raylet:
 class _Gcs(GcsWorld):
     """The fake GCS, filled afresh before each answer."""
 
-    ray: "RayWorld" = field(default=None, repr=False)  # type: ignore[assignment]
+    ray: "SimulatedRay" = field(default=None, repr=False)  # type: ignore[assignment]
 
     async def answer(self, rpc: Rpc[Any, Any], request: Any) -> Any:
         return await self.ray.serve(rpc, request, super().answer)
 
 
-class RayWorld:
+class SimulatedRay:
     """The Ray cluster of one RayCluster.
 
     - `ask(n)` is how many tasks of one CPU the users want to run; they hold their place until fewer are asked for.
@@ -98,69 +98,69 @@ class RayWorld:
     - `faults` are met by the number of the GCS's call; `calls` keeps the names of all calls since `recount`.
     """
 
-    def __init__(self, world: World, name: str, note: Callable[[str], None]) -> None:
-        self._world = world
+    def __init__(self, kube: SimulatedKube, name: str, on_violation: Callable[[str], None]) -> None:
+        self._kube = kube
         self._name = name
-        self._note = note
-        self._rng = world.rng
+        self._on_violation = on_violation
+        self._rng = kube.rng
         self._loop = asyncio.get_running_loop()
         self.raylets: dict[str, Raylet] = {}
         """By node id."""
         self._joined: set[str] = set()
         """Node ids of all raylets that ever joined; pod names are not used again."""
-        self.waiting = 0
-        self.asked = 0
+        self.pending_tasks = 0
+        self.requested_tasks = 0
         self.head = ""
         """The uid of the pod in which the GCS runs; empty: there is none."""
         self.gcs = _Gcs(ray=self)
         self.gcs.answer_drain = self._answer_drain
-        self.gcs.on_death = self._drained
+        self.gcs.on_death = self._on_drained
         self.faults: dict[int, GcsFault] = {}
         self.calls: list[str] = []
         self.last_met_s: float | None = None
         self.on_drain: Callable[[Raylet, DrainReason], None] = lambda _raylet, _reason: None
         """Told of every idle raylet that is asked to leave, before it agrees."""
-        self.late_tasks = 0
+        self.tasks_on_drain = 0
         """So many tasks still come to a node in the moment in which it is asked to leave."""
-        self._away_until_s = 0.0
+        self._unavailable_until_s = 0.0
         self._sessions = 0
-        self._told = 0
-        world.store.subscribe(self._on_pod, "pods")
+        self._reported_pending = 0
+        kube.store.subscribe(self._on_pod, "pods")
 
     # --- people ------------------------------------------------------------------------------------------------------
 
-    def ask(self, tasks: int) -> None:
+    def set_tasks(self, tasks: int) -> None:
         """So many tasks from now on; those without a place are given up first, then the youngest raylets' own."""
-        surplus = self.asked - tasks
-        self.asked = tasks
+        surplus = self.requested_tasks - tasks
+        self.requested_tasks = tasks
         if surplus < 0:
-            self.waiting -= surplus
+            self.pending_tasks -= surplus
         else:
-            given_up = min(surplus, self.waiting)
-            self.waiting -= given_up
-            busy = (raylet for raylet in reversed(self.raylets.values()) if raylet.tasks)
-            for raylet, _ in zip(busy, range(surplus - given_up), strict=False):
-                self._work(raylet, -1)
+            withdrawn = min(surplus, self.pending_tasks)
+            self.pending_tasks -= withdrawn
+            is_busy = (raylet for raylet in reversed(self.raylets.values()) if raylet.tasks)
+            for raylet, _ in zip(is_busy, range(surplus - withdrawn), strict=False):
+                self._add_tasks(raylet, -1)
         self._place_soon()
 
-    def busy(self, pod: str) -> bool:
+    def is_busy(self, pod: str) -> bool:
         """Whether something runs on the raylet in that pod."""
         raylet = self.raylets.get(node_id_of(pod))
         return raylet is not None and raylet.tasks > 0
 
-    def lives(self, pod: str) -> bool:
+    def has_raylet(self, pod: str) -> bool:
         """Whether the raylet in that pod does."""
         return node_id_of(pod) in self.raylets
 
-    def has_left(self, pod: str) -> bool:
+    def has_exited(self, pod: str) -> bool:
         """Whether the raylet in that pod joined earlier and has ended since."""
-        return node_id_of(pod) in self._joined and not self.lives(pod)
+        return node_id_of(pod) in self._joined and not self.has_raylet(pod)
 
     # --- the GCS -----------------------------------------------------------------------------------------------------
 
     def client(self, head_uid: str) -> GcsClient:
         """As seen from beside that head."""
-        return _FromHead(self, head_uid)  # type: ignore[return-value]
+        return _GcsFromHead(self, head_uid)  # type: ignore[return-value]
 
     def recount(self) -> None:
         """The next call is number 0."""
@@ -174,28 +174,28 @@ class RayWorld:
         if fault is not None:
             self.last_met_s = self._loop.time()
         match fault:
-            case Away(for_s):
-                self._away_until_s = self._loop.time() + for_s
-            case Slow(for_s):
+            case GcsUnavailable(for_s):
+                self._unavailable_until_s = self._loop.time() + for_s
+            case GcsSlow(for_s):
                 await asyncio.sleep(for_s)
-            case Denied():
+            case GcsPermissionDenied():
                 raise ApiStatusError(403, "PermissionDenied", f"{name}: on purpose")
-            case Reborn():
-                self.reborn()
-        if not self.head or self._loop.time() < self._away_until_s:
+            case GcsRestart():
+                self.restart_gcs()
+        if not self.head or self._loop.time() < self._unavailable_until_s:
             raise ApiUnavailableError(f"{name}: connection refused", is_outcome_unknown=rpc.is_write)
         if rpc is GET_STATE:
-            self._show()
-        if rpc is DRAIN and self.late_tasks and (raylet := self.raylets.get(request.node_id.hex())):
-            self.late_tasks -= 1
-            self.asked += 1
-            self._work(raylet, 1)
+            self._update_nodes()
+        if rpc is DRAIN and self.tasks_on_drain and (raylet := self.raylets.get(request.node_id.hex())):
+            self.tasks_on_drain -= 1
+            self.requested_tasks += 1
+            self._add_tasks(raylet, 1)
         found = await answer(rpc, request)
-        if isinstance(fault, NoAnswer):
+        if isinstance(fault, GcsAnswerLost):
             raise ApiUnavailableError(f"{name}: the answer was lost", is_outcome_unknown=rpc.is_write)
         return found
 
-    def _show(self) -> None:
+    def _update_nodes(self) -> None:
         now_s = self._loop.time()
         for node_id, raylet in self.raylets.items():
             idle_ms = 0 if raylet.tasks else int((now_s - raylet.idle_since_s) * 1000) + 1
@@ -206,7 +206,7 @@ class RayWorld:
                     idle_ms=idle_ms,
                     available=amounts_of({"CPU": raylet.cpus - raylet.tasks} if raylet.cpus > raylet.tasks else {}),
                 )
-        self.gcs.tasks = [Demand(ONE_CPU, self._told)] if self._told else []
+        self.gcs.tasks = [Demand(ONE_CPU, self._reported_pending)] if self._reported_pending else []
 
     def _answer_drain(self, node: RayNode | None, reason: DrainReason) -> Drained:
         raylet = self.raylets.get(node.node_id) if node else None
@@ -217,21 +217,21 @@ class RayWorld:
         self.on_drain(raylet, reason)
         return Drained(is_accepted=True)
 
-    def _drained(self, node: RayNode) -> None:
+    def _on_drained(self, node: RayNode) -> None:
         """The raylet has agreed and ends; the container ends with it."""
         if raylet := self.raylets.pop(node.node_id, None):
             self._resubmit(raylet.tasks)
-            self._later(EXIT_S, lambda: self._exit(raylet, "Succeeded"))
+            self._call_later(EXIT_S, lambda: self._end_pod(raylet, "Succeeded"))
 
-    def reborn(self) -> None:
+    def restart_gcs(self) -> None:
         """Another session; whoever lives registers again."""
         self._sessions += 1
         self.gcs.restart(f"session_{self._sessions}")
-        self._told = 0
-        self._later((0.5, 1.0), self._tell)
+        self._reported_pending = 0
+        self._call_later((0.5, 1.0), self._report_pending)
         self._register_head()
         for raylet in self.raylets.values():
-            self._later(JOIN_S, lambda raylet=raylet: self._register(raylet))
+            self._call_later(JOIN_S, lambda raylet=raylet: self._register(raylet))
 
     # --- pods --------------------------------------------------------------------------------------------------------
 
@@ -242,33 +242,33 @@ class RayWorld:
         is_head = entry.labels.get("ray.io/node-type") == "head"
         is_gone = change.type == "DELETED"
         pod = None if is_gone else entry.shared()
-        runs = pod is not None and pod.get("status", {}).get("phase") == "Running"
+        is_running = pod is not None and pod.get("status", {}).get("phase") == "Running"
         if is_head:
-            self._on_head(entry, runs=runs)
-        elif runs and not entry.is_terminating and not self.lives(change.key.name):
-            self._later(JOIN_S, lambda: self._join(change.key.name, entry.uid, entry.labels["ray.io/group"]))
-        elif not runs or entry.is_terminating:
-            self._lose(change.key.name, entry.uid)
+            self._on_head(entry, is_running=is_running)
+        elif is_running and not entry.is_terminating and not self.has_raylet(change.key.name):
+            self._call_later(JOIN_S, lambda: self._join(change.key.name, entry.uid, entry.labels["ray.io/group"]))
+        elif not is_running or entry.is_terminating:
+            self._on_pod_lost(change.key.name, entry.uid)
 
-    def _on_head(self, entry: Entry, *, runs: bool) -> None:
-        if runs and not entry.is_terminating and not self.head:
+    def _on_head(self, entry: Entry, *, is_running: bool) -> None:
+        if is_running and not entry.is_terminating and not self.head:
             self.head = entry.uid
             self._head_name = entry.shared()["metadata"]["name"]
-            self.reborn()
-        elif entry.uid == self.head and (not runs or entry.is_terminating):
+            self.restart_gcs()
+        elif entry.uid == self.head and (not is_running or entry.is_terminating):
             self.head = ""
             for raylet in self.raylets.values():
-                self._later(ORPHANED_S, lambda raylet=raylet: self._exit(raylet, "Failed"))
+                self._call_later(ORPHANED_S, lambda raylet=raylet: self._end_pod(raylet, "Failed"))
 
     def _register_head(self) -> None:
         self.gcs.add_node(self._head_name, HEAD_TYPE, resources={}, status=NodeStatus.IDLE, idle_ms=1)
 
     def _join(self, name: str, uid: str, group: str) -> None:
         pod = self._pod(name, uid)
-        if pod is None or self.lives(name) or self.gcs.nodes.get(node_id_of(name)) is not None:
+        if pod is None or self.has_raylet(name) or self.gcs.nodes.get(node_id_of(name)) is not None:
             return
         if not self.head:
-            self._later(JOIN_S, lambda: self._join(name, uid, group))
+            self._call_later(JOIN_S, lambda: self._join(name, uid, group))
             return
         raylet = Raylet(name, uid, group, self._loop.time())
         self.raylets[raylet.node_id] = raylet
@@ -280,27 +280,27 @@ class RayWorld:
             self.gcs.add_node(raylet.pod, raylet.group, resources={"CPU": float(raylet.cpus)})
             self._place_soon()
 
-    def _lose(self, name: str, uid: str) -> None:
+    def _on_pod_lost(self, name: str, uid: str) -> None:
         raylet = self.raylets.get(node_id_of(name))
         if raylet is None or raylet.uid != uid:
             return
         del self.raylets[raylet.node_id]
 
-        def notice() -> None:
+        def report_failure() -> None:
             if self.head and raylet.node_id in self.gcs.nodes:
                 self.gcs.kill_node(name)
             self._resubmit(raylet.tasks)
 
-        self._later(NOTICED_S, notice)
+        self._call_later(FAILURE_DETECTED_S, report_failure)
 
-    def _exit(self, raylet: Raylet, phase: str) -> None:
+    def _end_pod(self, raylet: Raylet, phase: str) -> None:
         pod = self._pod(raylet.pod, raylet.uid)
         if pod is not None and "deletionTimestamp" not in pod["metadata"]:
-            self._world.kill_pod(raylet.pod, phase)
+            self._kube.end_pod(raylet.pod, phase)
 
     def _pod(self, name: str, uid: str) -> dict[str, Any] | None:
         """The pod if it still runs."""
-        entry = self._world.store.find("pods", NAMESPACE, name)
+        entry = self._kube.store.find("pods", NAMESPACE, name)
         if entry is None or entry.uid != uid or entry.is_terminating:
             return None
         pod = entry.shared()
@@ -309,50 +309,50 @@ class RayWorld:
     # --- work --------------------------------------------------------------------------------------------------------
 
     def _resubmit(self, tasks: int) -> None:
-        self.waiting += max(0, min(tasks, self.asked - self.waiting - self.working))
+        self.pending_tasks += max(0, min(tasks, self.requested_tasks - self.pending_tasks - self.running_tasks))
         self._place_soon()
 
     @property
-    def working(self) -> int:
+    def running_tasks(self) -> int:
         """How many tasks run."""
         return sum(raylet.tasks for raylet in self.raylets.values())
 
     def _place_soon(self) -> None:
-        self._later(PLACE_S, self._place)
+        self._call_later(PLACE_S, self._place)
 
     def _place(self) -> None:
-        for raylet in self._with_room():
-            if not self.waiting:
+        for raylet in self._with_free_cpus():
+            if not self.pending_tasks:
                 break
-            self.waiting -= 1
-            self._work(raylet, 1)
-        self._later((0.0, 1.0), self._tell)
+            self.pending_tasks -= 1
+            self._add_tasks(raylet, 1)
+        self._call_later((0.0, 1.0), self._report_pending)
 
-    def _tell(self) -> None:
-        self._told = self.waiting
+    def _report_pending(self) -> None:
+        self._reported_pending = self.pending_tasks
 
-    def _with_room(self) -> Iterator[Raylet]:
-        if self.head and self._loop.time() >= self._away_until_s:
+    def _with_free_cpus(self) -> Iterator[Raylet]:
+        if self.head and self._loop.time() >= self._unavailable_until_s:
             yield from (
                 raylet
                 for raylet in self.raylets.values()
                 if raylet.tasks < raylet.cpus and raylet.node_id in self.gcs.nodes
             )
-        elif self.waiting:
+        elif self.pending_tasks:
             self._place_soon()
 
-    def _work(self, raylet: Raylet, tasks: int) -> None:
+    def _add_tasks(self, raylet: Raylet, tasks: int) -> None:
         raylet.tasks += tasks
         raylet.idle_since_s = self._loop.time()
 
-    def _later(self, within_s: tuple[float, float], act: Callable[[], None]) -> None:
-        self._loop.call_later(self._rng.uniform(*within_s), act)
+    def _call_later(self, delay_s: tuple[float, float], callback: Callable[[], None]) -> None:
+        self._loop.call_later(self._rng.uniform(*delay_s), callback)
 
 
-class _FromHead:
+class _GcsFromHead:
     """A way to the GCS from beside one head; it leads nowhere once the GCS runs beside another."""
 
-    def __init__(self, ray: RayWorld, head_uid: str) -> None:
+    def __init__(self, ray: SimulatedRay, head_uid: str) -> None:
         self._ray = ray
         self._head_uid = head_uid
         self._gcs = fake_gcs(ray.gcs)

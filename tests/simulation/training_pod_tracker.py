@@ -7,14 +7,14 @@ scenarios and the end-state oracle of jobs.
 from raytide.api import trainingjob_constants as constants
 from raytide_sandbox.apiserver.store import Change
 
-from simulation.census import ENDED, Census, Citizen, decode_pod
+from simulation.pod_tracker import ENDED, PodTracker, TrackedPod, decode_pod
 
 
-class JobCensus(Census):
+class JobPodTracker(PodTracker):
     """Everybody who is owned by a TrainingJob; `group` is the role."""
 
     @staticmethod
-    def _seen(change: Change) -> Citizen | None:
+    def _tracked_pod(change: Change) -> TrackedPod | None:
         entry = change.entry
         pod = decode_pod(entry.raw)
         owner = next((each for each in pod.metadata.owner_references if each.kind == "TrainingJob"), None)
@@ -22,7 +22,7 @@ class JobCensus(Census):
             return None
         is_alive = not entry.is_terminating and pod.status.phase not in ENDED and change.type != "DELETED"
         is_ready = is_alive and any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
-        return Citizen(
+        return TrackedPod(
             uid=entry.uid,
             name=change.key.name,
             owner_uid=owner.uid,
@@ -31,11 +31,11 @@ class JobCensus(Census):
             index=entry.labels.get(constants.INDEX_LABEL, ""),
             replica="",
             host="",
-            made_for="",
+            num_of_hosts="",
             is_alive=is_alive,
             is_ready=is_ready,
         )
 
-    def with_index(self, owner_uid: str, role: str, index: str) -> list[Citizen]:
+    def with_index(self, owner_uid: str, role: str, index: str) -> list[TrackedPod]:
         """Everybody with that place who has not ended, dying ones included."""
-        return [each for each in self.members(owner_uid) if (each.group, each.index) == (role, index)]
+        return [each for each in self.all_pods(owner_uid) if (each.group, each.index) == (role, index)]

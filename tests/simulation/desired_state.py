@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-RECORD = "raytide.io/autoscaler-decision"
-SWITCH = "raytide.io/autoscaler"
-MOST = 2147483647
+DECISION_ANNOTATION = "raytide.io/autoscaler-decision"
+AUTOSCALER_ANNOTATION = "raytide.io/autoscaler"
+MAX_INT32 = 2147483647
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DesiredState:
     """What one cluster asks for from one moment to the next."""
 
     generation: int
@@ -25,30 +25,30 @@ class Wish:
     """Group -> worker pods."""
     hosts: Mapping[str, int]
     """Group -> pods of one replica."""
-    named: frozenset[str]
-    may_choose: bool
+    to_delete: frozenset[str]
+    may_choose_victims: bool
     """Whether the operator may choose who goes when there are too many (RM:I4)."""
 
 
-def wish_of(cluster: Mapping[str, Any]) -> Wish:
+def desired_state(cluster: Mapping[str, Any]) -> DesiredState:
     """All of it."""
     is_autoscaled = bool(cluster["spec"].get("enableInTreeAutoscaling"))
-    return Wish(
+    return DesiredState(
         generation=cluster["metadata"]["generation"],
-        counts=wanted(cluster),
+        counts=desired_workers(cluster),
         hosts=hosts_by_group(cluster),
-        named=named_workers(cluster),
-        may_choose=not is_autoscaled,
+        to_delete=workers_to_delete(cluster),
+        may_choose_victims=not is_autoscaled,
     )
 
 
-def wanted(cluster: Mapping[str, Any]) -> dict[str, int]:
+def desired_workers(cluster: Mapping[str, Any]) -> dict[str, int]:
     """Group -> number of worker pods (RC:WG-2, D19)."""
     if is_suspended(cluster):
         return {group["groupName"]: 0 for group in groups_of(cluster)}
     decided, counts = decisions(cluster), {}
     for group in groups_of(cluster):
-        low, high = group.get("minReplicas") or 0, group.get("maxReplicas", MOST)
+        low, high = group.get("minReplicas") or 0, group.get("maxReplicas", MAX_INT32)
         replicas = group.get("replicas") or 0
         if (decision := decided.get(group["groupName"])) is not None:
             is_foreign = replicas > decision["replicas"] and replicas != decision.get("foreign")
@@ -74,7 +74,7 @@ def hosts_by_group(cluster: Mapping[str, Any]) -> dict[str, int]:
     return {group["groupName"]: group.get("numOfHosts", 1) for group in groups_of(cluster)}
 
 
-def named_workers(cluster: Mapping[str, Any]) -> frozenset[str]:
+def workers_to_delete(cluster: Mapping[str, Any]) -> frozenset[str]:
     """Every name in any `workersToDelete`, and in the record."""
     in_spec = (name for g in groups_of(cluster) for name in (g.get("scaleStrategy") or {}).get("workersToDelete") or [])
     in_record = (name for decision in decisions(cluster).values() for name in decision.get("delete") or ())
@@ -84,11 +84,11 @@ def named_workers(cluster: Mapping[str, Any]) -> frozenset[str]:
 def decisions(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
     """Group -> what the record says about it, where the record rules."""
     annotations = cluster["metadata"].get("annotations") or {}
-    if not cluster["spec"].get("enableInTreeAutoscaling") or annotations.get(SWITCH) == "paused":
+    if not cluster["spec"].get("enableInTreeAutoscaling") or annotations.get(AUTOSCALER_ANNOTATION) == "paused":
         return {}
     if any(c["type"] == "AutoscalerDown" and c["status"] == "True" for c in _conditions(cluster)):
         return {}
-    record = json.loads(annotations.get(RECORD) or "{}")
+    record = json.loads(annotations.get(DECISION_ANNOTATION) or "{}")
     groups: Mapping[str, Any] = record.get("groups") or {}
     return groups if record.get("cluster") == cluster["metadata"]["uid"] else {}
 

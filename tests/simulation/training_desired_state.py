@@ -17,7 +17,7 @@ REVOKED_REASONS = ("GangTimeout", "Suspended")
 
 
 @dataclass(frozen=True, slots=True)
-class JobWish:
+class DesiredJobState:
     """What one version of a job asks for."""
 
     generation: int
@@ -29,25 +29,25 @@ class JobWish:
     """A trainer has succeeded: nobody new comes, and who never ran may go."""
 
 
-def job_wish(job: Mapping[str, Any]) -> JobWish:
+def desired_job_state(job: Mapping[str, Any]) -> DesiredJobState:
     """All of it."""
     spec, trainer = job["spec"], job["spec"]["trainer"]
     low, high = trainer["min-instance"], trainer.get("max-instance", trainer["min-instance"])
-    size = max(low, min(high, ordered(job)))
+    size = max(low, min(high, desired_size(job)))
     has_pods = not has_ended(job) and not spec.get("suspend") and (not is_gang(job) or is_admitted(job))
     pservers = (spec.get("pserver") or {}).get("min-instance", 0)
     counts = {constants.TRAINER: size, constants.PSERVER: pservers, constants.MASTER: int("master" in spec)}
-    told = (job.get("status") or {}).get("trainer") or {}
-    return JobWish(
+    status = (job.get("status") or {}).get("trainer") or {}
+    return DesiredJobState(
         generation=job["metadata"]["generation"],
         counts=counts if has_pods else dict.fromkeys(counts, 0),
         low=low,
         high=high,
-        is_ending=bool(told.get("succeeded")),
+        is_ending=bool(status.get("succeeded")),
     )
 
 
-def ordered(job: Mapping[str, Any]) -> int:
+def desired_size(job: Mapping[str, Any]) -> int:
     """The size in the spec; where a manifest without one has replaced the job, what was ordered last."""
     trainer, record = job["spec"]["trainer"], record_of(job)
     if (size := trainer.get("replicas")) is not None:
@@ -72,10 +72,10 @@ def is_admitted(job: Mapping[str, Any]) -> bool:
     record = record_of(job)
     if record.get("uid") != job["metadata"]["uid"] or not record.get("admitted"):
         return False
-    told = condition(job, constants.ADMITTED)
-    if told.get("status") == "True" or told.get("reason") not in REVOKED_REASONS:
+    status = condition(job, constants.ADMITTED)
+    if status.get("status") == "True" or status.get("reason") not in REVOKED_REASONS:
         return True
-    return bool(record.get("admittedAt")) and _moment(record["admittedAt"]) > _moment(told["lastTransitionTime"])
+    return bool(record.get("admittedAt")) and _moment(record["admittedAt"]) > _moment(status["lastTransitionTime"])
 
 
 def record_of(job: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -92,11 +92,11 @@ def has_ended(job: Mapping[str, Any]) -> bool:
 
 def condition(job: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     """One condition of its status; empty when there is none."""
-    told = (job.get("status") or {}).get("conditions") or ()
-    return next((each for each in told if each["type"] == kind), {})
+    status = (job.get("status") or {}).get("conditions") or ()
+    return next((each for each in status if each["type"] == kind), {})
 
 
-def given_up(job: Mapping[str, Any]) -> int:
+def permanently_failed(job: Mapping[str, Any]) -> int:
     """How many trainers failed for good."""
     text = ((job.get("status") or {}).get("trainer") or {}).get("failedIndexes") or ""
     bounds = [part.split("-") for part in text.split(",") if part]

@@ -13,10 +13,10 @@ import msgspec
 from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, encode_record
 from raytide_sandbox.apiserver.request_response import Request
 
+from simulation.desired_state import DECISION_ANNOTATION
+from simulation.environment import Environment
 from simulation.manifests import NAME
-from simulation.stage import Stage
-from simulation.wishes import RECORD
-from simulation.world import NAMESPACE
+from simulation.simulated_kube import NAMESPACE
 
 GITOPS = "argocd-controller"
 SIDECAR = "raytide-autoscaler"
@@ -25,8 +25,8 @@ SIDECAR = "raytide-autoscaler"
 class ScriptedSidecar:
     """The autoscaler of one RayCluster."""
 
-    def __init__(self, stage: Stage, name: str = NAME) -> None:
-        self._stage = stage
+    def __init__(self, env: Environment, name: str = NAME) -> None:
+        self._stage = env
         self._name = name
         self.decisions: dict[str, GroupDecision] = {}
 
@@ -36,11 +36,11 @@ class ScriptedSidecar:
             await self._stage.pass_time(0.5)
         cluster = self._cluster()
         self.decisions[group] = decision
-        record = DecisionRecord(cluster["metadata"]["uid"], head, self._stage.world.now(), self.decisions)
+        record = DecisionRecord(cluster["metadata"]["uid"], head, self._stage.kube.now(), self.decisions)
         index, spec = _find(cluster, group)
         path = f"/spec/workerGroupSpecs/{index}"
         strategy = {"workersToDelete": list(decision.delete)}
-        annotations = {**(cluster["metadata"].get("annotations") or {}), RECORD: encode_record(record)}
+        annotations = {**(cluster["metadata"].get("annotations") or {}), DECISION_ANNOTATION: encode_record(record)}
         patch(
             self._stage,
             self._name,
@@ -56,13 +56,13 @@ class ScriptedSidecar:
         )
 
     def _cluster(self) -> dict[str, Any]:
-        cluster = self._stage.world.cluster(self._name)
+        cluster = self._stage.kube.cluster(self._name)
         assert cluster is not None
         return cluster
 
     def _head(self) -> str | None:
         """The uid of the head beside which the sidecar runs now."""
-        for pod in self._stage.world.pods(self._cluster()["metadata"]["uid"]):
+        for pod in self._stage.kube.pods(self._cluster()["metadata"]["uid"]):
             is_going = "deletionTimestamp" in pod["metadata"] or pod["metadata"]["labels"]["ray.io/node-type"] != "head"
             containers = pod.get("status", {}).get("containerStatuses") or ()
             if not is_going and any(c["name"] == "autoscaler" and "running" in c["state"] for c in containers):
@@ -70,20 +70,22 @@ class ScriptedSidecar:
         return None
 
 
-def rewrite(stage: Stage, group: str, replicas: int, *, by: str = GITOPS, name: str = NAME) -> None:
+def write_replicas(env: Environment, group: str, replicas: int, *, manager: str = GITOPS, name: str = NAME) -> None:
     """Somebody else writes a group's replicas."""
-    cluster = stage.world.cluster(name)
+    cluster = env.kube.cluster(name)
     assert cluster is not None
     index, _ = _find(cluster, group)
-    patch(stage, name, by, [{"op": "replace", "path": f"/spec/workerGroupSpecs/{index}/replicas", "value": replicas}])
+    patch(
+        env, name, manager, [{"op": "replace", "path": f"/spec/workerGroupSpecs/{index}/replicas", "value": replicas}]
+    )
 
 
-def patch(stage: Stage, name: str, manager: str, operations: list[dict[str, Any]]) -> None:
+def patch(env: Environment, name: str, manager: str, operations: list[dict[str, Any]]) -> None:
     """A JSON patch under a field manager's name."""
     path = f"/apis/ray.io/v1/namespaces/{NAMESPACE}/rayclusters/{name}"
     headers = {"content-type": "application/json-patch+json"}
     body = msgspec.json.encode(operations)
-    answer = stage.world.api.handle(Request("PATCH", path, {"fieldManager": manager}, headers, body))
+    answer = env.kube.api.handle(Request("PATCH", path, {"fieldManager": manager}, headers, body))
     assert answer.status == 200, answer.body
 
 

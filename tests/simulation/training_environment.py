@@ -27,22 +27,22 @@ from raytide.kube.shared_watch import SharedWatches
 from raytide.runtime.clock import Clock
 from raytide.trainingjob.controller import TrainingJobController
 
-from simulation.census import ENDED
+from simulation.environment import Environment, Replica
 from simulation.operator_under_test import OperatorUnderTest
-from simulation.stage import Replica, Stage
-from simulation.training_census import JobCensus
-from simulation.training_judge import TrainingJudge
-from simulation.training_wishes import condition, given_up, has_ended, job_wish, record_of
-from simulation.training_world import JOBS, TrainingWorld
-from simulation.world import Kubelets
+from simulation.pod_tracker import ENDED
+from simulation.simulated_kube import Kubelets
+from simulation.training_checks import TrainingJobChecks
+from simulation.training_desired_state import condition, desired_job_state, has_ended, permanently_failed, record_of
+from simulation.training_kube import JOBS, TrainingKube
+from simulation.training_pod_tracker import JobPodTracker
 
-RESTED = timedelta(hours=1)
+COOLDOWNS_OVER = timedelta(hours=1)
 """After so long no cooldown and no distance between admissions lasts any more."""
 START_ORDER = (constants.MASTER, constants.PSERVER, constants.TRAINER)
 SHARING = SharingConfig()
 
 
-class Rooms:
+class JobControllers:
     """Both rooms as one, as manager.py runs them."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
@@ -51,35 +51,35 @@ class Rooms:
             client, clock=clock, config=JobConfig(), options=ControllerOptions(watches=watches)
         )
         sharing = FairShareController(client, clock=clock, config=SHARING, options=FairShareOptions(watches=watches))
-        self._parts = (self._jobs, sharing)
+        self._controllers = (self._jobs, sharing)
 
     async def run(self) -> None:
         """Follow, and lead until stopped."""
-        await _together(part.run() for part in self._parts)
+        await _run_concurrently(controller.run() for controller in self._controllers)
 
     async def run_informers(self) -> None:
         """Know what there is."""
-        await _together(part.run_informers() for part in self._parts)
+        await _run_concurrently(controller.run_informers() for controller in self._controllers)
 
     async def run_reconcilers(self) -> None:
         """Work for one term."""
-        await _together(part.run_reconcilers() for part in self._parts)
+        await _run_concurrently(controller.run_reconcilers() for controller in self._controllers)
 
     async def stop(self) -> None:
         """Let what is running end."""
-        await _together(part.stop() for part in self._parts)
+        await _run_concurrently(controller.stop() for controller in self._controllers)
 
     def enqueue(self, key: Key) -> None:
         """Look at one job, and share again."""
         self._jobs.enqueue(key)
-        self._parts[1].reconciler.enqueue()
+        self._controllers[1].reconciler.enqueue()
 
 
 class JobsOperator(OperatorUnderTest):
     """The operator of a cluster in which jobs are trained."""
 
-    def _new_room(self, client: Client) -> Rooms:
-        return Rooms(client, self._clock)
+    def _new_controllers(self, client: Client) -> JobControllers:
+        return JobControllers(client, self._clock)
 
 
 class JobsReplica(Replica):
@@ -88,30 +88,30 @@ class JobsReplica(Replica):
     kind = JobsOperator
 
 
-class TrainingStage(Stage):
+class TrainingEnvironment(Environment):
     """One world of jobs, its judge and its operator."""
 
-    awaited_for_s = 40.0
+    fault_wait_s = 40.0
     replica = JobsReplica
-    world: TrainingWorld
-    census: JobCensus
-    judge: TrainingJudge
+    kube: TrainingKube
+    pod_tracker: JobPodTracker
+    checks: TrainingJobChecks
 
-    def _furnish(self, kubelets: Kubelets | None, holder: Callable[[], str | None] | None) -> None:
-        self.world = TrainingWorld(self.rng, kubelets=kubelets)
-        self.census = JobCensus(self.world.store)
-        self.judge = TrainingJudge(self.world, self.census, holder=holder)
+    def _set_up(self, kubelets: Kubelets | None, holder: Callable[[], str | None] | None) -> None:
+        self.kube = TrainingKube(self.rng, kubelets=kubelets)
+        self.pod_tracker = JobPodTracker(self.kube.store)
+        self.checks = TrainingJobChecks(self.kube, self.pod_tracker, holder=holder)
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def clusters(self) -> Iterator[dict[str, Any]]:
         """Every TrainingJob there is."""
-        return (entry.obj() for _, entry in self.world.store.entries(JOBS))
+        return (entry.obj() for _, entry in self.kube.store.entries(JOBS))
 
     def sizes(self) -> dict[str, int]:
         """Name of a job -> its live trainers."""
         return {
-            job["metadata"]["name"]: len(self.census.live_in(job["metadata"]["uid"], constants.TRAINER))
+            job["metadata"]["name"]: len(self.pod_tracker.live_pods(job["metadata"]["uid"], constants.TRAINER))
             for job in self.clusters()
         }
 
@@ -123,152 +123,157 @@ class TrainingStage(Stage):
                 return f"{job['metadata']['name']} is still going"
             if difference := self._difference_of(job):
                 return f"{job['metadata']['name']}: {difference}"
-        living = {job["metadata"]["uid"] for job in jobs}
-        orphans = [citizen.name for citizen in self.census.everybody() if citizen.owner_uid not in living]
+        existing = {job["metadata"]["uid"] for job in jobs}
+        orphans = [pod.name for pod in self.pod_tracker.tracked_pods() if pod.owner_uid not in existing]
         for kind in ("services", "configmaps"):
             orphans += [
                 key.name
-                for key, entry in self.world.store.entries(kind)
-                if constants.JOB_LABEL in entry.labels and not living.issuperset(entry.owners)
+                for key, entry in self.kube.store.entries(kind)
+                if constants.JOB_LABEL in entry.labels and not existing.issuperset(entry.owners)
             ]
-        return f"orphans: {orphans}" if orphans else self._unplanned(jobs)
+        return f"orphans: {orphans}" if orphans else self._pending_resizes(jobs)
 
     def _difference_of(self, job: dict[str, Any]) -> str:
-        uid, wish, told = job["metadata"]["uid"], job_wish(job), job.get("status") or {}
-        if uid in self.world.finishing and any(wish.counts.values()):
+        uid, desired, status = job["metadata"]["uid"], desired_job_state(job), job.get("status") or {}
+        if uid in self.kube.finished_jobs and any(desired.counts.values()):
             is_waiting = condition(job, constants.WAITING).get("status") == "True"
             return "" if is_waiting else "its work is done, and it does not say so"
-        want = {role: count for role, count in wish.counts.items() if count}
+        want = {role: count for role, count in desired.counts.items() if count}
         if constants.TRAINER in want:
-            want[constants.TRAINER] -= given_up(job)
-        have, held_back = self.census.alive(uid), self._held_back(job)
-        due = {role: min(count, have.get(role, 0)) if role in held_back else count for role, count in want.items()}
-        if have != {role: count for role, count in due.items() if count}:
+            want[constants.TRAINER] -= permanently_failed(job)
+        have, blocked_roles = self.pod_tracker.live_counts(uid), self._blocked_roles(job)
+        expected_counts = {
+            role: min(count, have.get(role, 0)) if role in blocked_roles else count for role, count in want.items()
+        }
+        if have != {role: count for role, count in expected_counts.items() if count}:
             return f"have {have}, want {want}"
-        if not has_ended(job) and told.get("observedGeneration") != job["metadata"]["generation"]:
+        if not has_ended(job) and status.get("observedGeneration") != job["metadata"]["generation"]:
             return "its status is of another generation"
         unwanted = [
-            pod.name for pod in self.census.members(uid) if not pod.is_alive and self._is_in_the_way(pod.name, job)
+            pod.name
+            for pod in self.pod_tracker.all_pods(uid)
+            if not pod.is_alive and self._is_terminating(pod.name, job)
         ]
         if unwanted:
             return f"still there: {unwanted}"
-        numbers, ready = told.get(constants.TRAINER) or {}, self.census.ready(uid)[constants.TRAINER]
+        numbers, ready = status.get(constants.TRAINER) or {}, self.pod_tracker.ready_counts(uid)[constants.TRAINER]
         if numbers.get("ready", 0) != ready:
             return f"{ready} trainers are ready, its status says {numbers}"
-        if want and (difference := self._wrong_members(job)):
+        if want and (difference := self._membership_difference(job)):
             return difference
-        return self._unexplained(job, ready)
+        return self._unexplained_size(job, ready)
 
-    def _held_back(self, job: dict[str, Any]) -> tuple[str, ...]:
+    def _blocked_roles(self, job: dict[str, Any]) -> tuple[str, ...]:
         """Roles that start after one whose pods have no node: they come when it is ready, and the job says what it waits for."""
         if condition(job, constants.WAITING).get("status") != "True":
             return ()
         pods = [
             entry.obj()
-            for _, entry in self.world.store.entries("pods")
+            for _, entry in self.kube.store.entries("pods")
             if job["metadata"]["uid"] in entry.owners and not entry.is_terminating
         ]
-        homeless = {
+        unscheduled_roles = {
             pod["metadata"]["labels"].get(constants.ROLE_LABEL) for pod in pods if not pod["spec"].get("nodeName")
         }
-        first = next((place for place, role in enumerate(START_ORDER) if role in homeless), len(START_ORDER))
+        first = next((place for place, role in enumerate(START_ORDER) if role in unscheduled_roles), len(START_ORDER))
         return START_ORDER[first + 1 :]
 
-    def _is_in_the_way(self, name: str, job: dict[str, Any]) -> bool:
+    def _is_terminating(self, name: str, job: dict[str, Any]) -> bool:
         """Whoever is going has to be gone, and whoever failed replaced; those that ended well stay for their logs."""
-        entry = self.world.store.find("pods", job["metadata"]["namespace"], name)
+        entry = self.kube.store.find("pods", job["metadata"]["namespace"], name)
         if entry is None:
             return False
         return entry.is_terminating
 
-    def _wrong_members(self, job: dict[str, Any]) -> str:
+    def _membership_difference(self, job: dict[str, Any]) -> str:
         metadata = job["metadata"]
-        entry = self.world.store.find("configmaps", metadata["namespace"], f"{metadata['name']}-membership")
+        entry = self.kube.store.find("configmaps", metadata["namespace"], f"{metadata['name']}-membership")
         if entry is None or entry.owners != (metadata["uid"],):
             return "its list of members is missing or another job's"
         members = json.loads(entry.obj()["data"]["membership.json"])["trainer"]["members"]
         listed = [member["name"] for member in members]
-        alive = [pod.name for pod in self.census.live_in(metadata["uid"], constants.TRAINER)]
-        done = [pod.name for pod in self.census.members(metadata["uid"]) if not pod.is_alive]
-        expected = {*alive, *done} if constants.TRAINER not in self._held_back(job) else {*alive, *listed}
+        alive = [pod.name for pod in self.pod_tracker.live_pods(metadata["uid"], constants.TRAINER)]
+        done = [pod.name for pod in self.pod_tracker.all_pods(metadata["uid"]) if not pod.is_alive]
+        expected = {*alive, *done} if constants.TRAINER not in self._blocked_roles(job) else {*alive, *listed}
         if not set(alive) <= set(listed) <= expected:
             return f"its members are {listed}, its trainers {alive}"
-        if len(listed) > (size := job_wish(job).counts[constants.TRAINER]):
+        if len(listed) > (size := desired_job_state(job).counts[constants.TRAINER]):
             return f"its members are {listed}, and {size} trainers are wanted"
-        service = self.world.store.find("services", metadata["namespace"], metadata["name"])
+        service = self.kube.store.find("services", metadata["namespace"], metadata["name"])
         return "" if service and service.owners == (metadata["uid"],) else "its service is missing or another job's"
 
-    def _unexplained(self, job: dict[str, Any], ready: int) -> str:
+    def _unexplained_size(self, job: dict[str, Any], ready: int) -> str:
         """Every job has its minimum, or a condition says why not; and who could be larger is told why not (I25)."""
-        wish, waiting = job_wish(job), condition(job, constants.WAITING)
+        desired, waiting = desired_job_state(job), condition(job, constants.WAITING)
         if job["spec"].get("suspend") or condition(job, constants.SUCCEEDED) or condition(job, constants.FAILED):
             return ""
         if record_of(job).get("uid") != job["metadata"]["uid"] or waiting.get("reason") == "NotAdmitted":
             return "nobody has shared with it yet"
-        if ready + given_up(job) < wish.low and waiting.get("status") != "True":
-            return f"{ready} of its minimum of {wish.low} run, and nothing says why"
-        if wish.low <= ready < wish.high and not wish.is_ending and not waiting.get("reason"):
-            return f"{ready} of {wish.high} run, and nothing says why not more"
+        if ready + permanently_failed(job) < desired.low and waiting.get("status") != "True":
+            return f"{ready} of its minimum of {desired.low} run, and nothing says why"
+        if desired.low <= ready < desired.high and not desired.is_ending and not waiting.get("reason"):
+            return f"{ready} of {desired.high} run, and nothing says why not more"
         return ""
 
-    def _unplanned(self, jobs: list[dict[str, Any]]) -> str:
+    def _pending_resizes(self, jobs: list[dict[str, Any]]) -> str:
         """What a plan from the store itself would still change."""
-        pods = [entry.shared() for _, entry in self.world.store.entries("pods")]
+        pods = [entry.shared() for _, entry in self.kube.store.entries("pods")]
         shared = build_snapshot(
             [TrainingJob.parse(job) for job in jobs],
             [capacity_pod_from_object(pod) for pod in pods if (pod.get("status") or {}).get("phase") not in ENDED],
-            [capacity_node_from_object(entry.shared()) for _, entry in self.world.store.entries("nodes")],
+            [capacity_node_from_object(entry.shared()) for _, entry in self.kube.store.entries("nodes")],
             config=SHARING,
-            now=self.world.now() + RESTED,
+            now=self.kube.now() + COOLDOWNS_OVER,
         )
         resizes = allocate(shared).resizes
         return f"still to come: {[each.message for each in resizes]}" if resizes else ""
 
     # --- comparing ---------------------------------------------------------------------------------------------------
 
-    def portrait(self) -> dict[str, Any]:
+    def comparable_state(self) -> dict[str, Any]:
         """Everything that two runs may be compared by: no times, no uids, no words that name numbers of a moment."""
         return {
             "jobs": {
-                f"{job['metadata']['namespace']}/{job['metadata']['name']}": _plain(job) for job in self.clusters()
+                f"{job['metadata']['namespace']}/{job['metadata']['name']}": _comparable_job(job)
+                for job in self.clusters()
             },
-            "pods": {str(key): _pod(entry.obj()) for key, entry in sorted(self.world.store.entries("pods"))},
+            "pods": {str(key): _comparable_pod(entry.obj()) for key, entry in sorted(self.kube.store.entries("pods"))},
         }
 
 
-class FreePlacesStage(TrainingStage):
+class AnyIndexEnvironment(TrainingEnvironment):
     """A world in which it depends on who was faster which free place a trainer gets.
 
     While a machine is dying, a place whose pod has not gone yet is taken by nobody; only trainer 0 has a name to keep.
     """
 
-    def portrait(self) -> dict[str, Any]:
+    def comparable_state(self) -> dict[str, Any]:
         """Pods by role and phase, and everybody's first trainer by name."""
-        found = super().portrait()
+        found = super().comparable_state()
         pods: Counter[str] = Counter()
-        for key, entry in self.world.store.entries("pods"):
+        for key, entry in self.kube.store.entries("pods"):
             who = (
                 "first"
                 if entry.labels.get(constants.INDEX_LABEL) == "0"
                 else entry.labels.get(constants.ROLE_LABEL, key.name)
             )
-            pods[f"{who} {_pod(entry.obj())}"] += 1
+            pods[f"{who} {_comparable_pod(entry.obj())}"] += 1
         return {**found, "pods": dict(pods)}
 
 
-def _plain(job: dict[str, Any]) -> dict[str, Any]:
-    told = job.get("status") or {}
-    roles = {role: told.get(role) for role in constants.ROLES}
-    conditions = {each["type"]: (each["status"], each["reason"]) for each in told.get("conditions") or ()}
-    return {"spec": job["spec"], "phase": told.get("phase"), "conditions": conditions, **roles}
+def _comparable_job(job: dict[str, Any]) -> dict[str, Any]:
+    status = job.get("status") or {}
+    roles = {role: status.get(role) for role in constants.ROLES}
+    conditions = {each["type"]: (each["status"], each["reason"]) for each in status.get("conditions") or ()}
+    return {"spec": job["spec"], "phase": status.get("phase"), "conditions": conditions, **roles}
 
 
-def _pod(pod: dict[str, Any]) -> dict[str, Any]:
+def _comparable_pod(pod: dict[str, Any]) -> dict[str, Any]:
     owners = [owner["name"] for owner in pod["metadata"].get("ownerReferences") or ()]
     return {"owners": owners, "phase": (pod.get("status") or {}).get("phase")}
 
 
-async def _together(works: Iterator[Coroutine[Any, Any, None]]) -> None:
+async def _run_concurrently(coroutines: Iterator[Coroutine[Any, Any, None]]) -> None:
     async with asyncio.TaskGroup() as tasks:
-        for work in works:
-            tasks.create_task(work)
+        for coroutine in coroutines:
+            tasks.create_task(coroutine)

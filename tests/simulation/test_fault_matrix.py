@@ -6,9 +6,9 @@ from collections import Counter
 import pytest
 
 from simulation.autoscaled_scenarios import AUTOSCALED
+from simulation.concurrent_writers import CONCURRENT_WRITERS
 from simulation.demand_scenarios import BY_DEMAND
-from simulation.foreign_hands import FOREIGN
-from simulation.matrix import Point, inject, learn, points_of
+from simulation.fault_matrix import Point, fault_points, run_with_fault, run_without_fault
 from simulation.multi_host_scenarios import MULTI_HOST
 from simulation.scenarios import SCENARIOS, Scenario
 from simulation.suspension_scenarios import SUSPENSION
@@ -40,46 +40,50 @@ RULES = (
 @pytest.mark.parametrize(
     "scenario", [*SCENARIOS, *SUSPENSION, *MULTI_HOST, *AUTOSCALED], ids=lambda scenario: scenario.name
 )
-def test_a_life_ends_the_same_whatever_goes_wrong_once(scenario: Scenario, request: pytest.FixtureRequest) -> None:
+def test_one_fault_does_not_change_the_final_state(scenario: Scenario, request: pytest.FixtureRequest) -> None:
     """A sample of the points, the same in every run; `make simulation` tells more of them."""
-    tell(scenario, request.config.getoption("--points"))
+    check_points(scenario, request.config.getoption("--points"))
 
 
 @pytest.mark.rule(*RULES, "RM:I21", "RM:I22", "RM:I23", "RM:I24")
 @pytest.mark.parametrize("scenario", BY_DEMAND, ids=lambda scenario: scenario.name)
-def test_a_cluster_follows_its_demand_whatever_goes_wrong_once(
+def test_one_fault_does_not_keep_a_cluster_from_following_its_demand(
     scenario: Scenario, request: pytest.FixtureRequest
 ) -> None:
     """Operator and autoscaler together; a smaller sample, because two programs have more to say."""
-    tell(scenario, request.config.getoption("--points") // 3)
+    check_points(scenario, request.config.getoption("--points") // 3)
 
 
-def tell(scenario: Scenario, most: int) -> None:
+def check_points(scenario: Scenario, most: int) -> None:
     """Without a fault, and with one at so many points."""
-    reference = learn(scenario)
+    reference = run_without_fault(scenario)
     assert reference.violations == [], "\n--- violations\nwithout any fault: " + "\n".join(reference.violations)
-    points = list(points_of(reference))
+    points = list(fault_points(reference))
     sample = random.Random(scenario.name).sample(points, min(len(points), most))
-    red = {str(point): told.violations for point in sample if (told := inject(scenario, reference, point)).violations}
+    red = {
+        str(point): result.violations
+        for point in sample
+        if (result := run_with_fault(scenario, reference, point)).violations
+    }
     assert red == {}, "\n--- violations\n" + "\n".join(f"{point}: {found}" for point, found in red.items())
 
 
 @pytest.mark.rule(*RULES, "RM:F12")
-@pytest.mark.parametrize("scenario", FOREIGN, ids=lambda scenario: scenario.name)
-def test_a_life_among_foreign_hands_ends_the_same_whatever_goes_wrong_once(
+@pytest.mark.parametrize("scenario", CONCURRENT_WRITERS, ids=lambda scenario: scenario.name)
+def test_one_fault_during_concurrent_edits_does_not_change_the_final_state(
     scenario: Scenario, request: pytest.FixtureRequest
 ) -> None:
     """Others edit what is ours while a fault hits."""
-    tell(scenario, request.config.getoption("--points"))
+    check_points(scenario, request.config.getoption("--points"))
 
 
-def test_every_fault_meets_every_call_and_line_of_a_life() -> None:
+def test_each_fault_is_injected_at_each_call_and_watch_line_of_a_scenario() -> None:
     """The enumeration leaves nothing out: the counts follow from what was learned."""
-    reference = learn(next(scenario for scenario in SCENARIOS if scenario.name == "create"))
+    reference = run_without_fault(next(scenario for scenario in SCENARIOS if scenario.name == "create"))
     calls, lines = len(reference.calls), len(reference.lines)
     writes = sum(call.is_write and call.plural != "events" for call in reference.calls)
     reads = sum(call.plural == "rayclusters" and call.method == "GET" for call in reference.calls)
-    found = Counter(point.matrix for point in points_of(reference))
+    found = Counter(point.matrix_row for point in fault_points(reference))
     assert found["F1"] == 2 * writes
     assert found["F2"] == 6 * calls
     assert found["F3"] == 3 * calls
@@ -90,8 +94,8 @@ def test_every_fault_meets_every_call_and_line_of_a_life() -> None:
     assert lines >= 10
 
 
-def test_a_point_says_what_it_does() -> None:
-    reference = learn(next(scenario for scenario in SCENARIOS if scenario.name == "create"))
-    first: Point = next(points_of(reference))
+def test_a_point_is_printed_with_its_fault_and_call() -> None:
+    reference = run_without_fault(next(scenario for scenario in SCENARIOS if scenario.name == "create"))
+    first: Point = next(fault_points(reference))
     assert str(first).startswith("F1 Kill(is_after=False) at ")
     assert "POST /api/v1/namespaces/default/" in str(first)

@@ -14,16 +14,16 @@ from typing import Any
 
 from raytide.autoscaler.model import NodeStatus
 
-from simulation.ray_world import Raylet, RayWorld
-from simulation.world import NAMESPACE, NODES, World, make_ready
+from simulation.simulated_kube import NAMESPACE, NODES, SimulatedKube, make_ready
+from simulation.simulated_ray import Raylet, SimulatedRay
 
 ANSWER_S = (1.0, 10.0)
 MACHINE_S = (60.0, 120.0)
 PULL_S = (5.0, 20.0, 90.0, 600.0)
 START_S = 2.0
-ASKED_AGAIN_S = 30.0
+RETRY_S = 30.0
 """After a no the node autoscaler looks at the pod again."""
-WORDS = {
+EVENT_REASONS = {
     "cluster-autoscaler": ("TriggeredScaleUp", "NotTriggerScaleUp"),
     "karpenter": ("Nominated", "FailedScheduling"),
 }
@@ -31,20 +31,20 @@ WORDS = {
 
 
 @dataclass(slots=True)
-class Offer:
+class NodeRequest:
     """What the cloud has in mind for one pod."""
 
     group: str
-    made_s: float
+    created_s: float
     answer_s: float
     machine_s: float
     pull_s: float
     is_rejected: bool = False
-    is_taken: bool = False
+    is_preempted: bool = False
     """By a notice."""
 
     @property
-    def needs_s(self) -> float:
+    def startup_s(self) -> float:
         """From its creation to a running container, if there is a machine."""
         return self.answer_s + self.machine_s + self.pull_s + START_S
 
@@ -54,30 +54,30 @@ class Cloud:
     """The script of one day."""
 
     rng: random.Random
-    who: str = "cluster-autoscaler"
+    node_autoscaler: str = "cluster-autoscaler"
     stock: dict[str, int] = field(default_factory=dict)
     """By group, how many machines there are; any number if it is not here."""
-    offers: dict[str, Offer] = field(default_factory=dict)
+    requests: dict[str, NodeRequest] = field(default_factory=dict)
     """By pod."""
     granted: set[str] = field(default_factory=set)
     """Pods that have a machine, or will."""
 
-    def offer(self, pod: str, group: str, now_s: float) -> Offer:
+    def request(self, pod: str, group: str, now_s: float) -> NodeRequest:
         """Draw what becomes of that pod."""
         draw = self.rng.uniform
-        self.offers[pod] = Offer(group, now_s, draw(*ANSWER_S), draw(*MACHINE_S), self.rng.choice(PULL_S))
-        return self.offers[pod]
+        self.requests[pod] = NodeRequest(group, now_s, draw(*ANSWER_S), draw(*MACHINE_S), self.rng.choice(PULL_S))
+        return self.requests[pod]
 
     def grant(self, pod: str, group: str) -> bool:
         """Whether there is a machine for it."""
-        used = sum(self.offers[name].group == group for name in self.granted)
+        used = sum(self.requests[name].group == group for name in self.granted)
         if used >= self.stock.get(group, used + 1):
             return False
         self.granted.add(pod)
         return True
 
 
-class CloudWorld(World):
+class CloudKube(SimulatedKube):
     """Its workers wait for machines; `cloud` is set before anything is created."""
 
     cloud: Cloud
@@ -87,66 +87,66 @@ class CloudWorld(World):
         if entry is None or entry.labels.get("ray.io/node-type") != "worker":
             await super()._start_pod(name, uid)
             return
-        offer = self.cloud.offer(name, entry.labels["ray.io/group"], self._loop.time())
+        request = self.cloud.request(name, entry.labels["ray.io/group"], self._loop.time())
         await asyncio.sleep(0.1)
-        self.edit("pods", name, uid, _find_no_node, subresource="status")
-        await asyncio.sleep(offer.answer_s)
-        while self._waits(name, uid):
-            is_granted = self.cloud.grant(name, offer.group)
-            offer.is_rejected = offer.is_rejected or not is_granted
-            self._tell(name, uid, is_granted=is_granted)
+        self.edit("pods", name, uid, _set_unschedulable, subresource="status")
+        await asyncio.sleep(request.answer_s)
+        while self._is_pending(name, uid):
+            is_granted = self.cloud.grant(name, request.group)
+            request.is_rejected = request.is_rejected or not is_granted
+            self._emit_event(name, uid, is_granted=is_granted)
             if is_granted:
-                await self._bring(name, uid, offer)
+                await self._start_on_node(name, uid, request)
                 return
-            await asyncio.sleep(ASKED_AGAIN_S)
+            await asyncio.sleep(RETRY_S)
 
-    async def _bring(self, name: str, uid: str, offer: Offer) -> None:
-        await asyncio.sleep(offer.machine_s)
+    async def _start_on_node(self, name: str, uid: str, request: NodeRequest) -> None:
+        await asyncio.sleep(request.machine_s)
         self.edit("pods", name, uid, lambda pod: pod["spec"].update(nodeName=self.rng.choice(NODES)))
-        self.edit("pods", name, uid, _pull, subresource="status")
-        await asyncio.sleep(offer.pull_s + self.rng.uniform(0.5, START_S))
-        if self._waits(name, uid):
+        self.edit("pods", name, uid, _set_pulling, subresource="status")
+        await asyncio.sleep(request.pull_s + self.rng.uniform(0.5, START_S))
+        if self._is_pending(name, uid):
             self.edit("pods", name, uid, make_ready, subresource="status")
 
     async def _end_pod(self, name: str, uid: str) -> None:
         self.cloud.granted.discard(name)
         await super()._end_pod(name, uid)
 
-    def _waits(self, name: str, uid: str) -> bool:
+    def _is_pending(self, name: str, uid: str) -> bool:
         entry = self.store.find("pods", NAMESPACE, name)
         return entry is not None and entry.uid == uid and not entry.is_terminating
 
-    def _tell(self, name: str, uid: str, *, is_granted: bool) -> None:
-        yes, no = WORDS[self.cloud.who]
+    def _emit_event(self, name: str, uid: str, *, is_granted: bool) -> None:
+        accepted_reason, rejected_reason = EVENT_REASONS[self.cloud.node_autoscaler]
         event = {
             "metadata": {"name": f"{name}.{self._loop.time():.3f}", "namespace": NAMESPACE},
             "involvedObject": {"kind": "Pod", "name": name, "uid": uid, "namespace": NAMESPACE},
-            "reason": yes if is_granted else no,
-            "source": {"component": self.cloud.who},
+            "reason": accepted_reason if is_granted else rejected_reason,
+            "source": {"component": self.cloud.node_autoscaler},
             "lastTimestamp": f"{self.now():%Y-%m-%dT%H:%M:%S}Z",
         }
         self.store.create("events", event)
 
 
-class CloudRay(RayWorld):
+class CloudRay(SimulatedRay):
     """Raylets on machines of which no two are alike, some of which are about to be taken away."""
 
     def __init__(self, *args: Any, **rest: Any) -> None:
         super().__init__(*args, **rest)
-        self.noticed: set[str] = set()
+        self.preempted: set[str] = set()
         """Ray nodes whose machines will be taken."""
 
-    def notice(self, raylet: Raylet) -> None:
+    def announce_preemption(self, raylet: Raylet) -> None:
         """Its machine is about to go: it takes no more work."""
-        self.noticed.add(raylet.node_id)
+        self.preempted.add(raylet.node_id)
 
-    def _show(self) -> None:
-        super()._show()
-        for node_id in self.noticed & self.gcs.nodes.keys() & self.raylets.keys():
+    def _update_nodes(self) -> None:
+        super()._update_nodes()
+        for node_id in self.preempted & self.gcs.nodes.keys() & self.raylets.keys():
             self.gcs.nodes[node_id] = replace(self.gcs.nodes[node_id], status=NodeStatus.DRAINING, idle_ms=0)
 
-    def _with_room(self) -> Iterator[Raylet]:
-        return (raylet for raylet in super()._with_room() if raylet.node_id not in self.noticed)
+    def _with_free_cpus(self) -> Iterator[Raylet]:
+        return (raylet for raylet in super()._with_free_cpus() if raylet.node_id not in self.preempted)
 
     def _register(self, raylet: Raylet) -> None:
         super()._register(raylet)
@@ -160,7 +160,7 @@ class CloudRay(RayWorld):
             )
 
 
-def _find_no_node(pod: dict[str, Any]) -> None:
+def _set_unschedulable(pod: dict[str, Any]) -> None:
     no_node = {
         "type": "PodScheduled",
         "status": "False",
@@ -170,7 +170,7 @@ def _find_no_node(pod: dict[str, Any]) -> None:
     pod["status"] = {"phase": "Pending", "conditions": [no_node]}
 
 
-def _pull(pod: dict[str, Any]) -> None:
+def _set_pulling(pod: dict[str, Any]) -> None:
     waiting = [
         {"name": each["name"], "ready": False, "restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}
         for each in pod["spec"]["containers"]

@@ -6,9 +6,9 @@ import pytest
 
 from raytide_sandbox.faults.types import FORBIDDEN, Answer, LoseRequest
 
-from simulation.matrix import Point, inject, learn, points_of
+from simulation.fault_matrix import Point, fault_points, run_with_fault, run_without_fault
 from simulation.scenarios import Scenario
-from simulation.test_matrix import tell
+from simulation.test_fault_matrix import check_points
 from simulation.training_scenarios import TRAINING
 
 pytestmark = pytest.mark.looptime
@@ -21,34 +21,39 @@ SHARE_OF_POINTS = 6
     "RM:I25", "RM:I3", "RM:I5", "RM:I7", "RM:I8", "RM:I9", "RM:I13", "RM:I14", "RM:I16", "RM:I18", "RM:I19"
 )
 @pytest.mark.parametrize("scenario", TRAINING, ids=lambda scenario: scenario.name)
-def test_jobs_end_in_the_same_sizes_whatever_goes_wrong_once(
-    scenario: Scenario, request: pytest.FixtureRequest
-) -> None:
+def test_one_fault_does_not_change_the_final_sizes_of_jobs(scenario: Scenario, request: pytest.FixtureRequest) -> None:
     """A sample of the points, the same in every run."""
-    tell(scenario, request.config.getoption("--points") // SHARE_OF_POINTS)
+    check_points(scenario, request.config.getoption("--points") // SHARE_OF_POINTS)
 
 
 @pytest.mark.rule("RM:I14", "RM:I25")
 @pytest.mark.parametrize("name", ["impossible-job", "gang-reclaims"])
-def test_jobs_live_through_rights_that_are_withdrawn(name: str) -> None:
+def test_jobs_recover_from_revoked_permissions(name: str) -> None:
     """Found by the whole matrix (points 400 and 402 of the one, 858 of the other): nobody knew of any room for 20 s."""
-    assert tell_at(name, lambda point: point.matrix == "F14" and point.fault == FORBIDDEN) == 3
+    assert check_matching_points(name, lambda point: point.matrix_row == "F14" and point.fault == FORBIDDEN) == 3
 
 
 @pytest.mark.rule("RM:I25")
-def test_nobody_is_one_too_many_where_a_delete_is_rejected() -> None:
+def test_no_surplus_trainer_when_a_delete_is_rejected() -> None:
     """Found by a history (seed 12): who comes in somebody's place came before the other had been told to go."""
     rejected = (Answer(500), Answer(503), LoseRequest())
-    assert tell_at("shrunk-without-zero", lambda point: "DELETE" in point.learned and point.fault in rejected) == 6
+    assert (
+        check_matching_points(
+            "shrunk-without-zero", lambda point: "DELETE" in point.description and point.fault in rejected
+        )
+        == 6
+    )
 
 
-def tell_at(name: str, is_told: Callable[[Point], bool]) -> int:
+def check_matching_points(name: str, is_selected: Callable[[Point], bool]) -> int:
     """Some points of one story; how many."""
     scenario = next(each for each in TRAINING if each.name == name)
-    reference = learn(scenario)
-    told = {
-        str(point): inject(scenario, reference, point).violations for point in points_of(reference) if is_told(point)
+    reference = run_without_fault(scenario)
+    results = {
+        str(point): run_with_fault(scenario, reference, point).violations
+        for point in fault_points(reference)
+        if is_selected(point)
     }
-    red = {point: found for point, found in told.items() if found}
+    red = {point: found for point, found in results.items() if found}
     assert red == {}, "\n--- violations\n" + "\n".join(f"{point}: {found}" for point, found in red.items())
-    return len(told)
+    return len(results)

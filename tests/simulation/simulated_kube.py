@@ -41,7 +41,7 @@ class Kubelets:
     end_s: tuple[float, ...] = (0.1, 1.0, 20.0)
 
 
-class World:
+class SimulatedKube:
     """One cluster, one generator of chance, one clock."""
 
     crd = CRD
@@ -51,7 +51,7 @@ class World:
     def __init__(self, rng: random.Random, namespace: str = NAMESPACE, kubelets: Kubelets | None = None) -> None:
         self.rng = rng
         self._kubelets = kubelets or Kubelets()
-        self._silent_nodes: set[str] = set()
+        self._stopped_kubelets: set[str] = set()
         self.namespace = namespace
         self._loop = asyncio.get_running_loop()
         self._started = self._loop.time()
@@ -66,10 +66,10 @@ class World:
         self.store.subscribe(self._on_pod, "pods")
         self.store.subscribe(lambda _: self._changed.set())
         self.controllers.step(self.now())
-        self._furnish()
+        self._set_up()
         define(self.api, self.store, yaml_to_json(self.crd))
 
-    def _furnish(self) -> None:
+    def _set_up(self) -> None:
         """What is there before anything else."""
         for node in NODES:
             self.store.create("nodes", {"metadata": {"name": node}, "status": node_status("True")})
@@ -92,59 +92,59 @@ class World:
     # --- the kubelets ----------------------------------------------------------------------------------------------
     def _on_pod(self, change: Change) -> None:
         if change.type == "ADDED":
-            self._later(self._start_pod(change.key.name, change.entry.uid))
+            self._start_task(self._start_pod(change.key.name, change.entry.uid))
         elif change.type == "MODIFIED" and change.entry.is_terminating and not change.previous.is_terminating:
-            self._later(self._end_pod(change.key.name, change.entry.uid))
+            self._start_task(self._end_pod(change.key.name, change.entry.uid))
 
-    def _later(self, doing: Any) -> None:
-        task = self._loop.create_task(doing)
+    def _start_task(self, coroutine: Any) -> None:
+        task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _start_pod(self, name: str, uid: str) -> None:
-        node = next(node for node in self._nodes if node not in self._silent_nodes)
+        node = next(node for node in self._nodes if node not in self._stopped_kubelets)
         await asyncio.sleep(self.rng.uniform(0.01, 0.2))
         self.edit("pods", name, uid, lambda pod: pod["spec"].update(nodeName=node))
         await asyncio.sleep(self.rng.uniform(*self._kubelets.start_s))
-        if node not in self._silent_nodes:
+        if node not in self._stopped_kubelets:
             self.edit("pods", name, uid, make_ready, subresource="status")
 
     async def _end_pod(self, name: str, uid: str) -> None:
         await asyncio.sleep(self.rng.choice(self._kubelets.end_s))
         entry = self.store.find("pods", self.namespace, name)
-        if entry is None or node_of(entry.shared()) in self._silent_nodes:
+        if entry is None or node_of(entry.shared()) in self._stopped_kubelets:
             return
         with suppress(ApiStatusError):
             self.store.delete("pods", self.namespace, name, uid=uid, grace_s=0)
 
     def lose_node(self, node: str) -> None:
         """A machine dies: its kubelet is silent, the control plane says NotReady and evicts what ran there."""
-        self._silent_nodes.add(node)
+        self._stopped_kubelets.add(node)
         self.edit("nodes", node, None, lambda obj: obj.update(status=node_status("Unknown")), subresource="status")
         for key, entry in self.store.entries("pods", self.namespace):
             if node_of(entry.shared()) == node:
                 with suppress(ApiStatusError):
                     self.store.delete("pods", self.namespace, key.name, uid=entry.uid)
 
-    def silence_node(self, node: str) -> list[str]:
+    def stop_kubelet(self, node: str) -> list[str]:
         """A machine ends with nobody saying so; names the pods that were on it."""
-        self._silent_nodes.add(node)
+        self._stopped_kubelets.add(node)
         pods = self.store.entries("pods", self.namespace)
         return [key.name for key, entry in pods if node_of(entry.shared()) == node]
 
-    def is_silent(self, node: str) -> bool:
+    def is_kubelet_stopped(self, node: str) -> bool:
         """Whether the machine is away, so that nothing ends there."""
-        return node in self._silent_nodes
+        return node in self._stopped_kubelets
 
     def recover_node(self, node: str) -> None:
         """The machine is back: its kubelet ends what was deleted in the meantime."""
-        self._silent_nodes.discard(node)
+        self._stopped_kubelets.discard(node)
         self.edit("nodes", node, None, lambda obj: obj.update(status=node_status("True")), subresource="status")
         for key, entry in self.store.entries("pods", self.namespace):
             if node_of(entry.shared()) == node and entry.is_terminating:
-                self._later(self._end_pod(key.name, entry.uid))
+                self._start_task(self._end_pod(key.name, entry.uid))
 
-    def bury_node(self, node: str) -> None:
+    def delete_node(self, node: str) -> None:
         """Somebody deletes the Node: pod garbage collection ends what was left of its pods."""
         with suppress(ApiStatusError):
             self.store.delete("nodes", "", node)
@@ -183,11 +183,11 @@ class World:
         answer = self.api.handle(Request("POST", f"{path}/namespaces/{self.namespace}/{plural}", {}, {}, body))
         assert answer.status == 201, answer.body
 
-    def kill_pod(self, name: str, phase: str) -> None:
+    def end_pod(self, name: str, phase: str) -> None:
         """The pod ends by itself."""
         self.edit("pods", name, None, lambda pod: make_ended(pod, phase), subresource="status")
 
-    def evict(self, name: str) -> None:
+    def evict_pod(self, name: str) -> None:
         """A kubelet under pressure ends the pod."""
         self.edit("pods", name, None, make_evicted, subresource="status")
 
@@ -196,7 +196,7 @@ class World:
         with suppress(ApiStatusError):
             self.store.delete(RAYCLUSTERS, self.namespace, name)
 
-    def vanish(self, name: str) -> None:
+    def force_delete_pod(self, name: str) -> None:
         """Somebody deletes the pod by force."""
         with suppress(ApiStatusError):
             self.store.delete("pods", self.namespace, name, grace_s=0)
@@ -212,7 +212,7 @@ class World:
         entry = self.store.find(RAYCLUSTERS, self.namespace, name)
         return entry.obj() if entry else None
 
-    def cluster_as_stored(self, name: str) -> dict[str, Any] | None:
+    def cluster_read_only(self, name: str) -> dict[str, Any] | None:
         """The same for those who only read it, and may not change it."""
         entry = self.store.find(RAYCLUSTERS, self.namespace, name)
         return entry.shared() if entry else None

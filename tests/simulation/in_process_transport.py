@@ -16,7 +16,7 @@ from raytide.kube.transport import Response, StreamStatusError
 from raytide_sandbox.apiserver import read_handlers
 from raytide_sandbox.apiserver.api_status import ApiStatusError
 from raytide_sandbox.apiserver.request_info import Call, parse_target
-from raytide_sandbox.apiserver.request_response import Response as Answered
+from raytide_sandbox.apiserver.request_response import Response as ServerResponse
 from raytide_sandbox.apiserver.routes import Api, Request, WatchCursor
 from raytide_sandbox.apiserver.store import Change, Store
 from raytide_sandbox.faults import types
@@ -25,7 +25,7 @@ BOOKMARK_S = 60.0
 """How often a real API server tells an idle watch how far the world is."""
 
 
-class InProcess:
+class InProcessTransport:
     """The sandbox's API, reached by function calls.
 
     - A request takes `latency_s` each way in virtual time.
@@ -42,7 +42,7 @@ class InProcess:
         """What a quota, a webhook or the rights of the cluster say to a request."""
         self.mutate: Callable[[Request], Request] = lambda request: request
         """What a mutating webhook makes of a request."""
-        self.witness: Callable[[Request], None] = lambda _request: None
+        self.on_request: Callable[[Request], None] = lambda _request: None
         """Sees every request at the instant at which it is carried out."""
 
     @property
@@ -50,7 +50,7 @@ class InProcess:
         """The number of open watches."""
         return len(self._open)
 
-    def cut(self) -> None:
+    def close_watches(self) -> None:
         """Every open watch ends at once, as when a load balancer restarts; what was on its way still comes."""
         for cursor in tuple(self._open.values()):
             cursor.close()
@@ -68,10 +68,10 @@ class InProcess:
         del timeout_s
         await asyncio.sleep(self._latency_s)
         request = Request(method, path, dict(query or {}), dict(headers or {}), body or b"")
-        self.witness(request)
+        self.on_request(request)
         rejection = self.admission(request)
         answer = self._api.handle(self.mutate(request)) if rejection is None else types.answer(rejection)
-        assert isinstance(answer, Answered), "watches go through stream()"
+        assert isinstance(answer, ServerResponse), "watches go through stream()"
         await asyncio.sleep(self._latency_s)
         return Response(answer.status, answer.body, answer.headers)
 
@@ -90,13 +90,13 @@ class InProcess:
         if not isinstance(cursor, WatchCursor):
             raise StreamStatusError(Response(cursor.status, cursor.body, cursor.headers))
         loop = asyncio.get_running_loop()
-        late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        delayed: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 
         def collect() -> None:
             for line in cursor.take():
-                late.put_nowait((loop.time() + self._lag_s(), line))
+                delayed.put_nowait((loop.time() + self._lag_s(), line))
             if cursor.is_closed:
-                late.put_nowait((0.0, b""))
+                delayed.put_nowait((0.0, b""))
 
         def end() -> None:  # a real API server tells how far the world is shortly before it ends a watch
             cursor.add_bookmark()
@@ -104,12 +104,12 @@ class InProcess:
 
         cursor.on_ready(collect)
         self._open[id(cursor)] = cursor
-        ends = loop.call_later(cursor.options.timeout_s, end) if cursor.options.timeout_s else None
+        end_timer = loop.call_later(cursor.options.timeout_s, end) if cursor.options.timeout_s else None
         try:
             while True:
                 try:
                     async with asyncio.timeout(min(BOOKMARK_S, silence_s)):  # wait_for may swallow a cancel (3.11)
-                        due_at, line = await late.get()
+                        due_at, line = await delayed.get()
                 except TimeoutError:
                     cursor.add_bookmark()
                     continue
@@ -119,8 +119,8 @@ class InProcess:
                     await asyncio.sleep(due_at - loop.time())
                 yield line
         finally:
-            if ends:
-                ends.cancel()
+            if end_timer:
+                end_timer.cancel()
             self._open.pop(id(cursor), None)
             cursor.close()
 
@@ -128,19 +128,19 @@ class InProcess:
         """Nothing is open."""
 
 
-class Troubles:
+class TransportErrors:
     """What the product's transports raise."""
 
     def lost(self, message: str, *, is_outcome_unknown: bool) -> Exception:
         """No complete answer came."""
         return ApiUnavailableError(message, is_outcome_unknown=is_outcome_unknown)
 
-    def rejected(self, response: Answered) -> Exception:
+    def rejected(self, response: ServerResponse) -> Exception:
         """A stream was answered with something else than 200."""
         return StreamStatusError(Response(response.status, response.body, response.headers))
 
 
-class StorePast:
+class StoreHistory:
     """What a server says that lags behind the store, as one whose watch cache is fed late (Sieve's "time travel")."""
 
     def __init__(self, api: Api, store: Store, now_s: Callable[[], float]) -> None:
@@ -155,7 +155,7 @@ class StorePast:
     def note(self, *_: Any) -> None:
         """The store remembers by itself."""
 
-    def recall(self, path: str, query: Mapping[str, str], fault: types.Stale, now_s: float) -> Answered | None:
+    def recall(self, path: str, query: Mapping[str, str], fault: types.Stale, now_s: float) -> ServerResponse | None:
         """The answer of that moment; None for what is no resource."""
         request = Request("GET", path, dict(query), {}, b"")
         try:
@@ -165,7 +165,7 @@ class StorePast:
             return read_handlers.get(old, call) if target.name else read_handlers.list_objects(old, call)
         except ApiStatusError as status:
             headers = {"content-type": "application/json"}
-            return Answered(status.code, read_handlers.encode(status.body()), headers)
+            return ServerResponse(status.code, read_handlers.encode(status.body()), headers)
 
     def _version_at(self, resource: str, fault: types.Stale, now_s: float) -> int:
         version = self._version_before
@@ -193,7 +193,7 @@ class StorePast:
         return old
 
 
-async def until_at_work(controller: ReconcileLoop) -> None:
+async def wait_until_at_work(controller: ReconcileLoop) -> None:
     """Until its workers wait for keys. Fixtures run in real time, and a busy machine may need long for it."""
     async with asyncio.timeout(60):
         while not controller.is_at_work:  # noqa: ASYNC110 - a test looks; nobody is to be told

@@ -14,40 +14,40 @@ from raytide_sandbox.apiserver.store import Change
 from raytide_sandbox.faults.transport import Faulty
 from raytide_sandbox.faults.types import Answer
 
+from simulation.desired_state import DECISION_ANNOTATION, groups_of, workers_to_delete
+from simulation.environment import Environment, Replica
+from simulation.in_process_transport import InProcessTransport, StoreHistory, TransportErrors
 from simulation.manifests import NAME
-from simulation.operator_under_test import WorldClock
-from simulation.ray_world import GcsFault, RayWorld
-from simulation.sidecar_judge import SidecarDoor, SidecarJudge
+from simulation.operator_under_test import SimulatedClock
+from simulation.sidecar_checks import CheckedSidecarTransport, SidecarChecks
 from simulation.sidecar_under_test import SETTINGS, SidecarUnderTest
-from simulation.stage import Replica, Stage
-from simulation.wire import InProcess, StorePast, Troubles
-from simulation.wishes import RECORD, groups_of, named_workers
-from simulation.world import NAMESPACE, Kubelets
+from simulation.simulated_kube import NAMESPACE, Kubelets
+from simulation.simulated_ray import GcsFault, SimulatedRay
 
 CONTAINER = "autoscaler"
 
 
-class AutoscaledStage(Stage):
+class AutoscaledEnvironment(Environment):
     """One RayCluster `life`, its operator, its autoscalers (one per head) and its Ray."""
 
-    learned_for_s = 0.0
-    awaited_for_s = 12.0
-    ray_world = RayWorld
+    recorded_for_s = 0.0
+    fault_wait_s = 12.0
+    ray_class = SimulatedRay
     settings = SETTINGS
     """Of the autoscaler."""
 
     def __init__(self, seed: int, *, kubelets: Kubelets | None = None) -> None:
         super().__init__(seed, kubelets=kubelets)
-        self.ray = self.ray_world(self.world, NAME, self.judge.note)
-        self.rights = SidecarJudge(self.judge, self.ray)
+        self.ray = self.ray_class(self.kube, NAME, self.checks.add_violation)
+        self.sidecar_checks = SidecarChecks(self.checks, self.ray)
         self.sidecars: dict[str, SidecarUnderTest] = {}
         """By the uid of the head beside which they live."""
-        self.wire_of_sidecar = InProcess(self.world.api, lag_s=self.lag)
-        self._past = StorePast(self.world.api, self.world.store, self.loop.time)
-        self.is_judging_demand = True
+        self.sidecar_transport = InProcessTransport(self.kube.api, lag_s=self.lag)
+        self._store_history = StoreHistory(self.kube.api, self.kube.store, self.loop.time)
+        self.checks_demand = True
         """False while the spec rules."""
-        self._doors: dict[str, SidecarDoor] = {}
-        self.world.store.subscribe(self._on_head, "pods")
+        self._sidecar_transports: dict[str, CheckedSidecarTransport] = {}
+        self.kube.store.subscribe(self._on_head, "pods")
 
     # --- processes ---------------------------------------------------------------------------------------------------
 
@@ -55,43 +55,43 @@ class AutoscaledStage(Stage):
         entry = change.entry
         if entry.labels.get("ray.io/node-type") != "head" or entry.labels.get("ray.io/cluster") != NAME:
             return
-        runs = change.type != "DELETED" and _runs(entry.shared())
-        if runs and entry.uid not in self.sidecars:
+        is_running = change.type != "DELETED" and _is_sidecar_running(entry.shared())
+        if is_running and entry.uid not in self.sidecars:
             self.sidecars[entry.uid] = self._new_sidecar(entry.uid, change.key.name)
             self.sidecars[entry.uid].start()
-        elif not runs and (sidecar := self.sidecars.get(entry.uid)):
+        elif not is_running and (sidecar := self.sidecars.get(entry.uid)):
             sidecar.end()
 
     def _new_sidecar(self, head_uid: str, head_name: str) -> SidecarUnderTest:
         faulty = Faulty(
-            self.wire_of_sidecar,
+            self.sidecar_transport,
             self.script,
-            troubles=Troubles(),
-            on_kill=lambda: self.kill() if self.both_die else self.kill_sidecar(head_uid),
-            past=self._past,
+            troubles=TransportErrors(),
+            on_kill=lambda: self.kill() if self.kills_both else self.kill_sidecar(head_uid),
+            past=self._store_history,
         )
-        door = self._doors[head_uid] = self.rights.door(faulty)
+        checked_transport = self._sidecar_transports[head_uid] = self.sidecar_checks.checked_transport(faulty)
         return SidecarUnderTest(
-            door,
+            checked_transport,
             self.ray.client(head_uid),
-            WorldClock(self.skewed_now),
+            SimulatedClock(self.skewed_now),
             Key(NAMESPACE, NAME),
             head=head_name,
-            note=self.judge.note,
+            on_violation=self.checks.add_violation,
             settings=self.settings,
         )
 
     def kill_sidecar(self, head_uid: str) -> None:
         """SIGKILL for the loop beside that head."""
-        self._doors[head_uid].forget()
+        self._sidecar_transports[head_uid].reset()
         self.sidecars[head_uid].kill()
 
-    def strike(self, replica: Replica) -> None:
+    def kill_replica(self, replica: Replica) -> None:
         """The script kills the operator, and perhaps the autoscaler with it."""
-        if self.both_die:
+        if self.kills_both:
             self.kill()
         else:
-            super().strike(replica)
+            super().kill_replica(replica)
 
     def kill(self) -> None:
         """SIGKILL for both."""
@@ -99,16 +99,16 @@ class AutoscaledStage(Stage):
         for head_uid in self.sidecars:
             self.kill_sidecar(head_uid)
 
-    def begin(self) -> None:
+    def start_recording(self) -> None:
         """Calls of the GCS are counted, too."""
         self.ray.recount()
-        super().begin()
+        super().start_recording()
 
-    def asked_of_ray(self) -> Sequence[str]:
+    def gcs_calls(self) -> Sequence[str]:
         """The calls of the GCS since the beginning."""
         return self.ray.calls
 
-    def spoil_ray(self, number: int, fault: GcsFault) -> None:
+    def inject_gcs_fault(self, number: int, fault: GcsFault) -> None:
         """This call of the GCS meets that fault."""
         self.ray.faults[number] = fault
 
@@ -118,29 +118,29 @@ class AutoscaledStage(Stage):
             await sidecar.stop()
         await super().close()
 
-    def withdraw_rights(self, *, is_withdrawn: bool = True) -> None:
+    def revoke_rbac(self, *, is_revoked: bool = True) -> None:
         """Somebody deletes the autoscaler's RoleBinding, or brings it back."""
         rejection = Answer(403, message="RBAC: the RoleBinding is gone")
-        self.wire_of_sidecar.admission = lambda _request: rejection if is_withdrawn else None
+        self.sidecar_transport.admission = lambda _request: rejection if is_revoked else None
 
-    def portrait(self) -> dict[str, Any]:
+    def comparable_state(self) -> dict[str, Any]:
         """In how many patches the autoscaler got there depends on when it looked, and so do back-offs that are over."""
-        found = super().portrait()
+        found = super().comparable_state()
         for cluster in found["clusters"].values():
-            generation, seen = cluster["metadata"].pop("generation"), cluster["status"].pop("observedGeneration")
-            cluster["status"]["is_seen"] = generation == seen
+            generation, observed = cluster["metadata"].pop("generation"), cluster["status"].pop("observedGeneration")
+            cluster["status"]["is_seen"] = generation == observed
             for group in groups_of(cluster):
                 if not any(group.get("scaleStrategy", {}).values()):
                     group.pop("scaleStrategy", None)
-            for decision in cluster["metadata"].get("annotations", {}).get(RECORD, {}).values():
+            for decision in cluster["metadata"].get("annotations", {}).get(DECISION_ANNOTATION, {}).values():
                 decision.pop("backoff", None)
         return found
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
-    def _faults_over_s(self) -> float:
+    def _faults_end_s(self) -> float:
         met_s = self.ray.last_met_s
-        return max(super()._faults_over_s(), met_s + self.fault_lasts_s if met_s is not None else 0.0)
+        return max(super()._faults_end_s(), met_s + self.fault_lasts_s if met_s is not None else 0.0)
 
     def has_met_fault(self) -> bool:
         """Whether the fault of this run has come, to Kubernetes or to Ray."""
@@ -150,17 +150,17 @@ class AutoscaledStage(Stage):
         """What is not as specs and users want it."""
         if found := super().difference():
             return found
-        cluster = self.world.cluster(NAME)
-        if cluster is None or not self.is_judging_demand:
+        cluster = self.kube.cluster(NAME)
+        if cluster is None or not self.checks_demand:
             return ""
-        alive = self.census.alive(cluster["metadata"]["uid"]).items()
+        alive = self.pod_tracker.live_counts(cluster["metadata"]["uid"]).items()
         have = sum(count for group, count in alive if group not in ("headgroup", ""))
-        most, need = needed(cluster, self.ray.asked)
+        most, need = needed(cluster, self.ray.requested_tasks)
         if have != need:
-            return f"{have} workers for {self.ray.asked} tasks, needed are {need}"
-        if self.ray.working != min(most, self.ray.asked):
-            return f"{self.ray.working} tasks of {self.ray.asked} run"
-        if names := named_workers(cluster):
+            return f"{have} workers for {self.ray.requested_tasks} tasks, needed are {need}"
+        if self.ray.running_tasks != min(most, self.ray.requested_tasks):
+            return f"{self.ray.running_tasks} tasks of {self.ray.requested_tasks} run"
+        if names := workers_to_delete(cluster):
             return f"still named: {sorted(names)}"
         report = self.ray.gcs.kept
         if report is not None and (report.pending_instance_requests or report.pending_instances):
@@ -176,7 +176,7 @@ def needed(cluster: Mapping[str, Any], tasks: int) -> tuple[int, int]:
     return most, min(most, max(least, -(-tasks // hosts) * hosts))
 
 
-def _runs(pod: Mapping[str, Any]) -> bool:
+def _is_sidecar_running(pod: Mapping[str, Any]) -> bool:
     status = pod.get("status", {})
     return status.get("phase") == "Running" and any(
         each["name"] == CONTAINER and "running" in each["state"] for each in status.get("containerStatuses") or ()

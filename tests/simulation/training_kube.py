@@ -21,8 +21,8 @@ from raytide_sandbox.apiserver.routes import Request
 from raytide_sandbox.apiserver.store import Change
 from raytide_sandbox.rfc3339 import format_time
 
+from simulation.simulated_kube import SimulatedKube, node_of
 from simulation.training_manifests import OTHER_NAMESPACE
-from simulation.world import World, node_of
 
 JOBS = "trainingjobs.paddlepaddle.org"
 CPUS = {"node-0": 4, "node-1": 4, "node-2": 4}
@@ -33,22 +33,22 @@ KILLED_CODE = 137
 TERMINATED_CODE = 143
 
 
-class TrainingWorld(World):
+class TrainingKube(SimulatedKube):
     """One cluster of three machines."""
 
     crd = Path(__file__).parents[2] / "crds" / "paddlepaddle.org_trainingjobs.yaml"
     has_scheduler = True
 
-    def _furnish(self) -> None:
+    def _set_up(self) -> None:
         self.failed: Counter[tuple[str, str]] = Counter()
         """(job uid, role) -> pods that ended badly by their own fault."""
-        self.finishing: set[str] = set()
+        self.finished_jobs: set[str] = set()
         """uids of jobs whose trainers have nothing left to do."""
-        self.disturbed_at = -1e9
+        self.capacity_changed_at = -1e9
         """When a stranger's pod or a machine changed last, in seconds of the loop."""
-        self.hit_at = -1e9
+        self.pod_lost_at = -1e9
         """When a pod was lost last by nobody's plan."""
-        self.silent: set[str] = set()
+        self.stopped_kubelets: set[str] = set()
         for node, cpus in CPUS.items():
             self.store.create("nodes", {"metadata": {"name": node}, "status": machine(cpus, GPUS.get(node, 0))})
         self.store.create("namespaces", {"metadata": {"name": OTHER_NAMESPACE}})
@@ -60,20 +60,20 @@ class TrainingWorld(World):
             return
         was_terminating = change.type == "MODIFIED" and change.previous.is_terminating
         if entry.is_terminating and not was_terminating:
-            self._later(self._end(key.namespace, key.name, entry.uid))
+            self._start_task(self._end(key.namespace, key.name, entry.uid))
         elif change.type == "MODIFIED" and node_of(entry.shared()) and not node_of(change.previous.shared()):
-            self._later(self._run(key.namespace, key.name, entry.uid))
+            self._start_task(self._run(key.namespace, key.name, entry.uid))
 
     async def _run(self, namespace: str, name: str, uid: str) -> None:
         await asyncio.sleep(self.rng.uniform(*self._kubelets.start_s))
         self._report(namespace, name, uid, self._make_running)
         await asyncio.sleep(1.0)
-        self._finish(namespace, name, uid)
+        self._finish_trainer(namespace, name, uid)
 
     async def _end(self, namespace: str, name: str, uid: str) -> None:
         await asyncio.sleep(self.rng.choice(self._kubelets.end_s))
         entry = self.store.find("pods", namespace, name)
-        if entry is None or node_of(entry.shared()) in self.silent:
+        if entry is None or node_of(entry.shared()) in self.stopped_kubelets:
             return
         self._report(namespace, name, uid, lambda pod: self._make_ended(pod, TERMINATED_CODE))
         await asyncio.sleep(0.05)
@@ -83,7 +83,7 @@ class TrainingWorld(World):
     def _report(self, namespace: str, name: str, uid: str | None, change: Callable[[dict[str, Any]], Any]) -> bool:
         """What the kubelet of a living machine says of a pod."""
         entry = self.store.find("pods", namespace, name)
-        if entry is None or (uid is not None and entry.uid != uid) or node_of(entry.shared()) in self.silent:
+        if entry is None or (uid is not None and entry.uid != uid) or node_of(entry.shared()) in self.stopped_kubelets:
             return False
         pod = entry.obj()
         if (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
@@ -122,18 +122,18 @@ class TrainingWorld(World):
         }
 
     # --- what happens to pods ----------------------------------------------------------------------------------------
-    def fail(self, name: str, namespace: str) -> None:
+    def fail_pod(self, name: str, namespace: str) -> None:
         """The pod's program ends with an error."""
-        self.hit_at = self._loop.time()
+        self.pod_lost_at = self._loop.time()
         entry = self.store.find("pods", namespace, name)
         if entry is None or entry.is_terminating:
             return
         if self._report(namespace, name, None, lambda pod: self._make_ended(pod, FAILED_CODE)):
             self.failed[entry.owners[0] if entry.owners else "", entry.labels.get(constants.ROLE_LABEL, "")] += 1
 
-    def evict_from(self, name: str, namespace: str) -> None:
+    def evict_pod_in(self, name: str, namespace: str) -> None:
         """A kubelet under pressure ends the pod: nobody's fault."""
-        self.hit_at = self._loop.time()
+        self.pod_lost_at = self._loop.time()
 
         def make_evicted(pod: dict[str, Any]) -> None:
             self._make_ended(pod, KILLED_CODE)
@@ -142,22 +142,22 @@ class TrainingWorld(World):
 
         self._report(namespace, name, None, make_evicted)
 
-    def vanish_from(self, name: str, namespace: str) -> None:
+    def force_delete_pod_in(self, name: str, namespace: str) -> None:
         """Somebody deletes the pod by force."""
-        self.hit_at = self._loop.time()
+        self.pod_lost_at = self._loop.time()
         with suppress(ApiStatusError):
             self.store.delete("pods", namespace, name, grace_s=0)
 
-    def finish(self, uid: str) -> None:
+    def finish_job(self, uid: str) -> None:
         """All the data of this job has been gone through: its trainers end well, also those that come later."""
-        self.finishing.add(uid)
+        self.finished_jobs.add(uid)
         for key in tuple(self.store.dependents(uid)):
             if key.resource == "pods" and (entry := self.store.find(*key)):
-                self._finish(key.namespace, key.name, entry.uid)
+                self._finish_trainer(key.namespace, key.name, entry.uid)
 
-    def _finish(self, namespace: str, name: str, uid: str) -> None:
+    def _finish_trainer(self, namespace: str, name: str, uid: str) -> None:
         entry = self.store.find("pods", namespace, name)
-        if entry is None or entry.uid != uid or entry.is_terminating or self.finishing.isdisjoint(entry.owners):
+        if entry is None or entry.uid != uid or entry.is_terminating or self.finished_jobs.isdisjoint(entry.owners):
             return
         pod = entry.obj()
         if (
@@ -169,9 +169,9 @@ class TrainingWorld(World):
     # --- machines ----------------------------------------------------------------------------------------------------
     def lose_node(self, node: str) -> None:
         """A machine dies: its kubelet is silent, the control plane says NotReady and evicts what ran there."""
-        self.hit_at = self._loop.time()
-        self.disturb()
-        self.silent.add(node)
+        self.pod_lost_at = self._loop.time()
+        self.mark_capacity_changed()
+        self.stopped_kubelets.add(node)
         self.edit("nodes", node, None, lambda obj: _set_ready(obj, "Unknown"), subresource="status")
         for key, entry in tuple(self.store.entries("pods")):
             pod = entry.obj()
@@ -182,10 +182,10 @@ class TrainingWorld(World):
                 self.store.update("pods", pod, subresource="status")
                 self.store.delete("pods", key.namespace, key.name, uid=entry.uid)
 
-    def bury_node(self, node: str) -> None:
+    def delete_node(self, node: str) -> None:
         """Somebody deletes the Node, and what was left of its pods is gone with it."""
-        self.hit_at = self._loop.time()
-        self.disturb()
+        self.pod_lost_at = self._loop.time()
+        self.mark_capacity_changed()
         with suppress(ApiStatusError):
             self.store.delete("nodes", "", node)
         for key, entry in tuple(self.store.entries("pods")):
@@ -193,28 +193,28 @@ class TrainingWorld(World):
                 with suppress(ApiStatusError):
                     self.store.delete("pods", key.namespace, key.name, uid=entry.uid, grace_s=0)
 
-    def bring_node(self, node: str) -> None:
+    def add_node(self, node: str) -> None:
         """A machine comes, or comes back."""
-        self.disturb()
-        self.silent.discard(node)
+        self.mark_capacity_changed()
+        self.stopped_kubelets.discard(node)
         with suppress(ApiStatusError):
             self.store.create("nodes", {"metadata": {"name": node}, "status": machine(CPUS[node], GPUS.get(node, 0))})
 
     def cordon(self, node: str, *, is_cordoned: bool = True) -> None:
         """As `kubectl cordon`: what runs there goes on, nobody comes."""
-        self.disturb()
+        self.mark_capacity_changed()
         self.edit("nodes", node, None, lambda obj: obj.setdefault("spec", {}).update(unschedulable=is_cordoned))
 
-    def disturb(self) -> None:
+    def mark_capacity_changed(self) -> None:
         """Room has changed, and by nobody's plan."""
-        self.disturbed_at = self._loop.time()
+        self.capacity_changed_at = self._loop.time()
 
     # --- people ------------------------------------------------------------------------------------------------------
     def create(self, obj: dict[str, Any]) -> None:
         """As `kubectl apply` of a new object."""
         path, plural = _PATHS[obj["kind"]]
         if obj["kind"] == "Pod":
-            self.disturb()
+            self.mark_capacity_changed()
         namespace, body = obj["metadata"]["namespace"], msgspec.json.encode(obj)
         answer = self.api.handle(Request("POST", f"{path}/namespaces/{namespace}/{plural}", {}, {}, body))
         assert answer.status == 201, answer.body

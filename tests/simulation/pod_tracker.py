@@ -49,7 +49,7 @@ decode_pod = msgspec.json.Decoder(_Pod).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Citizen:
+class TrackedPod:
     """One pod of a RayCluster."""
 
     uid: str
@@ -63,93 +63,93 @@ class Citizen:
     """The name of its multi-host replica; empty for single hosts."""
     host: str
     """Which host of the replica it is."""
-    made_for: str
+    num_of_hosts: str
     """For how many hosts the replica was made, as the product says."""
     is_alive: bool
     """Neither ended nor ending."""
     is_ready: bool
 
 
-class Census:
+class PodTracker:
     """Everybody who is owned by a RayCluster and carries its label."""
 
     def __init__(self, store: Store) -> None:
-        self.born: Counter[tuple[str, str]] = Counter()
+        self.created: Counter[tuple[str, str]] = Counter()
         """(cluster name, group) -> how many pods were ever made."""
-        self.made: Counter[tuple[str, str]] = Counter()
+        self.created_by_owner: Counter[tuple[str, str]] = Counter()
         """(owner uid, group) -> how many pods were ever made."""
-        self.gone: Counter[tuple[str, str]] = Counter()
+        self.deleted: Counter[tuple[str, str]] = Counter()
         """(cluster name, group) -> how many pods are gone for good."""
-        self.ended: Counter[tuple[str, str]] = Counter()
+        self.ended_by_owner: Counter[tuple[str, str]] = Counter()
         """(owner uid, group) -> how many pods live no more, terminating ones and those that others took away included."""
-        self.brought: Counter[tuple[str, str]] = Counter()
+        self.moved_in: Counter[tuple[str, str]] = Counter()
         """(owner uid, group) -> how many pods came into the group because others changed their labels."""
-        self._by_uid: dict[str, Citizen] = {}
-        self._alive: dict[str, dict[str, dict[str, Citizen]]] = defaultdict(lambda: defaultdict(dict))
-        self._members: dict[str, dict[str, Citizen]] = defaultdict(dict)
+        self._by_uid: dict[str, TrackedPod] = {}
+        self._live: dict[str, dict[str, dict[str, TrackedPod]]] = defaultdict(lambda: defaultdict(dict))
+        self._members: dict[str, dict[str, TrackedPod]] = defaultdict(dict)
         store.subscribe(self._on_pod, "pods")
 
-    def alive(self, owner_uid: str) -> dict[str, int]:
+    def live_counts(self, owner_uid: str) -> dict[str, int]:
         """Group -> live pods; groups without any are absent."""
-        return {group: len(pods) for group, pods in self._alive[owner_uid].items() if pods}
+        return {group: len(pods) for group, pods in self._live[owner_uid].items() if pods}
 
-    def live_in(self, owner_uid: str, group: str) -> list[Citizen]:
+    def live_pods(self, owner_uid: str, group: str) -> list[TrackedPod]:
         """The live pods of a group, oldest first."""
-        return list(self._alive[owner_uid][group].values())
+        return list(self._live[owner_uid][group].values())
 
-    def members(self, owner_uid: str) -> list[Citizen]:
+    def all_pods(self, owner_uid: str) -> list[TrackedPod]:
         """Everybody that is still in the store, oldest first."""
         return list(self._members[owner_uid].values())
 
-    def everybody(self) -> Iterator[Citizen]:
+    def tracked_pods(self) -> Iterator[TrackedPod]:
         """All of them."""
         return iter(self._by_uid.values())
 
-    def ready(self, owner_uid: str) -> Counter[str]:
+    def ready_counts(self, owner_uid: str) -> Counter[str]:
         """Group -> live pods that are Ready."""
-        groups = self._alive[owner_uid].items()
+        groups = self._live[owner_uid].items()
         return Counter({group: sum(pod.is_ready for pod in pods.values()) for group, pods in groups})
 
     def _on_pod(self, change: Change) -> None:
-        known, citizen = self._by_uid.get(change.entry.uid), self._seen(change)
-        if known is not None and (citizen is None or _place(citizen) != _place(known)):
-            self._release(known)
-            if citizen is not None and change.type != "DELETED":
-                self.brought[citizen.owner_uid, citizen.group] += 1
+        known, pod = self._by_uid.get(change.entry.uid), self._tracked_pod(change)
+        if known is not None and (pod is None or _owner_and_group(pod) != _owner_and_group(known)):
+            self._on_moved_out(known)
+            if pod is not None and change.type != "DELETED":
+                self.moved_in[pod.owner_uid, pod.group] += 1
             known = None
-        if citizen is None or (known is None and change.type == "DELETED"):
+        if pod is None or (known is None and change.type == "DELETED"):
             return
         if known is None:
-            self.born[citizen.cluster, citizen.group] += 1
-            self.made[citizen.owner_uid, citizen.group] += 1
-        if (known is None or known.is_alive) and not citizen.is_alive:
-            self.ended[citizen.owner_uid, citizen.group] += 1
-        self._note(citizen)
+            self.created[pod.cluster, pod.group] += 1
+            self.created_by_owner[pod.owner_uid, pod.group] += 1
+        if (known is None or known.is_alive) and not pod.is_alive:
+            self.ended_by_owner[pod.owner_uid, pod.group] += 1
+        self._record(pod)
         if change.type == "DELETED":
-            self._forget(citizen)
+            self._remove(pod)
 
-    def _release(self, known: Citizen) -> None:
+    def _on_moved_out(self, known: TrackedPod) -> None:
         """Others took it away from its cluster or group: by its owner or by a label."""
         if known.is_alive:
-            self.ended[known.owner_uid, known.group] += 1
-            del self._alive[known.owner_uid][known.group][known.uid]
-        self._forget(known)
+            self.ended_by_owner[known.owner_uid, known.group] += 1
+            del self._live[known.owner_uid][known.group][known.uid]
+        self._remove(known)
 
-    def _forget(self, citizen: Citizen) -> None:
-        self.gone[citizen.cluster, citizen.group] += 1
-        del self._by_uid[citizen.uid]
-        del self._members[citizen.owner_uid][citizen.uid]
+    def _remove(self, pod: TrackedPod) -> None:
+        self.deleted[pod.cluster, pod.group] += 1
+        del self._by_uid[pod.uid]
+        del self._members[pod.owner_uid][pod.uid]
 
-    def _note(self, citizen: Citizen) -> None:
-        self._by_uid[citizen.uid] = self._members[citizen.owner_uid][citizen.uid] = citizen
-        alive = self._alive[citizen.owner_uid][citizen.group]
-        if citizen.is_alive:
-            alive[citizen.uid] = citizen
+    def _record(self, pod: TrackedPod) -> None:
+        self._by_uid[pod.uid] = self._members[pod.owner_uid][pod.uid] = pod
+        live_counts = self._live[pod.owner_uid][pod.group]
+        if pod.is_alive:
+            live_counts[pod.uid] = pod
         else:
-            alive.pop(citizen.uid, None)
+            live_counts.pop(pod.uid, None)
 
     @staticmethod
-    def _seen(change: Change) -> Citizen | None:
+    def _tracked_pod(change: Change) -> TrackedPod | None:
         entry = change.entry
         pod = decode_pod(entry.raw)
         owner = next((each for each in pod.metadata.owner_references if each.kind == "RayCluster"), None)
@@ -159,7 +159,7 @@ class Census:
         is_ready = is_alive and any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
         is_head = entry.labels["ray.io/node-type"] == "head"  # whatever becomes of its other labels
         group = "headgroup" if is_head else entry.labels.get("ray.io/group", "")
-        return Citizen(
+        return TrackedPod(
             uid=entry.uid,
             name=change.key.name,
             owner_uid=owner.uid,
@@ -168,15 +168,15 @@ class Census:
             index=entry.labels.get("ray.io/worker-group-replica-index", ""),
             replica=entry.labels.get("ray.io/worker-group-replica-name", ""),
             host=entry.labels.get("ray.io/replica-host-index", ""),
-            made_for=pod.metadata.annotations.get("raytide.io/num-of-hosts", ""),
+            num_of_hosts=pod.metadata.annotations.get("raytide.io/num-of-hosts", ""),
             is_alive=is_alive,
             is_ready=is_ready,
         )
 
 
-def _place(citizen: Citizen) -> tuple[str, str]:
+def _owner_and_group(pod: TrackedPod) -> tuple[str, str]:
     """Where it belongs."""
-    return citizen.owner_uid, citizen.group
+    return pod.owner_uid, pod.group
 
 
 def as_counts(counter: Counter[tuple[str, str]]) -> dict[str, Any]:
