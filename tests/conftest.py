@@ -22,22 +22,42 @@ SEED = int(os.environ["RAYTIDE_SEED"]) if os.environ.get("RAYTIDE_SEED") else No
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--histories", type=int, default=20, help="how many random histories the simulation tells")
-    parser.addoption("--first-history", type=int, default=0, help="the seed of the first one")
-    parser.addoption("--cloud-days", type=int, default=3, help="how many random days in a cloud are lived")
-    parser.addoption("--specs-batches", type=int, default=2, help="of generated objects of each kind, 26 each")
-    parser.addoption("--specs-seed", type=int, default=SEED, help="of the first batch; drawn anew if absent")
-    parser.addoption("--cloud-seed", type=int, default=SEED, help="the first of their seeds; drawn anew if absent")
-    parser.addoption("--points", type=int, default=6, help="at how many points of each scenario a fault is tried")
     parser.addoption(
-        "--grace", type=int, default=10, help="seconds that the trainers of test_training_shares_slowly.py take"
+        "--histories", type=int, default=20, help="number of random histories of the simulation that are run"
     )
-    parser.addoption("--mutation", default="", help="break the product on purpose (see simulation/mutations.py)")
+    parser.addoption("--first-history", type=int, default=0, help="seed of the first random history")
     parser.addoption(
-        "--clock-start", type=float, help="how long the machine seems to be up, in seconds (virtual_time.py)"
+        "--cloud-days", type=int, default=3, help="number of random days of the cloud simulation that are run"
     )
-    parser.addoption("--at-least", type=int, default=0, help="be red unless so many tests ran to their end")
-    parser.addoption("--record-probe", action="store_true", help="write down what the real control plane answers")
+    parser.addoption(
+        "--specs-batches",
+        type=int,
+        default=2,
+        help="number of batches of 26 generated objects that are run for each kind",
+    )
+    parser.addoption("--specs-seed", type=int, default=SEED, help="seed of the first batch; drawn by default")
+    parser.addoption("--cloud-seed", type=int, default=SEED, help="seed of the first cloud day; drawn by default")
+    parser.addoption(
+        "--points", type=int, default=6, help="number of points of each scenario at which a fault is injected"
+    )
+    parser.addoption(
+        "--grace",
+        type=int,
+        default=10,
+        help="seconds that trainers of test_training_shares_slowly.py take to terminate",
+    )
+    parser.addoption(
+        "--mutation",
+        default="",
+        help="name of a mutation of the product that is applied (tests/simulation/mutations.py)",
+    )
+    parser.addoption(
+        "--clock-start",
+        type=float,
+        help="start of the monotonic clock of virtual time, in seconds of uptime (virtual_time.py)",
+    )
+    parser.addoption("--at-least", type=int, default=0, help="fail unless at least this number of tests was run")
+    parser.addoption("--record-probe", action="store_true", help="record the responses of the real control plane")
 
 
 @pytest.hookimpl(tryfirst=True)  # before Hypothesis reads its option

@@ -1,9 +1,8 @@
-"""Where do operator and autoscaler live together?
+"""Environment with the real autoscaler and a simulated Ray cluster.
 
-A stage with Ray in it: the head's container `autoscaler` runs the real loop, as long as the container does, and raylets run
-in the workers' pods. Both programs meet the faults of one script, so that a fault goes to whoever makes that call; the GCS
-has faults of its own. All is as wanted when the tasks that users ask for run, on no more workers than they need, and
-nobody is named any more. Rules RM:I14, I15, I19, I21 to I24.
+The container `autoscaler` of the head pod runs the real loop as long as the container runs; raylets run in the worker pods.
+Operator and autoscaler share one fault script; the GCS has faults of its own. The desired state: the tasks that users
+requested run on the minimum number of workers, and `workersToDelete` is empty. Rules RM:I14, I15, I19, I21 to I24.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,24 +27,24 @@ CONTAINER = "autoscaler"
 
 
 class AutoscaledEnvironment(Environment):
-    """One RayCluster `life`, its operator, its autoscalers (one per head) and its Ray."""
+    """One RayCluster with its operator, its autoscalers (one per head pod) and its Ray."""
 
     recorded_for_s = 0.0
     fault_wait_s = 12.0
     ray_class = SimulatedRay
     settings = SETTINGS
-    """Of the autoscaler."""
+    """Settings of the autoscaler."""
 
     def __init__(self, seed: int, *, kubelets: Kubelets | None = None) -> None:
         super().__init__(seed, kubelets=kubelets)
         self.ray = self.ray_class(self.kube, NAME, self.checks.add_violation)
         self.sidecar_checks = SidecarChecks(self.checks, self.ray)
         self.sidecars: dict[str, SidecarUnderTest] = {}
-        """By the uid of the head beside which they live."""
+        """By the uid of the head pod in which they run."""
         self.sidecar_transport = InProcessTransport(self.kube.api, lag_s=self.lag)
         self._store_history = StoreHistory(self.kube.api, self.kube.store, self.loop.time)
         self.checks_demand = True
-        """False while the spec rules."""
+        """False while the spec applies instead of the demand."""
         self._sidecar_transports: dict[str, CheckedSidecarTransport] = {}
         self.kube.store.subscribe(self._on_head, "pods")
 
@@ -82,12 +81,12 @@ class AutoscaledEnvironment(Environment):
         )
 
     def kill_sidecar(self, head_uid: str) -> None:
-        """SIGKILL for the loop beside that head."""
+        """SIGKILL for the loop in that head pod."""
         self._sidecar_transports[head_uid].reset()
         self.sidecars[head_uid].kill()
 
     def kill_replica(self, replica: Replica) -> None:
-        """The script kills the operator, and perhaps the autoscaler with it."""
+        """Kill the operator, and the autoscaler too if `kills_both`."""
         if self.kills_both:
             self.kill()
         else:
@@ -100,31 +99,31 @@ class AutoscaledEnvironment(Environment):
             self.kill_sidecar(head_uid)
 
     def start_recording(self) -> None:
-        """Calls of the GCS are counted, too."""
+        """Number calls of the GCS too."""
         self.ray.recount()
         super().start_recording()
 
     def gcs_calls(self) -> Sequence[str]:
-        """The calls of the GCS since the beginning."""
+        """The names of the GCS calls since `start_recording`."""
         return self.ray.calls
 
     def inject_gcs_fault(self, number: int, fault: GcsFault) -> None:
-        """This call of the GCS meets that fault."""
+        """Inject the fault at the GCS call of this number."""
         self.ray.faults[number] = fault
 
     async def close(self) -> None:
-        """The ordered end of everything."""
+        """Stop all processes in order."""
         for sidecar in self.sidecars.values():
             await sidecar.stop()
         await super().close()
 
     def revoke_rbac(self, *, is_revoked: bool = True) -> None:
-        """Somebody deletes the autoscaler's RoleBinding, or brings it back."""
-        rejection = Answer(403, message="RBAC: the RoleBinding is gone")
+        """Delete the autoscaler's RoleBinding, or restore it."""
+        rejection = Answer(403, message="RBAC: the RoleBinding is missing")
         self.sidecar_transport.admission = lambda _request: rejection if is_revoked else None
 
     def comparable_state(self) -> dict[str, Any]:
-        """In how many patches the autoscaler got there depends on when it looked, and so do back-offs that are over."""
+        """All objects without what depends on the times of the autoscaler's ticks: generations and expired back-offs."""
         found = super().comparable_state()
         for cluster in found["clusters"].values():
             generation, observed = cluster["metadata"].pop("generation"), cluster["status"].pop("observedGeneration")
@@ -136,18 +135,18 @@ class AutoscaledEnvironment(Environment):
                 decision.pop("backoff", None)
         return found
 
-    # --- looking -----------------------------------------------------------------------------------------------------
+    # --- comparing-----------------------------------------------------------------------------------------------------
 
     def _faults_end_s(self) -> float:
         met_s = self.ray.last_met_s
         return max(super()._faults_end_s(), met_s + self.fault_lasts_s if met_s is not None else 0.0)
 
     def has_met_fault(self) -> bool:
-        """Whether the fault of this run has come, to Kubernetes or to Ray."""
+        """Whether the fault of this run was injected, at the API server or at the GCS."""
         return super().has_met_fault() or self.ray.last_met_s is not None
 
     def difference(self) -> str:
-        """What is not as specs and users want it."""
+        """The first difference from specs and demand; empty if there is none."""
         if found := super().difference():
             return found
         cluster = self.kube.cluster(NAME)
@@ -157,19 +156,19 @@ class AutoscaledEnvironment(Environment):
         have = sum(count for group, count in alive if group not in ("headgroup", ""))
         most, need = needed(cluster, self.ray.requested_tasks)
         if have != need:
-            return f"{have} workers for {self.ray.requested_tasks} tasks, needed are {need}"
+            return f"{have} workers for {self.ray.requested_tasks} tasks, needed: {need}"
         if self.ray.running_tasks != min(most, self.ray.requested_tasks):
-            return f"{self.ray.running_tasks} tasks of {self.ray.requested_tasks} run"
+            return f"{self.ray.running_tasks} of {self.ray.requested_tasks} tasks run"
         if names := workers_to_delete(cluster):
-            return f"still named: {sorted(names)}"
+            return f"still in workersToDelete: {sorted(names)}"
         report = self.ray.gcs.kept
         if report is not None and (report.pending_instance_requests or report.pending_instances):
-            return "something is still shown as launching"
+            return "the report to the GCS still has pending instances"
         return ""
 
 
 def needed(cluster: Mapping[str, Any], tasks: int) -> tuple[int, int]:
-    """How many workers there may be at most, and how many so many tasks of one CPU need; for one group."""
+    """The maximum of workers of the only group, and the number that so many tasks of one CPU need."""
     (group,) = groups_of(cluster)
     hosts = group.get("numOfHosts", 1)
     most, least = group["maxReplicas"] * hosts, group["minReplicas"] * hosts

@@ -1,8 +1,8 @@
-"""Which lives of autoscaled RayClusters is every fault tried on?
+"""Scenarios of autoscaled RayClusters with a scripted autoscaler, on which each fault is tried.
 
-Beside the stories of scenarios.py those in which an autoscaler decides, played by a script: it is contended, switched off
-and on, paused, and loses its head. The judge reads the decision record as well as the spec, so nobody may go whom no order
-names, at any fault (RM §2.3 S10 and S11, D19, SC:S6).
+The autoscaler competes with another writer of `replicas`, is switched off and on, is paused, and loses its head. The checks
+read the decision record as well as the spec, so no worker may be deleted that no decision names, at any fault (RM §2.3 S10
+and S11, D19, SC:S6).
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ CONTENDED = "ReplicasContended"
 
 
 async def autoscaled(env: Environment, replicas: int, most: int) -> ScriptedSidecar:
-    """The prelude: one group whose autoscaler has decided what stands in the spec, and has been content for a while."""
+    """The setup: one group whose autoscaler decided the replicas of the spec 10 s ago."""
     cluster = new_cluster([group("a", replicas, most)])
     cluster["spec"]["enableInTreeAutoscaling"] = True
     env.kube.create(cluster)
@@ -34,7 +34,7 @@ async def autoscaled(env: Environment, replicas: int, most: int) -> ScriptedSide
 
 
 async def two_writers(env: Environment) -> None:
-    """RM:S11: a loop rewrites `replicas`, down and up; nobody goes for it, and a higher number counts once."""
+    """RM:S11: another writer lowers and raises `replicas`; no worker is deleted for it, and a higher number counts once."""
     sidecar = await autoscaled(env, 3, 12)
     await sidecar.decide("a", GroupDecision(6))
     await env.settle()
@@ -56,11 +56,11 @@ async def two_writers(env: Environment) -> None:
     await env.settle()
     await env.pass_time(16.0)
     _expect_contended(env, contended=False)
-    await env.pass_time(20.0)  # the watches are opened anew within this time: that belongs to the story
+    await env.pass_time(20.0)  # the watches are reopened within this time: part of the scenario
 
 
 async def switched_on_and_off(env: Environment) -> None:
-    """RM:S10: switched off the spec rules and may shrink by choice; switched on the record does; paused the spec again."""
+    """RM:S10: switched off, the spec applies and the operator chooses victims; switched on, the record applies; paused, the spec."""
     sidecar = await autoscaled(env, 4, 8)
     edit(env, lambda spec: (spec.update(enableInTreeAutoscaling=False), find(spec, "a").update(replicas=2)))
     await env.settle()
@@ -78,7 +78,7 @@ async def switched_on_and_off(env: Environment) -> None:
 
 
 async def head_lost(env: Environment) -> None:
-    """The head goes and its autoscaler with it; meanwhile a loop writes 1, and the last decision stands."""
+    """The head fails with its autoscaler; meanwhile another writer sets 1, and the last decision still applies."""
     sidecar = await autoscaled(env, 2, 8)
     await sidecar.decide("a", GroupDecision(5))
     await env.settle()
@@ -93,7 +93,7 @@ async def head_lost(env: Environment) -> None:
 
 
 def set_autoscaler_annotation(env: Environment, value: str) -> None:
-    """A person takes `replicas` back, or gives them away again."""
+    """A user pauses or resumes the autoscaler."""
 
     def change(obj: dict[str, Any]) -> None:
         obj["metadata"].setdefault("annotations", {})[AUTOSCALER_ANNOTATION] = value
@@ -102,14 +102,14 @@ def set_autoscaler_annotation(env: Environment, value: str) -> None:
 
 
 def _expect_contended(env: Environment, *, contended: bool) -> None:
-    """Without a fault in between, the condition says so in time, and names who it is."""
+    """Check that, without a fault meanwhile, the condition is set in time and names the other writer."""
     if env.script.met:
         return
     status = (env.kube.cluster(NAME) or {}).get("status") or {}
     reported = [c for c in status.get("conditions") or () if c["type"] == CONTENDED]
     is_reported = bool(reported) and reported[0]["status"] == "True" and GITOPS in reported[0]["message"]
     if is_reported is not contended or (reported and not contended):
-        env.checks.add_violation(f"contended: {contended}, told: {reported}")
+        env.checks.add_violation(f"contended: {contended}, reported: {reported}")
 
 
 AUTOSCALED = (
@@ -117,4 +117,4 @@ AUTOSCALED = (
     Scenario("autoscaler-on-and-off", switched_on_and_off),
     Scenario("autoscaler-head-lost", head_lost),
 )
-"""Each with every fault at every point."""
+"""Each fault is tried at every point of these."""

@@ -1,8 +1,8 @@
-"""What happens on a random day in the cloud, and did anybody lose by it?
+"""Random days in a simulated cloud, with checks of pods created, workers deleted and waiting times.
 
-Work comes and goes in steps, machines run out of stock or are taken away with notice, under our operator or one that reads
-no record. The judge counts: no pod is made twice for one demand, no healthy replica is ended while it works or is needed,
-and no demand waits longer than the groups that were asked for it need, and ten seconds (FD:AS-A1 to FD:AS-A3).
+The demand rises and falls in steps, node types run out of stock, nodes are preempted with notice, under our operator or one
+that ignores the decision record. Checked: no pod is created twice for one demand, no healthy replica is deleted while it is
+busy or needed, and no demand waits longer than the requested groups need plus ten seconds (FD:AS-A1 to FD:AS-A3).
 """
 
 import random
@@ -31,12 +31,12 @@ MARGIN_S = 10.0
 JOIN_S = 3.0
 """From a running container to a task that runs on it: Ray's own time."""
 NODE_S = 900.0
-"""So long a pod waits for a node where events cannot be read."""
+"""How long a pod waits for a node if events cannot be read."""
 SCALE_DOWN_WITHIN_S = IDLE_S + 60.0
 
 
 class CloudEnvironment(AutoscaledEnvironment):
-    """One RayCluster in a cloud."""
+    """A RayCluster in a simulated cloud."""
 
     ray_class = CloudRay
 
@@ -49,7 +49,7 @@ class CloudEnvironment(AutoscaledEnvironment):
 
 @dataclass
 class Day:
-    """One seed's day."""
+    """The day of one seed."""
 
     env: CloudEnvironment
     hosts: int
@@ -57,21 +57,21 @@ class Day:
     created: int = 0
     allowed_creates: int = 0
     since_s: float = 0.0
-    """When the present demand arose."""
+    """When the current demand began, in seconds of the loop."""
     detection_s: float = 0.0
-    """So much later Ray may know of it."""
+    """How long Ray may take to detect it."""
 
     def add_violation(self, text: str) -> None:
-        """Something is wrong."""
+        """Record a violation."""
         self.env.checks.add_violation(f"cloud: {text}")
 
     def count_created(self, change: Change) -> None:
-        """A worker is made."""
+        """Count a created worker."""
         if change.type == "ADDED" and change.entry.labels.get("ray.io/node-type") == "worker":
             self.created += 1
 
     def live_workers(self) -> list[str]:
-        """Workers that count, without those whose machine is being taken."""
+        """Live workers, without those whose preemption was announced."""
         cluster = self.env.kube.cluster(NAME)
         assert cluster is not None
         requests = self.env.kube.cloud.requests
@@ -83,7 +83,7 @@ class Day:
         ]
 
     async def set_demand(self, tasks: int) -> None:
-        """So much work from now on, and what follows from it."""
+        """Set the demand, and check the scale-up and scale-down that follow."""
         needed = -(-tasks // self.hosts) * self.hosts
         self.allowed_creates += max(0, needed - len(self.live_workers()))
         self.since_s, self.detection_s = self.env.loop.time(), 0.0
@@ -102,7 +102,7 @@ class Day:
         self._check_created_pods()
 
     def _due_s(self) -> float:
-        """Until when the work has to run: the group that says no costs its answer, the slowest pod its machine and image."""
+        """When the tasks must run: after the response of each rejected group and the node and image of the slowest pod."""
         requests = [request for request in self.env.kube.cloud.requests.values() if request.created_s >= self.since_s]
         rejected = [request for request in requests if request.is_rejected]
         rejected_s = max((request.answer_s if self.has_events else NODE_S for request in rejected), default=0.0)
@@ -110,16 +110,16 @@ class Day:
         return self.since_s + self.detection_s + rejected_s + startup_s + JOIN_S + MARGIN_S
 
     def _check_created_pods(self) -> None:
-        """As many as were needed, once more for each that got no machine or lost it."""
+        """Check that as many pods were created as needed, and one more per rejected or preempted pod."""
         requests = self.env.kube.cloud.requests.values()
         lost = sum(request.is_rejected or request.is_preempted for request in requests) * self.hosts
         if self.created > self.allowed_creates + lost:
             self.add_violation(
-                f"{self.created} pods made, {self.allowed_creates} needed, {lost} rejected or taken away"
+                f"{self.created} pods created, {self.allowed_creates} needed, {lost} rejected or preempted"
             )
 
     async def _wait_until_scaled_down(self, needed: int) -> None:
-        """Idle workers go, and nobody else."""
+        """Check that idle workers are deleted, and no others."""
         requests = self.env.kube.cloud.requests
         last_s = max((requests[name].created_s + requests[name].startup_s for name in self.live_workers()), default=0.0)
         ends_s = max(self.env.loop.time(), last_s) + SCALE_DOWN_WITHIN_S
@@ -129,7 +129,7 @@ class Day:
             self.add_violation(f"{len(self.live_workers())} workers, {needed} are needed")
 
     async def preempt_spot_node(self) -> None:
-        """A spot machine goes with notice, as the cloud drains it and then ends it."""
+        """Preempt a busy spot node with notice: drain first, eviction later."""
         ray = self.env.ray
         assert isinstance(ray, CloudRay)
         victim = next((each for each in ray.raylets.values() if each.group == "spot" and each.tasks), None)
@@ -147,7 +147,7 @@ class Day:
 
 
 def run_day(seed: int) -> list[str]:
-    """One day; what was wrong with it."""
+    """Run the day of one seed; returns the violations."""
     return virtual_time.run(_run(seed))
 
 
@@ -196,5 +196,5 @@ def _cluster(hosts: int) -> dict[str, Any]:
 
 
 def _without_events(request: Any) -> Answer | None:
-    """The Role that KubeRay makes."""
+    """Reject events, as the Role that KubeRay creates does."""
     return Answer(403, message="events is forbidden") if request.path.endswith("/events") else None

@@ -1,9 +1,9 @@
-"""What do other people's hands do to a RayCluster, and to what belongs to it?
+"""Edits of a RayCluster and its objects by concurrent writers, and scenarios of them on which each fault is tried.
 
-Edits by others than its user, its autoscaler and the operator, as `kubectl edit`, other controllers, policy engines and
-restored backups make them (RM:F12): labels and owners taken from pods, finalizers laid on them, services and roles deleted
-or emptied, a status overwritten, annotations gone. Each function changes the store at once and nothing else. The histories
-draw from them, and `FOREIGN` are lives of them on which every fault is tried.
+Concurrent writers are all but the user, the autoscaler and the operator: `kubectl edit`, other controllers, policy engines
+and restored backups (RM:F12). They remove labels and owners of pods, add finalizers, delete or empty services and RBAC
+objects, overwrite the status and remove annotations. Each function changes the store at once and nothing else. Histories
+draw from `CONCURRENT_EDITS`.
 """
 
 from contextlib import suppress
@@ -12,7 +12,7 @@ from typing import Any
 from raytide_sandbox.apiserver.store import ApiStatusError
 
 from simulation.environment import Environment
-from simulation.manifests import NAME, OTHER_NAME, find, group, new_cluster, unowned_pod
+from simulation.manifests import EXTERNAL_POD, NAME, OTHER_NAME, find, group, new_cluster, unowned_pod
 from simulation.scenarios import Scenario, edit, live_cluster, workers
 from simulation.simulated_kube import NAMESPACE, RAYCLUSTERS, SimulatedKube
 
@@ -24,17 +24,17 @@ HEAD_SERVICE = f"{NAME}-head-svc"
 
 
 def remove_label(kube: SimulatedKube, pod: str, label: str) -> None:
-    """A pod is taken out of the selectors, so that somebody can look at it in peace."""
+    """Remove a label, so that no selector matches the pod, as for debugging."""
     kube.edit("pods", pod, None, lambda obj: obj["metadata"]["labels"].pop(label, None))
 
 
 def remove_owner(kube: SimulatedKube, pod: str) -> None:
-    """As after a restored backup, or `kubectl delete --cascade=orphan` of an earlier owner."""
+    """Remove the owner, as a restored backup or `kubectl delete --cascade=orphan` of an earlier owner does."""
     kube.edit("pods", pod, None, lambda obj: obj["metadata"].pop("ownerReferences", None))
 
 
 def change_owner(kube: SimulatedKube, pod: str, kind: str, name: str) -> None:
-    """Another controller adopts a pod for the object of that kind and name."""
+    """Replace the owner, as a controller that adopts the pod for the object of that kind and name."""
     entry = kube.store.find(kind, NAMESPACE, name)
     assert entry is not None, name
     owner = {field: entry.obj()[field] for field in ("apiVersion", "kind")}
@@ -43,12 +43,12 @@ def change_owner(kube: SimulatedKube, pod: str, kind: str, name: str) -> None:
 
 
 def add_finalizer(kube: SimulatedKube, pod: str) -> None:
-    """A finalizer of others: the pod ends when they say so."""
+    """Add the finalizer of another controller, which keeps a deleted pod."""
     kube.edit("pods", pod, None, lambda obj: obj["metadata"].update(finalizers=[FINALIZER]))
 
 
 def remove_finalizers(kube: SimulatedKube) -> None:
-    """They say so, of every pod."""
+    """Remove that finalizer from every pod."""
     for key, entry in list(kube.store.entries("pods", NAMESPACE)):
         if FINALIZER in (entry.obj()["metadata"].get("finalizers") or ()):
             kube.edit("pods", key.name, None, lambda obj: obj["metadata"].update(finalizers=[]))
@@ -60,12 +60,12 @@ def delete_pod(kube: SimulatedKube, pod: str) -> None:
 
 
 def remove_annotations(kube: SimulatedKube, kind: str, name: str) -> None:
-    """All annotations go: somebody replaced the object by what stands in a file."""
+    """Remove all annotations, as `kubectl replace` with a manifest does."""
     kube.edit(kind, name, None, lambda obj: obj["metadata"].pop("annotations", None))
 
 
 def overwrite_status(env: Environment, status: dict[str, Any]) -> None:
-    """Somebody writes the cluster's status, all of it."""
+    """Overwrite the whole status of the cluster."""
     with env.checks.ignoring_status_writes():
         env.kube.edit(RAYCLUSTERS, NAME, None, lambda obj: obj.update(status=status), subresource="status")
 
@@ -79,7 +79,7 @@ def _remove_owner(env: Environment, pod: str) -> None:
 
 
 def _change_owner(env: Environment, pod: str) -> None:
-    change_owner(env.kube, pod, *env.rng.choice(((RAYCLUSTERS, OTHER_NAME), ("pods", "stranger"))))
+    change_owner(env.kube, pod, *env.rng.choice(((RAYCLUSTERS, OTHER_NAME), ("pods", EXTERNAL_POD))))
 
 
 def _add_finalizer(env: Environment, pod: str) -> None:
@@ -119,13 +119,13 @@ CONCURRENT_EDITS = (
     _overwrite_status,
     _remove_annotations,
 )
-"""What the histories draw from: each takes the stage and the name of a pod of the cluster."""
+"""Edits that histories draw from: each has the environment and the name of a pod of the cluster as arguments."""
 
-# --- the lives -----------------------------------------------------------------------------------------------------------
+# --- scenarios-----------------------------------------------------------------------------------------------------------
 
 
 async def labels_removed(env: Environment) -> None:
-    """Each of three workers loses another label; all three are replaced, and a later order finds the right number."""
+    """Each of three workers loses another label; all three are replaced, and a later scale-down deletes the right number."""
     await live_cluster(env, group("a", 4))
     for pod, label in zip(workers(env, "a"), LABELS, strict=False):
         remove_label(env.kube, pod, label)
@@ -135,23 +135,23 @@ async def labels_removed(env: Environment) -> None:
 
 
 async def owners_changed(env: Environment) -> None:
-    """A worker without an owner, one that a neighbour adopted and one of another kind's owner are not ours to delete."""
+    """A worker without an owner, one adopted by another RayCluster and one owned by another kind are not deleted."""
     env.kube.create(new_cluster([group("a", 1)], OTHER_NAME))
     env.kube.create(unowned_pod())
     await live_cluster(env, group("a", 4))
     first, second, third, _ = before = workers(env, "a")
     remove_owner(env.kube, first)
     change_owner(env.kube, second, RAYCLUSTERS, OTHER_NAME)
-    change_owner(env.kube, third, "pods", "stranger")
+    change_owner(env.kube, third, "pods", EXTERNAL_POD)
     await env.settle()
     edit(env, lambda spec: find(spec, "a").update(replicas=1, scaleStrategy={"workersToDelete": [first, second]}))
     await env.settle()
     if missing := [pod for pod in before[:3] if env.kube.store.find("pods", NAMESPACE, pod) is None]:
-        env.checks.add_violation(f"pods of others are gone: {missing}")
+        env.checks.add_violation(f"pods of other owners were deleted: {missing}")
 
 
 async def finalizers_added(env: Environment) -> None:
-    """Finalizers of others keep two workers that end, one by an order and one by `kubectl delete`: both count until then."""
+    """Finalizers keep two terminating workers, one named in workersToDelete and one deleted by `kubectl delete`: both count."""
     await live_cluster(env, group("a", 4))
     named, ended, *_ = workers(env, "a")
     for pod in (named, ended):
@@ -160,21 +160,21 @@ async def finalizers_added(env: Environment) -> None:
     delete_pod(env.kube, ended)
     await env.pass_time(HELD_S)
     if not env.script.met and (alive := len(workers(env, "a"))) != 2:
-        env.checks.add_violation(f"{alive} live workers beside two that are held")
+        env.checks.add_violation(f"{alive} live workers besides two with finalizers")
     remove_finalizers(env.kube)
     env.disturbed_until_s = env.loop.time()
     await env.settle()
 
 
 async def head_owner_removed(env: Environment) -> None:
-    """The head loses its owner: it is a stranger from then on, and the cluster gets another head."""
+    """The head loses its owner: it is an external pod from then on, and the cluster gets another head."""
     await live_cluster(env, group("a", 2))
     remove_owner(env.kube, workers(env, "headgroup")[0])
     await env.settle()
 
 
 async def services_deleted(env: Environment) -> None:
-    """The head service is deleted, given away, and stripped of its labels, each when all was well again."""
+    """The head service is deleted, later its annotations and labels are removed."""
     await live_cluster(env, group("a", 2))
     env.kube.store.delete("services", NAMESPACE, HEAD_SERVICE)
     await env.settle()
@@ -185,7 +185,7 @@ async def services_deleted(env: Environment) -> None:
 
 
 async def status_overwritten(env: Environment) -> None:
-    """The status is wiped, then forged; the truth stands there again both times, and no pod is touched for it."""
+    """The status is cleared, then forged; the operator restores it both times and touches no pod."""
     await live_cluster(env, group("a", 3))
     for status_written in ({}, FORGED):
         overwrite_status(env, status_written)
@@ -193,11 +193,11 @@ async def status_overwritten(env: Environment) -> None:
         await env.settle()
         status = (env.kube.cluster(NAME) or {}).get("status") or {}
         if not env.script.met and (status.get("state"), status.get("observedGeneration")) != ("ready", 1):
-            env.checks.add_violation(f"after {status_written} was written the status says {status}")
+            env.checks.add_violation(f"after {status_written} was written the status is {status}")
 
 
 async def annotations_removed(env: Environment) -> None:
-    """Of the cluster and of all its pods; nothing depends on them but what they say."""
+    """The annotations of the cluster and all of its pods are removed; no decision depends on them."""
     await live_cluster(env, group("a", 3))
     remove_annotations(env.kube, RAYCLUSTERS, NAME)
     for pod in (*workers(env, "headgroup"), *workers(env, "a")):
@@ -217,4 +217,4 @@ CONCURRENT_WRITERS = (
     Scenario("foreign-status-overwritten", status_overwritten),
     Scenario("foreign-annotations-gone", annotations_removed),
 )
-"""Each with every fault at every point."""
+"""Each fault is tried at every point of these."""

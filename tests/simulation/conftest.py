@@ -1,4 +1,4 @@
-"""Applies the mutation that the command line asks for."""
+"""Applies the mutation of the command line option `--mutation`."""
 
 from collections.abc import Iterator
 

@@ -1,8 +1,8 @@
-"""Which lives of clusters that follow their demand is every fault tried on?
+"""Scenarios of RayClusters that follow the demand of Ray, on which each fault is tried.
 
-Nobody writes `replicas` here but the autoscaler: users ask Ray for work and give it up, raylets come and go, and operator
-and autoscaler do the rest (RM §2.3 S2 to S6 and S10, with the real loop on either side). Each waits in between until the
-work runs on no more workers than it needs and nobody is named any more.
+Only the autoscaler writes `replicas`: users submit and cancel tasks, raylets register and exit, and operator and autoscaler
+react (RM §2.3 S2 to S6 and S10, with the real loop on both sides). Each step waits until the tasks run on the minimum number
+of workers and `workersToDelete` is empty.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from simulation.scenarios import QUOTA_S, Scenario, edit, workers
 from simulation.simulated_kube import NODES
 
 IDLE_S = 8
-"""After so many seconds without work a worker may go."""
+"""Idle timeout of workers."""
 BACKOFF_S = 40.0
 """The first back-off of a blocked group, and a tick or two."""
 
@@ -29,7 +29,7 @@ def demanded(name: str, most: int, hosts: int = 1, least: int = 0) -> dict[str, 
 
 
 async def autoscaled(env: AutoscaledEnvironment, worker_group: dict[str, Any], tasks: int = 0) -> None:
-    """The prelude: one group that has what its demand needs, and has been content for a while."""
+    """The setup: one group that has satisfied its demand for 10 s."""
     cluster = new_cluster([worker_group])
     cluster["spec"]["enableInTreeAutoscaling"] = True
     cluster["spec"]["autoscalerOptions"] = {"idleTimeoutSeconds": IDLE_S}
@@ -43,7 +43,7 @@ async def autoscaled(env: AutoscaledEnvironment, worker_group: dict[str, Any], t
 
 
 def grow(tasks: int) -> Any:
-    """RM:S2: from none to many, and one more than there may be."""
+    """RM:S2: scale up from zero to the maximum, with one task more than it has room for."""
 
     async def run(env: AutoscaledEnvironment) -> None:
         await autoscaled(env, demanded("a", tasks))
@@ -54,7 +54,7 @@ def grow(tasks: int) -> Any:
 
 
 def shrink(many: int, few: int) -> Any:
-    """RM:S3: most of the work is done; who is idle goes by name, and nobody comes in its stead."""
+    """RM:S3: most tasks end; idle workers are deleted by name and not replaced."""
 
     async def run(env: AutoscaledEnvironment) -> None:
         await autoscaled(env, demanded("a", many), many)
@@ -65,7 +65,7 @@ def shrink(many: int, few: int) -> Any:
 
 
 async def demand_withdrawn(env: AutoscaledEnvironment) -> None:
-    """RM:S4: there is no room for all that was asked for, and then nobody needs it: fewer, and nobody is named for it."""
+    """RM:S4: a quota rejects a part of the scale-up, then the demand falls: `replicas` is lowered without names."""
     await autoscaled(env, demanded("a", 9), 2)
     until_s = env.loop.time() + QUOTA_S
 
@@ -81,11 +81,11 @@ async def demand_withdrawn(env: AutoscaledEnvironment) -> None:
     env.ray.set_tasks(3)
     env.disturbed_until_s = until_s
     await env.settle()
-    await env.pass_time(BACKOFF_S)  # the group's reason stands in the record until then, and goes by the clock
+    await env.pass_time(BACKOFF_S)  # the record has the group's reason until then; it expires by time
 
 
 async def busy_on_drain(env: AutoscaledEnvironment) -> None:
-    """RM:S3: work comes to a node in the very moment in which it is asked to leave; it stays, and so does the number."""
+    """RM:S3: a task starts on a node while its drain is requested; the node and the number of replicas stay."""
     await autoscaled(env, demanded("a", 6), 5)
     env.ray.tasks_on_drain = 1
     env.ray.set_tasks(1)
@@ -105,7 +105,7 @@ async def slices(env: AutoscaledEnvironment) -> None:
 
 
 async def workers_lost(env: AutoscaledEnvironment) -> None:
-    """RM:S6: one worker is evicted, one fails, and a machine dies with what runs on it; the work goes on elsewhere."""
+    """RM:S6: one worker is evicted, one fails, and a node fails with its pods; the tasks run elsewhere."""
     await autoscaled(env, demanded("a", 6), 4)
     env.kube.evict_pod(workers(env, "a")[1])
     await env.pass_time(3.0)
@@ -119,7 +119,7 @@ async def workers_lost(env: AutoscaledEnvironment) -> None:
 
 
 async def autoscaling_switched(env: AutoscaledEnvironment) -> None:
-    """RM:S10: autoscaling is switched off and on, its rights are withdrawn and given back; the demand changes meanwhile."""
+    """RM:S10: autoscaling is switched off and on, its RBAC is revoked and restored; the demand changes meanwhile."""
     await autoscaled(env, demanded("a", 6), 3)
     env.checks_demand = False
     edit(env, lambda spec: spec.update(enableInTreeAutoscaling=False))
@@ -138,7 +138,7 @@ async def autoscaling_switched(env: AutoscaledEnvironment) -> None:
 
 
 async def head_lost(env: AutoscaledEnvironment) -> None:
-    """RM:S6: the head fails, and with it the GCS and the autoscaler; a new session finds its workers anew."""
+    """RM:S6: the head fails, and with it the GCS and the autoscaler; the workers register with a new session."""
     await autoscaled(env, demanded("a", 6), 3)
     env.kube.end_pod(workers(env, "headgroup")[0], "Failed")
     await env.pass_time(3.0)
@@ -156,10 +156,10 @@ BY_DEMAND = (
     Scenario("demand-switched", autoscaling_switched, has_exact_counts=False, environment=AutoscaledEnvironment),
     Scenario("demand-head-lost", head_lost, has_exact_counts=False, environment=AutoscaledEnvironment),
 )
-"""Each with every fault at every point."""
+"""Each fault is tried at every point of these."""
 
 LARGE_BY_DEMAND = (
     Scenario("demand-grows-to-100", grow(100), environment=AutoscaledEnvironment),
     Scenario("demand-falls-100-to-10", shrink(100, 10), environment=AutoscaledEnvironment),
 )
-"""Too long for every point: a few, evenly spread."""
+"""Too long for every point: faults are tried at a few points, evenly spread."""

@@ -1,9 +1,8 @@
-"""What does a RayCluster ask for, read independently of the product?
+"""Desired worker pods of a RayCluster, computed independently of the product.
 
-Takes a RayCluster as it stands in the store and says how many workers each group is to have and who is to go: by its
-spec, or by the decision record of its autoscaler while that one is obeyed (the contract between operator and sidecar).
-Written from the contract and from nothing of ours but names, so that operator and oracle cannot be wrong together. Read
-by the judge and the end-state oracle.
+Input: a RayCluster as stored. Output: the number of workers per group and the pods to delete, by the spec or by the decision
+record of the autoscaler while it applies (the contract between operator and sidecar). Shares only names with the product, so
+that a bug in the product is not repeated here. Used by the invariant checks and the comparison with the desired state.
 """
 
 import json
@@ -18,7 +17,7 @@ MAX_INT32 = 2147483647
 
 @dataclass(frozen=True, slots=True)
 class DesiredState:
-    """What one cluster asks for from one moment to the next."""
+    """Desired state of one cluster during an interval."""
 
     generation: int
     counts: Mapping[str, int]
@@ -27,11 +26,11 @@ class DesiredState:
     """Group -> pods of one replica."""
     to_delete: frozenset[str]
     may_choose_victims: bool
-    """Whether the operator may choose who goes when there are too many (RM:I4)."""
+    """Whether the operator may choose which surplus workers to delete (RM:I4)."""
 
 
 def desired_state(cluster: Mapping[str, Any]) -> DesiredState:
-    """All of it."""
+    """The desired state of a RayCluster."""
     is_autoscaled = bool(cluster["spec"].get("enableInTreeAutoscaling"))
     return DesiredState(
         generation=cluster["metadata"]["generation"],
@@ -59,12 +58,12 @@ def desired_workers(cluster: Mapping[str, Any]) -> dict[str, int]:
 
 
 def is_suspended(cluster: Mapping[str, Any]) -> bool:
-    """Whether it is to have no pods."""
+    """Whether it should have no pods."""
     return cluster["spec"].get("suspend") is True
 
 
 def is_stored_as_suspended(cluster: Mapping[str, Any]) -> bool:
-    """Whether its status says that a suspension has begun, and not that it is over (RC §5.4)."""
+    """Whether its status reports a suspension that has not ended (RC §5.4)."""
     kinds = ("RayClusterSuspending", "RayClusterSuspended")
     return any(c["type"] in kinds and c["status"] == "True" for c in _conditions(cluster))
 
@@ -82,7 +81,7 @@ def workers_to_delete(cluster: Mapping[str, Any]) -> frozenset[str]:
 
 
 def decisions(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Group -> what the record says about it, where the record rules."""
+    """Group -> its decision in the record; empty while the record does not apply."""
     annotations = cluster["metadata"].get("annotations") or {}
     if not cluster["spec"].get("enableInTreeAutoscaling") or annotations.get(AUTOSCALER_ANNOTATION) == "paused":
         return {}

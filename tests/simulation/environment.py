@@ -1,9 +1,8 @@
-"""Where is a life of RayClusters played, and is everything as wanted now?
+"""Test environment: a simulated cluster with an operator in it, invariant checks and fault injection.
 
-A stage is one world with an operator in it, a judge at the operator's door and a fault script between them and the API.
-Whoever plays on it (random histories, scenarios with one fault) edits the world and waits; the stage says what differs
-from what the specs want, and paints the portrait by which two runs are compared. It never decides what happens. Rules
-RM:I14–I16, I18, I19.
+Histories and scenarios edit the simulated cluster and let virtual time pass. The environment compares the state with the
+specs (`difference`) and returns the state without times and random names (`comparable_state`), by which two runs are
+compared. Rules RM:I14–I16, I18, I19.
 """
 
 import asyncio
@@ -36,7 +35,7 @@ from simulation.pod_tracker import PodTracker, as_counts
 from simulation.simulated_kube import NAMESPACE, RAYCLUSTERS, Kubelets, SimulatedKube, node_of
 
 ESR_S = 60.0
-"""So long after the last fault everything must be as wanted."""
+"""The desired state must be reached within this time after the last fault."""
 _TIME_FIELDS = {
     "creationTimestamp",
     "lastTransitionTime",
@@ -50,13 +49,13 @@ _RANDOM_SUFFIX = re.compile(rb"(-worker|-head|kube-api-access)-[a-z0-9]{5}\b")
 
 
 class Replica:
-    """One operator with its own way to the API, and what goes wrong on it."""
+    """One operator replica with its own transport and fault script."""
 
     kind = OperatorUnderTest
 
     def __init__(self, env: "Environment", number: int, *, is_elected: bool) -> None:
         self.lag_s = 0.0
-        """How late every line comes here, if not later for all."""
+        """Lag of the watch events of this replica, unless the lag of all replicas is larger."""
         self.transport = InProcessTransport(env.kube.api, lag_s=lambda: max(self.lag_s, env.lag()))
         self.script = Script(now_s=env.loop.time)
         self.faulty = Faulty(
@@ -80,14 +79,14 @@ class Replica:
 
 
 class Environment:
-    """One world, one judge, and one operator, or several replicas of which one leads."""
+    """A simulated cluster with invariant checks and one operator, or several replicas of which one leads."""
 
     recorded_for_s = 20.0
-    """So long after its end a life still goes on as far as faults are concerned."""
+    """Calls and watch events are recorded until so long after the end of the scenario."""
     fault_wait_s = 0.0
-    """So long after its end a fault is waited for, where calls come by the clock."""
+    """How long after the end of the scenario the fault may still be injected, where calls are periodic."""
     esr_s = ESR_S
-    """So long after the last fault everything must be as wanted."""
+    """The desired state must be reached within this time after the last fault."""
     replica = Replica
 
     def __init__(self, seed: int, *, kubelets: Kubelets | None = None, replicas: int = 1) -> None:
@@ -105,22 +104,22 @@ class Environment:
             self.replicas[0].transport,
         )
         self.fault_lasts_s = 0.0
-        """How long a fault of the script goes on after it was met."""
+        """How long a fault of the script lasts after it was injected."""
         self.disturbed_until_s = 0.0
-        """When other trouble than the script's is over."""
+        """When disturbances other than the faults of the script end, in seconds of the loop."""
         self.on_recording_start: Callable[[], None] = lambda: None
         self.kills_both = False
-        """Where an autoscaler lives beside the operator, a kill of one takes the other with it."""
+        """Where there is an autoscaler, a kill of operator or autoscaler kills both."""
         self._controllers: asyncio.Task[None] | None = None
 
     def _set_up(self, kubelets: Kubelets | None, holder: Callable[[], str | None] | None) -> None:
-        """The world, who counts in it and who judges."""
+        """Create the simulated cluster, the pod tracker and the invariant checks."""
         self.kube = SimulatedKube(self.rng, kubelets=kubelets)
         self.pod_tracker = PodTracker(self.kube.store)
         self.checks = RayClusterChecks(self.kube, self.pod_tracker, holder=holder)
 
     def lag(self) -> float:
-        """How late the next watch line comes."""
+        """Lag of the next watch event."""
         return self.rng.uniform(0.0, self.lag_s) if self.lag_s else 0.0
 
     def skewed_now(self) -> datetime:
@@ -128,69 +127,71 @@ class Environment:
         return self.kube.now() + timedelta(seconds=self.clock_ahead_s)
 
     def holder(self) -> str | None:
-        """Whose lease it is at this instant."""
+        """The holder of the lease now."""
         entry = self.kube.store.find("leases.coordination.k8s.io", LEASE.namespace, LEASE.name)
         return entry.shared()["spec"].get("holderIdentity") if entry else None
 
     def leader(self) -> Replica:
-        """Who works now, or would."""
+        """The leading replica, or the first one."""
         return next((replica for replica in self.replicas if replica.operator.is_leading), self.replicas[0])
 
-    # --- playing -----------------------------------------------------------------------------------------------------
+    # --- running =-----------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """The world begins to turn; the operator is started by whoever plays."""
+        """Start the cluster's controllers; the caller starts the operator."""
         self._controllers = self.loop.create_task(self.kube.run_controllers())
 
     async def close(self) -> None:
-        """The ordered end of everything."""
+        """Stop all processes in order."""
         for replica in self.replicas:
             await replica.operator.stop()
         controllers = self._controllers
         assert controllers is not None
         if controllers.done():
-            self.checks.add_violation(f"the world's own controllers ended: {controllers.exception()!r}")
+            self.checks.add_violation(f"the controllers of the simulated cluster ended: {controllers.exception()!r}")
         controllers.cancel()
 
     def start_recording(self) -> None:
-        """From here on calls and lines are counted, and the fault of this run may come."""
+        """From now on calls and watch events are numbered, and the fault of this run may be injected."""
         self.script.recount()
         self.on_recording_start()
 
     def start(self) -> None:
-        """Every replica begins to work."""
+        """Start every replica."""
         for replica in self.replicas:
             replica.operator.start()
 
     def kill(self) -> None:
-        """SIGKILL for whoever works; it comes back a moment later."""
+        """SIGKILL for the leader; it restarts a moment later."""
         self.leader().operator.kill()
         self.checks.record_kill()
 
     def kill_replica(self, replica: Replica) -> None:
-        """The script kills this one in the middle of a call."""
+        """Kill this replica in the middle of a call, as the fault script says."""
         replica.operator.kill()
         self.checks.record_kill()
 
     def gcs_calls(self) -> Sequence[str]:
-        """The calls of the GCS since the beginning, where there is one."""
+        """The names of the GCS calls since `start_recording`; none without Ray."""
         return ()
 
     def inject_gcs_fault(self, number: int, fault: Any) -> None:
-        """This call of the GCS meets that fault."""
-        raise AssertionError(f"no Ray is played here: {number} {fault}")
+        """Inject the fault at the GCS call of this number."""
+        raise AssertionError(f"no Ray is simulated here: {number} {fault}")
 
     async def pass_time(self, seconds: float) -> None:
-        """Let so much virtual time go by, or less when the run is red enough."""
+        """Let virtual time pass, less if the limit of violations is reached."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self.checks.limit_reached.wait(), seconds)
 
     async def settle(self, within_s: float | None = None, step_s: float = 0.5) -> float:
-        """Wait until everything is as wanted; a violation when it takes longer. Returns the seconds it took."""
+        """Wait for the desired state; a violation if it takes longer. Returns the seconds after the last fault."""
         begun_s, within_s = self.loop.time(), self.esr_s if within_s is None else within_s
         while (difference := self.difference()) and not self.checks.limit_reached.is_set():
             if self.loop.time() > max(begun_s, self._faults_end_s()) + within_s:
-                self.checks.add_violation(f"not as wanted {within_s:.0f} s after the last fault: {difference}")
+                self.checks.add_violation(
+                    f"not in the desired state {within_s:.0f} s after the last fault: {difference}"
+                )
                 break
             await self.pass_time(step_s)
         return self.loop.time() - max(begun_s, self._faults_end_s())
@@ -200,28 +201,28 @@ class Environment:
         return max(met_s + self.fault_lasts_s if met_s is not None else 0.0, self.disturbed_until_s)
 
     def has_met_fault(self) -> bool:
-        """Whether the fault of this run has come."""
+        """Whether the fault of this run was injected."""
         return bool(self.script.met)
 
     async def wait_for_faults(self) -> None:
-        """Let the last fault come, and end."""
+        """Wait until the fault was injected and has ended."""
         until_s = self.loop.time() + self.fault_wait_s
         while not self.has_met_fault() and self.loop.time() < until_s:
             await self.pass_time(0.5)
         await self.pass_time(max(0.0, self._faults_end_s() - self.loop.time()))
 
-    # --- looking -----------------------------------------------------------------------------------------------------
+    # --- comparing-----------------------------------------------------------------------------------------------------
 
     def clusters(self) -> Iterator[dict[str, Any]]:
-        """Every RayCluster there is, for reading."""
+        """All RayClusters, read-only."""
         return (entry.shared() for _, entry in self.kube.store.entries(RAYCLUSTERS, NAMESPACE))
 
     def difference(self) -> str:
-        """What is not as the specs want it, in words; empty when all is well."""
+        """The first difference from the desired state; empty if there is none."""
         existing = set()
         for cluster in self.clusters():
             if "deletionTimestamp" in cluster["metadata"]:
-                return f"{cluster['metadata']['name']} is still going"
+                return f"{cluster['metadata']['name']} is still terminating"
             existing.add(cluster["metadata"]["uid"])
             if difference := self._difference_of(cluster):
                 return f"{cluster['metadata']['name']}: {difference}"
@@ -235,7 +236,7 @@ class Environment:
 
     def _difference_of(self, cluster: dict[str, Any]) -> str:
         uid = cluster["metadata"]["uid"]
-        counts = is_suspended(cluster)  # whether a worker that lost its group's label does: it runs on until then
+        counts = is_suspended(cluster)  # a worker that lost its group label runs until the cluster is suspended
         have = {group: count for group, count in self.pod_tracker.live_counts(uid).items() if group or counts}
         want = {
             "headgroup": 0 if is_suspended(cluster) else 1,
@@ -243,9 +244,9 @@ class Environment:
         }
         want = {group: count for group, count in want.items() if count}
         if is_suspended(cluster) and (cluster.get("status") or {}).get("state") != "suspended":
-            return "it does not say that it is suspended"
+            return "its status does not report the suspension"
         if have != want:
-            return f"have {have}, want {want}"
+            return f"has {have}, desired {want}"
         services = self.kube.store.find("services", NAMESPACE, f"{cluster['metadata']['name']}-head-svc")
         if services is None or services.owners != (uid,):
             return "the head service is missing or another cluster's"
@@ -255,7 +256,7 @@ class Environment:
             if (pod.group or counts) and not self._is_on_stopped_kubelet(pod.name)
         ]
         if len(members) != sum(want.values()):
-            return "pods that ended are still there"
+            return "ended pods still exist"
         known = [pod for pod in members if pod.name not in self.checks.created_after_kill]
         if len({(pod.group, pod.index, pod.host) for pod in known}) != len(known):
             return "two workers of a group have the same replica index"
@@ -264,10 +265,10 @@ class Environment:
         if any(hosts > 1 for hosts in hosts_by_group(cluster).values()) and not self._has_headless_service(cluster):
             return "the headless service is missing or another cluster's"
         named = [pod.name for pod in members if pod.name in workers_to_delete(cluster)]
-        return f"named and still there: {named}" if named else ""
+        return f"still not deleted, though in workersToDelete: {named}" if named else ""
 
     def _is_on_stopped_kubelet(self, name: str) -> bool:
-        """It was told to end on a machine that is away: it stays until the machine or somebody with its Node decides."""
+        """Whether it terminates on a node whose kubelet is stopped: it remains until the node is back or the Node is deleted."""
         pod = self.kube.store.find("pods", NAMESPACE, name)
         return pod is not None and pod.is_terminating and self.kube.is_kubelet_stopped(node_of(pod.shared()))
 
@@ -276,7 +277,7 @@ class Environment:
         return service is not None and service.owners == (cluster["metadata"]["uid"],)
 
     def comparable_state(self) -> dict[str, Any]:
-        """Everything that two runs may be compared by: no times, no uids, no random names."""
+        """All objects without times, uids and random names, to compare two runs."""
         clusters = {each["metadata"]["name"]: each for each in map(msgspec.json.decode, self._plain(RAYCLUSTERS))}
         for cluster in clusters.values():
             for group in cluster["spec"].get("workerGroupSpecs") or []:
@@ -291,24 +292,24 @@ class Environment:
         return [_plain(entry.raw) for _, entry in self.kube.store.entries(resource, NAMESPACE)]
 
     def true_conditions(self, name: str) -> set[str]:
-        """The types of a cluster's conditions that hold."""
+        """The types of the conditions of a cluster whose status is True."""
         cluster = self.kube.cluster(name) or {}
         conditions = (cluster.get("status") or {}).get("conditions") or ()
         return {each["type"] for each in conditions if each["status"] == "True"}
 
     def counts(self) -> dict[str, Any]:
-        """How many pods were made and are gone, per cluster and group."""
+        """Numbers of created and deleted pods, per cluster and group."""
         return {"created": as_counts(self.pod_tracker.created), "deleted": as_counts(self.pod_tracker.deleted)}
 
 
-@functools.lru_cache(maxsize=1024)  # most objects are as they were when they were looked at last
+@functools.lru_cache(maxsize=1024)  # most objects have not changed since the last comparison
 def _plain(raw: bytes) -> bytes:
     encoded = _RANDOM_SUFFIX.sub(rb"\1-*", msgspec.json.encode(_without_times(msgspec.json.decode(raw))))
     plain: dict[str, Any] = msgspec.json.decode(encoded)
     plain.get("spec", {}).pop("nodeName", None)
     if record := plain["metadata"].get("annotations", {}).get(DECISION_ANNOTATION):
         plain["metadata"]["annotations"][DECISION_ANNOTATION] = msgspec.json.decode(record)["groups"]
-    # Which index is free when a worker comes depends on who has just gone; that no two have the same is asked elsewhere.
+    # Which index is free depends on which pod was deleted last; that no two are equal is checked elsewhere.
     for label in ("ray.io/worker-group-replica-index", "ray.io/worker-group-replica-name"):
         plain["metadata"].get("labels", {}).pop(label, None)
     return msgspec.json.encode(plain)
@@ -321,7 +322,7 @@ def _without_times(value: Any) -> Any:
 
 
 class _ErrorLogHandler(logging.Handler):
-    """Hears errors in the product's log."""
+    """Records errors in the product's log as violations."""
 
     def __init__(self, checks: RayClusterChecks) -> None:
         super().__init__(logging.ERROR)
@@ -334,7 +335,7 @@ class _ErrorLogHandler(logging.Handler):
 
 @contextmanager
 def log_errors_as_violations(checks: RayClusterChecks) -> Iterator[None]:
-    """Whatever the product logs as an error, a bug's traceback above all, is a violation."""
+    """Record everything that the product logs as an error, such as the traceback of a bug, as a violation."""
     logger, handler = logging.getLogger("raytide"), _ErrorLogHandler(checks)
     level, propagates = logger.level, logger.propagate
     logger.addHandler(handler)

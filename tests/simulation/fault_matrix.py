@@ -1,9 +1,9 @@
-"""Does every life end the same, whatever goes wrong once?
+"""Fault matrix: every fault at every call and watch event of every scenario.
 
-Learn, then inject, as Sieve does: a scenario is told once without faults, and its calls and watch lines are written down;
-then once more for each fault at each of them. The end must be the reference's: the same objects, the same number of pods
-made and gone, within 60 s of virtual time after the fault, no invariant violated on the way, and nothing left to write for
-an operator that is started afresh. Points are numbered; a run that does not meet what was learned is red too.
+As in Sieve: a scenario runs once without faults, and its calls and watch events are recorded; then it runs once for each
+fault at each of them. The final state must equal that of the reference: the same objects and the same numbers of created and
+deleted pods, within 60 s of virtual time after the fault, without a violation and without a further write of a restarted
+operator. Points are numbered; a run in which the fault was not injected fails too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -53,13 +53,13 @@ from simulation.simulated_ray import (
 SEED = 7
 KUBELETS = Kubelets(start_s=(0.1, 1.0), end_s=(0.1, 0.5, 2.0))
 REQUEST_TIMEOUT_S = 10.0
-"""How long the operator waits for an answer."""
+"""The request timeout of the operator."""
 WATCH_SILENCE_S = 60.0
-"""The silence after which a watch counts as cut."""
+"""The silence after which a watch counts as broken."""
 CUSTOM_RESOURCES = ("rayclusters", "trainingjobs")
-"""What is read live before it is acted upon."""
+"""Resources that are read live before an action."""
 HIDING_STATE = ("F4", "F5", "F6", "F14")
-"""What keeps the operator from seeing what there is; without the right to read nodes, gangs begin whether or not there is room."""
+"""Rows of faults that hide objects from the operator; without permission to read nodes, gangs start at any capacity."""
 FORBIDDEN_FOR_S = 20.0
 STATUSES = (
     Answer(409),
@@ -74,7 +74,7 @@ GCS_FAULTS: dict[str, tuple[GcsFault, ...]] = {
     "DrainNode": (GcsUnavailable(15.0), GcsSlow(3.0), GcsSlow(15.0), GcsPermissionDenied(), GcsAnswerLost()),
     "ReportAutoscalingState": (GcsPermissionDenied(), GcsAnswerLost()),
 }
-"""What may go wrong with which call."""
+"""GCS call -> its faults."""
 T = TypeVar("T")
 
 
@@ -86,13 +86,13 @@ class Point:
     """F1 … F7, F13, F14."""
     fault: CallFault | WatchFault | GcsFault
     number: int
-    """Of the call or line."""
+    """Of the call or watch event."""
     description: str
-    """What was there in the reference run."""
+    """The call or watch event in the reference run."""
     apply: Callable[[Environment, "Point"], None]
     duration_s: float = 0.0
     recovery_s: float = 0.0
-    """How long back-offs may go on after it: until then an end that looks right may still be the old one."""
+    """How long back-offs may last after it: until then an equal state may still be the old one."""
     has_stale_start: bool = False
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ class Point:
 
 @dataclass(slots=True)
 class RunResult:
-    """How a run went."""
+    """Outcome of one run."""
 
     violations: list[str]
     comparable_state: dict[str, Any]
@@ -109,39 +109,39 @@ class RunResult:
     calls: list[Call] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     gcs_calls: list[str] = field(default_factory=list)
-    """The calls of the GCS."""
+    """The names of the GCS calls."""
     faults_met: list[str] = field(default_factory=list)
     took_s: float = 0.0
-    """From the last fault to the reference's end."""
+    """From the end of the fault to the final state of the reference."""
     writes: list[str] = field(default_factory=list)
 
 
-# --- where which fault goes ------------------------------------------------------------------------------------------------
+# --- injection ------------------------------------------------------------------------------------------------
 
 
 def at_call(env: Environment, point: Point) -> None:
-    """This very call meets it."""
+    """Inject the fault at this call."""
     env.script.of_calls.append(Rule(point.fault, lambda call: call.number == point.number))
 
 
 def at_line(env: Environment, point: Point) -> None:
-    """This very line meets it."""
+    """Inject the fault at this watch event."""
     env.script.of_lines.append(Rule(point.fault, lambda line: line.number == point.number))
 
 
 def kill_both_at_call(env: Environment, point: Point) -> None:
-    """Whoever makes this call, operator and autoscaler are killed together."""
+    """Kill operator and autoscaler together at this call."""
     env.kills_both = True
     at_call(env, point)
 
 
 def at_gcs(env: Environment, point: Point) -> None:
-    """This very call of the GCS meets it."""
+    """Inject the fault at this call of the GCS."""
     env.inject_gcs_fault(point.number, point.fault)
 
 
 def drop_bookmarks_from(env: Environment, point: Point) -> None:
-    """From this line on no bookmark arrives any more."""
+    """Drop all bookmarks from this watch event on."""
     seen = [False]
 
     def is_bookmark_after(line: Line) -> bool:
@@ -152,7 +152,7 @@ def drop_bookmarks_from(env: Environment, point: Point) -> None:
 
 
 def at_calls_from(env: Environment, point: Point) -> None:
-    """Every call from this one on, for a while."""
+    """Inject the fault at every call from this one on, for `FORBIDDEN_FOR_S`."""
 
     def start_recording(call: Call) -> bool:
         if call.number == point.number:
@@ -164,7 +164,7 @@ def at_calls_from(env: Environment, point: Point) -> None:
 
 
 def relist_stale(env: Environment, point: Point) -> None:
-    """The stream expires at this line, and the next list is one from the past."""
+    """The watch expires at this event, and the next list is stale."""
     env.script.of_lines.append(Rule(Error(410), lambda line: line.number == point.number))
     plural = point.description.split()[1]
     env.script.of_calls.append(
@@ -173,7 +173,7 @@ def relist_stale(env: Environment, point: Point) -> None:
 
 
 def restart_with_stale_lists(env: Environment, point: Point) -> None:
-    """The operator is killed at this line; the next one's first lists are from the past (Sieve's stale state)."""
+    """Kill the operator at this watch event; the first lists of its successor are stale (Sieve's stale state)."""
 
     def is_first_list(call: Call) -> bool:
         return call.is_list and bool(env.script.met)
@@ -199,7 +199,7 @@ def evenly(found: Sequence[T], most: int) -> list[T]:
 
 
 def fault_points(reference: RunResult, most: int | None = None) -> Iterator[Point]:
-    """Every fault at every point; with `most`, at so many of each kind of place."""
+    """Every fault at every point; with `most`, at so many calls, events, reads and writes."""
     calls, lines = reference.calls, reference.lines
     writes = [call for call in calls if call.is_write and call.plural != "events"]
     reads = [call for call in calls if call.method == "GET" and call.plural in CUSTOM_RESOURCES and call.name]
@@ -234,7 +234,7 @@ def fault_points(reference: RunResult, most: int | None = None) -> Iterator[Poin
 
 
 def _points_with_autoscaler(reference: RunResult, writes: Sequence[Call]) -> Iterator[Point]:
-    """Where an autoscaler lives beside the operator: both are killed at once, and the GCS has troubles of its own."""
+    """Points for environments with an autoscaler: both processes are killed together, and faults of the GCS."""
     for call in evenly(writes, 5):
         yield from (
             Point("F1", fault, call.number, f"both at {call}", kill_both_at_call) for fault in (Kill(), Kill(True))
@@ -254,7 +254,7 @@ def _at_line(line: Line, matrix_row: str, fault: WatchFault) -> Point:
 
 
 def duration_s(fault: CallFault | WatchFault | GcsFault) -> float:
-    """How long it goes on after it was met."""
+    """How long the fault lasts after it was injected."""
     match fault:
         case GcsUnavailable(for_s) | GcsSlow(for_s):
             return for_s
@@ -271,11 +271,11 @@ def duration_s(fault: CallFault | WatchFault | GcsFault) -> float:
     return 0.0
 
 
-# --- telling -------------------------------------------------------------------------------------------------------------
+# --- running =-------------------------------------------------------------------------------------------------------------
 
 
 def run_without_fault(scenario: Scenario) -> RunResult:
-    """The reference: what happens without any fault."""
+    """Run the scenario without a fault, as the reference."""
 
     async def run(env: Environment) -> RunResult:
         env.on_recording_start = lambda: setattr(env.script, "is_recording", True)
@@ -292,7 +292,7 @@ def run_without_fault(scenario: Scenario) -> RunResult:
 
 
 def run_with_fault(scenario: Scenario, reference: RunResult, point: Point) -> RunResult:
-    """The same life with one fault; `violations` says how it differs from what it ought to be."""
+    """Run the scenario with one fault; `violations` has the differences from the reference."""
 
     async def run(env: Environment) -> RunResult:
         env.checks.has_stale_start = point.has_stale_start
@@ -311,11 +311,11 @@ def run_with_fault(scenario: Scenario, reference: RunResult, point: Point) -> Ru
         took_s = await wait_for_reference_state(env, reference)
         result = RunResult([], env.comparable_state(), env.counts(), faults_met=list(env.script.met), took_s=took_s)
         if scenario.has_exact_counts and not point.has_stale_start and result.counts != reference.counts:
-            env.checks.add_violation(f"other pods were made and ended: {result.counts}, not {reference.counts}")
+            env.checks.add_violation(f"other pods were created and deleted: {result.counts}, not {reference.counts}")
         if scenario.is_quiet and not point.has_stale_start and (later := accepted_writes(env, writes_before[0])):
-            env.checks.add_violation(f"writes although all is as wanted: {later[:5]}")
+            env.checks.add_violation(f"writes in the desired state: {later[:5]}")
         if not env.has_met_fault() and point.apply is not drop_bookmarks_from:
-            env.checks.add_violation("the fault was never met")
+            env.checks.add_violation("the fault was not injected")
         await check_no_further_writes(env)
         return result
 
@@ -323,13 +323,15 @@ def run_with_fault(scenario: Scenario, reference: RunResult, point: Point) -> Ru
 
 
 async def wait_for_reference_state(env: Environment, reference: RunResult) -> float:
-    """Wait until the world looks like the reference's end; says what differs when that takes too long."""
+    """Wait for the final state of the reference; a violation if it takes too long. Returns the seconds."""
     took_s = await env.settle()
     while not env.checks.limit_reached.is_set() and (
         difference := first_difference(env.comparable_state(), reference.comparable_state)
     ):
         if took_s > env.esr_s:
-            env.checks.add_violation(f"the end differs {env.esr_s:.0f} s after the last fault: {difference}")
+            env.checks.add_violation(
+                f"the state differs from the reference {env.esr_s:.0f} s after the last fault: {difference}"
+            )
             break
         await env.pass_time(1.0)
         took_s += 1.0
@@ -337,7 +339,7 @@ async def wait_for_reference_state(env: Environment, reference: RunResult) -> fl
 
 
 def first_difference(one: Any, other: Any, path: str = "") -> str:
-    """The first place where two values differ, in words."""
+    """The first difference of two values, with its path; empty if they are equal."""
     if one == other:
         return ""
     if isinstance(one, dict) and isinstance(other, dict):
@@ -350,23 +352,23 @@ def first_difference(one: Any, other: Any, path: str = "") -> str:
 
 
 def accepted_writes(env: Environment, since: int) -> list[str]:
-    """The writes that the API carried out; one that it rejected, because of a stale version for instance, is none."""
+    """The writes that the API server accepted, without those rejected for a stale version, for instance."""
     return [write for write in env.checks.writes[since:] if write.endswith(("-> 200", "-> 201"))]
 
 
 async def check_no_further_writes(env: Environment) -> None:
-    """A fresh operator must find nothing to do (RM:I19)."""
+    """Check that a restarted operator writes nothing (RM:I19)."""
     env.script.clear()
     await env.pass_time(10.0)
     before = len(env.checks.writes)
     env.kill()
     await env.pass_time(10.0)
     if later := accepted_writes(env, before):
-        env.checks.add_violation(f"writes of a fresh operator although all is as wanted: {later[:5]}")
+        env.checks.add_violation(f"writes of a restarted operator in the desired state: {later[:5]}")
 
 
 def _run(run: Callable[[Environment], Any], kind: type[Environment]) -> RunResult:
-    """In a loop of its own with virtual time."""
+    """Run it in a new event loop with virtual time."""
 
     async def run_once() -> RunResult:
         env = kind(SEED, kubelets=KUBELETS)

@@ -23,7 +23,7 @@ ASYNCIO_QUEUES = (asyncio.Queue, asyncio.Event, asyncio.Condition, asyncio.Lock,
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What is reachable from a controller, and what runs beside it."""
+    """What is reachable from a controller, and the tasks, watches and metrics of the process."""
 
     items: Mapping[str, int]
     """Path of a container -> items in it; containers of the same path count together."""

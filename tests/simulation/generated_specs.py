@@ -1,8 +1,8 @@
-"""Objects drawn from a CRD: a valid one in which some fields are replaced by whatever the schema allows there.
+"""Objects generated from a CRD: a valid one in which some fields are replaced by any value that the schema allows.
 
-Fields are drawn from the whole schema, pod templates included, so that fields are met that no example uses. Values follow type,
-enum, minimum, maximum and maxItems; strings are words that a user would write, or nonsense. Sizes stay small: huge ones are the
-business of support/hostile_objects.py. Environment variables hold `SECRET`, which may appear in no log, event or status.
+Fields are drawn from the whole schema, pod templates included, so that fields are tested that no example uses. Values follow
+type, enum, minimum, maximum and maxItems; strings are plausible words or nonsense. Sizes stay small;
+support/hostile_objects.py has huge ones. Environment variables hold `SECRET`, which may appear in no log, event or status.
 """
 
 import copy
@@ -39,7 +39,7 @@ WORDS = (
     "x" * 70,
 )
 MAX_SIZE = 4
-"""Of replicas, hosts and instances: each is a pod of the simulated cluster."""
+"""Maximum of replicas, hosts and instances: each is a pod of the simulated cluster."""
 SIZES = {
     "replicas",
     "minReplicas",

@@ -1,9 +1,8 @@
-"""What happens to a RayCluster in its life?
+"""Random history of a RayCluster.
 
-Draws one history from a seed: at least twenty events (edits by users and autoscalers, pods that die, nodes of no quota,
-others that edit what is not theirs, watches that lag or break, an operator that is killed at a write or never hears its answer), told to a running stage one
-by one. Afterwards the troubles end, the world is given time, and everything must be exactly as wanted. Same seed, same
-history.
+Draws at least twenty events from a seed: edits by users, the autoscaler and concurrent writers, pods that fail, quotas,
+watches that lag or break, an operator that is killed at a write or whose response is lost. Then the faults end, and the
+cluster must reach exactly the desired state. The same seed gives the same history.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,12 +35,12 @@ from raytide_sandbox.faults.types import (
 from simulation import concurrent_writers
 from simulation.desired_state import desired_workers
 from simulation.environment import Environment, Replica, log_errors_as_violations
-from simulation.manifests import NAME, OTHER_NAME, find, group, new_cluster, unowned_pod
+from simulation.manifests import EXTERNAL_POD, NAME, OTHER_NAME, find, group, new_cluster, unowned_pod
 from simulation.simulated_kube import NAMESPACE, RAYCLUSTERS
 
 EVENTS = 20
 REPLICATED_EVERY = 4
-"""Every fourth life is led by two replicas with a lease."""
+"""Every fourth history has two replicas with leader election."""
 SETTLE_S = 240.0
 CALL_FAULTS: tuple[CallFault, ...] = (
     Kill(),
@@ -68,22 +67,22 @@ WATCH_FAULTS: tuple[WatchFault, ...] = (
     Cut(),
     Hang(),
 )
-"""What may happen to a watch line. None is lost for good: an API server never does that to a watch it keeps open."""
+"""Faults of watch events. None is dropped for good: an API server never does that to an open watch."""
 
 
 def is_write(call: Call) -> bool:
-    """Anything but events, which nobody waits for, and the lease."""
+    """Whether it is a write, except of events, for which no caller waits, and of the lease."""
     return call.is_write and call.plural not in ("events", "leases")
 
 
 def is_lease_call(call: Call) -> bool:
-    """Whether it is about who leads."""
+    """Whether it is a call for the lease."""
     return call.plural == "leases"
 
 
 @dataclass
 class History:
-    """One told history; `violations` says what went wrong, `told` what happened before."""
+    """Log of the events and violations of one history."""
 
     seed: int
     log: list[str] = field(default_factory=list)
@@ -91,13 +90,13 @@ class History:
     last_writes: list[str] = field(default_factory=list)
 
     def report(self) -> str:
-        """For the person who has to find out why."""
+        """The text for the failure of the test."""
         lines = [f"seed {self.seed}", *self.log[-60:], "--- violations", *self.violations[:20]]
         return "\n".join([*lines, "--- last writes", *self.last_writes[-20:]])
 
 
 class HistoryRunner:
-    """Tells one history."""
+    """Draws and runs the events of one history."""
 
     def __init__(self, seed: int) -> None:
         self.history = History(seed)
@@ -107,7 +106,7 @@ class HistoryRunner:
 
     @property
     def is_replicated(self) -> bool:
-        """Whether two replicas share the work by a lease."""
+        """Whether there are two replicas with leader election."""
         return len(self.env.replicas) > 1
 
     def _log(self, text: str) -> None:
@@ -160,7 +159,7 @@ class HistoryRunner:
         left = max(0, desired_workers(cluster)[name] - len(named))
 
         def set_names(spec: dict[str, Any]) -> None:
-            find(spec, name).update(replicas=left, scaleStrategy={"workersToDelete": [*named, "stranger"]})
+            find(spec, name).update(replicas=left, scaleStrategy={"workersToDelete": [*named, EXTERNAL_POD]})
 
         self._edit_spec(set_names, f"{name}: delete {named}, replicas {left}")
 
@@ -173,7 +172,7 @@ class HistoryRunner:
     def force_delete_pod(self) -> None:
         name = self._any_pod()
         if name:
-            self._log(f"{name} vanishes")
+            self._log(f"{name} deleted by force")
             self.kube.force_delete_pod(name)
 
     def set_watch_lag(self) -> None:
@@ -187,7 +186,7 @@ class HistoryRunner:
 
     def break_watches(self) -> None:
         how = self.rng.choices(WATCH_FAULTS, k=self.rng.randint(1, 3))
-        self._log(f"the next watch lines: {how}")
+        self._log(f"the next watch events: {how}")
         self.rng.choice(self.env.replicas).script.of_lines.extend(Rule(fault) for fault in how)
 
     def _inject_for(
@@ -204,18 +203,18 @@ class HistoryRunner:
             replica.script.of_calls.insert(0, Rule(fault, matches, times=None, until_s=until_s))
 
     def api_unavailable(self) -> None:
-        self._inject_for(RefuseConnection(), lambda _: True, self.rng.choice([5.0, 60.0]), "the API is away")
+        self._inject_for(RefuseConnection(), lambda _: True, self.rng.choice([5.0, 60.0]), "the API is unreachable")
         self.close_watches()
 
     def lease_unreachable(self) -> None:
-        """The leader cannot reach its lease, but everything else: only its gate keeps it from writing."""
+        """The leader can reach everything except its lease: only the write gate prevents its writes."""
         leader, fault = self.env.leader(), self.rng.choice([LoseRequest(), LoseAnswer(), Answer(503)])
         self._inject_for(fault, is_lease_call, self.rng.choice([25.0, 60.0]), f"no lease: {fault}", [leader])
 
     def isolate_leader(self) -> None:
-        """One replica is alone, the other is not."""
+        """The leader cannot reach the API server, the other replica can."""
         leader = self.env.leader()
-        self._inject_for(LoseRequest(), lambda _: True, self.rng.choice([10.0, 45.0]), "leader cut off", [leader])
+        self._inject_for(LoseRequest(), lambda _: True, self.rng.choice([10.0, 45.0]), "leader isolated", [leader])
         leader.transport.close_watches()
 
     def replace_leader(self) -> None:
@@ -243,7 +242,7 @@ class HistoryRunner:
 
     def inject_call_fault(self) -> None:
         # What a real server would reject by `?timeout=` when it comes too late, this one would carry out: with a lease a
-        # write comes late inside that time only, whoever leads by then (FD:REL-D).
+        # write comes late inside that time only, even under another leader (FD:REL-D).
         late = (
             Delay(self.rng.choice([2.0, 9.0])) if self.is_replicated else CommitLate(self.rng.choice([0.5, 5.0, 20.0]))
         )
@@ -252,10 +251,10 @@ class HistoryRunner:
         self.env.leader().script.of_calls.append(Rule(kind, is_write, skip=after))
 
     def concurrent_edit(self) -> None:
-        """Others edit what belongs to the cluster (RM:F12)."""
+        """A concurrent writer edits objects of the cluster (RM:F12)."""
         concurrent_edit, pod = self.rng.choice(concurrent_writers.CONCURRENT_EDITS), self._any_pod()
         if pod and self.kube.cluster(NAME):
-            self._log(f"foreign hands: {concurrent_edit.__name__} {pod}")
+            self._log(f"concurrent edit: {concurrent_edit.__name__} {pod}")
             concurrent_edit(self.env, pod)
 
     def kill_operator(self) -> None:
@@ -263,13 +262,13 @@ class HistoryRunner:
         self.env.kill()
 
     def recreate_cluster(self) -> None:
-        self._log("cluster deleted and made again")
+        self._log("cluster deleted and recreated")
         self.kube.delete_cluster(NAME)
         self.kube.create(new_cluster([group("a", 2)]))
 
-    # --- the telling -----------------------------------------------------------------------------------------------
+    # --- running =-----------------------------------------------------------------------------------------------
     async def run(self) -> History:
-        """Live through it; every finding is in the history returned."""
+        """Run the history; the result has its violations."""
         with log_errors_as_violations(self.checks):
             await self._run_events()
         self.history.violations = self.checks.violations
@@ -321,13 +320,13 @@ class HistoryRunner:
         await self.env.settle(SETTLE_S, step_s=1.0)
         for name in (NAME, OTHER_NAME):
             if self.kube.cluster(name) is None:
-                self.checks.add_violation(f"{name} is gone")
-        if self.kube.store.find("pods", NAMESPACE, "stranger") is None:
-            self.checks.add_violation("the stranger's pod is gone")
+                self.checks.add_violation(f"{name} is missing")
+        if self.kube.store.find("pods", NAMESPACE, EXTERNAL_POD) is None:
+            self.checks.add_violation("the external pod is missing")
 
     async def _check_no_further_writes(self) -> None:
-        """A second pass, and a fresh operator, must find nothing to do."""
-        # A watch that has gone deaf is noticed within a minute; what it hid is then done first.
+        """Check that a second pass and a restarted operator write nothing."""
+        # A silent watch is detected within a minute; the events that it missed are handled first.
         await self.env.pass_time(150.0)
         await self._settle()
         await self.env.pass_time(10.0)
@@ -337,4 +336,4 @@ class HistoryRunner:
         self.env.kill()
         await self.env.pass_time(10.0)
         if later := self.checks.writes[before:]:
-            self.checks.add_violation(f"writes although all is as wanted: {later[:5]}")
+            self.checks.add_violation(f"writes in the desired state: {later[:5]}")

@@ -1,9 +1,9 @@
-"""How do requests travel in the simulation?
+"""Transport from the client to the sandbox's API by function calls, in virtual time.
 
-`InProcess` carries them to the sandbox's routes without sockets or threads, so that virtual time moves everything;
-watch lines come late by the lag of the moment, in order, as from a slow watch cache. Faults are the business of
-`raytide_sandbox.faults.transport`, which stands before it; here are the exceptions that the product knows, and a past for stale
-answers. It never loses or changes anything by itself. Both speak the product's Transport protocol (D17).
+No sockets and no threads, so virtual time moves all of it. Watch events are delivered in order, late by the current lag, as
+from a slow watch cache. It loses and changes nothing: faults are injected by `raytide_sandbox.faults.transport`, which wraps
+it. This module has the errors that the client handles, and older states of the store for stale reads. Implements the
+product's Transport protocol (D17).
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from raytide_sandbox.apiserver.store import Change, Store
 from raytide_sandbox.faults import types
 
 BOOKMARK_S = 60.0
-"""How often a real API server tells an idle watch how far the world is."""
+"""Interval of the bookmarks of an idle watch of a real API server."""
 
 
 class InProcessTransport:
     """The sandbox's API, reached by function calls.
 
     - A request takes `latency_s` each way in virtual time.
-    - A watch line is delivered `lag_s()` after it happened, never before an earlier one.
-    - A watch ends by itself after the `timeoutSeconds` that its opener asked for.
+    - A watch event is delivered `lag_s()` after it happened, never before an earlier one.
+    - A watch ends after the `timeoutSeconds` of its request.
     """
 
     def __init__(self, api: Api, *, latency_s: float = 0.001, lag_s: Callable[[], float] = lambda: 0.0) -> None:
@@ -39,11 +39,11 @@ class InProcessTransport:
         self._lag_s = lag_s
         self._open: dict[int, WatchCursor] = {}
         self.admission: Callable[[Request], types.Answer | None] = lambda _request: None
-        """What a quota, a webhook or the rights of the cluster say to a request."""
+        """The response of a quota, a webhook or RBAC to a request; None: admitted."""
         self.mutate: Callable[[Request], Request] = lambda request: request
-        """What a mutating webhook makes of a request."""
+        """The request as a mutating webhook changes it."""
         self.on_request: Callable[[Request], None] = lambda _request: None
-        """Sees every request at the instant at which it is carried out."""
+        """Called with every request when it is carried out."""
 
     @property
     def open_watches(self) -> int:
@@ -51,7 +51,7 @@ class InProcessTransport:
         return len(self._open)
 
     def close_watches(self) -> None:
-        """Every open watch ends at once, as when a load balancer restarts; what was on its way still comes."""
+        """Close every open watch, as when a load balancer restarts; events in transit are still delivered."""
         for cursor in tuple(self._open.values()):
             cursor.close()
 
@@ -98,7 +98,7 @@ class InProcessTransport:
             if cursor.is_closed:
                 delayed.put_nowait((0.0, b""))
 
-        def end() -> None:  # a real API server tells how far the world is shortly before it ends a watch
+        def end() -> None:  # a real API server sends a bookmark shortly before it ends a watch
             cursor.add_bookmark()
             cursor.close()
 
@@ -125,14 +125,14 @@ class InProcessTransport:
             cursor.close()
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """There is nothing to close."""
 
 
 class TransportErrors:
-    """What the product's transports raise."""
+    """The errors that the product's transports raise."""
 
     def lost(self, message: str, *, is_outcome_unknown: bool) -> Exception:
-        """No complete answer came."""
+        """No complete response was received."""
         return ApiUnavailableError(message, is_outcome_unknown=is_outcome_unknown)
 
     def rejected(self, response: ServerResponse) -> Exception:
@@ -141,7 +141,7 @@ class TransportErrors:
 
 
 class StoreHistory:
-    """What a server says that lags behind the store, as one whose watch cache is fed late (Sieve's "time travel")."""
+    """Responses of a server whose watch cache lags behind the store (Sieve's "time travel")."""
 
     def __init__(self, api: Api, store: Store, now_s: Callable[[], float]) -> None:
         self._api = api
@@ -153,10 +153,10 @@ class StoreHistory:
         store.subscribe(lambda change: self._changes.append((now_s(), change)))
 
     def note(self, *_: Any) -> None:
-        """The store remembers by itself."""
+        """Nothing to do: the changes of the store are recorded."""
 
     def recall(self, path: str, query: Mapping[str, str], fault: types.Stale, now_s: float) -> ServerResponse | None:
-        """The answer of that moment; None for what is no resource."""
+        """The response at that time; None if the path is no resource."""
         request = Request("GET", path, dict(query), {}, b"")
         try:
             target = parse_target(path)
@@ -177,7 +177,7 @@ class StoreHistory:
         return version
 
     def _store_at(self, version: int) -> Store:
-        old = Store(now=self._store.now, new_uid=lambda: "nobody")
+        old = Store(now=self._store.now, new_uid=lambda: "unused")
         for resource in self._store.resources():
             old.define(resource)
         for key, entries in self._before.items():
@@ -194,7 +194,7 @@ class StoreHistory:
 
 
 async def wait_until_at_work(controller: ReconcileLoop) -> None:
-    """Until its workers wait for keys. Fixtures run in real time, and a busy machine may need long for it."""
+    """Wait until its workers wait for keys. Fixtures run in real time, which a busy machine may need long for."""
     async with asyncio.timeout(60):
-        while not controller.is_at_work:  # noqa: ASYNC110 - a test looks; nobody is to be told
+        while not controller.is_at_work:  # noqa: ASYNC110 - the product has no event for it
             await asyncio.sleep(0.01)

@@ -1,9 +1,9 @@
-"""What must hold at every write of the operator?
+"""Invariants that are checked at every write of the operator.
 
-A judge between each operator and the API. It remembers what was wanted at each moment and which wish an operator had
-read, and counts pods in the store itself, not in anybody's cache. It raises nothing while a run lasts (the operator
-would swallow it): it notes violations, and the run ends red. Rules RM:I1–I10, I13 and D15; what must hold at the
-end of a run (I14–I16, I18, I19) is asked in stage.py.
+A checked transport between each operator and the API records the desired state at each moment, and which of them an operator
+has read; pods are counted in the store. A violation is recorded, not raised, because the operator would catch the exception;
+the run fails at its end. Rules RM:I1–I10, I13 and D15; what must hold at the end of a run (I14–I16, I18, I19) is in
+environment.py.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ from simulation.simulated_kube import RAYCLUSTERS, SimulatedKube
 
 WRITES_PER_SECOND = 10
 MAX_VIOLATIONS = 20
-"""So many violations make a run red enough: a product that runs wild would make it endless."""
+"""Number of violations after which a run ends: a defective operator could make it endless."""
 MAX_WATCH_OUTAGE = timedelta(seconds=150)
-"""So long a watch may be deaf, lagging or away, one after the other; by then an operator knows who owns what."""
+"""Longest time for which a watch can be silent, lagging or closed in turn; afterwards an operator has seen the owners of all pods."""
 MAX_CREATE_DELAY = timedelta(seconds=30)
-"""So long after it was sent a create is carried out at the latest: its sender gives up after 10 s, `CommitLate` adds 20."""
+"""Longest time from sending a create to its commit: the sender gives up after 10 s, and `CommitLate` adds 20 s."""
 MAX_WATCH_LAG = timedelta(seconds=15)
-"""So late a watch may show what an operator judges a cluster by that it has read live: a lag, and a line that is held up."""
+"""Longest delay of a watch event that an operator uses together with a live read: a lag and a stalled event."""
 
 
 class InvariantChecks:
-    """What was written, and what was wrong."""
+    """Recorded writes and violations; the base of the checks of one kind."""
 
     plural = ""
-    """Of the custom resource that is judged."""
+    """The plural of the custom resource that is checked."""
 
     def __init__(self, kube: SimulatedKube, *, holder: Callable[[], str | None] | None = None) -> None:
         self.kube = kube
@@ -47,25 +47,25 @@ class InvariantChecks:
         self.limit_reached = asyncio.Event()
         self.writes: list[str] = []
         self.has_stale_start = False
-        """A new process was shown a past that nobody could tell from the present: counts of pods are not judged."""
+        """A new process read old lists that it cannot distinguish from the current state: pod counts are not checked."""
         self.operator_now: Callable[[], datetime] = kube.now
-        """Wall time of the machine on which the operator runs."""
+        """Wall time of the node on which the operator runs."""
         self.has_full_view = True
-        """False where an operator is kept from seeing what there is, so that it may give room that is none any more."""
+        """False while a fault hides objects from the operator, so that it may assign capacity that is no longer free."""
 
     def checked_transport(
         self, inner: Transport, identity: Callable[[], str] = lambda: "operator"
     ) -> "CheckedTransport":
-        """Where one operator comes in, which may come back as somebody else."""
+        """The transport of one operator, whose identity may change."""
         return CheckedTransport(self, inner, identity)
 
     def check_lease(self, identity: str, method: str, path: str) -> None:
-        """A write leaves an operator, or is carried out: it must hold the lease both times (RM:I10)."""
+        """A write is sent or carried out: its operator must hold the lease both times (RM:I10)."""
         if self.holder is not None and is_checked_write(method, path) and (holder := self.holder()) != identity:
-            self.add_violation(f"{identity} writes, but {holder or 'nobody'} holds the lease: {method} {path}")
+            self.add_violation(f"{identity} writes, but the lease holder is {holder or 'unknown'}: {method} {path}")
 
     def add_violation(self, text: str) -> None:
-        """Something is wrong."""
+        """Record a violation."""
         self.violations.append(f"{self.kube.now():%H:%M:%S.%f} {text}")
         if len(self.violations) >= MAX_VIOLATIONS:
             self.limit_reached.set()
@@ -74,32 +74,32 @@ class InvariantChecks:
         if not self.has_stale_start:
             self.add_violation(text)
 
-    # --- what whoever judges a kind makes of it ----------------------------------------------------------------------
+    # --- overridden per kind =----------------------------------------------------------------------
 
     def record_read(self, identity: str, metadata: dict[str, Any]) -> None:
-        """An operator has read an object of the kind, as it is or as it was."""
+        """An operator has read an object of the kind, in its current or an older version."""
 
     def expect_late_create(self, body: bytes | None) -> None:
-        """A create commits long after its sender gave up."""
+        """A create is committed long after its sender gave up."""
 
     def record_kill(self) -> None:
         """An operator was killed."""
 
     def before_delete(self, namespace: str, plural: str, name: str, uid: str | None) -> None:
-        """Somebody asks for the end of the object with that uid."""
+        """An operator requests the delete of the object with that uid."""
 
     def before_patch(self, path: str, body: dict[str, Any]) -> None:
-        """An operator asks for a change."""
+        """An operator sends a patch."""
 
     def after_create(self, obj: dict[str, Any]) -> None:
-        """An operator made something."""
+        """An operator created an object."""
 
 
 class RayClusterChecks(InvariantChecks):
-    """What is wanted and what was done, for all operators together.
+    """Desired states and writes of RayClusters, for all operators together.
 
-    - `door(transport, identity)` is what one operator gets instead of its transport.
-    - `holder` answers whose lease it is at this instant; None: nobody holds one, or leases are not played.
+    - `door(transport, identity)` wraps the transport of one operator.
+    - `holder` returns the lease holder now; None: there is none, or leases are not simulated.
     """
 
     plural = "rayclusters"
@@ -112,33 +112,33 @@ class RayClusterChecks(InvariantChecks):
         self.replica_checks = ReplicaChecks(pod_tracker)
         self.desired_states: dict[str, list[DesiredState]] = defaultdict(list)
         self.read: dict[str, dict[str, int]] = defaultdict(dict)
-        """Cluster uid -> who -> the generation that this operator read last."""
+        """Cluster uid -> operator -> the generation that it read last."""
         self._state_read: dict[str, dict[str, int]] = defaultdict(dict)
-        """Cluster uid -> who -> the number of the wish that this operator read last."""
+        """Cluster uid -> operator -> the index of the desired state that it read last."""
         self._state_of_version: dict[tuple[str, str], int] = {}
-        """(cluster uid, version) -> the number of the wish that stood in that version."""
+        """(cluster uid, resourceVersion) -> the index of the desired state in that version."""
         self._names: dict[str, str] = {}
         self._allowed_deletes: Counter[tuple[str, str]] = Counter()
         self._allowed_creates: Counter[tuple[str, str]] = Counter()
         self._late_creates: Counter[tuple[str, str]] = Counter()
         self._late_create_names: set[str] = set()
         self.created_after_kill: set[str] = set()
-        """Names of pods that a killed operator may have asked for, and that were made after its end."""
+        """Names of pods that a killed operator may have requested, and that were created after it was killed."""
         self._killed_at: datetime | None = None
         self._delete_requested: dict[str, str] = {}
-        """Uids of the pods whose end an operator asked for -> the name; a request may be lost, or carried out much later."""
+        """Uids of the pods whose delete an operator requested -> the name; a request can be lost or be carried out much later."""
         self._deleted: Counter[tuple[str, str]] = Counter()
         self._ready: dict[str, deque[tuple[datetime, Counter[str]]]] = defaultdict(deque)
-        """Cluster uid -> how many pods of each group were Ready of late, and from when on."""
+        """Cluster uid -> recent numbers of Ready pods of each group, and since when."""
         self._was_ready: dict[str, set[int]] = defaultdict(set)
         self._status: dict[str, tuple[int, str]] = {}
         self._ignores_status_writes = False
         self._moved_at: dict[str, datetime] = {}
-        """Pod uid -> when others took it away from a RayCluster."""
+        """Pod uid -> when another writer removed its RayCluster as owner."""
         kube.store.subscribe(self._on_cluster, RAYCLUSTERS)
         kube.store.subscribe(self._on_pod, "pods")
 
-    # --- what is wanted --------------------------------------------------------------------------------------------
+    # --- desired state =--------------------------------------------------------------------------------------------
     def _on_cluster(self, change: Any) -> None:
         obj = change.entry.shared()
         metadata = obj["metadata"]
@@ -153,7 +153,7 @@ class RayClusterChecks(InvariantChecks):
         self._check_status(obj)
 
     def _record_change(self, uid: str, before: DesiredState | None, desired: DesiredState) -> None:
-        """How many more may be made now, and how many of those that are there may go without a name (RM:I4)."""
+        """How many more pods may be created, and how many existing ones may be deleted without being named (RM:I4)."""
         was = {"headgroup": 1, **before.counts} if before else {"headgroup": 0}
         counts = {**desired.counts, "headgroup": 1}
         for group in {**was, **counts}:
@@ -162,11 +162,11 @@ class RayClusterChecks(InvariantChecks):
                 desired.may_choose_victims and (before is None or before.may_choose_victims)
             ):
                 self._allowed_deletes[uid, group] += max(0, was.get(group, 0) - counts.get(group, 0))
-            elif desired.may_choose_victims:  # autoscaling was switched off: whoever was spared until now may go
+            elif desired.may_choose_victims:  # autoscaling was switched off: all surplus workers may be deleted
                 self._allowed_deletes[uid, group] += max(0, len(self.pod_tracker.live_pods(uid, group)) - counts[group])
 
     def record_read(self, identity: str, metadata: dict[str, Any]) -> None:
-        """An operator has read a RayCluster as it is, or as it was."""
+        """An operator has read a RayCluster, in its current or an older version."""
         uid = metadata["uid"]
         self.read[uid][identity] = metadata["generation"]
         self._state_read[uid][identity] = self._state_of_version[uid, metadata["resourceVersion"]]
@@ -176,7 +176,7 @@ class RayClusterChecks(InvariantChecks):
             self._moved_at[change.entry.uid] = self.kube.now()
             self._delete_requested.pop(
                 change.entry.uid, None
-            )  # what arrives later was meant for the former owner's pod
+            )  # a later delete was sent for the pod of the former owner
         for uid in change.entry.owners:
             if uid in self.desired_states:
                 self._record_readiness(uid)
@@ -191,11 +191,11 @@ class RayClusterChecks(InvariantChecks):
                         and is_stored_as_suspended(cluster)
                         and not is_late
                     ):
-                        self._add_count_violation(f"made while the cluster is suspended: {change.key.name}")
+                        self._add_count_violation(f"created while the cluster is suspended: {change.key.name}")
                     self._count(uid, change.entry.labels.get("ray.io/group", ""), change.key.name)
 
     def _record_readiness(self, uid: str) -> None:
-        """Which wishes are fulfilled at this instant, or were by what a lagging watch still shows, head and workers Ready?"""
+        """Record the desired states that are fulfilled now, or were by what a lagging watch still shows: head and workers Ready."""
         seen, now = self._ready[uid], self.kube.now()
         ready = self.pod_tracker.ready_counts(uid)
         if not seen or seen[-1][1] != ready:
@@ -209,11 +209,11 @@ class RayClusterChecks(InvariantChecks):
                 self._was_ready[uid].add(desired.generation)
 
     def expect_late_create(self, body: bytes | None) -> None:
-        """A create commits long after its sender gave up, and perhaps after its sender was killed.
+        """A create is committed long after its sender gave up, and perhaps after its sender was killed.
 
-        Then nobody can know of it: a successor may have made another pod in its stead, and has to end one of the two. So
-        each such pod may be one too many and one more to delete, and it may come while others that are no longer wanted are
-        still being deleted; nothing else is forgiven.
+        The next operator process does not know of it: it may have created another pod instead and has to delete one of the
+        two. So each such pod may be one surplus pod and one more to delete, and it may be created while surplus pods are still
+        being deleted. No other exception is made.
         """
         obj = msgspec.json.decode(body) if body else {}
         if obj.get("kind") == "Pod":
@@ -224,12 +224,12 @@ class RayClusterChecks(InvariantChecks):
                 self.created_after_kill.add(obj["metadata"]["name"])
 
     def record_kill(self) -> None:
-        """An operator was killed: of its creates that arrive later no successor can know."""
+        """An operator was killed: its successor does not know of creates that are committed later."""
         self._killed_at = self.kube.now()
 
-    # --- what is done ----------------------------------------------------------------------------------------------
+    # --- writes =----------------------------------------------------------------------------------------------
     def before_patch(self, path: str, body: dict[str, Any]) -> None:
-        """The spec is the user's and the autoscaler's (RM:I7)."""
+        """Only the user and the autoscaler write the spec (RM:I7)."""
         releases = not body.keys() - {"metadata"} and not body["metadata"].keys() - {
             "finalizers",
             "uid",
@@ -239,7 +239,7 @@ class RayClusterChecks(InvariantChecks):
             self.add_violation(f"the operator wrote a spec: PATCH {path}")
 
     def after_create(self, obj: dict[str, Any]) -> None:
-        """An operator made a pod or service."""
+        """An operator created a pod or a service."""
         owner = next((ref for ref in obj["metadata"].get("ownerReferences") or [] if ref.get("controller")), None)
         labels, name = obj["metadata"].get("labels") or {}, obj["metadata"]["name"]
         label_owner = labels.get("ray.io/cluster") or labels.get("ray.io/headless-worker-svc")
@@ -248,27 +248,27 @@ class RayClusterChecks(InvariantChecks):
             return
         uid = owner["uid"]
         if self._names.get(uid) != owner["name"]:
-            self.add_violation(f"{name} is owned by {owner['name']} {uid}, which never was")
+            self.add_violation(f"{name} is owned by {owner['name']} {uid}, which never existed")
         if obj["kind"] == "Service":
             services = {key.name for key in self.kube.store.dependents(uid) if key.resource == "services"}
             if len(services - {f"{owner['name']}-headless"}) > 1:
                 self._add_count_violation(f"{len(services)} services of {owner['name']}: {sorted(services)}")
 
     def _count(self, uid: str, group: str, pod: str) -> None:
-        """A pod has just been committed: was it one too many, or one for which there was no reason (RM:I1–I3)?"""
+        """A pod was committed: check for surplus pods and for creates without a reason (RM:I1–I3)."""
         late, name = self._late_creates[uid, group], f"{self._names[uid]}/{group}"
         read = min(self._state_read[uid].values(), default=0)
         counts = (desired.counts.get(group, 0) for desired in self.desired_states[uid][read:])
         most = 1 if group == "headgroup" else max(counts, default=0)
         alive, made = len(self.pod_tracker.live_pods(uid, group)), self.pod_tracker.created_by_owner[uid, group]
         if alive > most + late and pod not in self._late_create_names:
-            self._add_count_violation(f"{alive} live pods of {name}, wanted at most {most}")
+            self._add_count_violation(f"{alive} live pods of {name}, desired at most {most}")
         reasons = self._allowed_creates[uid, group] + self.pod_tracker.ended_by_owner[uid, group] + late
         if made > reasons:
-            self._add_count_violation(f"{made} pods of {name} for {reasons} that were missing")
+            self._add_count_violation(f"{made} pods of {name} created for {reasons} that were missing")
 
     def before_delete(self, namespace: str, plural: str, name: str, uid: str | None) -> None:
-        """Somebody asks for the end of the object with that uid."""
+        """An operator requests the delete of the object with that uid."""
         if not uid:
             self.add_violation(f"delete without uid: {plural} {name}")
         entry = self.kube.store.find(plural, namespace, name)
@@ -278,7 +278,7 @@ class RayClusterChecks(InvariantChecks):
         if entry.uid in self._moved_at and self.kube.now() - self._moved_at[entry.uid] < MAX_WATCH_OUTAGE:
             return
         if owner is None:
-            self.add_violation(f"deletes a pod of a stranger: {name}")
+            self.add_violation(f"deletes a pod of another owner: {name}")
             return
         cluster = self.kube.cluster_read_only(self._names[owner])
         if cluster and is_suspended(cluster) and not is_stored_as_suspended(cluster):
@@ -294,13 +294,13 @@ class RayClusterChecks(InvariantChecks):
         self._delete_requested[entry.uid] = name
 
     def _check_delete(self, owner: str, change: Any) -> None:
-        """A pod has begun to end: if an operator asked for it, was it one too many (RM:I4)?
+        """A pod has begun to terminate: if an operator requested it, was it a surplus pod (RM:I4)?
 
-        Judged when it happens, for what a killed operator sent may never arrive.
+        Checked when it happens, because a request of a killed operator may never arrive.
         """
         cluster = self.kube.cluster_read_only(self._names[owner])
         if cluster is None or cluster["metadata"]["uid"] != owner or "deletionTimestamp" in cluster["metadata"]:
-            return  # the garbage collector's doing
+            return  # deleted by the garbage collector
         name = (
             self._delete_requested.pop(change.entry.uid, "")
             if change.type == "DELETED" or change.entry.is_terminating
@@ -316,11 +316,11 @@ class RayClusterChecks(InvariantChecks):
             + self.pod_tracker.moved_in[owner, group]
         )
         if self._deleted[owner, group] > most:
-            self._add_count_violation(f"deleted more of {self._names[owner]}/{group} than anybody asked for: {name}")
+            self._add_count_violation(f"deleted more of {self._names[owner]}/{group} than were surplus: {name}")
 
     @contextmanager
     def ignoring_status_writes(self) -> Iterator[None]:
-        """What is stored meanwhile is not the operator's word; what it says next is compared with nothing before."""
+        """Ignore the statuses written meanwhile by another writer; the next one of the operator is not compared with an earlier one."""
         self._ignores_status_writes = True
         try:
             yield
@@ -329,11 +329,11 @@ class RayClusterChecks(InvariantChecks):
             self.reset_statuses()
 
     def reset_statuses(self) -> None:
-        """The store went back to an older snapshot: what was reported after it was never reported."""
+        """The store was restored from an older snapshot: forget the statuses that were reported after it."""
         self._status.clear()
 
     def _check_status(self, obj: dict[str, Any]) -> None:
-        """A status was committed, perhaps without its writer hearing of it (RM:I9)."""
+        """A status was committed, perhaps without a response to its writer (RM:I9)."""
         if self._ignores_status_writes:
             return
         uid, name, status = obj["metadata"]["uid"], obj["metadata"]["name"], obj.get("status") or {}
@@ -343,22 +343,22 @@ class RayClusterChecks(InvariantChecks):
         if seen < generation_before:
             self.add_violation(f"observedGeneration of {name} went from {generation_before} back to {seen}")
         if seen > max(self.read[uid].values(), default=0):
-            self.add_violation(f"observedGeneration of {name} is {seen}, which nobody has read")
+            self.add_violation(f"observedGeneration of {name} is {seen}, which no operator has read")
         if state == "ready" != state_before and seen not in self._was_ready[uid]:
-            self.add_violation(f"{name} is called ready for generation {seen}, and never was")
+            self.add_violation(f"{name} is reported ready for generation {seen}, and was not")
 
 
 def is_checked_write(method: str, path: str) -> bool:
-    """Anything that changes the world but events, which nobody waits for, and the lease itself."""
+    """Whether it is a write, except of events, for which no caller waits, and of the lease."""
     return method != "GET" and "/events" not in path and "/leases" not in path
 
 
 SENDER: ContextVar[str] = ContextVar("SENDER")
-"""Which operator sent the request that is carried out; the tasks that a fault starts for a request know it too."""
+"""The operator that sent the current request; inherited by the tasks that a fault starts for the request."""
 
 
 class CheckedTransport:
-    """Carries one operator's requests on and looks at each: a Transport around a Transport."""
+    """Transport that checks each request of one operator and passes it to the inner transport."""
 
     def __init__(self, checks: InvariantChecks, inner: Transport, identity: Callable[[], str]) -> None:
         self._checks = checks
@@ -367,15 +367,15 @@ class CheckedTransport:
         self._write_times: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=WRITES_PER_SECOND + 1))
 
     def stream(self, path: str, **rest: Any) -> AsyncIterator[bytes]:
-        """A watch; nothing to judge."""
+        """A watch; nothing is checked."""
         return self._inner.stream(path, **rest)
 
     async def close(self) -> None:
-        """Let go."""
+        """Close the inner transport."""
         await self._inner.close()
 
     async def request(self, method: str, path: str, *, body: bytes | None = None, **rest: Any) -> Response:
-        """One call, looked at before and after."""
+        """One call, checked before and after."""
         is_write = is_checked_write(method, path)
         SENDER.set(self._identity())
         if is_write:
@@ -399,7 +399,7 @@ class CheckedTransport:
             self._checks.before_patch(path, msgspec.json.decode(body or b"{}"))
 
     def _check_rate(self, method: str, path: str, body: bytes | None) -> None:
-        """At most ten writes a second to one object, whatever fails (RM:I13)."""
+        """At most ten writes per second to one object, at any fault (RM:I13)."""
         name = msgspec.json.decode(body or b"{}").get("metadata", {}).get("name", "") if method == "POST" else ""
         write_times = self._write_times[f"{path}/{name}"]
         write_times.append(asyncio.get_running_loop().time())

@@ -1,25 +1,27 @@
-"""What do the users of the simulation write?
+"""Manifests that the users of the simulation create.
 
-The smallest RayClusters, worker groups and pods that say what a story needs; plain dicts, made anew each time, because
-stories edit them. Used by histories and scenarios.
+Minimal RayClusters, worker groups and pods as plain dicts, a new one for each call, because scenarios edit them. Used by
+histories and scenarios.
 """
 
 from typing import Any
 
 from simulation.simulated_kube import NAMESPACE
 
-NAME = "life"
-OTHER_NAME = "life-a"
-"""Another cluster whose name begins like the first one's, and like its pods."""
+NAME = "cluster"
+OTHER_NAME = "cluster-a"
+"""A second cluster; the name of the first one and of its pods is a prefix of its name."""
+EXTERNAL_POD = "other"
+"""A pod of another owner."""
 
 
 def template(name: str, image: str = "rayproject/ray:2.60.0") -> dict[str, Any]:
-    """The smallest pod template that a user would write."""
+    """A minimal pod template."""
     return {"spec": {"containers": [{"name": name, "image": image}]}}
 
 
 def group(name: str, replicas: int, most: int = 8) -> dict[str, Any]:
-    """A worker group as users write it."""
+    """A minimal worker group."""
     return {
         "groupName": name,
         "replicas": replicas,
@@ -30,7 +32,7 @@ def group(name: str, replicas: int, most: int = 8) -> dict[str, Any]:
 
 
 def new_cluster(groups: list[dict[str, Any]], name: str = NAME) -> dict[str, Any]:
-    """A RayCluster as users write it."""
+    """A minimal RayCluster."""
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
@@ -46,11 +48,11 @@ def find(spec: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def unowned_pod() -> dict[str, Any]:
-    """A pod that is not ours, although its labels say so."""
+    """A pod with the labels of a worker and without an owner."""
     labels = {"ray.io/cluster": NAME, "ray.io/node-type": "worker", "ray.io/group": "a", "ray.io/is-ray-node": "yes"}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "stranger", "namespace": NAMESPACE, "labels": labels},
-        "spec": template("stranger")["spec"],
+        "metadata": {"name": EXTERNAL_POD, "namespace": NAMESPACE, "labels": labels},
+        "spec": template(EXTERNAL_POD)["spec"],
     }

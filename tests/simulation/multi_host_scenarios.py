@@ -1,8 +1,8 @@
-"""Which lives of multi-host groups is every fault tried on?
+"""Scenarios of multi-host groups on which each fault is tried.
 
-Scenario S5 of the fault matrix in five lives: replicas of several hosts come and go, lose a host, change their size, meet
-a quota that has room for some hosts of a replica only, and are told to go by the name of one host. That every replica is
-whole at the end, and that none was broken without a reason, is judged everywhere (RM:I6, replica_judge.py).
+Scenario S5 of the fault matrix in five variants: replicas of several hosts are created and deleted, lose a host, change
+`numOfHosts`, meet a quota that admits only some hosts of a replica, and are deleted by the name of one host. That every
+replica is complete in the end, and none was broken without a reason, is checked everywhere (RM:I6, replica_checks.py).
 """
 
 from typing import Any
@@ -19,16 +19,16 @@ HOSTS = 4
 QUOTA = "team"
 QUOTA_S = 14.0
 RAISED_WITHIN_S = 15.0
-"""So long after a quota was raised the replica it kept out is there (SC:S4)."""
+"""The rejected replica is created within this time after the quota was raised (SC:S4)."""
 
 
 def slices(name: str, replicas: int, hosts: int = HOSTS) -> dict[str, Any]:
-    """A worker group whose replicas have several hosts."""
+    """A worker group of multi-host replicas."""
     return {**group(name, replicas), "numOfHosts": hosts}
 
 
 async def scale_up_and_down(env: Environment) -> None:
-    """RM:S5: one replica, two, none of them broken on the way to one again."""
+    """RM:S5: one replica, two, and one again, without a broken replica."""
     await live_cluster(env, slices("a", 1))
     edit(env, lambda spec: find(spec, "a").update(replicas=2))
     await env.settle()
@@ -37,18 +37,18 @@ async def scale_up_and_down(env: Environment) -> None:
 
 
 async def host_lost(env: Environment) -> None:
-    """RM:S5: a host ends, its replica follows and is made anew; the other does not notice."""
+    """RM:S5: a host is evicted, its replica is deleted and recreated; the other replica is not touched."""
     await live_cluster(env, slices("a", 2, hosts=3))
     untouched = set(workers(env, "a")[3:])
     env.kube.evict_pod(workers(env, "a")[1])
     await env.pass_time(2.0)
     await env.settle()
     if not env.checks.has_stale_start and not untouched <= set(workers(env, "a")):
-        env.checks.add_violation("a replica went that had lost nobody")
+        env.checks.add_violation("a replica was deleted that had lost no host")
 
 
 async def host_vanished(env: Environment) -> None:
-    """Somebody deletes a host by force: it is made again, or, where it was seen to go, all of its replica."""
+    """A host is deleted by force: it is recreated, or its whole replica if the delete was observed."""
     await live_cluster(env, slices("a", 2, hosts=2))
     env.kube.force_delete_pod(workers(env, "a")[1])
     await env.pass_time(2.0)
@@ -56,7 +56,7 @@ async def host_vanished(env: Environment) -> None:
 
 
 async def hosts_changed(env: Environment) -> None:
-    """`numOfHosts` grows, and becomes one: every replica is made anew."""
+    """`numOfHosts` grows, and becomes one: every replica is recreated."""
     await live_cluster(env, slices("a", 2, hosts=2))
     edit(env, lambda spec: find(spec, "a").update(numOfHosts=3))
     await env.settle()
@@ -65,7 +65,7 @@ async def hosts_changed(env: Environment) -> None:
 
 
 async def deleted_by_one_name(env: Environment) -> None:
-    """RM:S5 with S3: one name ends four pods; the list is emptied later (RM:I15)."""
+    """RM:S5 with S3: one name deletes four pods; the list is emptied later (RM:I15)."""
     await live_cluster(env, slices("a", 2))
     named = workers(env, "a")[1:2]
     edit(env, lambda spec: find(spec, "a").update(replicas=1, scaleStrategy={"workersToDelete": named}))
@@ -75,7 +75,7 @@ async def deleted_by_one_name(env: Environment) -> None:
 
 
 class WorkerQuota:
-    """A ResourceQuota for workers: enforced, and told to whoever reads it."""
+    """A ResourceQuota for workers: enforced, and reported in its status."""
 
     def __init__(self, env: Environment, hard: int) -> None:
         self.hard = hard
@@ -86,11 +86,11 @@ class WorkerQuota:
 
     @property
     def used(self) -> int:
-        """Every worker that is not gone for good."""
+        """Number of workers in the store."""
         return sum(pod.group != "headgroup" for pod in self._stage.pod_tracker.tracked_pods())
 
     def admit(self, request: Request) -> Answer | None:
-        """What the quota says to a request."""
+        """The response of the quota to a request; None: admitted."""
         if request.path.endswith(f"/resourcequotas/{QUOTA}"):
             self._update_status()
         is_pod = request.method == "POST" and request.path.endswith("/pods")  # a service selects by that label
@@ -112,7 +112,7 @@ class WorkerQuota:
 
 
 async def quota(env: Environment) -> None:
-    """RM:S4 in short: there is room for one replica and two hosts more, later for all."""
+    """RM:S4 in short: the quota admits one replica and two hosts more, later all."""
     env.start()
     await env.pass_time(2.0)
     env.start_recording()
@@ -134,4 +134,4 @@ MULTI_HOST = (
     Scenario("slice-named", deleted_by_one_name),
     Scenario("slice-quota", quota, has_exact_counts=False),
 )
-"""Each with every fault at every point."""
+"""Each fault is tried at every point of these."""

@@ -1,12 +1,8 @@
-"""Would the simulation notice?
+"""Deliberate mutations of the product, each of which must make the simulation fail.
 
-Eighteen deliberate faults in the product, each a patch of one place: no overlay, no uid precondition, no retry, no owner
-reference, a new name on retry, no write gate, a term of leadership that trusts old lists, a decision record that nobody
-reads, victims chosen beside an autoscaler; and an autoscaler that names before anybody agreed to leave, that writes
-without `test`, that does not take a rejected drain back; and, for jobs, growth before room is free, orders for whatever a job
-is by now, removals that count as failures, no cooldowns, trainer 0 that goes first, trainers that come before those whose
-place they take have been told to go. `pytest --mutation NAME` applies one before the lives are told, and `make mutate`
-demands that each turns them red (RM: tests of the tests).
+Eighteen patches of one place each, for example: no overlay of expectations, deletes without a uid precondition, creates
+without an owner reference, no write gate, an ignored decision record, growth before capacity is free. `pytest --mutation
+NAME` applies one; `make mutate` requires that each is detected (RM: tests of the tests).
 """
 
 import dataclasses
@@ -34,12 +30,12 @@ from raytide.trainingjob import plan_context, trainer_indices
 
 
 def no_overlay(patch: pytest.MonkeyPatch) -> None:
-    """The planner sees the cache alone, without our own writes in flight."""
+    """The planner uses the cache only, without writes in flight."""
     patch.setattr(Expectations, "overlay", lambda self, key, owner_uid, seen: tuple(seen))
 
 
 def no_uid_precondition(patch: pytest.MonkeyPatch) -> None:
-    """A delete means a name, whoever bears it by now."""
+    """A delete has no uid precondition."""
     write = Client._write
 
     async def patched(self: Client, method: str, path: str, *, body: Any, **rest: Any) -> Any:
@@ -53,17 +49,19 @@ def no_uid_precondition(patch: pytest.MonkeyPatch) -> None:
 def no_retry(patch: pytest.MonkeyPatch) -> None:
     """A write whose outcome is unknown is never repeated."""
     patch.setattr(Expectations, "due", lambda self, key, owner_uid: ())
-    patch.setattr(Expectations, "requeue_after_s", lambda self, key: None)  # else it would look again without a pause
+    patch.setattr(Expectations, "requeue_after_s", lambda self, key: None)  # else it would requeue without a pause
 
 
 def no_owner_reference(patch: pytest.MonkeyPatch) -> None:
-    """Children belong to nobody."""
+    """Owned objects have no valid owner."""
     for module in (pods, services):
-        patch.setattr(module, "controller_reference", lambda *_: {"kind": "RayCluster", "name": "", "uid": "nobody"})
+        patch.setattr(
+            module, "controller_reference", lambda *_: {"kind": "RayCluster", "name": "", "uid": "no-such-uid"}
+        )
 
 
 def new_name_on_retry(patch: pytest.MonkeyPatch) -> None:
-    """A repeated create is given another name."""
+    """A repeated create has another name."""
     due = Expectations.due
     numbers = itertools.count()
 
@@ -80,12 +78,12 @@ def new_name_on_retry(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_write_gate(patch: pytest.MonkeyPatch) -> None:
-    """Whoever has led once goes on writing, whether or not the lease is still safely held."""
+    """A former leader continues to write without a valid lease."""
     patch.setattr(Client, "_granted_s", lambda self: self._timeout_s)
 
 
 def no_relist_in_term(patch: pytest.MonkeyPatch) -> None:
-    """A new leader begins with whatever its informers happen to show."""
+    """A new leader starts with the current caches of its informers."""
 
     async def synced(self: RayClusterController) -> None:
         for stream in self.streams:
@@ -95,17 +93,17 @@ def no_relist_in_term(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_decision_record(patch: pytest.MonkeyPatch) -> None:
-    """The spec rules, whatever the autoscaler wrote beside it."""
+    """The spec applies, and the decision record is ignored."""
     patch.setattr(plan, "scaling_of", lambda cluster, *_: Scaling(cluster.is_autoscaled))
 
 
 def unnamed_victims(patch: pytest.MonkeyPatch) -> None:
-    """Too many workers are deleted without a name, under autoscaling too."""
+    """Surplus workers are deleted without being named, under autoscaling too."""
     patch.setattr(Scaling, "may_choose_victims", lambda *_, **__: True)
 
 
 def delete_before_drain(patch: pytest.MonkeyPatch) -> None:
-    """Whoever is to leave is named at once, whether or not it agreed."""
+    """A worker is added to workersToDelete before it accepted the drain."""
     patch.setattr(drains, "_may_be_named", lambda *_: True)
     named = group_targets._host_disposition
 
@@ -117,7 +115,7 @@ def delete_before_drain(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_json_patch_tests(patch: pytest.MonkeyPatch) -> None:
-    """The autoscaler's patches change whatever stands at that place by now."""
+    """The autoscaler's patches have no `test` operations."""
     build = decision_patch.build_patch
 
     def without_tests(*arguments: Any) -> tuple[Any, ...]:
@@ -127,7 +125,7 @@ def no_json_patch_tests(patch: pytest.MonkeyPatch) -> None:
 
 
 def rejected_drain_accepted(patch: pytest.MonkeyPatch) -> None:
-    """A node that rejected to leave counts as one that agreed."""
+    """A node that rejected the drain counts as one that accepted it."""
 
     async def drain(self: Gcs, *arguments: Any, **more: Any) -> Drained:
         await drain_as_is(self, *arguments, **more)
@@ -138,12 +136,12 @@ def rejected_drain_accepted(patch: pytest.MonkeyPatch) -> None:
 
 
 def growth_before_release(patch: pytest.MonkeyPatch) -> None:
-    """Room is given as soon as somebody has been asked to leave it."""
+    """Capacity is assigned as soon as a delete was requested."""
     patch.setattr(patch_plan, "_released", lambda resizes: resizes)
 
 
 def patch_without_version(patch: pytest.MonkeyPatch) -> None:
-    """Sizes are written on whatever the job is by now."""
+    """Sizes are patched without a resourceVersion."""
     patch_of = patch_plan.JobPatch.patch
 
     def patched(self: patch_plan.JobPatch, version: str) -> dict[str, Any]:
@@ -154,7 +152,7 @@ def patch_without_version(patch: pytest.MonkeyPatch) -> None:
 
 
 def deletions_as_failures(patch: pytest.MonkeyPatch) -> None:
-    """Who was told to go counts like one that failed."""
+    """Pods that were deleted count as failures."""
     count = plan_context.count_terminations
 
     def count_all(job: Any, observed: Any, record: Any = None) -> Any:
@@ -165,19 +163,19 @@ def deletions_as_failures(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_cooldown(patch: pytest.MonkeyPatch) -> None:
-    """Jobs never rest between resizes."""
+    """Jobs have no cooldown between resizes."""
     patch.setattr(snapshot, "cooldowns_of", lambda *_: Cooldowns())
 
 
 def lowest_index_first(patch: pytest.MonkeyPatch) -> None:
-    """A job that shrinks loses its lowest indices."""
+    """A job that is scaled down loses its lowest indices."""
     patch.setattr(
         trainer_indices, "_first", lambda alive, number, _named: set(sorted(alive, reverse=True)[: max(0, number)])
     )
 
 
 def create_before_delete(patch: pytest.MonkeyPatch) -> None:
-    """Trainers come together with the DELETE of those whose place they take."""
+    """Trainers are created at the same time as the DELETE of those that they replace."""
     start = job_plan._start
     patch.setattr(job_plan, "_start", lambda now, role, indices, **_: start(now, role, indices))
 

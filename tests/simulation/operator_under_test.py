@@ -1,9 +1,8 @@
-"""How does the operator live in the simulation?
+"""Operator process of the simulation: started, killed and restarted like the container of a Deployment.
 
-As `main.py` wires it, without kopf, sockets and threads: the RayCluster room over a client over the transport it is given,
-and, where several replicas run, an elector whose gate the client asks (D10). It can be killed at any instant, which drops
-all its memory, and is started again a moment later as a Deployment would: as the same pod, or as another one. An operator
-that ends by itself is a finding.
+Wired like `main.py`, without kopf, sockets and threads: the controllers over a client over the given transport and, with
+several replicas, leader election whose write gate the client asks (D10). `kill` drops all memory at any instant; a moment
+later it starts again, as the same pod or as another one. An operator that exits by itself is a violation.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ LEASE = Key("default", "raytide-leader")
 
 
 class SimulatedClock(Clock):
-    """Wall time is the world's; monotonic time is the virtual loop's already, and this machine never sleeps."""
+    """Wall time of the simulated cluster, monotonic time of the virtual loop; the node is never suspended."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self.now = now  # type: ignore[method-assign]
@@ -41,46 +40,46 @@ class SimulatedClock(Clock):
 
 
 class ProcessTransport:
-    """A transport for one process: once the process is killed nothing leaves it any more, whatever still unwinds."""
+    """Transport of one process: sends nothing after the process was killed, while its tasks are still being cancelled."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
         self.is_killed = False
 
     async def request(self, method: str, path: str, **rest: Any) -> Response:
-        """One call of a living process."""
+        """One call, cancelled if the process was killed."""
         if self.is_killed:
             raise asyncio.CancelledError
         return await self._inner.request(method, path, **rest)
 
     def stream(self, path: str, **rest: Any) -> AsyncIterator[bytes]:
-        """One watch of a living process."""
+        """One watch, cancelled if the process was killed."""
         if self.is_killed:
             raise asyncio.CancelledError
         return self._inner.stream(path, **rest)
 
     async def close(self) -> None:
-        """Let go."""
+        """Close the inner transport."""
         await self._inner.close()
 
 
 class Controllers(Protocol):
-    """What runs in the process: one room, or several."""
+    """The controllers of the process."""
 
     async def run(self) -> None:
-        """Follow, and lead until stopped."""
+        """Run informers and reconcilers until stopped."""
 
     async def run_informers(self) -> None:
-        """Know what there is."""
+        """Run the informers."""
 
     async def run_reconcilers(self) -> None:
-        """Work for one term."""
+        """Run the reconcilers for one term of leadership."""
 
     async def stop(self) -> None:
-        """Let what is running end."""
+        """Stop in order."""
 
     def enqueue(self, key: Key) -> None:
-        """Look at it."""
+        """Enqueue the object."""
 
 
 class OperatorUnderTest:
@@ -88,7 +87,7 @@ class OperatorUnderTest:
 
     - With `is_elected` it leads only while it holds the lease, as `identity`.
     - `kill` is SIGKILL for the process; the container starts again in the same pod.
-    - `replace` is the end of the pod: what starts a moment later has another identity.
+    - `replace` replaces the pod: the process that starts a moment later has another identity.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ class OperatorUnderTest:
         return prefix + "".join(self._rng.choice(constants.REPLICA_ALPHABET) for _ in range(5))
 
     def start(self) -> None:
-        """A new process with nothing in its memory."""
+        """Start a new process with empty memory."""
         transport = self._process_transport = ProcessTransport(self._transport)
         elector = self._elector = self._new_elector(transport) if self._is_elected else None
         client = Client(transport, clock=self._clock, write_gate=elector.may_write_s if elector else None)
@@ -151,23 +150,23 @@ class OperatorUnderTest:
 
     @property
     def controllers(self) -> Controllers:
-        """What runs in the process now."""
+        """The controllers of the current process."""
         assert self._controllers is not None
         return self._controllers
 
     @property
     def is_leading(self) -> bool:
-        """Whether this is the replica that works now."""
+        """Whether this replica is the leader."""
         return self._elector is None or self._elector.is_leading
 
     def _on_exit(self, task: asyncio.Task[None], transport: ProcessTransport) -> None:
-        """A process that ends by itself is a finding; one that was killed has no last words."""
+        """A process that exits with an error by itself is a violation, unless it was killed."""
         if not task.cancelled() and (error := task.exception()) and not transport.is_killed:
             self._on_crash(repr(error))
             self._restart()
 
     def kill(self) -> None:
-        """SIGKILL: nothing is finished, nothing is remembered; the next one starts in a moment."""
+        """SIGKILL: nothing is finished and all memory is lost; the next process starts a moment later."""
         if self._process_transport is not None:
             self._process_transport.is_killed = True
         if self._task is not None:
@@ -175,12 +174,12 @@ class OperatorUnderTest:
         self._restart()
 
     def fail_component(self) -> None:
-        """A part of it ends with trouble: the process ends what it does in order, and exits."""
+        """A component fails: the process stops in order and exits."""
         assert self._task is not None
         self._task.cancel()
 
     def replace(self) -> None:
-        """The pod is gone with all that it was doing; another one comes."""
+        """The pod is deleted and replaced by another one."""
         self._replaced += 1
         self.identity = f"{self.identity.partition('+')[0]}+{self._replaced}"
         self.kill()
@@ -191,12 +190,12 @@ class OperatorUnderTest:
         self._restarting = asyncio.get_running_loop().call_later(RESTART_S, self.start)
 
     def enqueue(self, namespace: str, name: str) -> None:
-        """Have the key looked at although nothing happened."""
+        """Enqueue the key without a watch event."""
         assert self._controllers is not None
         self._controllers.enqueue(Key(namespace, name))
 
     async def stop(self) -> None:
-        """SIGTERM, and wait for the ordered end."""
+        """SIGTERM: stop in order and wait for it."""
         assert self._controllers is not None
         assert self._task is not None
         if self._elector is not None:

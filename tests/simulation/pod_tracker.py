@@ -1,9 +1,8 @@
-"""Who lives in the world, and who was born and who died?
+"""Pods of RayClusters in the store, with counters of created, ended and deleted pods.
 
-Counts pods as they are in the store, not in anybody's cache: by owner and group, with one decoding per change, so that a
-judge may ask at every write and a run of a hundred pods stays cheap. It keeps no history but sums: how many were made
-and how many are gone, per cluster and group, which is what a run with a fault is compared by. Read by the judge, the
-scenarios and the end-state oracle.
+Counts by owner and group, decoding each change once, so that a check at every write stays cheap. It keeps totals per cluster
+and group and no history: a run with a fault is compared by them. Used by the invariant checks, the scenarios and the
+comparison with the desired state.
 """
 
 from collections import Counter, defaultdict
@@ -64,26 +63,26 @@ class TrackedPod:
     host: str
     """Which host of the replica it is."""
     num_of_hosts: str
-    """For how many hosts the replica was made, as the product says."""
+    """The number of hosts of the replica, as annotated by the product."""
     is_alive: bool
-    """Neither ended nor ending."""
+    """Neither ended nor terminating."""
     is_ready: bool
 
 
 class PodTracker:
-    """Everybody who is owned by a RayCluster and carries its label."""
+    """The pods that are owned by a RayCluster and have its label."""
 
     def __init__(self, store: Store) -> None:
         self.created: Counter[tuple[str, str]] = Counter()
-        """(cluster name, group) -> how many pods were ever made."""
+        """(cluster name, group) -> number of pods ever created."""
         self.created_by_owner: Counter[tuple[str, str]] = Counter()
-        """(owner uid, group) -> how many pods were ever made."""
+        """(owner uid, group) -> number of pods ever created."""
         self.deleted: Counter[tuple[str, str]] = Counter()
-        """(cluster name, group) -> how many pods are gone for good."""
+        """(cluster name, group) -> number of pods removed from the store."""
         self.ended_by_owner: Counter[tuple[str, str]] = Counter()
-        """(owner uid, group) -> how many pods live no more, terminating ones and those that others took away included."""
+        """(owner uid, group) -> number of pods that are no longer live, including terminating ones and those that other writers moved away."""
         self.moved_in: Counter[tuple[str, str]] = Counter()
-        """(owner uid, group) -> how many pods came into the group because others changed their labels."""
+        """(owner uid, group) -> number of pods that entered the group because another writer changed their labels."""
         self._by_uid: dict[str, TrackedPod] = {}
         self._live: dict[str, dict[str, dict[str, TrackedPod]]] = defaultdict(lambda: defaultdict(dict))
         self._members: dict[str, dict[str, TrackedPod]] = defaultdict(dict)
@@ -98,11 +97,11 @@ class PodTracker:
         return list(self._live[owner_uid][group].values())
 
     def all_pods(self, owner_uid: str) -> list[TrackedPod]:
-        """Everybody that is still in the store, oldest first."""
+        """All pods of the owner that are in the store, oldest first."""
         return list(self._members[owner_uid].values())
 
     def tracked_pods(self) -> Iterator[TrackedPod]:
-        """All of them."""
+        """All pods of all owners."""
         return iter(self._by_uid.values())
 
     def ready_counts(self, owner_uid: str) -> Counter[str]:
@@ -129,7 +128,7 @@ class PodTracker:
             self._remove(pod)
 
     def _on_moved_out(self, known: TrackedPod) -> None:
-        """Others took it away from its cluster or group: by its owner or by a label."""
+        """Another writer moved it out of its cluster or group by changing its owner or a label."""
         if known.is_alive:
             self.ended_by_owner[known.owner_uid, known.group] += 1
             del self._live[known.owner_uid][known.group][known.uid]
@@ -157,7 +156,7 @@ class PodTracker:
             return None
         is_alive = not entry.is_terminating and pod.status.phase not in ENDED and change.type != "DELETED"
         is_ready = is_alive and any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
-        is_head = entry.labels["ray.io/node-type"] == "head"  # whatever becomes of its other labels
+        is_head = entry.labels["ray.io/node-type"] == "head"  # even if its other labels change
         group = "headgroup" if is_head else entry.labels.get("ray.io/group", "")
         return TrackedPod(
             uid=entry.uid,
@@ -175,10 +174,10 @@ class PodTracker:
 
 
 def _owner_and_group(pod: TrackedPod) -> tuple[str, str]:
-    """Where it belongs."""
+    """The key of the counters by owner."""
     return pod.owner_uid, pod.group
 
 
 def as_counts(counter: Counter[tuple[str, str]]) -> dict[str, Any]:
-    """For printing and comparing."""
+    """The counter as a dict for output and comparison."""
     return {f"{cluster}/{group}": count for (cluster, group), count in sorted(counter.items()) if count}

@@ -1,8 +1,8 @@
-"""Is a multi-host replica complete, being completed, or removed as a whole?
+"""Checks that each multi-host replica is complete, being created, or deleted as a whole (RM:I6).
 
-Watches every host in the store and remembers of each replica whether it was ever complete and whether it has lost a host
-without the operator's doing. From that it says whether the operator had a reason to end a host nobody named, and what is
-wrong with the replicas once everything is said to be as wanted. Asked by the judge and the end-state oracle; rule RM:I6.
+Follows every host in the store and records of each replica whether it was ever complete and whether it lost a host by other
+causes than the operator. From that follow whether the operator may delete a host that is in no `workersToDelete`, and which
+replicas are incomplete in the final state.
 """
 
 from collections import defaultdict
@@ -14,19 +14,19 @@ from simulation.pod_tracker import PodTracker, TrackedPod
 
 
 class ReplicaChecks:
-    """What is known of every replica that ever was."""
+    """Hosts and completeness of all replicas, deleted ones included."""
 
     def __init__(self, pod_tracker: PodTracker) -> None:
         self._pod_tracker = pod_tracker
         self._hosts: dict[tuple[str, str], dict[str, TrackedPod]] = defaultdict(dict)
-        """(owner uid, replica) -> everybody who ever was a host of it, by uid."""
+        """(owner uid, replica) -> all hosts it ever had, by uid."""
         self._complete: set[tuple[str, str]] = set()
         self._broken: set[tuple[str, str]] = set()
-        """Replicas that have lost a host without the operator's doing."""
+        """Replicas that lost a host by other causes than the operator."""
         self._delete_requested: set[str] = set()
 
     def record_pod(self, owner_uid: str, change: Any) -> None:
-        """A pod has changed; the census has seen it already."""
+        """A pod has changed; the pod tracker has recorded it already."""
         uid, replica = change.entry.uid, change.entry.labels.get("ray.io/worker-group-replica-name", "")
         if not replica:
             return
@@ -39,7 +39,7 @@ class ReplicaChecks:
             self._broken.add((owner_uid, replica))
 
     def may_delete_host(self, owner_uid: str, host: TrackedPod, desired_states: Iterable[DesiredState]) -> bool:
-        """Whether it goes with its replica, or nobody could use that yet; the operator asks for its end."""
+        """Whether the operator may delete it with its replica, or because the replica was never complete."""
         self._delete_requested.add(host.uid)
         key = owner_uid, host.replica
         if not host.replica:
@@ -52,7 +52,7 @@ class ReplicaChecks:
 
     @staticmethod
     def find_incomplete_replica(members: Iterable[TrackedPod], desired: DesiredState) -> str:
-        """What is wrong with the replicas of one cluster that is at rest; empty when they are whole."""
+        """The first incomplete replica of a cluster in its final state; empty if all are complete."""
         hosts: dict[tuple[str, str], list[str]] = defaultdict(list)
         for pod in members:
             if desired.hosts.get(pod.group, 1) > 1:

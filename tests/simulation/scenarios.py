@@ -1,8 +1,9 @@
-"""Which lives of RayClusters is every fault tried on?
+"""Scenarios of RayClusters on which each fault is tried.
 
-Each scenario is a prelude without faults, a moment from which calls and watch lines are counted (`Stage.begin`), and what
-users and machines do then, waiting in between until all is as wanted. Told without a fault it is the reference; told again
-with one fault at one point it must end the same (RM §2.3, scenarios S1–S14 as far as the product has them).
+Each scenario has a setup without faults, a moment from which calls and watch events are numbered
+(`Environment.start_recording`), and then actions of users and failures of nodes, each followed by a wait for the desired
+state. The run without a fault is the reference; a run with one fault at one point must end in the same state (RM §2.3,
+scenarios S1–S14 as far as the product has them).
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,27 +19,27 @@ from simulation.simulated_kube import NAMESPACE, NODES, RAYCLUSTERS
 
 QUOTA_S = 20.0
 QUOTA_RETRY_S = 60.0
-"""What a quota rejected is tried again within this time (RM:I18)."""
+"""A create that a quota rejected is retried within this time (RM:I18)."""
 REPLACED_WITHIN_S = 10.0
 """SC:S12."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One life."""
+    """A scenario of the fault matrix."""
 
     name: str
     run: Callable[[Environment], Awaitable[None]]
     has_exact_counts: bool = True
-    """False where the number of pods made depends on who was faster."""
+    """False if the number of created pods depends on timing."""
     is_quiet: bool = False
-    """True where the operator has nothing to write from the beginning to the end (RM:I19)."""
+    """True if the operator has nothing to write during the whole scenario (RM:I19)."""
     environment: type[Environment] = Environment
-    """Where it is played."""
+    """The class of the environment."""
 
 
 async def live_cluster(env: Environment, *groups: dict[str, Any]) -> None:
-    """The prelude of most: a cluster that has been well for a while."""
+    """The setup of most scenarios: a cluster that has been ready for 10 s."""
     env.kube.create(new_cluster(list(groups)))
     env.start()
     await env.settle()
@@ -58,7 +59,7 @@ def workers(env: Environment, group_name: str) -> list[str]:
     return [pod.name for pod in env.pod_tracker.live_pods(cluster["metadata"]["uid"], group_name)]
 
 
-# --- the lives -----------------------------------------------------------------------------------------------------------
+# --- scenarios-----------------------------------------------------------------------------------------------------------
 
 
 async def create(env: Environment) -> None:
@@ -71,7 +72,7 @@ async def create(env: Environment) -> None:
 
 
 def grow(most: int) -> Callable[[Environment], Awaitable[None]]:
-    """RM:S2: from none to many."""
+    """RM:S2: scale up from zero."""
 
     async def run(env: Environment) -> None:
         await live_cluster(env, group("a", 0, most))
@@ -82,7 +83,7 @@ def grow(most: int) -> Callable[[Environment], Awaitable[None]]:
 
 
 def scale_down_with_names(many: int, few: int) -> Callable[[Environment], Awaitable[None]]:
-    """RM:S3: an autoscaler names who has to go, and later empties the list (RM:I15)."""
+    """RM:S3: an autoscaler names the pods to delete, and later empties the list (RM:I15)."""
 
     async def run(env: Environment) -> None:
         await live_cluster(env, group("a", many, many))
@@ -96,21 +97,21 @@ def scale_down_with_names(many: int, few: int) -> Callable[[Environment], Awaita
 
 
 async def scale_down(env: Environment) -> None:
-    """RM:S4: fewer, and the operator chooses."""
+    """RM:S4: scale down; the operator chooses the victims."""
     await live_cluster(env, group("a", 7))
     edit(env, lambda spec: find(spec, "a").update(replicas=2))
     await env.settle()
 
 
 async def worker_evicted(env: Environment) -> None:
-    """RM:S6: a kubelet under pressure ends one worker."""
+    """RM:S6: a kubelet evicts one worker."""
     await live_cluster(env, group("a", 3))
     env.kube.evict_pod(workers(env, "a")[1])
     await env.settle()
 
 
 async def head_fails(env: Environment) -> None:
-    """RM:S6: the head ends by itself, and a worker is deleted by force a moment later."""
+    """RM:S6: the head fails, and a worker is deleted by force a moment later."""
     await live_cluster(env, group("a", 2))
     env.kube.end_pod(workers(env, "headgroup")[0], "Failed")
     await env.pass_time(0.3)
@@ -119,7 +120,7 @@ async def head_fails(env: Environment) -> None:
 
 
 async def node_lost(env: Environment) -> None:
-    """RM:S6: a machine dies with some pods on it, and its Node is deleted later."""
+    """RM:S6: a node fails with pods on it, and its Node is deleted later."""
     await live_cluster(env, group("a", 4))
     env.kube.lose_node(NODES[1])
     await env.pass_time(20.0)
@@ -128,7 +129,7 @@ async def node_lost(env: Environment) -> None:
 
 
 async def node_not_ready(env: Environment) -> None:
-    """RM:S6, SC:S12: the machine dies and its Node stays NotReady: its pods end for nobody and are replaced at once."""
+    """RM:S6, SC:S12: a node stays NotReady: its pods never terminate and are replaced at once."""
     await live_cluster(env, group("a", 4))
     env.kube.lose_node(NODES[1])
     await _expect_replacement(env, 4)
@@ -136,7 +137,7 @@ async def node_not_ready(env: Environment) -> None:
 
 
 async def node_not_ready_at_start(env: Environment) -> None:
-    """The operator ran on that machine: a new one starts while the Node is NotReady; much later the machine is back."""
+    """The operator ran on that node: a new one starts while the Node is NotReady; later the node recovers."""
     await live_cluster(env, group("a", 4))
     env.kill()
     env.kube.lose_node(NODES[1])
@@ -148,14 +149,14 @@ async def node_not_ready_at_start(env: Environment) -> None:
 
 
 async def _expect_replacement(env: Environment, count: int) -> None:
-    """So many workers live in time; garbage collection of a deleted Node has no part in it (FD:REL-A)."""
+    """Check that so many workers are live in time, without garbage collection of a deleted Node (FD:REL-A)."""
     await env.pass_time(REPLACED_WITHIN_S)
     if not env.script.met and (alive := len(workers(env, "a"))) != count:
-        env.checks.add_violation(f"{alive} of {count} workers live {REPLACED_WITHIN_S:.0f} s after a node died")
+        env.checks.add_violation(f"{alive} of {count} workers are live {REPLACED_WITHIN_S:.0f} s after a node failed")
 
 
 async def delete_while_creating(env: Environment) -> None:
-    """RM:S8: the user changes their mind after the first writes."""
+    """RM:S8: the user deletes the cluster after the first writes."""
     env.start()
     await env.pass_time(2.0)
     env.start_recording()
@@ -166,7 +167,7 @@ async def delete_while_creating(env: Environment) -> None:
 
 
 async def delete_and_create_again(env: Environment) -> None:
-    """RM:S8: the same name at once for another cluster, while the first one's pods are still ending."""
+    """RM:S8: a cluster of the same name is created while the pods of the first are terminating."""
     await live_cluster(env, group("a", 3))
     env.kube.delete_cluster(NAME)
     env.kube.create(new_cluster([group("a", 2)]))
@@ -174,7 +175,7 @@ async def delete_and_create_again(env: Environment) -> None:
 
 
 async def namespace_deleted(env: Environment) -> None:
-    """Everything goes, and nothing may be made on the way."""
+    """The namespace is deleted, and no object may be created meanwhile."""
     await live_cluster(env, group("a", 3))
     env.kube.store.delete("namespaces", "", NAMESPACE)
     await env.pass_time(5.0)
@@ -182,7 +183,7 @@ async def namespace_deleted(env: Environment) -> None:
 
 
 async def template_changed(env: Environment) -> None:
-    """RM:S9: what runs is left alone; who comes later comes from the new template."""
+    """RM:S9: running pods are kept; later pods are created from the new template."""
     await live_cluster(env, group("a", 3))
     edit(env, lambda spec: find(spec, "a").update(template=template("worker", "rayproject/ray:2.61.0")))
     await env.pass_time(3.0)
@@ -192,7 +193,7 @@ async def template_changed(env: Environment) -> None:
 
 
 async def two_writers(env: Environment) -> None:
-    """RM:S11: a user and an autoscaler write `replicas` by turns, the latter with names that may be gone already."""
+    """RM:S11: a user and an autoscaler write `replicas` in turn, the latter with names of pods that may be deleted already."""
     await live_cluster(env, group("a", 4))
     named = workers(env, "a")[:2]
     edit(env, lambda spec: find(spec, "a").update(replicas=6))
@@ -204,7 +205,7 @@ async def two_writers(env: Environment) -> None:
 
 
 async def common_name_prefix(env: Environment) -> None:
-    """RM:S12: two clusters whose names begin alike; one is scaled, the other deleted."""
+    """RM:S12: two clusters with a common name prefix; one is scaled, the other deleted."""
     env.start()
     await env.pass_time(2.0)
     env.start_recording()
@@ -217,7 +218,7 @@ async def common_name_prefix(env: Environment) -> None:
 
 
 async def groups_change(env: Environment) -> None:
-    """A group is added, another leaves the spec."""
+    """A group is added to the spec, another one is removed."""
     await live_cluster(env, group("a", 2), group("b", 2))
 
     def change(spec: dict[str, Any]) -> None:
@@ -228,7 +229,7 @@ async def groups_change(env: Environment) -> None:
 
 
 async def quota(env: Environment) -> None:
-    """A quota denies the fourth worker of one group for a while; the other group gets its own (RM:I18)."""
+    """A quota rejects the fourth worker of one group for a while; the other group gets all of its workers (RM:I18)."""
     env.start()
     await env.pass_time(2.0)
     env.start_recording()
@@ -251,7 +252,7 @@ async def quota(env: Environment) -> None:
 
 
 async def upgrade(env: Environment) -> None:
-    """RM:S14: SIGTERM for the operator, and a new one takes over a cluster that is well: it has nothing to write (RM:I19)."""
+    """RM:S14: SIGTERM for the operator; its successor has nothing to write for a ready cluster (RM:I19)."""
     await live_cluster(env, group("a", 3))
     await env.operator.stop()
     env.operator.start()
@@ -278,10 +279,10 @@ SCENARIOS = (
     Scenario("quota", quota),
     Scenario("upgrade", upgrade, is_quiet=True),
 )
-"""Each with every fault at every point."""
+"""Each fault is tried at every point of these."""
 
 LARGE = (
     Scenario("grow-to-100", grow(100)),
     Scenario("shrink-named-100-to-10", scale_down_with_names(100, 10)),
 )
-"""Too long for every point: a few, evenly spread."""
+"""Too long for every point: faults are tried at a few points, evenly spread."""

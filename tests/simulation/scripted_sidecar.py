@@ -1,9 +1,8 @@
-"""What does an autoscaler do, when a story tells it what to decide?
+"""Scripted autoscaler: writes given decisions as the sidecar would.
 
-Plays the sidecar's side of the contract and nothing else: one JSON patch per decision with `test` operations, replicas,
-names and record together, under its own field manager; it writes only beside a head whose container `autoscaler` runs.
-And the other writer: somebody who sets `replicas` as GitOps tools do. Used by scenarios and tests of the operator's side;
-what to decide is the story's business.
+One JSON patch per decision with `test` operations, with replicas, `workersToDelete` and record together, under its own field
+manager; it writes only while the container `autoscaler` of the head runs. `write_replicas` is the other writer of
+`replicas`, a GitOps tool. Used by scenarios and tests of the operator.
 """
 
 from typing import Any
@@ -31,7 +30,7 @@ class ScriptedSidecar:
         self.decisions: dict[str, GroupDecision] = {}
 
     async def decide(self, group: str, decision: GroupDecision) -> None:
-        """Write what was decided about one group, as soon as the sidecar runs."""
+        """Write the decision for one group as soon as the sidecar runs."""
         while (head := self._head()) is None:
             await self._stage.pass_time(0.5)
         cluster = self._cluster()
@@ -61,7 +60,7 @@ class ScriptedSidecar:
         return cluster
 
     def _head(self) -> str | None:
-        """The uid of the head beside which the sidecar runs now."""
+        """The uid of the head pod whose sidecar runs; None without one."""
         for pod in self._stage.kube.pods(self._cluster()["metadata"]["uid"]):
             is_going = "deletionTimestamp" in pod["metadata"] or pod["metadata"]["labels"]["ray.io/node-type"] != "head"
             containers = pod.get("status", {}).get("containerStatuses") or ()
@@ -71,7 +70,7 @@ class ScriptedSidecar:
 
 
 def write_replicas(env: Environment, group: str, replicas: int, *, manager: str = GITOPS, name: str = NAME) -> None:
-    """Somebody else writes a group's replicas."""
+    """Write the replicas of a group as another field manager."""
     cluster = env.kube.cluster(name)
     assert cluster is not None
     index, _ = _find(cluster, group)
@@ -81,7 +80,7 @@ def write_replicas(env: Environment, group: str, replicas: int, *, manager: str 
 
 
 def patch(env: Environment, name: str, manager: str, operations: list[dict[str, Any]]) -> None:
-    """A JSON patch under a field manager's name."""
+    """Send a JSON patch as this field manager."""
     path = f"/apis/ray.io/v1/namespaces/{NAMESPACE}/rayclusters/{name}"
     headers = {"content-type": "application/json-patch+json"}
     body = msgspec.json.encode(operations)

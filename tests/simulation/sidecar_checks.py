@@ -1,8 +1,9 @@
-"""What must hold at every write of the autoscaler, and at every node that it lets go?
+"""Invariants that are checked at every write and every drain of the autoscaler.
 
-A judge between the sidecar and the API, which knows what runs on every raylet at that instant. It counts in the store and
-in Ray, not in what the sidecar read; it raises nothing while a run lasts, but notes. Rules RM:I7 and I21 to I24 and the
-orders of the contract: lower `replicas` first, then drain, then name; two decisions are two seconds apart.
+A checked transport between the sidecar and the API; the number of tasks on each raylet at that instant is known. Pods are
+counted in the store and tasks in the simulated Ray, not in what the sidecar read. Violations are recorded, not raised. Rules
+RM:I7 and I21 to I24 and the order of the contract: lower `replicas`, then drain, then add to `workersToDelete`; two
+decisions are 2 s apart.
 """
 
 import asyncio
@@ -22,33 +23,33 @@ from simulation.simulated_kube import NAMESPACE
 from simulation.simulated_ray import Raylet, SimulatedRay
 
 PAUSE_S = 2.0
-"""Between two decisions of one process; names may follow a decision at once."""
+"""Minimum time between two decisions of one process; `workersToDelete` may follow a decision at once."""
 GROUPS = "/spec/workerGroupSpecs/"
 
 
 class SidecarChecks:
-    """What one cluster's autoscaler may do."""
+    """Invariants of the autoscaler of one cluster."""
 
     def __init__(self, checks: RayClusterChecks, ray: SimulatedRay) -> None:
         self._checks = checks
         self._ray = ray
         self.patches = 0
-        """How many were sent."""
+        """Number of patches sent."""
         ray.on_drain = self.check_drain
 
     def checked_transport(self, inner: Transport) -> "CheckedSidecarTransport":
-        """Where one container comes in."""
+        """The transport of one container."""
         return CheckedSidecarTransport(self, inner)
 
     def add_violation(self, text: str) -> None:
-        """Something is wrong."""
+        """Record a violation."""
         self._checks.add_violation(f"autoscaler: {text}")
 
     def _cluster(self) -> Mapping[str, Any] | None:
         return self._checks.kube.cluster(NAME)
 
     def check_call(self, method: str, path: str, body: bytes | None, query: Mapping[str, str] | None = None) -> None:
-        """A request leaves the sidecar, which may do very little (RC §2.4); of RayClusters it may list and watch its own."""
+        """Check a request of the sidecar against its few permissions (RC §2.4); it may list and watch its own RayCluster only."""
         own = f"/apis/ray.io/v1/namespaces/{NAMESPACE}/rayclusters/{NAME}"
         core = f"/api/v1/namespaces/{NAMESPACE}"
         if method == "GET" and path in (own, f"{core}/pods", f"{core}/events"):
@@ -57,7 +58,7 @@ class SidecarChecks:
         if method == "GET" and is_of_own and path == own.rpartition("/")[0]:
             return
         if method != "PATCH" or path != own:
-            self.add_violation(f"its role has no such right: {method} {path}")
+            self.add_violation(f"its Role does not permit: {method} {path}")
             return
         self.patches += 1
         cluster = self._cluster()
@@ -65,7 +66,7 @@ class SidecarChecks:
             self._check_patch(cluster, msgspec.json.decode(body or b"[]"))
 
     def after_patch(self, path: str, status: int) -> None:
-        """For those who ask whether anything is written at rest."""
+        """Record the write, for checks that nothing is written in the desired state."""
         self._checks.writes.append(f"PATCH {path} by the autoscaler -> {status}")
 
     def _check_patch(self, cluster: Mapping[str, Any], patch: list[dict[str, Any]]) -> None:
@@ -73,7 +74,7 @@ class SidecarChecks:
         if "/metadata/uid" not in tested:
             self.add_violation("a patch without a test of the uid (RM:I24)")
         if tested.get("/metadata/uid") != cluster["metadata"]["uid"]:
-            return  # it will be rejected
+            return  # the API server will reject it
         for op in patch:
             if op["op"] != "test":
                 self._check_operation(cluster, op, tested)
@@ -86,7 +87,7 @@ class SidecarChecks:
         name = tested.get(f"{GROUPS}{index}/groupName")
         is_guarded = path in tested or "/metadata/generation" in tested
         if not path.startswith(GROUPS) or what.split("/")[0] not in ("replicas", "scaleStrategy"):
-            self.add_violation(f"writes what is not its own (RM:I7): {path}")
+            self.add_violation(f"writes a field that it does not own (RM:I7): {path}")
         elif name is None or (not is_guarded and not what.endswith("scaleStrategy")):
             self.add_violation(f"a patch without a test of the group or its old value (RM:I24): {path}")
         elif (group := next((each for each in groups_of(cluster) if each["groupName"] == name), None)) is not None:
@@ -102,21 +103,21 @@ class SidecarChecks:
             self.add_violation(f"{replicas} replicas of {group['groupName']}, allowed are {low} to {high} (RM:I21)")
 
     def _check_names(self, cluster: Mapping[str, Any], group: str, names: set[str]) -> None:
-        """Nobody is named at work, or before it agreed to leave (RM:I22, contract)."""
+        """No busy worker is named, and none before it accepted the drain (RM:I22, contract)."""
         for pod in self._checks.pod_tracker.live_pods(cluster["metadata"]["uid"], group):
             if pod.name not in names:
                 continue
             if self._ray.is_busy(pod.name):
-                self.add_violation(f"{pod.name} is named at work (RM:I22)")
+                self.add_violation(f"{pod.name} is busy and named (RM:I22)")
             elif (
                 self._ray.has_raylet(pod.name)
                 and pod.is_ready
                 and pod.replica not in self._incomplete_replicas(cluster, group)
             ):
-                self.add_violation(f"{pod.name} is named before it agreed to leave")
+                self.add_violation(f"{pod.name} is named before it accepted the drain")
 
     def _incomplete_replicas(self, cluster: Mapping[str, Any], group: str) -> set[str]:
-        """Replicas of several hosts that have lost one: the others go with it."""
+        """Multi-host replicas that lost a host: the others are deleted with it."""
         size = next(each.get("numOfHosts", 1) for each in groups_of(cluster) if each["groupName"] == group)
         hosts: dict[str, int] = {}
         for pod in self._checks.pod_tracker.live_pods(cluster["metadata"]["uid"], group):
@@ -127,14 +128,14 @@ class SidecarChecks:
         """Replicas are lowered before a drain, so that the worker is not replaced (contract, "Order of a scale-down").
 
         A Ready pod whose raylet has ended is about to end and does not stay. A Ready pod whose raylet has not joined yet
-        does: a raylet joins up to 2 s after its pod is Ready (`JOIN_S`), and until then neither the pod nor the GCS tells
-        the sidecar more than that the worker is starting. The operator counts that pod as well and replaces nothing.
+        does: a raylet joins up to 2 s after its pod is Ready (`JOIN_S`), and until then the sidecar observes only
+        that the worker is starting. The operator counts that pod as well and replaces nothing.
         """
         cluster = self._cluster()
         if cluster is None or reason is not DrainReason.IDLE_TERMINATION:
             return
         if raylet.tasks:
-            self.add_violation(f"{raylet.pod} leaves at work")
+            self.add_violation(f"{raylet.pod} is drained while it is busy")
         uid = cluster["metadata"]["uid"]
         names = workers_to_delete(cluster)
         staying = [
@@ -146,7 +147,9 @@ class SidecarChecks:
         ]
         most = desired_workers(cluster).get(raylet.group, 0)
         if self._has_group(cluster, raylet.group) and len(staying) < most:
-            self.add_violation(f"{raylet.pod} leaves while {most} of {raylet.group} are wanted and {len(staying)} stay")
+            self.add_violation(
+                f"{raylet.pod} is drained while {most} of {raylet.group} are desired and {len(staying)} stay"
+            )
 
     @staticmethod
     def _has_group(cluster: Mapping[str, Any], name: str) -> bool:
@@ -154,7 +157,7 @@ class SidecarChecks:
 
 
 class CheckedSidecarTransport:
-    """Carries the requests of one container on and looks at each: a Transport around a Transport."""
+    """Transport that checks each request of one container and passes it to the inner transport."""
 
     def __init__(self, checks: SidecarChecks, inner: Transport) -> None:
         self._checks = checks
@@ -167,15 +170,15 @@ class CheckedSidecarTransport:
         return self._inner.stream(path, **rest)
 
     async def close(self) -> None:
-        """Let go."""
+        """Close the inner transport."""
         await self._inner.close()
 
     def reset(self) -> None:
-        """Another process comes in from now on."""
+        """The following requests are of another process."""
         self._decision_times_s.clear()
 
     async def request(self, method: str, path: str, *, body: bytes | None = None, **rest: Any) -> Response:
-        """One call, looked at before and after."""
+        """One call, checked before and after."""
         self._checks.check_call(method, path, body, rest.get("query"))
         if method == "PATCH":
             self._check_rate(body)

@@ -1,9 +1,9 @@
-"""How does the autoscaler live in the simulation?
+"""Autoscaler process of the simulation: started and killed like the sidecar container.
 
-As its own `main.py` wires it, without sockets, log files and a supervisor: the real loop over a client over the transport
-it is given, beside a GCS that is played. It can be killed at any instant, which drops all its memory, and is started again
-a moment later as its supervisor would; it ends for good with its container. What it decides from is kept, so that every
-decision can be asked for twice (RM:I23). A loop that ends by itself is a finding.
+Wired like its own `main.py`, without sockets, log files and a supervisor: the real loop over a client over the given
+transport, with the simulated GCS. `kill` drops all memory at any instant, and the loop restarts a moment later, as its
+supervisor would; it ends with its container. The input of each decision is kept, so that each decision can be computed twice
+(RM:I23). A loop that exits by itself is a violation.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from simulation.operator_under_test import RESTART_S, ProcessTransport
 
 SETTINGS = read_settings({"RAYTIDE_OPERATOR_VERSION": "dev"})
 RECOMPUTED_EVERY = 5
-"""Of the decisions that order nothing; those that do are all asked twice."""
+"""One of so many decisions without patch or drain is computed twice; the others all are."""
 
 
 class _RecordingAutoscaler(Autoscaler):
-    """Keeps what the present decision is made from."""
+    """Autoscaler that keeps the input of the current decision."""
 
     decision_input: tuple[Snapshot, ReconcilerState] | None = None
 
@@ -43,8 +43,8 @@ class _RecordingAutoscaler(Autoscaler):
 class SidecarUnderTest:
     """The container `autoscaler` of one head.
 
-    - `start` and `end` are its container's; `kill` is SIGKILL for the loop, which comes back a moment later.
-    - `note` is told of whatever is wrong.
+    - `start` and `end` start and end the container; `kill` is SIGKILL for the loop, which restarts a moment later.
+    - `note` is called with each violation.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class SidecarUnderTest:
         self._autoscaler: _RecordingAutoscaler | None = None
         self._decisions = 0
         self.has_raylet = 0
-        """How many loops there have been."""
+        """Number of starts of the loop."""
 
     def start(self) -> None:
-        """A new loop with nothing in its memory."""
+        """Start a new loop with empty memory."""
         transport = self._process_transport = ProcessTransport(self._transport)
         self._autoscaler = _RecordingAutoscaler(
             Client(transport, clock=self._clock, timeout_s=self._settings.api.timeout_s),
@@ -91,10 +91,10 @@ class SidecarUnderTest:
 
     def _on_exit(self, task: asyncio.Task[None], transport: ProcessTransport) -> None:
         if not task.cancelled() and (error := task.exception()) and not transport.is_killed:
-            self._on_violation(f"the autoscaler ended by itself: {error!r}")
+            self._on_violation(f"the autoscaler exited by itself: {error!r}")
 
     def _check_determinism(self, tick: Tick) -> None:
-        """The same snapshot has the same answer, and what is not decided anew would have come out the same (RM:I23)."""
+        """The same snapshot gives the same decision, also where the product skipped the computation (RM:I23)."""
         assert self._autoscaler is not None
         if tick.plan is None or self._autoscaler.decision_input is None:
             return
@@ -104,16 +104,18 @@ class SidecarUnderTest:
             return
         again = reconcile(*self._autoscaler.decision_input)
         if _decision(again) != _decision(tick.plan):
-            self._on_violation(f"the same snapshot has two answers: {_decision(tick.plan)}, then {_decision(again)}")
+            self._on_violation(
+                f"the same snapshot gives two decisions: {_decision(tick.plan)}, then {_decision(again)}"
+            )
 
     def kill(self) -> None:
-        """SIGKILL for the loop: nothing is finished, nothing is remembered; the next one starts in a moment."""
+        """SIGKILL for the loop: nothing is finished and all memory is lost; the next loop starts a moment later."""
         self._terminate()
         if not self._has_ended:
             self._restarting = asyncio.get_running_loop().call_later(RESTART_S, self.start)
 
     def end(self) -> None:
-        """The container is gone."""
+        """The container has ended."""
         self._has_ended = True
         self._terminate()
 
@@ -126,7 +128,7 @@ class SidecarUnderTest:
             self._restarting.cancel()
 
     async def stop(self) -> None:
-        """End, and wait for it."""
+        """End the container and wait for it."""
         self.end()
         if self._task is not None:
             with suppress(asyncio.CancelledError):

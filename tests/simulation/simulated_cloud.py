@@ -1,9 +1,9 @@
-"""What is a cloud like, in which machines come late and go early?
+"""Simulated cloud in which nodes are provisioned late and preempted early.
 
-Worker pods find no node at first. A node autoscaler answers each in an event, as Cluster Autoscaler or Karpenter spells
-it: a machine comes after a minute or two, or none is left of that kind. Then the image is pulled, which may take ten
-minutes; hosts of one slice come one by one; spot machines go with notice; no two nodes have the same resources and labels.
-Everything is drawn from the seed, and what was drawn is kept for the judge (FD:AS-A1, FD:AS-A2).
+Worker pods are unschedulable at first. A node autoscaler answers each with an event, in the words of Cluster Autoscaler or
+Karpenter: a node is provisioned after one or two minutes, or none of that kind is left. The image pull takes up to ten
+minutes; hosts of a slice start one by one; spot nodes are preempted with notice; no two nodes have the same resources and
+labels. All values are drawn from the seed and kept for the checks (FD:AS-A1, FD:AS-A2).
 """
 
 import asyncio
@@ -22,17 +22,17 @@ MACHINE_S = (60.0, 120.0)
 PULL_S = (5.0, 20.0, 90.0, 600.0)
 START_S = 2.0
 RETRY_S = 30.0
-"""After a no the node autoscaler looks at the pod again."""
+"""The node autoscaler retries a rejected pod after this time."""
 EVENT_REASONS = {
     "cluster-autoscaler": ("TriggeredScaleUp", "NotTriggerScaleUp"),
     "karpenter": ("Nominated", "FailedScheduling"),
 }
-"""Yes and no, by who says it."""
+"""Node autoscaler -> the event reasons for success and failure."""
 
 
 @dataclass(slots=True)
 class NodeRequest:
-    """What the cloud has in mind for one pod."""
+    """The provisioning of a node for one pod."""
 
     group: str
     created_s: float
@@ -41,35 +41,35 @@ class NodeRequest:
     pull_s: float
     is_rejected: bool = False
     is_preempted: bool = False
-    """By a notice."""
+    """A preemption was announced."""
 
     @property
     def startup_s(self) -> float:
-        """From its creation to a running container, if there is a machine."""
+        """From the creation of the pod to a running container, if a node is available."""
         return self.answer_s + self.machine_s + self.pull_s + START_S
 
 
 @dataclass(slots=True)
 class Cloud:
-    """The script of one day."""
+    """Node requests and stock of one day."""
 
     rng: random.Random
     node_autoscaler: str = "cluster-autoscaler"
     stock: dict[str, int] = field(default_factory=dict)
-    """By group, how many machines there are; any number if it is not here."""
+    """Group -> number of available nodes; unlimited if absent."""
     requests: dict[str, NodeRequest] = field(default_factory=dict)
     """By pod."""
     granted: set[str] = field(default_factory=set)
-    """Pods that have a machine, or will."""
+    """Pods for which a node is provisioned or will be."""
 
     def request(self, pod: str, group: str, now_s: float) -> NodeRequest:
-        """Draw what becomes of that pod."""
+        """Draw the provisioning times for that pod."""
         draw = self.rng.uniform
         self.requests[pod] = NodeRequest(group, now_s, draw(*ANSWER_S), draw(*MACHINE_S), self.rng.choice(PULL_S))
         return self.requests[pod]
 
     def grant(self, pod: str, group: str) -> bool:
-        """Whether there is a machine for it."""
+        """Whether a node is available for it."""
         used = sum(self.requests[name].group == group for name in self.granted)
         if used >= self.stock.get(group, used + 1):
             return False
@@ -78,7 +78,7 @@ class Cloud:
 
 
 class CloudKube(SimulatedKube):
-    """Its workers wait for machines; `cloud` is set before anything is created."""
+    """Workers wait for nodes; `cloud` is set before any object is created."""
 
     cloud: Cloud
 
@@ -129,15 +129,15 @@ class CloudKube(SimulatedKube):
 
 
 class CloudRay(SimulatedRay):
-    """Raylets on machines of which no two are alike, some of which are about to be taken away."""
+    """Raylets on nodes that all differ, some of which are about to be preempted."""
 
     def __init__(self, *args: Any, **rest: Any) -> None:
         super().__init__(*args, **rest)
         self.preempted: set[str] = set()
-        """Ray nodes whose machines will be taken."""
+        """Ray nodes whose preemption was announced."""
 
     def announce_preemption(self, raylet: Raylet) -> None:
-        """Its machine is about to go: it takes no more work."""
+        """Announce its preemption: no more tasks are placed on it."""
         self.preempted.add(raylet.node_id)
 
     def _update_nodes(self) -> None:

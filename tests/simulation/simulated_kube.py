@@ -1,9 +1,8 @@
-"""What surrounds the operator in the simulation?
+"""Simulated Kubernetes cluster around the operator: control plane, kubelets, nodes and users.
 
-A store with the sandbox's controllers, a fleet that plays the kubelets (binds pods, makes them Ready, lets them end when
-told), and users who edit. Everything happens in virtual time and is drawn from one seeded generator, so that a history
-can be told again. The operator gets a transport and nothing else; whoever writes here as a user or kubelet goes straight
-to the store.
+A store with the sandbox's controllers, simulated kubelets that bind pods, make them Ready and end terminating ones, and
+methods for what users and administrators do. Everything happens in virtual time and is drawn from one seeded generator, so
+that a history can be repeated. The operator has only its transport; users and kubelets write to the store directly.
 """
 
 import asyncio
@@ -35,18 +34,18 @@ CRD = Path(__file__).parents[2] / "crds" / "ray.io_rayclusters.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Kubelets:
-    """How fast they are."""
+    """Start and termination times of simulated kubelets, in seconds."""
 
     start_s: tuple[float, float] = (0.1, 4.0)
     end_s: tuple[float, ...] = (0.1, 1.0, 20.0)
 
 
 class SimulatedKube:
-    """One cluster, one generator of chance, one clock."""
+    """A simulated cluster with one random generator and one clock."""
 
     crd = CRD
     has_scheduler = False
-    """Without one, pods go to the nodes by turns."""
+    """Without a scheduler, pods are bound to the nodes in turn."""
 
     def __init__(self, rng: random.Random, namespace: str = NAMESPACE, kubelets: Kubelets | None = None) -> None:
         self.rng = rng
@@ -70,12 +69,12 @@ class SimulatedKube:
         define(self.api, self.store, yaml_to_json(self.crd))
 
     def _set_up(self) -> None:
-        """What is there before anything else."""
+        """Create the nodes, before any other object."""
         for node in NODES:
             self.store.create("nodes", {"metadata": {"name": node}, "status": node_status("True")})
 
     def now(self) -> datetime:
-        """Wall time of this world."""
+        """Wall time of the API server."""
         return EPOCH + timedelta(seconds=self._loop.time() - self._started)
 
     # --- the control plane -----------------------------------------------------------------------------------------
@@ -118,7 +117,7 @@ class SimulatedKube:
             self.store.delete("pods", self.namespace, name, uid=uid, grace_s=0)
 
     def lose_node(self, node: str) -> None:
-        """A machine dies: its kubelet is silent, the control plane says NotReady and evicts what ran there."""
+        """A node fails: its kubelet stops, the control plane marks it NotReady and evicts its pods."""
         self._stopped_kubelets.add(node)
         self.edit("nodes", node, None, lambda obj: obj.update(status=node_status("Unknown")), subresource="status")
         for key, entry in self.store.entries("pods", self.namespace):
@@ -127,17 +126,17 @@ class SimulatedKube:
                     self.store.delete("pods", self.namespace, key.name, uid=entry.uid)
 
     def stop_kubelet(self, node: str) -> list[str]:
-        """A machine ends with nobody saying so; names the pods that were on it."""
+        """Stop the kubelet of a node without a NotReady condition; returns the names of its pods."""
         self._stopped_kubelets.add(node)
         pods = self.store.entries("pods", self.namespace)
         return [key.name for key, entry in pods if node_of(entry.shared()) == node]
 
     def is_kubelet_stopped(self, node: str) -> bool:
-        """Whether the machine is away, so that nothing ends there."""
+        """Whether the kubelet is stopped, so that no pod terminates there."""
         return node in self._stopped_kubelets
 
     def recover_node(self, node: str) -> None:
-        """The machine is back: its kubelet ends what was deleted in the meantime."""
+        """The node is Ready again: its kubelet ends the pods that were deleted meanwhile."""
         self._stopped_kubelets.discard(node)
         self.edit("nodes", node, None, lambda obj: obj.update(status=node_status("True")), subresource="status")
         for key, entry in self.store.entries("pods", self.namespace):
@@ -145,7 +144,7 @@ class SimulatedKube:
                 self._start_task(self._end_pod(key.name, entry.uid))
 
     def delete_node(self, node: str) -> None:
-        """Somebody deletes the Node: pod garbage collection ends what was left of its pods."""
+        """Delete the Node: pod garbage collection removes its remaining pods."""
         with suppress(ApiStatusError):
             self.store.delete("nodes", "", node)
         for key, entry in self.store.entries("pods", self.namespace):
@@ -153,7 +152,7 @@ class SimulatedKube:
                 with suppress(ApiStatusError):
                     self.store.delete("pods", self.namespace, key.name, uid=entry.uid, grace_s=0)
 
-    # --- people ----------------------------------------------------------------------------------------------------
+    # --- users =----------------------------------------------------------------------------------------------------
     def edit(
         self,
         resource: str,
@@ -184,24 +183,24 @@ class SimulatedKube:
         assert answer.status == 201, answer.body
 
     def end_pod(self, name: str, phase: str) -> None:
-        """The pod ends by itself."""
+        """The pod ends with this phase."""
         self.edit("pods", name, None, lambda pod: make_ended(pod, phase), subresource="status")
 
     def evict_pod(self, name: str) -> None:
-        """A kubelet under pressure ends the pod."""
+        """The kubelet evicts the pod under pressure."""
         self.edit("pods", name, None, make_evicted, subresource="status")
 
     def delete_cluster(self, name: str) -> None:
-        """As `kubectl delete raycluster` does it."""
+        """As `kubectl delete raycluster`."""
         with suppress(ApiStatusError):
             self.store.delete(RAYCLUSTERS, self.namespace, name)
 
     def force_delete_pod(self, name: str) -> None:
-        """Somebody deletes the pod by force."""
+        """As `kubectl delete pod --force`."""
         with suppress(ApiStatusError):
             self.store.delete("pods", self.namespace, name, grace_s=0)
 
-    # --- looking ---------------------------------------------------------------------------------------------------
+    # --- reading =---------------------------------------------------------------------------------------------------
     def pods(self, cluster_uid: str) -> list[dict[str, Any]]:
         """All pods owned by that RayCluster."""
         found = [self.store.find(*key) for key in self.store.dependents(cluster_uid) if key.resource == "pods"]
@@ -213,7 +212,7 @@ class SimulatedKube:
         return entry.obj() if entry else None
 
     def cluster_read_only(self, name: str) -> dict[str, Any] | None:
-        """The same for those who only read it, and may not change it."""
+        """The RayCluster of that name as a shared object that must not be changed."""
         entry = self.store.find(RAYCLUSTERS, self.namespace, name)
         return entry.shared() if entry else None
 
@@ -253,23 +252,23 @@ def make_ended(pod: dict[str, Any], phase: str) -> None:
 
 
 def make_evicted(pod: dict[str, Any]) -> None:
-    """What a kubelet reports of a pod that it threw out."""
+    """What a kubelet reports of a pod that it evicted."""
     make_ended(pod, "Failed")
     pod["status"]["reason"] = "Evicted"
 
 
 def node_status(ready: str) -> dict[str, Any]:
-    """What a Node says of itself, or is said of it."""
+    """The status of a Node with this Ready condition."""
     return {"conditions": [{"type": "Ready", "status": ready}]}
 
 
 def node_of(pod: dict[str, Any]) -> str:
-    """Where it runs."""
+    """The name of its node; empty before binding."""
     return str(pod["spec"].get("nodeName") or "")
 
 
 def is_alive(pod: dict[str, Any]) -> bool:
-    """Counts for what is wanted: neither ended nor ending."""
+    """Whether it counts as live: neither ended nor terminating."""
     return "deletionTimestamp" not in pod["metadata"] and pod.get("status", {}).get("phase") not in (
         "Failed",
         "Succeeded",

@@ -1,9 +1,9 @@
-"""What does Ray do inside the pods of the simulation?
+"""Simulated Ray cluster inside the simulated pods.
 
-A GCS that lives as long as the head's pod, raylets that join it some time after their pods run, and work of one CPU each
-that is placed where there is room. Idle clocks run; a raylet that is idle agrees to leave and ends, and its pod with it; a
-busy one rejects. What a lost raylet worked on is waiting again. Nothing here reads Kubernetes for its decisions but pods as
-they are in the store; faults of the GCS come by the number of its calls, or for a while (RM:F13, AS:G-2 to G-12).
+A GCS that runs as long as the head pod, raylets that register some time after their pods run, and tasks of one CPU that are
+placed on free CPUs. An idle raylet accepts a drain and exits, and its pod ends; a busy one rejects it. Tasks of a lost
+raylet are pending again. From Kubernetes it reads only pods as they are in the store. Faults of the GCS are selected by the
+number of the call, or last for a while (RM:F13, AS:G-2 to G-12).
 """
 
 import asyncio
@@ -21,34 +21,34 @@ from simulation.simulated_kube import NAMESPACE, SimulatedKube
 
 ONE_CPU = Request(amounts_of({"CPU": 1}))
 JOIN_S = (0.3, 2.0)
-"""From a pod that is Ready to its raylet in the GCS."""
+"""From a Ready pod to its raylet in the GCS."""
 PLACE_S = (0.1, 0.8)
-"""From room to the task that takes it; raylets tell what waits up to a second late (AS:G-6)."""
+"""From a free CPU to the task that is placed on it; raylets report pending tasks up to a second late (AS:G-6)."""
 FAILURE_DETECTED_S = (0.5, 4.0)
-"""From a raylet that was lost to a GCS that says so."""
+"""From the loss of a raylet to its removal from the GCS."""
 EXIT_S = (0.1, 1.0)
-"""From a drain that was accepted to the end of the pod."""
+"""From an accepted drain to the end of the pod."""
 ORPHANED_S = (2.0, 6.0)
-"""How long raylets live without their GCS."""
+"""How long raylets run without their GCS."""
 
 
 @dataclass(frozen=True, slots=True)
 class GcsUnavailable:
-    """From this call on the GCS cannot be reached for a while."""
+    """The GCS cannot be reached from this call on, for `for_s`."""
 
     for_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class GcsSlow:
-    """The answer to this call comes so much later."""
+    """The response to this call is delayed by `for_s`."""
 
     for_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class GcsAnswerLost:
-    """The call is carried out, and nobody hears of it."""
+    """The call is carried out, and the response is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class GcsPermissionDenied:
 
 @dataclass(frozen=True, slots=True)
 class GcsRestart:
-    """The GCS dies and comes back under another session, knowing nobody: raylets register again one by one."""
+    """The GCS restarts with another session and without nodes: raylets register again one by one."""
 
 
 GcsFault = GcsUnavailable | GcsSlow | GcsAnswerLost | GcsPermissionDenied | GcsRestart
@@ -66,7 +66,7 @@ GcsFault = GcsUnavailable | GcsSlow | GcsAnswerLost | GcsPermissionDenied | GcsR
 
 @dataclass(slots=True)
 class Raylet:
-    """One of the living."""
+    """A running raylet."""
 
     pod: str
     uid: str
@@ -82,7 +82,7 @@ class Raylet:
 
 @dataclass
 class _Gcs(GcsWorld):
-    """The fake GCS, filled afresh before each answer."""
+    """The fake GCS, whose nodes are updated before each response."""
 
     ray: "SimulatedRay" = field(default=None, repr=False)  # type: ignore[assignment]
 
@@ -93,9 +93,9 @@ class _Gcs(GcsWorld):
 class SimulatedRay:
     """The Ray cluster of one RayCluster.
 
-    - `ask(n)` is how many tasks of one CPU the users want to run; they hold their place until fewer are asked for.
-    - `client(head_uid)` is how the sidecar beside that head reaches its GCS.
-    - `faults` are met by the number of the GCS's call; `calls` keeps the names of all calls since `recount`.
+    - `ask(n)` sets the number of tasks of one CPU that users request; tasks run until fewer are requested.
+    - `client(head_uid)` is the GCS client of the sidecar in that head pod.
+    - `faults` are injected by the number of the GCS call; `calls` has the names of all calls since `recount`.
     """
 
     def __init__(self, kube: SimulatedKube, name: str, on_violation: Callable[[str], None]) -> None:
@@ -111,7 +111,7 @@ class SimulatedRay:
         self.pending_tasks = 0
         self.requested_tasks = 0
         self.head = ""
-        """The uid of the pod in which the GCS runs; empty: there is none."""
+        """The uid of the pod in which the GCS runs; empty without a GCS."""
         self.gcs = _Gcs(ray=self)
         self.gcs.answer_drain = self._answer_drain
         self.gcs.on_death = self._on_drained
@@ -119,18 +119,18 @@ class SimulatedRay:
         self.calls: list[str] = []
         self.last_met_s: float | None = None
         self.on_drain: Callable[[Raylet, DrainReason], None] = lambda _raylet, _reason: None
-        """Told of every idle raylet that is asked to leave, before it agrees."""
+        """Called with every drain that a raylet is about to accept."""
         self.tasks_on_drain = 0
-        """So many tasks still come to a node in the moment in which it is asked to leave."""
+        """Number of tasks that start on a node while its drain is requested."""
         self._unavailable_until_s = 0.0
         self._sessions = 0
         self._reported_pending = 0
         kube.store.subscribe(self._on_pod, "pods")
 
-    # --- people ------------------------------------------------------------------------------------------------------
+    # --- users =------------------------------------------------------------------------------------------------------
 
     def set_tasks(self, tasks: int) -> None:
-        """So many tasks from now on; those without a place are given up first, then the youngest raylets' own."""
+        """Set the number of tasks; pending tasks are withdrawn first, then those of the youngest raylets."""
         surplus = self.requested_tasks - tasks
         self.requested_tasks = tasks
         if surplus < 0:
@@ -144,22 +144,22 @@ class SimulatedRay:
         self._place_soon()
 
     def is_busy(self, pod: str) -> bool:
-        """Whether something runs on the raylet in that pod."""
+        """Whether a task runs on the raylet in that pod."""
         raylet = self.raylets.get(node_id_of(pod))
         return raylet is not None and raylet.tasks > 0
 
     def has_raylet(self, pod: str) -> bool:
-        """Whether the raylet in that pod does."""
+        """Whether the raylet in that pod runs."""
         return node_id_of(pod) in self.raylets
 
     def has_exited(self, pod: str) -> bool:
-        """Whether the raylet in that pod joined earlier and has ended since."""
+        """Whether the raylet in that pod registered earlier and has exited."""
         return node_id_of(pod) in self._joined and not self.has_raylet(pod)
 
     # --- the GCS -----------------------------------------------------------------------------------------------------
 
     def client(self, head_uid: str) -> GcsClient:
-        """As seen from beside that head."""
+        """The GCS client in that head pod."""
         return _GcsFromHead(self, head_uid)  # type: ignore[return-value]
 
     def recount(self) -> None:
@@ -167,7 +167,7 @@ class SimulatedRay:
         self.calls.clear()
 
     async def serve(self, rpc: Rpc[Any, Any], request: Any, answer: Callable[[Any, Any], Any]) -> Any:
-        """One call, as well as the faults let it."""
+        """One call, with the fault that is injected at it."""
         number, name = len(self.calls), rpc.path.rpartition("/")[2]
         self.calls.append(name)
         fault = self.faults.pop(number, None)
@@ -179,7 +179,7 @@ class SimulatedRay:
             case GcsSlow(for_s):
                 await asyncio.sleep(for_s)
             case GcsPermissionDenied():
-                raise ApiStatusError(403, "PermissionDenied", f"{name}: on purpose")
+                raise ApiStatusError(403, "PermissionDenied", f"{name}: injected")
             case GcsRestart():
                 self.restart_gcs()
         if not self.head or self._loop.time() < self._unavailable_until_s:
@@ -218,13 +218,13 @@ class SimulatedRay:
         return Drained(is_accepted=True)
 
     def _on_drained(self, node: RayNode) -> None:
-        """The raylet has agreed and ends; the container ends with it."""
+        """The raylet accepted the drain and exits; its container ends too."""
         if raylet := self.raylets.pop(node.node_id, None):
             self._resubmit(raylet.tasks)
             self._call_later(EXIT_S, lambda: self._end_pod(raylet, "Succeeded"))
 
     def restart_gcs(self) -> None:
-        """Another session; whoever lives registers again."""
+        """Start another session; all running raylets register again."""
         self._sessions += 1
         self.gcs.restart(f"session_{self._sessions}")
         self._reported_pending = 0
@@ -306,7 +306,7 @@ class SimulatedRay:
         pod = entry.shared()
         return pod if pod.get("status", {}).get("phase") == "Running" else None
 
-    # --- work --------------------------------------------------------------------------------------------------------
+    # --- tasks =--------------------------------------------------------------------------------------------------------
 
     def _resubmit(self, tasks: int) -> None:
         self.pending_tasks += max(0, min(tasks, self.requested_tasks - self.pending_tasks - self.running_tasks))
@@ -350,7 +350,7 @@ class SimulatedRay:
 
 
 class _GcsFromHead:
-    """A way to the GCS from beside one head; it leads nowhere once the GCS runs beside another."""
+    """GCS client in one head pod; it fails once the GCS runs in another head pod."""
 
     def __init__(self, ray: SimulatedRay, head_uid: str) -> None:
         self._ray = ray

@@ -1,7 +1,7 @@
-"""Which lives of suspended and of finalized RayClusters is every fault tried on?
+"""Scenarios of suspended and of finalized RayClusters on which each fault is tried.
 
-Like scenarios.py. What must hold at every write of them is the judge's: nothing is deleted before the suspension is stored,
-and no pod is made while it is. Rules RC §5.4, FD:RC-B1, B4, B7.
+Like scenarios.py. Invariants at every write: no pod is deleted before the suspension is stored, and none is created while it
+is. Rules RC §5.4, FD:RC-B1, B4, B7.
 """
 
 from raytide.api.constants import REDIS_CLEANUP_FINALIZER
@@ -19,7 +19,7 @@ async def suspend(env: Environment) -> None:
 
 
 async def suspend_and_resume(env: Environment) -> None:
-    """RM:S7: and the cluster comes back."""
+    """RM:S7: suspend, then resume."""
     await suspend(env)
     edit(env, lambda spec: spec.update(suspend=False))
     await env.settle()

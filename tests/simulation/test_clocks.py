@@ -1,7 +1,7 @@
-"""Wall clocks that are wrong, or jump, change nothing (RM:F9).
+"""Wrong or jumping wall clocks change nothing (RM:F9).
 
 The clocks of operator and autoscaler differ from the API server's by 10 s or an hour, from the start or from the middle of a
-life on. Each life must end as with the right time, as soon, with the same pods.
+scenario. Each scenario must end in the same state, as soon, with the same pods as with the right time.
 """
 
 import random
@@ -30,12 +30,12 @@ pytestmark = pytest.mark.looptime
 AHEAD_S = (-3_600.0, -10.0, 10.0, 3_600.0)
 CLOCKS = tuple((ahead_s, is_jump) for ahead_s in AHEAD_S for is_jump in (False, True))
 HOUR_AHEAD = {("scaled-by-hand", clock) for clock in CLOCKS if clock[0] > 60.0}
-"""Not told: for how long a pod has had no node is the API server's timestamp against the operator's clock, so that an operator
-whose clock is an hour ahead releases trainers that the scheduler has only just rejected."""
+"""Excluded: the pending time of a pod is the operator's clock minus the API server's timestamp, so an operator whose clock is
+an hour ahead releases trainers that the scheduler has just rejected."""
 
 
 def run_with_clock(scenario: Scenario, reference: RunResult, ahead_s: float, *, is_jump: bool) -> list[str]:
-    """What is wrong with a life whose clocks are so far ahead of the API server's, from its middle on if they jump."""
+    """Violations of a scenario with clocks that are so far ahead of the API server's, from the middle on if they jump."""
 
     async def run() -> list[str]:
         env = scenario.environment(SEED, kubelets=KUBELETS)
@@ -48,7 +48,7 @@ def run_with_clock(scenario: Scenario, reference: RunResult, ahead_s: float, *, 
             await scenario.run(env)
             await wait_for_reference_state(env, reference)
             if scenario.has_exact_counts and env.counts() != reference.counts:
-                env.checks.add_violation(f"other pods were made and ended: {env.counts()}, not {reference.counts}")
+                env.checks.add_violation(f"other pods were created and deleted: {env.counts()}, not {reference.counts}")
             await check_no_further_writes(env)
             await env.close()
         return env.checks.violations
@@ -61,7 +61,7 @@ def run_with_clock(scenario: Scenario, reference: RunResult, ahead_s: float, *, 
     "scenario", [*SCENARIOS, *SUSPENSION, *AUTOSCALED, *BY_DEMAND, *TRAINING], ids=lambda scenario: scenario.name
 )
 def test_skewed_clocks_do_not_change_the_final_state(scenario: Scenario, request: pytest.FixtureRequest) -> None:
-    """A sample of the clocks, the same in every run; `--points 48` tells all of them."""
+    """A sample of the clocks, the same in every run; `--points 48` runs all of them."""
     reference = run_without_fault(scenario)
     most = request.config.getoption("--points") // 6
     clocks = [clock for clock in CLOCKS if (scenario.name, clock) not in HOUR_AHEAD]

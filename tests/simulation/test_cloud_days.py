@@ -1,4 +1,4 @@
-"""Random days in a cloud (cloud_day.py): three in every run, another three each time, as many as asked for by `--cloud-days`."""
+"""Random days in a cloud (cloud_day.py): three in each run, or as many as `--cloud-days` says."""
 
 import random
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.looptime
 def test_no_day_has_duplicate_pods_deleted_healthy_workers_or_overdue_demand(
     request: pytest.FixtureRequest,
 ) -> None:
-    """The seeds are drawn anew in each run and printed; `--cloud-seed` lives one of them again."""
+    """The seeds are drawn in each run and printed; `--cloud-seed` repeats them."""
     first = request.config.getoption("--cloud-seed")
     first = random.SystemRandom().randrange(10**6) if first is None else first
     count = request.config.getoption("--cloud-days")

@@ -1,4 +1,4 @@
-"""What others take away that no watch shows is found missing by the resync (RM:F12)."""
+"""Objects that concurrent writers changed and that no watch shows are repaired by the resync (RM:F12)."""
 
 import pytest
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.looptime
 
 RIGHTS = ("serviceaccounts", "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io")
 FOUND_WITHIN_S = 1800.0 + 300.0 + 60.0
-"""What was there is asked for again by the first resync after five minutes, and resyncs come every half hour."""
+"""The first resync after five minutes gets the objects again; resyncs come every half hour."""
 
 
 @pytest.mark.rule("RM:F12", "RC:RB-1", "D3")
@@ -28,7 +28,7 @@ def test_deleted_rbac_objects_of_the_autoscaler_are_recreated() -> None:
             env.kube.store.delete(kind, NAMESPACE, NAME)
         await env.pass_time(FOUND_WITHIN_S)
         if missing := [kind for kind in RIGHTS if env.kube.store.find(kind, NAMESPACE, NAME) is None]:
-            env.checks.add_violation(f"not made again within {FOUND_WITHIN_S:.0f} s: {missing}")
+            env.checks.add_violation(f"not recreated within {FOUND_WITHIN_S:.0f} s: {missing}")
 
     assert run_without_fault(Scenario("rights-taken", steps)).violations == []
 

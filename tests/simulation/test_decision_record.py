@@ -1,4 +1,4 @@
-"""The operator's side of the contract as time passes: rival writers, an autoscaler that is gone (D19, SC:S6)."""
+"""Operator side of the decision record over time: competing writers and a missing autoscaler (D19, SC:S6)."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -22,7 +22,7 @@ Steps = Callable[[Environment], Coroutine[Any, Any, None]]
 
 
 def run(steps: Steps) -> None:
-    """In a loop of its own with virtual time; nothing may be violated."""
+    """Run the steps in a new event loop with virtual time; no violation is allowed."""
 
     async def run_steps() -> list[str]:
         env = Environment(3, kubelets=Kubelets(start_s=(0.1, 1.0), end_s=(0.1, 0.5)))
@@ -59,7 +59,7 @@ def test_gitops_writing_replicas_1_every_5_s_for_ten_minutes_deletes_no_worker()
         assert env.counts()["deleted"] == {}
         assert len(workers(env, "a")) == 20
         assert all(each and each[0] == "True" and GITOPS in each[2] for each in reported[16:])
-        assert len(set(reported[16:])) == 1, "a quarrel of others is told once"
+        assert len(set(reported[16:])) == 1, "the condition does not change"
         await sidecar.decide("a", GroupDecision(20))
         await env.pass_time(16.0)
         assert condition(env, "ReplicasContended") is None, "the loop has stopped"
@@ -73,8 +73,8 @@ def test_replicas_that_gitops_repeats_after_a_scale_down_take_effect_once() -> N
         sidecar = await autoscaled(env, 2, 40)
         write_replicas(env, "a", 30)
         await env.settle()
-        assert len(workers(env, "a")) == 30, "a person may scale ahead of the demand"
-        env.kill()  # nobody has to remember it
+        assert len(workers(env, "a")) == 30, "a user may scale ahead of the demand"
+        env.kill()  # no memory is needed
         await env.pass_time(5.0)
         await sidecar.decide("a", GroupDecision(30, adopted_replicas=30))
         await sidecar.decide("a", GroupDecision(2, delete=tuple(workers(env, "a")[:28]), adopted_replicas=30))
@@ -85,7 +85,7 @@ def test_replicas_that_gitops_repeats_after_a_scale_down_take_effect_once() -> N
             await env.pass_time(10.0)
             await sidecar.decide("a", GroupDecision(2, adopted_replicas=30))
             await env.pass_time(5.0)
-        assert env.counts()["created"] == {"life/a": 30, "life/headgroup": 1}
+        assert env.counts()["created"] == {f"{NAME}/a": 30, f"{NAME}/headgroup": 1}
 
     run(steps)
 
@@ -101,14 +101,14 @@ def test_after_five_minutes_without_an_autoscaler_the_spec_applies_without_any_w
         reported = condition(env, "AutoscalerDown")
         assert reported is not None
         assert reported[:2] == ("False", "AutoscalerNotRunning")
-        env.kill()  # the five minutes go on counting
+        env.kill()  # the five minutes continue across restarts
         await env.pass_time(152.0)
         reported = condition(env, "AutoscalerDown")
         assert reported is not None
         assert reported[:2] == ("True", "AutoscalerNotRunning")
         cluster = env.kube.cluster(NAME) or {}
         assert cluster["status"]["desiredWorkerReplicas"] == 2
-        assert len(workers(env, "a")) == 4, "nobody is killed for it"
+        assert len(workers(env, "a")) == 4, "no worker is deleted"
         write_replicas(env, "a", 6)
         await env.settle()
         env.kube.edit("pods", head, None, _start_autoscaler, subresource="status")

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.looptime
 
 LARGE = 300
 IN_BETWEEN = 400
-"""Writes until the small cluster has its head and its worker: two passes of the large one, at most (200 actions each)."""
+"""Maximum of writes until the small cluster has its head and its worker: two passes of the large one (200 actions each)."""
 FIRST_POD_S = 3.0
 NOISY = 30
 """More than there are workers of the reconcile loop."""
@@ -51,7 +51,7 @@ def test_a_cluster_of_one_worker_gets_its_pods_while_another_gets_300() -> None:
 
 
 async def reject_pods(env: Environment) -> None:
-    """A quota rejects every further pod of the noisy clusters, which all want more."""
+    """A quota rejects every further pod of the noisy clusters, which are all scaled up."""
 
     def reject(request: Request) -> Answer | None:
         is_noisy = request.method == "POST" and b'"ray.io/cluster":"noisy-' in request.body

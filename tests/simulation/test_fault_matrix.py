@@ -1,4 +1,4 @@
-"""Whatever goes wrong once, a life ends as it would have without (RM §2.3, F1–F7 and F14; RM:I14)."""
+"""One fault does not change the final state of a scenario (RM §2.3, F1–F7 and F14; RM:I14)."""
 
 import random
 from collections import Counter
@@ -41,7 +41,7 @@ RULES = (
     "scenario", [*SCENARIOS, *SUSPENSION, *MULTI_HOST, *AUTOSCALED], ids=lambda scenario: scenario.name
 )
 def test_one_fault_does_not_change_the_final_state(scenario: Scenario, request: pytest.FixtureRequest) -> None:
-    """A sample of the points, the same in every run; `make simulation` tells more of them."""
+    """A sample of the points, the same in every run; `make simulation` runs more of them."""
     check_points(scenario, request.config.getoption("--points"))
 
 
@@ -50,12 +50,12 @@ def test_one_fault_does_not_change_the_final_state(scenario: Scenario, request: 
 def test_one_fault_does_not_keep_a_cluster_from_following_its_demand(
     scenario: Scenario, request: pytest.FixtureRequest
 ) -> None:
-    """Operator and autoscaler together; a smaller sample, because two programs have more to say."""
+    """Operator and autoscaler together; a smaller sample, because each run takes longer."""
     check_points(scenario, request.config.getoption("--points") // 3)
 
 
 def check_points(scenario: Scenario, most: int) -> None:
-    """Without a fault, and with one at so many points."""
+    """Run the scenario without a fault, and with one at each of so many points."""
     reference = run_without_fault(scenario)
     assert reference.violations == [], "\n--- violations\nwithout any fault: " + "\n".join(reference.violations)
     points = list(fault_points(reference))
@@ -73,12 +73,12 @@ def check_points(scenario: Scenario, most: int) -> None:
 def test_one_fault_during_concurrent_edits_does_not_change_the_final_state(
     scenario: Scenario, request: pytest.FixtureRequest
 ) -> None:
-    """Others edit what is ours while a fault hits."""
+    """Concurrent writers edit the cluster while a fault is injected."""
     check_points(scenario, request.config.getoption("--points"))
 
 
 def test_each_fault_is_injected_at_each_call_and_watch_line_of_a_scenario() -> None:
-    """The enumeration leaves nothing out: the counts follow from what was learned."""
+    """The enumeration is complete: the counts follow from the calls and events of the reference."""
     reference = run_without_fault(next(scenario for scenario in SCENARIOS if scenario.name == "create"))
     calls, lines = len(reference.calls), len(reference.lines)
     writes = sum(call.is_write and call.plural != "events" for call in reference.calls)

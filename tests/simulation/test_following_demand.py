@@ -1,4 +1,4 @@
-"""Operator and autoscaler together where every n-th write fails (SC:S7), and a hundred workers by demand (RM §2.3)."""
+"""Operator and autoscaler while every n-th write fails (SC:S7), and 100 workers by demand (RM §2.3)."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ FAULTS: tuple[CallFault, ...] = (Answer(503), Answer(409), LoseAnswer(), Kill(),
 
 
 def run_launch(seed: int) -> list[str]:
-    """One cluster whose autoscaler's every n-th write meets something; gives what was wrong."""
+    """One cluster with a fault at every n-th write of its autoscaler; returns the violations."""
 
     async def run() -> list[str]:
         env = AutoscaledEnvironment(seed, kubelets=KUBELETS)
@@ -37,14 +37,14 @@ def run_launch(seed: int) -> list[str]:
             for tasks in STEPS:
                 await _follow(env, tasks)
             await env.close()
-        assert env.script.met, "nothing went wrong"
+        assert env.script.met, "no fault was injected"
         return env.checks.violations
 
     return virtual_time.run(run())
 
 
 def _fault_rules(env: AutoscaledEnvironment) -> Iterator[Rule[Call, CallFault]]:
-    """Every second to fourth write, each time something else."""
+    """A fault at every second to fourth write, drawn each time."""
     every, writes = env.rng.randint(2, 4), [0]
 
     def matches(call: Call) -> bool:
@@ -54,7 +54,7 @@ def _fault_rules(env: AutoscaledEnvironment) -> Iterator[Rule[Call, CallFault]]:
         return writes[0] % every == 0
 
     class _RandomFault(Rule[Call, CallFault]):
-        """Drawn afresh each time."""
+        """A rule whose fault is drawn at each match."""
 
         def meets(self, subject: Call, now_s: float) -> bool:
             self.fault = env.rng.choice(FAULTS)
@@ -65,11 +65,11 @@ def _fault_rules(env: AutoscaledEnvironment) -> Iterator[Rule[Call, CallFault]]:
 
 def _count(env: AutoscaledEnvironment, change: Change) -> None:
     if change.type == "ADDED" and len(workers(env, "a")) > MAX_WORKERS:
-        env.checks.add_violation(f"{len(workers(env, 'a'))} workers, at most {MAX_WORKERS} may live")
+        env.checks.add_violation(f"{len(workers(env, 'a'))} workers, at most {MAX_WORKERS} are allowed")
 
 
 async def _follow(env: AutoscaledEnvironment, tasks: int) -> None:
-    """The workers follow within a minute, and a minute later nothing is shown as launching."""
+    """Check the number of workers within a minute, and the desired state a minute later."""
     env.ray.set_tasks(tasks)
     asked_s = env.loop.time()
     while len(workers(env, "a")) != min(tasks, MAX_WORKERS) and not env.checks.limit_reached.is_set():
@@ -86,7 +86,7 @@ async def _follow(env: AutoscaledEnvironment, tasks: int) -> None:
 def test_workers_follow_the_demand_when_every_nth_write_of_the_autoscaler_fails(
     request: pytest.FixtureRequest,
 ) -> None:
-    """As many seeds as histories, but a fifth; a hundred are lived through by `make simulation`."""
+    """A tenth of `--histories` seeds; `make simulation` runs a hundred."""
     seeds = range(request.config.getoption("--histories") // 10)
     red = {seed: found for seed in seeds if (found := run_launch(seed))}
     assert red == {}, "\n--- violations\n" + "\n".join(f"seed {seed}: {found}" for seed, found in red.items())

@@ -1,7 +1,7 @@
-"""Objects drawn from the CRDs, each rejected with a reason or reconciled to rest, deleted without a trace, and no secret told.
+"""Objects generated from the CRDs are rejected with a reason or reconciled, deleted completely, and leak no secret.
 
-The operator, the embedded API and its controllers run in virtual time, 26 objects in one cluster at a time. The seed is drawn
-anew in each run and printed; `--specs-seed` repeats one batch.
+The operator, the embedded API and its controllers run in virtual time, 26 objects in one cluster at a time. The seed is
+drawn in each run and printed; `--specs-seed` repeats one batch.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest, batch: int) -> int:
-    """Of one batch: drawn anew, or the one of the command line and those after it."""
+    """The seed of one batch: drawn, or the seed of the command line plus the number of the batch."""
     asked = request.config.getoption("--specs-seed")
     drawn = random.SystemRandom().randrange(10**9) if asked is None else asked + batch
     sys.stdout.write(f"--specs-batches 1 --specs-seed {drawn}\n")  # shown if the test fails
@@ -113,13 +113,13 @@ async def test_a_generated_object_stops_causing_writes_and_is_deleted_completely
     await asyncio.sleep(WATCHED_S)
     assert not controllers.done(), controllers
     busy = {name: count for name, count in writes.items() if count > MAX_WRITES and not name.startswith("events")}
-    assert not busy, "writes without end"
+    assert not busy, "continuous writes"
     gone = [name for name in accepted if kube.store.find(kind.resource, NAMESPACE, name) is None]
     assert all(_is_finished(last[kind.resource, name].obj()) for name in gone), gone
     accepted = [name for name in accepted if name not in gone]
     for name in accepted:
         found = kube.store.find(kind.resource, NAMESPACE, name).obj()
-        assert found.get("status"), f"{name} is not answered: {found}"
+        assert found.get("status"), f"{name} has no status: {found}"
         assert not any(SECRET in text for text in texts(found["status"])), name
     events = [entry.obj() for _, entry in kube.store.entries("events")]
     assert not [event for event in events if SECRET in str(event)]

@@ -1,4 +1,4 @@
-"""Any life of a RayCluster ends as wanted, and no write on the way was wrong (RM:I14, I19; SC:S11)."""
+"""Each random history of a RayCluster ends in the desired state without a violation (RM:I14, I19; SC:S11)."""
 
 import pytest
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.looptime
 
 
 def run_history(seed: int) -> History:
-    """Tell one history in a loop of its own with virtual time."""
+    """Run one history in a new event loop with virtual time."""
 
     async def run() -> History:
         return await HistoryRunner(seed).run()

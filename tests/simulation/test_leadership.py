@@ -1,4 +1,4 @@
-"""Of two replicas only the holder of the lease writes, and a new leader trusts no old list (RM:I1, I10; D6, D10)."""
+"""Of two replicas only the lease holder writes, and a new leader does not use old lists (RM:I1, I10; D6, D10)."""
 
 from collections.abc import Awaitable, Callable
 
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.looptime
 SEED = 11
 FAST = Kubelets(start_s=(0.1, 1.0), end_s=(0.1, 0.5))
 LONG_S = 75.0
-"""Longer than a lease."""
+"""Longer than the lease duration."""
 
 
 def run(steps: Callable[[Environment], Awaitable[None]]) -> None:
-    """Two replicas over a cluster that is well; afterwards everything is as wanted and nothing was violated."""
+    """Run the steps with two replicas and a ready cluster; it must end in the desired state without a violation."""
 
     async def run_steps() -> list[str]:
         env = Environment(SEED, kubelets=FAST, replicas=2)
@@ -116,12 +116,12 @@ def test_a_killed_leader_is_replaced_within_the_lease_duration_plus_5_s() -> Non
 
 
 @pytest.mark.rule("FD:REL-D", "RM:I1", "RM:I10")
-@pytest.mark.parametrize("is_broken", [False, True], ids=["told to stop in the middle of a pass", "a part of it broke"])
+@pytest.mark.parametrize("is_broken", [False, True], ids=["stopped in the middle of a pass", "a component failed"])
 def test_a_leader_that_stops_with_unanswered_writes_lets_its_lease_expire(*, is_broken: bool) -> None:
     async def steps(env: Environment) -> None:
         leader, first = env.leader(), env.holder()
         leader.script.of_calls.append(Rule(Delay(1.9), is_pod_write, times=1))
-        leader.script.of_calls.append(Rule(Delay(9.9), is_pod_write, times=None))  # sent after the end was asked for
+        leader.script.of_calls.append(Rule(Delay(9.9), is_pod_write, times=None))  # sent after the stop was requested
         scale(env, 45)
         await env.pass_time(1.5)
         if is_broken:

@@ -1,4 +1,4 @@
-"""What becomes of slices under a quota that has room for a part of one, in ten minutes of virtual time (SC:S4)."""
+"""Slices under a quota that admits a part of one, over ten minutes of virtual time (SC:S4)."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from raytide_sandbox.apiserver.request_response import Request
 from raytide_sandbox.faults.types import Answer
 
 from simulation.environment import Environment, log_errors_as_violations
-from simulation.manifests import new_cluster
+from simulation.manifests import NAME, new_cluster
 from simulation.multi_host_scenarios import HOSTS, RAISED_WITHIN_S, WorkerQuota, slices, workers
 
 pytestmark = pytest.mark.looptime
@@ -17,7 +17,7 @@ PARTIAL_FOR_S = 30.0
 
 
 def forbid_quotas(limit: WorkerQuota):
-    """As where the operator may not read quotas."""
+    """Forbid reads of quotas, too."""
 
     def admit(request: Request) -> Answer | None:
         if "/resourcequotas/" in request.path:
@@ -58,8 +58,8 @@ async def test_two_of_three_slices_run_and_the_third_is_created_when_the_quota_i
         assert await partial_s(env, TEN_MINUTES_S) <= PARTIAL_FOR_S
         running = set(workers(env, "a"))
         assert len(running) == 2 * HOSTS
-        assert deletes(env) <= HOSTS - 1 < MAX_DELETES, "what was given up once is not begun without room"
-        assert "ReplicaFailure" in env.true_conditions("life")
+        assert deletes(env) <= HOSTS - 1 < MAX_DELETES, "an incomplete replica is not retried without room in the quota"
+        assert "ReplicaFailure" in env.true_conditions(NAME)
 
         limit.hard = 12
         await env.settle(within_s=RAISED_WITHIN_S)

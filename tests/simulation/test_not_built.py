@@ -1,7 +1,7 @@
-"""Fields for features that are not built are reported, and the rest of the RayCluster runs (D21).
+"""Fields of unsupported features are reported, and the rest of the RayCluster runs (D21).
 
-For each, the cluster becomes ready with all of its pods, the condition `Unsupported` names the field, and no object is created
-that KubeRay would create for it.
+In each case the cluster becomes ready with all of its pods, the condition `Unsupported` names the field, and no object is
+created that KubeRay would create for it.
 """
 
 import re
@@ -33,7 +33,7 @@ ACCEPTED = {constants.ALLOW_INSECURE_ANNOTATION: "authOptions,tlsOptions,network
 def cluster_with(
     spec: dict[str, Any] | None = None, *, head: dict[str, Any] | None = None, **metadata: dict[str, str]
 ) -> dict[str, Any]:
-    """A cluster of one head and two workers with these fields besides."""
+    """A cluster of one head and two workers with these additional fields."""
     obj = new_cluster([group("a", WORKERS)])
     obj["spec"] |= spec or {}
     obj["spec"]["headGroupSpec"] |= head or {}

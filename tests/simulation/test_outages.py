@@ -1,5 +1,6 @@
-"""What is still noticed after a bad moment: nodes dead at the start, deleted, or readable only later; a store that went back
-to an older snapshot (FD:REL-A, B, C, FD:RC-B10)."""
+"""Recovery after outages: nodes NotReady at the start, deleted, or readable only later; a store restored from an older snapshot
+(FD:REL-A, B, C, FD:RC-B10).
+"""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -20,12 +21,12 @@ pytestmark = pytest.mark.looptime
 REPLACED_WITHIN_S = 10.0
 """SC:S12."""
 FOLLOWED_AGAIN_S = 90.0
-"""A watch from the store's future is ended by the server within a minute; then the collection is listed again."""
+"""The server ends a watch from a resourceVersion in the future within a minute; then the informer lists again."""
 Steps = Callable[[Environment], Coroutine[Any, Any, None]]
 
 
 def run(steps: Steps) -> None:
-    """In a loop of its own with virtual time; nothing may be violated."""
+    """Run the steps in a new event loop with virtual time; no violation is allowed."""
 
     async def run_steps() -> list[str]:
         env = Environment(7)
@@ -47,18 +48,18 @@ def running_workers(env: Environment) -> int:
 
 
 def live_workers(env: Environment) -> list[str]:
-    """The names of the group's workers in the store, not as anybody remembers them."""
+    """The names of the group's live workers in the store."""
     pods = (entry.obj() for _, entry in env.kube.store.entries("pods", "default") if not entry.is_terminating)
     return [pod["metadata"]["name"] for pod in pods if pod["metadata"]["labels"].get("ray.io/group") == "a"]
 
 
 def is_node_call(call: Call) -> bool:
-    """Whether it asks about nodes."""
+    """Whether it is a call for nodes."""
     return call.plural == "nodes"
 
 
 async def seconds_until_replaced(env: Environment) -> float:
-    """From now until four workers are on nodes that live."""
+    """Seconds from now until four workers are on Ready nodes."""
     begun_s = env.loop.time()
     while running_workers(env) < 4 and env.loop.time() < begun_s + 3600:
         await env.pass_time(0.5)
@@ -100,7 +101,7 @@ def test_a_permission_to_read_nodes_that_is_granted_late_is_used() -> None:
 @pytest.mark.parametrize(
     "edit_at_s",
     [
-        pytest.param(1.0, id="a user scales before anything could be noticed"),
+        pytest.param(1.0, id="a user scales before the restore can be detected"),
         pytest.param(300.0, id="a user scales after five minutes"),
     ],
 )
@@ -129,9 +130,13 @@ def test_a_store_restored_from_an_older_snapshot_causes_no_surplus_pod(edit_at_s
 
 
 @pytest.mark.rule("FD:RC-B10", "SC:S12")
-@pytest.mark.parametrize("is_deleted_first", [False, True], ids=["pods die, the Node goes", "the Node goes, pods die"])
+@pytest.mark.parametrize(
+    "is_deleted_first",
+    [False, True],
+    ids=["pods terminate, then the Node is deleted", "the Node is deleted, then pods terminate"],
+)
 def test_terminating_pods_of_a_deleted_node_do_not_delay_their_replacements(*, is_deleted_first: bool) -> None:
-    """A machine is scaled away: its Node object goes at once, and a finalizer keeps its pods for an hour."""
+    """A node is scaled down: its Node object is deleted at once, and a finalizer keeps its pods for an hour."""
 
     async def steps(env: Environment) -> None:
         await live_cluster(env, group("a", 4))
@@ -144,7 +149,7 @@ def test_terminating_pods_of_a_deleted_node_do_not_delay_their_replacements(*, i
             env.kube.store.delete("pods", "default", name)
         if not is_deleted_first:
             await env.pass_time(5.0)
-            assert running_workers(env) < 4, "as long as the Node is there and well, dying pods count"
+            assert running_workers(env) < 4, "terminating pods count while the Node exists and is Ready"
             env.kube.store.delete("nodes", "", NODES[1])
         assert await seconds_until_replaced(env) <= REPLACED_WITHIN_S
         for name in names:

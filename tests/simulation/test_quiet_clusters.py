@@ -1,4 +1,4 @@
-"""Hundreds of RayClusters at rest cost the operator a few reads and nothing else (SC:S17, divided by five).
+"""Hundreds of idle RayClusters cost the operator a few reads and nothing else (SC:S17, divided by five).
 
 Writes, reads and containers are counted over half an hour of virtual time; CPU, resident memory and sidecars are measured by
 the benchmarks (PF:P7, PF:P8).
@@ -25,7 +25,7 @@ QUIET_S = 1_800.0
 READS_PER_S = 1.0 / DIVISOR
 CREATED_WITHIN_S = 258.0
 REST_S = 120.0
-"""Until what was remembered for a time after the creation is dropped."""
+"""Until state that is kept for a time after a creation is dropped."""
 
 
 class Calls:

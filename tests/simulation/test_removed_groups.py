@@ -1,4 +1,4 @@
-"""A worker group leaves the spec while some of its workers are busy: operator and autoscaler together (SC:S14)."""
+"""A worker group is removed from the spec while some of its workers are busy: operator and autoscaler together (SC:S14)."""
 
 import pytest
 
@@ -57,7 +57,7 @@ def run_seed(seed: int, *, is_always_busy: bool) -> list[str]:
             else:
                 await env.pass_time(GRACE_S - 60.0)
                 if set(workers(env, "b")) != busy:
-                    env.checks.add_violation("busy workers were ended before their time was up")
+                    env.checks.add_violation("busy workers were deleted before the end of their grace period")
                 await env.pass_time(80.0)
             if left := workers(env, "b"):
                 env.checks.add_violation(f"left of group b: {left}")
@@ -79,7 +79,7 @@ def run_seed(seed: int, *, is_always_busy: bool) -> list[str]:
 
 
 @pytest.mark.rule("SC:S14", "FD:AS-A13")
-@pytest.mark.parametrize("is_always_busy", [False, True], ids=["their work ends", "their work does not end"])
+@pytest.mark.parametrize("is_always_busy", [False, True], ids=["their tasks end", "their tasks do not end"])
 def test_idle_workers_of_a_removed_group_are_deleted_at_once_and_busy_ones_when_idle_or_after_five_minutes(
     *, is_always_busy: bool
 ) -> None:

@@ -1,4 +1,4 @@
-"""Events and metrics of the life of a RayCluster, as `kubectl describe` and Prometheus show them.
+"""Events and metrics of a RayCluster, as `kubectl describe` and Prometheus show them.
 
 The controllers run in virtual time; the events are those in the store.
 """
@@ -30,7 +30,7 @@ Steps = Callable[[Environment], Awaitable[None]]
 
 
 def run(steps: Steps) -> None:
-    """In a loop of its own with virtual time; nothing may be violated."""
+    """Run the steps in a new event loop with virtual time; no violation is allowed."""
 
     async def run_steps() -> list[str]:
         env = Environment(9)

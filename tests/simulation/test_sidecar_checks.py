@@ -1,4 +1,4 @@
-"""What the judge of the autoscaler counts as a worker that stays when another one is drained (sidecar_judge.py)."""
+"""Which workers the checks of the autoscaler count as staying when another worker is drained (sidecar_checks.py)."""
 
 from collections.abc import Callable
 
@@ -26,16 +26,16 @@ def ready(env: AutoscaledEnvironment) -> list[str]:
 
 
 async def wait_until(env: AutoscaledEnvironment, predicate: Callable[[], bool]) -> None:
-    """Wait for it, at most a minute."""
+    """Wait until it is true, at most a minute."""
     for _ in range(int(60.0 / STEP_S)):
         if predicate():
             return
         await env.pass_time(STEP_S)
-    raise AssertionError("it does not come about")
+    raise AssertionError("the condition was not reached within a minute")
 
 
 async def drain(env: AutoscaledEnvironment, raylet: Raylet) -> list[str]:
-    """Drain it at once as the autoscaler does, and return what the judge objects to; the pod ends within a second."""
+    """Drain it as the autoscaler does and return the new violations; the pod ends within a second."""
     before = len(env.checks.violations)
     client = env.ray.client(env.ray.head)
     answer = await client.drain(raylet.node_id, reason=DrainReason.IDLE_TERMINATION, message="", deadline_ms=0)
@@ -59,5 +59,5 @@ async def test_a_ready_pod_counts_as_staying_before_its_raylet_joins_and_not_aft
         assert await drain(env, first) == []
         assert len(ready(env)) == 4, "the pod of the drained raylet has not ended"
         (objection,) = await drain(env, second)
-        assert "while 3 of a are wanted and 2 stay" in objection
+        assert "while 3 of a are desired and 2 stay" in objection
         await env.close()

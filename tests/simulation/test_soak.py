@@ -1,8 +1,8 @@
-"""An operator that runs for days keeps nothing of what has passed (PF:P11).
+"""An operator that runs for days keeps nothing of deleted objects and past events (PF:P11).
 
 Days of churn in virtual time: objects are created, scaled, suspended, rejected and deleted, pods fail, quotas reject pods,
-watches break and the API server fails. Each day ends with a rest and the same objects as at its beginning. Containers, objects,
-tasks, watches and metrics of the operator must then be the same as after the first day.
+watches break and the API server fails. Each day ends with an idle period and the same objects as at its beginning.
+Containers, objects, tasks, watches and metrics of the operator must then be the same as after the first day.
 """
 
 from collections.abc import Awaitable, Callable
@@ -30,7 +30,7 @@ DAYS = 3
 ROUNDS_PER_DAY = 4
 ROUND_S = 19_800.0
 REST_S = 7_200.0
-"""Longer than any back-off and than everything that is remembered for a time."""
+"""Longer than any back-off and than all state that is kept for a time."""
 BYTES_TOLERATED = 0.05
 """Names and resourceVersions have more digits after days."""
 
@@ -43,7 +43,7 @@ def is_pod_create(call: Call) -> bool:
 
 
 async def churn_of_clusters(env: Environment, number: int) -> None:
-    """One cluster from its creation to its deletion, another one that is invalid, and a pod of the steady one that fails."""
+    """One cluster from its creation to its deletion, with an invalid edit, and a pod of the steady cluster that fails."""
     name = f"c{number}"
     env.script.of_calls.append(Rule(Answer(403, message="exceeded quota: pods"), is_pod_create, times=2))
     env.kube.create(new_cluster([group("a", 3), group("b", 1)], name))
@@ -67,7 +67,7 @@ async def churn_of_clusters(env: Environment, number: int) -> None:
 
 
 async def churn_of_jobs(env: Environment, number: int) -> None:
-    """One job that grows, is suspended and deleted beside a steady one."""
+    """One job that grows, is suspended and is deleted, next to a steady job."""
     assert isinstance(env, TrainingEnvironment)
     name = f"j{number}"
     env.script.of_calls.append(Rule(Answer(403, message="exceeded quota: pods"), is_pod_create, times=2))
@@ -95,7 +95,7 @@ async def jobs_at_rest(env: Environment) -> None:
 
 
 async def disrupt_watches(env: Environment, number: int) -> None:
-    """Watches that expire, are cut, or end because the API server is away for a minute."""
+    """Let watches expire, close them, or stop the API server for a minute."""
     match number % 3:
         case 0:
             env.script.of_lines.append(Rule(Error(410)))
@@ -131,7 +131,7 @@ async def footprints(
 def run_days(
     new_env: type[Environment], set_up: Callable[[Environment], Awaitable[None]], churn: Churn, days: int
 ) -> tuple[list[Footprint], list[str]]:
-    """The footprints of so many days, and what was violated."""
+    """The footprints of so many days, and the violations."""
 
     async def run() -> tuple[list[Footprint], list[str]]:
         env = new_env(11)
@@ -145,7 +145,7 @@ def run_days(
 
 
 def growth(first: Footprint, last: Footprint) -> dict[str, tuple[int, int]]:
-    """What is more or less than before: path of a container or name of a figure -> before, after."""
+    """The differences: path of a container or name of a figure -> before, after."""
     before = {**first.items, "objects": first.objects, "tasks": first.tasks, "watches": first.watches}
     after = {**last.items, "objects": last.objects, "tasks": last.tasks, "watches": last.watches}
     before["series"], after["series"] = first.series, last.series

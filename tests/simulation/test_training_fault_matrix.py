@@ -1,4 +1,4 @@
-"""Whatever goes wrong once, a life of jobs ends in the sizes that fairness gives (RM §2.3 S13, F1–F7, F11, F14; RM:I25)."""
+"""One fault does not change the final sizes of TrainingJobs (RM §2.3 S13, F1–F7, F11, F14; RM:I25)."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from simulation.training_scenarios import TRAINING
 pytestmark = pytest.mark.looptime
 
 SHARE_OF_POINTS = 6
-"""Two rooms have more to say than one; `make simulation` tells more points."""
+"""Smaller samples, because two controllers take longer; `make simulation` runs more points."""
 
 
 @pytest.mark.rule(
@@ -29,13 +29,13 @@ def test_one_fault_does_not_change_the_final_sizes_of_jobs(scenario: Scenario, r
 @pytest.mark.rule("RM:I14", "RM:I25")
 @pytest.mark.parametrize("name", ["impossible-job", "gang-reclaims"])
 def test_jobs_recover_from_revoked_permissions(name: str) -> None:
-    """Found by the whole matrix (points 400 and 402 of the one, 858 of the other): nobody knew of any room for 20 s."""
+    """Found by the whole matrix (points 400 and 402 of the one, 858 of the other): capacity was unknown for 20 s."""
     assert check_matching_points(name, lambda point: point.matrix_row == "F14" and point.fault == FORBIDDEN) == 3
 
 
 @pytest.mark.rule("RM:I25")
 def test_no_surplus_trainer_when_a_delete_is_rejected() -> None:
-    """Found by a history (seed 12): who comes in somebody's place came before the other had been told to go."""
+    """Found by a history (seed 12): a replacement was created before the delete of the trainer it replaces."""
     rejected = (Answer(500), Answer(503), LoseRequest())
     assert (
         check_matching_points(
@@ -46,7 +46,7 @@ def test_no_surplus_trainer_when_a_delete_is_rejected() -> None:
 
 
 def check_matching_points(name: str, is_selected: Callable[[Point], bool]) -> int:
-    """Some points of one story; how many."""
+    """Check the selected points of one scenario; returns their number."""
     scenario = next(each for each in TRAINING if each.name == name)
     reference = run_without_fault(scenario)
     results = {

@@ -1,4 +1,4 @@
-"""Any life of jobs that share a cluster ends as wanted, and no write on the way was wrong (RM F15; RM:I25)."""
+"""Each random history of TrainingJobs ends in the desired state without a violation (RM F15; RM:I25)."""
 
 from collections.abc import Collection
 
@@ -14,7 +14,7 @@ SHARE_OF_HISTORIES = 8
 
 
 def run_history(seed: int, only: Collection[int] | None = None) -> JobHistory:
-    """Tell one history in a loop of its own with virtual time."""
+    """Run one history in a new event loop with virtual time."""
 
     async def run() -> JobHistory:
         return await JobHistoryRunner(seed, only).run()
@@ -23,7 +23,7 @@ def run_history(seed: int, only: Collection[int] | None = None) -> JobHistory:
 
 
 def minimize(seed: int) -> JobHistory:
-    """A red history with as few events as it takes: those are left out, one after the other, without which it stays red."""
+    """Shorten a failing history: leave out each event without which it still fails."""
     history = run_history(seed)
     needed = set(range(64))
     for number in range(64):

@@ -1,4 +1,4 @@
-"""How many writes does a life of a job cost?"""
+"""Number of writes of the membership for the start of a TrainingJob."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 """A mutating webhook that removes a label of pods causes no surplus pods (RM:F11).
 
-The informers of the controllers select pods by their labels. A pod that lost one is never seen again, and each pass would create
-another one in its place.
+The informers of the controllers select pods by their labels. A pod without one of them is not in the cache, and each pass would
+create another pod.
 """
 
 from collections.abc import Callable
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.looptime
 
 MUTATED_FOR_S = 300.0
 MAX_CREATES = 50
-"""In five minutes: one attempt in 1, 2, 4 … 30 s, of a window that begins with one create."""
+"""Creates in five minutes: one attempt in 1, 2, 4 … 30 s, of a window that begins with one create."""
 MAX_PODS = 4
 """A head, those of the latest attempt, and those whose grace period has not ended."""
 SETTLED_WITHIN_S = 120.0
-EXPECTED_VIOLATION = "is told to go, although"
-"""What the judge of TrainingJobs notes of the delete of such a pod: by its role it counts, although its index is missing."""
+EXPECTED_VIOLATION = "is deleted, although"
+"""The violation that the checks record for the delete of such a pod: it counts by its role, although its index is missing."""
 
 
 def without_label(label: str) -> Callable[[Request], Request]:

@@ -1,9 +1,9 @@
-"""What must hold at every write about a TrainingJob?
+"""Invariants that are checked at every write to a TrainingJob and its pods.
 
-A judge between the operator and the API, as invariants.py is for RayClusters: it remembers what every version of a job
-asked for and which one an operator had read, and counts pods and room in the store itself. Trainers stay within their
-bounds, leave in order and never for nothing; sizes are written by the sharing pass alone, no more often than a job's
-cooldown, and growth only into room that is free; what was planned is no failure. Rules RM:I3, I5, I7 to I9, I13, I25.
+The counterpart of invariant_checks.py: records the desired state of every version of a job and which version an operator
+read; counts pods and free capacity in the store. Trainers stay within their bounds and are deleted in order and only with a
+reason; only the sharing pass writes sizes, not more often than the cooldown of the job, and growth only into free capacity;
+a planned deletion is no failure. Rules RM:I3, I5, I7 to I9, I13, I25.
 """
 
 import json
@@ -25,19 +25,18 @@ from simulation.training_kube import JOBS, TrainingKube
 from simulation.training_pod_tracker import JobPodTracker
 
 CAPACITY_LAG_S = 30.0
-"""After a stranger came or a machine changed, the operator may not know of it for so long."""
+"""How long the operator may not have observed a change of an external pod or a node."""
 DELETE_BURST_S = 1.0
-"""Deletes that were asked for within so long may all be on their way."""
+"""Deletes that were requested within this time may all still be in transit."""
 MAX_WRITE_DELAY_S = 12.0
-"""From a decision to the store: ten seconds are its sender's patience, one the fraction that a record leaves out, and one is
-for the way."""
+"""From a decision to its commit: 10 s request timeout, 1 s that the record rounds off, and 1 s of latency."""
 START_REASONS = ("Admitted", "ReachingMinimum")
 GROWTH_REASONS = ("Admitted", "Growing", "Rebalanced")
 SHRINK_REASONS = ("Reclaimed", "Rebalanced")
 
 
 class TrainingJobChecks(InvariantChecks):
-    """What is wanted and what was done, for all operators together."""
+    """Desired states and writes of TrainingJobs, for all operators together."""
 
     plural = "trainingjobs"
 
@@ -57,7 +56,7 @@ class TrainingJobChecks(InvariantChecks):
         self._deleted: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
         self._resized_at: dict[str, float] = {}
         self._size_edited_at: dict[str, float] = {}
-        """When somebody wrote another size; the note of it may be on its way for long."""
+        """When the size was last edited; its record may be written much later."""
         self._previous: dict[str, Mapping[str, Any]] = {}
         kube.store.subscribe(self._on_job, JOBS)
         kube.store.subscribe(self._on_pod, "pods")
@@ -65,7 +64,7 @@ class TrainingJobChecks(InvariantChecks):
     def _now_s(self) -> float:
         return self.kube._loop.time()
 
-    # --- what is wanted ----------------------------------------------------------------------------------------------
+    # --- desired state =----------------------------------------------------------------------------------------------
     def _on_job(self, change: Any) -> None:
         obj = change.entry.shared()
         metadata = obj["metadata"]
@@ -86,23 +85,23 @@ class TrainingJobChecks(InvariantChecks):
         self._check_status(uid, before, obj)
 
     def record_read(self, identity: str, metadata: dict[str, Any]) -> None:
-        """An operator has read a job as it is, or as it was."""
+        """An operator has read a job, in its current or an older version."""
         uid = metadata["uid"]
         self._read[uid][identity] = self._state_of_version[uid, metadata["resourceVersion"]]
         self._generation_read[uid] = max(self._generation_read[uid], metadata["generation"])
 
     def expect_late_create(self, body: bytes | None) -> None:
-        """A create commits long after its sender gave up, and perhaps after its sender was killed."""
+        """A create is committed long after its sender gave up, and perhaps after its sender was killed."""
         obj = msgspec.json.decode(body) if body else {}
         if obj.get("kind") == "Pod":
             owner, role = obj["metadata"]["ownerReferences"][0]["uid"], obj["metadata"]["labels"][constants.ROLE_LABEL]
             self._late_creates[owner, role] += 1
 
     def _possibly_read(self, uid: str) -> list[DesiredJobState]:
-        """What some operator may still believe: from the wish that it read last on."""
+        """The desired states that an operator may have read: from the one it read last to the current one."""
         return self.desired_states[uid][min(self._read[uid].values(), default=0) :]
 
-    # --- who comes and goes ------------------------------------------------------------------------------------------
+    # --- pods =------------------------------------------------------------------------------------------
     def _on_pod(self, change: Any) -> None:
         if change.type != "ADDED":
             return
@@ -118,14 +117,14 @@ class TrainingJobChecks(InvariantChecks):
         alive = len(self.pod_tracker.live_pods(uid, role))
         made = self.pod_tracker.created_by_owner[uid, role]
         if alive > most + late:
-            self._add_count_violation(f"{alive} live pods of {job_name}, wanted at most {most}")
+            self._add_count_violation(f"{alive} live pods of {job_name}, desired at most {most}")
         if made > (reasons := self._allowed_creates[uid, role] + self.pod_tracker.ended_by_owner[uid, role] + late):
-            self._add_count_violation(f"{made} pods of {job_name} for {reasons} that were missing")
+            self._add_count_violation(f"{made} pods of {job_name} created for {reasons} that were missing")
         if len(self.pod_tracker.with_index(uid, role, index)) > 1:
             self._add_count_violation(f"two pods of {job_name} have the index {index}")
 
     def before_delete(self, namespace: str, plural: str, name: str, uid: str | None) -> None:
-        """Somebody asks for the end of the object with that uid."""
+        """An operator requests the delete of the object with that uid."""
         if not uid:
             self.add_violation(f"delete without uid: {plural} {name}")
         entry = self.kube.store.find(JOBS if plural == self.plural else plural, namespace, name)
@@ -133,7 +132,7 @@ class TrainingJobChecks(InvariantChecks):
             return
         uid = next((each for each in entry.owners if each in self.desired_states), None)
         if uid is None:
-            self.add_violation(f"deletes a pod of a stranger: {name}")
+            self.add_violation(f"deletes a pod of another owner: {name}")
             return
         role = entry.labels.get(constants.ROLE_LABEL, "")
         alive = {pod.uid: pod for pod in self.pod_tracker.live_pods(uid, role)}
@@ -145,7 +144,7 @@ class TrainingJobChecks(InvariantChecks):
         deleted_at = self._deleted[uid, role]
         deleted_at[entry.uid] = now_s
         gone = sum(each in alive and now_s - at_s <= DELETE_BURST_S for each, at_s in deleted_at.items())
-        # Trainer 0 is somebody others meet at: while it is replaced its place counts, and another one may go instead.
+        # Trainer 0 is the rendezvous: while it is replaced its index counts, and another trainer may be deleted instead.
         places = int(role == constants.TRAINER and all(pod.index != "0" for pod in alive.values()))
         is_seen = self.has_full_view and now_s - self.kube.pod_lost_at > DELETE_BURST_S
         if (
@@ -153,21 +152,21 @@ class TrainingJobChecks(InvariantChecks):
             and len(alive) + places - gone
             < least - permanently_failed(self._previous[uid]) - self._late_creates[uid, role]
         ):
-            self._add_count_violation(f"{name} is told to go, although {least} {role}s of {self.names[uid]} are wanted")
+            self._add_count_violation(f"{name} is deleted, although {least} {role}s of {self.names[uid]} are desired")
         if role == constants.TRAINER and alive[entry.uid].index == "0" and least > 0:
-            self._add_count_violation(f"trainer 0 of {self.names[uid]} goes before others")
+            self._add_count_violation(f"trainer 0 of {self.names[uid]} is deleted before others")
 
     def is_finished(self, uid: str) -> bool:
-        """Whether a trainer of this job has come to its end well."""
+        """Whether this job has processed all of its data."""
         return uid in self.kube.finished_jobs
 
-    # --- what is written ---------------------------------------------------------------------------------------------
+    # --- writes =---------------------------------------------------------------------------------------------
     def before_patch(self, path: str, body: dict[str, Any]) -> None:
-        """The spec is the user's, but for one number; whoever writes it says which version it means (RM:I7, I24)."""
+        """Only the user writes the spec, except one field; each patch has a resourceVersion (RM:I7, I24)."""
         if f"/{self.plural}/" not in path:
             return
         if not (body.get("metadata") or {}).get("resourceVersion"):
-            self.add_violation(f"a job is written whatever it is by now: {path}")
+            self.add_violation(f"a job is patched without a resourceVersion: {path}")
         if path.endswith("/status"):
             allowed = {"metadata": {"resourceVersion": ...}, "status": ...}
         else:
@@ -177,10 +176,10 @@ class TrainingJobChecks(InvariantChecks):
                 "spec": {"trainer": {"replicas": ...}},
             }
         if others := _unexpected_field(body, allowed):
-            self.add_violation(f"the operator writes what is not its own: {path} {others}")
+            self.add_violation(f"the operator writes a field that it does not own: {path} {others}")
 
     def after_create(self, obj: dict[str, Any]) -> None:
-        """An operator made a pod or service (RM:I8)."""
+        """An operator created a pod or a service (RM:I8)."""
         metadata = obj["metadata"]
         owner = next((ref for ref in metadata.get("ownerReferences") or [] if ref.get("controller")), None)
         job = (metadata.get("labels") or {}).get(constants.JOB_LABEL)
@@ -188,7 +187,7 @@ class TrainingJobChecks(InvariantChecks):
             self.add_violation(f"created without the owner or label of a job: {metadata['name']}")
 
     def _check_resize(self, uid: str, before: Mapping[str, Any], obj: Mapping[str, Any]) -> None:
-        """The sharing pass has written (I25: bounds, cooldowns, room)."""
+        """The sharing pass has written (I25: bounds, cooldowns, capacity)."""
         was, record, desired = record_of(before), record_of(obj), self.desired_states[uid][-1]
         old, new = was.get("resizes") or [], record.get("resizes") or []
         new_resizes = new[-1:] if new != old else []
@@ -200,16 +199,18 @@ class TrainingJobChecks(InvariantChecks):
             if reason in GROWTH_REASONS and resize["to"] > resize["from"]:
                 self._check_capacity(uid, obj, after)
             if reason not in START_REASONS:
-                is_late = reason == "Requested"  # the rest begins with the request, not with what is written of it
+                is_late = reason == "Requested"  # the cooldown starts at the edit, not at its record
                 self._resized_at[uid] = (
                     self._size_edited_at.get(uid, self._now_s()) if is_late else self._decided_at(uid, resize)
                 )
 
     def _decided_at(self, uid: str, resize: Mapping[str, Any]) -> float:
-        """When the pass decided this, to the second: the rest begins then, however long the write was on its way."""
+        """When the pass decided this, to the second: the cooldown starts then, not at the commit."""
         passed_s = (self.operator_now() - datetime.fromisoformat(resize["at"])).total_seconds()
         if not 0.0 <= passed_s <= MAX_WRITE_DELAY_S:
-            self.add_violation(f"{self.names[uid]} is resized now, and its record says {passed_s:.1f} s ago: {resize}")
+            self.add_violation(
+                f"{self.names[uid]} is resized now, and its record is from {passed_s:.1f} s ago: {resize}"
+            )
         return self._now_s() - max(0.0, passed_s - 1.0)
 
     def _check_cooldown(self, uid: str, obj: Mapping[str, Any], resize: Mapping[str, Any]) -> None:
@@ -228,7 +229,7 @@ class TrainingJobChecks(InvariantChecks):
             )
 
     def _check_capacity(self, uid: str, obj: Mapping[str, Any], after: int) -> None:
-        """Growth comes when the room is free, not when somebody has been asked to leave it."""
+        """Growth is decided when the capacity is free, not when a delete has been requested."""
         if not self.has_full_view or self._now_s() - self.kube.capacity_changed_at < CAPACITY_LAG_S:
             return
         free = self._free()
@@ -246,7 +247,7 @@ class TrainingJobChecks(InvariantChecks):
         return entry is not None and bool(node_of(entry.shared()))
 
     def _free(self) -> Counter[str]:
-        """What no pod on a usable node has asked for, pods that are going included."""
+        """Capacity of usable nodes without the requests of all their pods, terminating ones included."""
         free: Counter[str] = Counter()
         usable = set()
         for key, entry in self.kube.store.entries("nodes"):
@@ -264,13 +265,13 @@ class TrainingJobChecks(InvariantChecks):
         return free
 
     def _check_status(self, uid: str, before: Mapping[str, Any] | None, obj: Mapping[str, Any]) -> None:
-        """A status was committed: it looks neither back nor ahead, and counts no failure that was none (RM:I9, I25)."""
+        """A status was committed: its generation neither decreases nor is unread, and only failures are counted (RM:I9, I25)."""
         status, job_name = obj.get("status") or {}, self.names[uid]
         seen, seen_before = (each.get("observedGeneration", 0) for each in (status, (before or {}).get("status") or {}))
-        if status and seen < seen_before:  # somebody else may wipe it
+        if status and seen < seen_before:  # another writer may clear it
             self.add_violation(f"observedGeneration of {job_name} went from {seen_before} back to {seen}")
         if seen > self._generation_read[uid]:
-            self.add_violation(f"observedGeneration of {job_name} is {seen}, which nobody has read")
+            self.add_violation(f"observedGeneration of {job_name} is {seen}, which no operator has read")
         for role in constants.ROLES:
             failed = (status.get(role) or {}).get("failed", 0)
             if failed > (actual := self.kube.failed[uid, role]):
@@ -278,13 +279,13 @@ class TrainingJobChecks(InvariantChecks):
 
 
 def requests_of(container: Mapping[str, Any]) -> dict[str, int]:
-    """What a container, or a role of a job, asks for, in thousandths."""
+    """The requests of a container or of a role of a job, in thousandths."""
     amounts = (container.get("resources") or {}).get("requests") or {}
     return {resource: to_millis(str(amount)) for resource, amount in amounts.items()}
 
 
 def _unexpected_field(body: Mapping[str, Any], allowed: Mapping[str, Any], path: str = "") -> str:
-    """The first field that is not among those that may be written."""
+    """The first field that is not in `allowed`; empty if there is none."""
     for key, value in body.items():
         if key not in allowed:
             return f"{path}.{key}={json.dumps(value)[:80]}"

@@ -1,8 +1,8 @@
-"""What does a TrainingJob ask for, as somebody reads it who has never seen the product's code?
+"""Desired pods of a TrainingJob, computed independently of the product.
 
-Takes the custom resource as JSON and gives how many pods of each role there should be now: by bounds, by the size in the
-spec, by suspension, by the end of the job and, for a gang, by the record beside the spec. It shares no code with the
-product, because it judges it. Used by the judge and the end-state oracle of jobs.
+Input: the custom resource as JSON. Output: the number of pods of each role, by bounds, the size in the spec, suspension, the
+end of the job and, for a gang, the sharing record in the annotation. Shares no logic with the product. Used by the invariant
+checks and the comparison with the desired state.
 """
 
 import json
@@ -18,7 +18,7 @@ REVOKED_REASONS = ("GangTimeout", "Suspended")
 
 @dataclass(frozen=True, slots=True)
 class DesiredJobState:
-    """What one version of a job asks for."""
+    """Desired state of one version of a job."""
 
     generation: int
     counts: Mapping[str, int]
@@ -26,11 +26,11 @@ class DesiredJobState:
     low: int
     high: int
     is_ending: bool
-    """A trainer has succeeded: nobody new comes, and who never ran may go."""
+    """A trainer has succeeded: no pod is created, and pods that never ran may be deleted."""
 
 
 def desired_job_state(job: Mapping[str, Any]) -> DesiredJobState:
-    """All of it."""
+    """The desired state of a TrainingJob."""
     spec, trainer = job["spec"], job["spec"]["trainer"]
     low, high = trainer["min-instance"], trainer.get("max-instance", trainer["min-instance"])
     size = max(low, min(high, desired_size(job)))
@@ -48,7 +48,7 @@ def desired_job_state(job: Mapping[str, Any]) -> DesiredJobState:
 
 
 def desired_size(job: Mapping[str, Any]) -> int:
-    """The size in the spec; where a manifest without one has replaced the job, what was ordered last."""
+    """The size in the spec; if a manifest without a size replaced the job, the last size."""
     trainer, record = job["spec"]["trainer"], record_of(job)
     if (size := trainer.get("replicas")) is not None:
         return int(size)
@@ -59,7 +59,7 @@ def desired_size(job: Mapping[str, Any]) -> int:
 
 
 def is_gang(job: Mapping[str, Any]) -> bool:
-    """Whether it begins all at once or not at all; so does a job that took its chance in vain."""
+    """Whether all of its pods start together or none; after a timeout, an optimistic job starts as a gang too."""
     if ((job.get("status") or {}).get("admission") or {}).get("timeouts"):
         return True
     spec = job["spec"]
@@ -68,7 +68,7 @@ def is_gang(job: Mapping[str, Any]) -> bool:
 
 
 def is_admitted(job: Mapping[str, Any]) -> bool:
-    """Whether the record beside the spec lets the gang begin, and is newer than what was given back."""
+    """Whether the sharing record admits the gang and is newer than its last eviction."""
     record = record_of(job)
     if record.get("uid") != job["metadata"]["uid"] or not record.get("admitted"):
         return False
@@ -79,14 +79,14 @@ def is_admitted(job: Mapping[str, Any]) -> bool:
 
 
 def record_of(job: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the sharing pass wrote beside the spec."""
+    """The record that the sharing pass wrote in the annotation."""
     text = (job["metadata"].get("annotations") or {}).get(constants.SHARING_ANNOTATION)
     found: Mapping[str, Any] = json.loads(text) if text else {}
     return found
 
 
 def has_ended(job: Mapping[str, Any]) -> bool:
-    """Whether its status says how it ended."""
+    """Whether its status reports Succeeded or Failed."""
     return any(condition(job, kind).get("status") == "True" for kind in (constants.SUCCEEDED, constants.FAILED))
 
 
@@ -97,7 +97,7 @@ def condition(job: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
 
 
 def permanently_failed(job: Mapping[str, Any]) -> int:
-    """How many trainers failed for good."""
+    """The number of trainers that failed permanently."""
     text = ((job.get("status") or {}).get("trainer") or {}).get("failedIndexes") or ""
     bounds = [part.split("-") for part in text.split(",") if part]
     return sum(int(part[-1]) - int(part[0]) + 1 for part in bounds)

@@ -1,9 +1,7 @@
-"""Where is a life of TrainingJobs played, and is everything as wanted now?
+"""Environment for TrainingJobs: both controllers, the job controller and the fair sharing, as manager.py runs them.
 
-The stage of stage.py with the room of TrainingJobs and the sharing room together in the operator, as main.py runs them.
-All is as wanted when every job has exactly the pods that its spec and size ask for, runs or says why it does not, its list
-of members is right, and a plan made from the store itself, all cooldowns over, would change nothing. Rules RM:I14, I16,
-I19, I25.
+The desired state: every job has exactly the pods that its spec and size require, is running or reports why not, its
+membership is complete, and a plan from the store, after all cooldowns, changes nothing. Rules RM:I14, I16, I19, I25.
 """
 
 import asyncio
@@ -37,13 +35,13 @@ from simulation.training_kube import JOBS, TrainingKube
 from simulation.training_pod_tracker import JobPodTracker
 
 COOLDOWNS_OVER = timedelta(hours=1)
-"""After so long no cooldown and no distance between admissions lasts any more."""
+"""All cooldowns and intervals between admissions are over after this time."""
 START_ORDER = (constants.MASTER, constants.PSERVER, constants.TRAINER)
 SHARING = SharingConfig()
 
 
 class JobControllers:
-    """Both rooms as one, as manager.py runs them."""
+    """Both controllers, as manager.py runs them."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
         watches = SharedWatches(client, clock=clock)
@@ -54,42 +52,42 @@ class JobControllers:
         self._controllers = (self._jobs, sharing)
 
     async def run(self) -> None:
-        """Follow, and lead until stopped."""
+        """Run informers and reconcilers until stopped."""
         await _run_concurrently(controller.run() for controller in self._controllers)
 
     async def run_informers(self) -> None:
-        """Know what there is."""
+        """Run the informers."""
         await _run_concurrently(controller.run_informers() for controller in self._controllers)
 
     async def run_reconcilers(self) -> None:
-        """Work for one term."""
+        """Run the reconcilers for one term of leadership."""
         await _run_concurrently(controller.run_reconcilers() for controller in self._controllers)
 
     async def stop(self) -> None:
-        """Let what is running end."""
+        """Stop in order."""
         await _run_concurrently(controller.stop() for controller in self._controllers)
 
     def enqueue(self, key: Key) -> None:
-        """Look at one job, and share again."""
+        """Enqueue one job and the sharing pass."""
         self._jobs.enqueue(key)
         self._controllers[1].reconciler.enqueue()
 
 
 class JobsOperator(OperatorUnderTest):
-    """The operator of a cluster in which jobs are trained."""
+    """The operator with the controllers of TrainingJobs."""
 
     def _new_controllers(self, client: Client) -> JobControllers:
         return JobControllers(client, self._clock)
 
 
 class JobsReplica(Replica):
-    """One of them."""
+    """A replica of that operator."""
 
     kind = JobsOperator
 
 
 class TrainingEnvironment(Environment):
-    """One world of jobs, its judge and its operator."""
+    """A simulated cluster of TrainingJobs with invariant checks and an operator."""
 
     fault_wait_s = 40.0
     replica = JobsReplica
@@ -102,10 +100,10 @@ class TrainingEnvironment(Environment):
         self.pod_tracker = JobPodTracker(self.kube.store)
         self.checks = TrainingJobChecks(self.kube, self.pod_tracker, holder=holder)
 
-    # --- looking -----------------------------------------------------------------------------------------------------
+    # --- comparing-----------------------------------------------------------------------------------------------------
 
     def clusters(self) -> Iterator[dict[str, Any]]:
-        """Every TrainingJob there is."""
+        """All TrainingJobs."""
         return (entry.obj() for _, entry in self.kube.store.entries(JOBS))
 
     def sizes(self) -> dict[str, int]:
@@ -116,11 +114,11 @@ class TrainingEnvironment(Environment):
         }
 
     def difference(self) -> str:
-        """What is not as the specs want it, in words; empty when all is well."""
+        """The first difference from the desired state; empty if there is none."""
         jobs = list(self.clusters())
         for job in jobs:
             if "deletionTimestamp" in job["metadata"]:
-                return f"{job['metadata']['name']} is still going"
+                return f"{job['metadata']['name']} is still terminating"
             if difference := self._difference_of(job):
                 return f"{job['metadata']['name']}: {difference}"
         existing = {job["metadata"]["uid"] for job in jobs}
@@ -137,7 +135,7 @@ class TrainingEnvironment(Environment):
         uid, desired, status = job["metadata"]["uid"], desired_job_state(job), job.get("status") or {}
         if uid in self.kube.finished_jobs and any(desired.counts.values()):
             is_waiting = condition(job, constants.WAITING).get("status") == "True"
-            return "" if is_waiting else "its work is done, and it does not say so"
+            return "" if is_waiting else "its data is processed, and its status does not report it"
         want = {role: count for role, count in desired.counts.items() if count}
         if constants.TRAINER in want:
             want[constants.TRAINER] -= permanently_failed(job)
@@ -146,7 +144,7 @@ class TrainingEnvironment(Environment):
             role: min(count, have.get(role, 0)) if role in blocked_roles else count for role, count in want.items()
         }
         if have != {role: count for role, count in expected_counts.items() if count}:
-            return f"have {have}, want {want}"
+            return f"has {have}, desired {want}"
         if not has_ended(job) and status.get("observedGeneration") != job["metadata"]["generation"]:
             return "its status is of another generation"
         unwanted = [
@@ -158,13 +156,13 @@ class TrainingEnvironment(Environment):
             return f"still there: {unwanted}"
         numbers, ready = status.get(constants.TRAINER) or {}, self.pod_tracker.ready_counts(uid)[constants.TRAINER]
         if numbers.get("ready", 0) != ready:
-            return f"{ready} trainers are ready, its status says {numbers}"
+            return f"{ready} trainers are ready, its status has {numbers}"
         if want and (difference := self._membership_difference(job)):
             return difference
         return self._unexplained_size(job, ready)
 
     def _blocked_roles(self, job: dict[str, Any]) -> tuple[str, ...]:
-        """Roles that start after one whose pods have no node: they come when it is ready, and the job says what it waits for."""
+        """Roles that start after a role with unscheduled pods; the job reports what it waits for."""
         if condition(job, constants.WAITING).get("status") != "True":
             return ()
         pods = [
@@ -179,7 +177,7 @@ class TrainingEnvironment(Environment):
         return START_ORDER[first + 1 :]
 
     def _is_terminating(self, name: str, job: dict[str, Any]) -> bool:
-        """Whoever is going has to be gone, and whoever failed replaced; those that ended well stay for their logs."""
+        """Whether the pod is terminating; succeeded pods are kept for their logs."""
         entry = self.kube.store.find("pods", job["metadata"]["namespace"], name)
         if entry is None:
             return False
@@ -189,7 +187,7 @@ class TrainingEnvironment(Environment):
         metadata = job["metadata"]
         entry = self.kube.store.find("configmaps", metadata["namespace"], f"{metadata['name']}-membership")
         if entry is None or entry.owners != (metadata["uid"],):
-            return "its list of members is missing or another job's"
+            return "its list of members is missing or owned by another job"
         members = json.loads(entry.obj()["data"]["membership.json"])["trainer"]["members"]
         listed = [member["name"] for member in members]
         alive = [pod.name for pod in self.pod_tracker.live_pods(metadata["uid"], constants.TRAINER)]
@@ -198,25 +196,27 @@ class TrainingEnvironment(Environment):
         if not set(alive) <= set(listed) <= expected:
             return f"its members are {listed}, its trainers {alive}"
         if len(listed) > (size := desired_job_state(job).counts[constants.TRAINER]):
-            return f"its members are {listed}, and {size} trainers are wanted"
+            return f"its members are {listed}, and {size} trainers are desired"
         service = self.kube.store.find("services", metadata["namespace"], metadata["name"])
-        return "" if service and service.owners == (metadata["uid"],) else "its service is missing or another job's"
+        return (
+            "" if service and service.owners == (metadata["uid"],) else "its service is missing or owned by another job"
+        )
 
     def _unexplained_size(self, job: dict[str, Any], ready: int) -> str:
-        """Every job has its minimum, or a condition says why not; and who could be larger is told why not (I25)."""
+        """Every job has its minimum or a condition with the reason; so has every job below its maximum (I25)."""
         desired, waiting = desired_job_state(job), condition(job, constants.WAITING)
         if job["spec"].get("suspend") or condition(job, constants.SUCCEEDED) or condition(job, constants.FAILED):
             return ""
         if record_of(job).get("uid") != job["metadata"]["uid"] or waiting.get("reason") == "NotAdmitted":
-            return "nobody has shared with it yet"
+            return "no sharing pass has included it yet"
         if ready + permanently_failed(job) < desired.low and waiting.get("status") != "True":
-            return f"{ready} of its minimum of {desired.low} run, and nothing says why"
+            return f"{ready} of its minimum of {desired.low} run, without a reason in its conditions"
         if desired.low <= ready < desired.high and not desired.is_ending and not waiting.get("reason"):
-            return f"{ready} of {desired.high} run, and nothing says why not more"
+            return f"{ready} of {desired.high} run, without a reason in its conditions not more"
         return ""
 
     def _pending_resizes(self, jobs: list[dict[str, Any]]) -> str:
-        """What a plan from the store itself would still change."""
+        """The resizes that a plan from the store would still make."""
         pods = [entry.shared() for _, entry in self.kube.store.entries("pods")]
         shared = build_snapshot(
             [TrainingJob.parse(job) for job in jobs],
@@ -231,7 +231,7 @@ class TrainingEnvironment(Environment):
     # --- comparing ---------------------------------------------------------------------------------------------------
 
     def comparable_state(self) -> dict[str, Any]:
-        """Everything that two runs may be compared by: no times, no uids, no words that name numbers of a moment."""
+        """All objects without times, uids and messages with current numbers, to compare two runs."""
         return {
             "jobs": {
                 f"{job['metadata']['namespace']}/{job['metadata']['name']}": _comparable_job(job)
@@ -242,22 +242,22 @@ class TrainingEnvironment(Environment):
 
 
 class AnyIndexEnvironment(TrainingEnvironment):
-    """A world in which it depends on who was faster which free place a trainer gets.
+    """Environment in which the index that a trainer gets depends on timing.
 
-    While a machine is dying, a place whose pod has not gone yet is taken by nobody; only trainer 0 has a name to keep.
+    After a node failed, the index of a terminating pod is not reused; only the name of trainer 0 is compared.
     """
 
     def comparable_state(self) -> dict[str, Any]:
-        """Pods by role and phase, and everybody's first trainer by name."""
+        """Pods by role and phase, and trainer 0 of each job."""
         found = super().comparable_state()
         pods: Counter[str] = Counter()
         for key, entry in self.kube.store.entries("pods"):
-            who = (
+            label = (
                 "first"
                 if entry.labels.get(constants.INDEX_LABEL) == "0"
                 else entry.labels.get(constants.ROLE_LABEL, key.name)
             )
-            pods[f"{who} {_comparable_pod(entry.obj())}"] += 1
+            pods[f"{label} {_comparable_pod(entry.obj())}"] += 1
         return {**found, "pods": dict(pods)}
 
 

@@ -1,9 +1,9 @@
-"""What happens to jobs that share a cluster in their lives?
+"""Random history of TrainingJobs that share a cluster.
 
-Draws one history from a seed: at least sixteen events (jobs come, are edited, scaled, suspended, finished and deleted,
-trainers fail, are evicted and vanish, machines are lost, cordoned and come, strangers come and go, watches lag or break, the
-operator is killed at a write or never hears its answer), told to a running stage one by one; `only` leaves out all events
-but some, which is how a red history is made short. Afterwards the troubles end, and everything must be as wanted (RM F15).
+Draws at least sixteen events from a seed: jobs are created, edited, scaled, suspended, finished and deleted; trainers fail,
+are evicted and deleted by force; nodes are lost, cordoned and added; pods of other workloads are created and deleted;
+watches lag or break; the operator is killed at a write or its response is lost. `only` keeps some of the events, by which a
+failing history is shortened. Then the faults end, and the cluster must reach the desired state (RM F15).
 """
 
 from collections.abc import Callable, Collection
@@ -24,9 +24,9 @@ from simulation.training_manifests import OTHER_NAMESPACE, new_job, new_pod, rol
 
 EVENTS = 16
 MORE_EVENTS = 8
-"""No history has more failures than events: trainers that fail together fail once."""
+"""The back-off limit exceeds the number of events: trainers that fail together count once."""
 SETTLE_S = 600.0
-"""Pauses after failures grow to six minutes."""
+"""Back-offs after failures grow to six minutes."""
 WATCH_TIMEOUT_S = 150.0
 JOB_NAMES = ("a", "b", "c")
 NAMESPACES = (NAMESPACE, OTHER_NAMESPACE)
@@ -35,22 +35,22 @@ KUBELETS = Kubelets(start_s=(0.1, 3.0), end_s=(0.1, 1.0, 10.0))
 
 @dataclass
 class JobHistory:
-    """One told history; `violations` says what went wrong, `told` what happened before."""
+    """Log of the events and violations of one history."""
 
     seed: int
     log: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
 
     def report(self) -> str:
-        """For the person who has to find out why."""
+        """The text for the failure of the test."""
         return "\n".join([f"seed {self.seed}", *self.log, "--- violations", *self.violations[:20]])
 
 
 class JobHistoryRunner:
-    """Tells one history."""
+    """Draws and runs the events of one history."""
 
     def __init__(self, seed: int, only: Collection[int] | None = None) -> None:
-        """`only`: the numbers of the events that happen; None: all of them."""
+        """`only`: the numbers of the events that are run; None: all of them."""
         self.history = JobHistory(seed)
         self.env = TrainingEnvironment(seed, kubelets=KUBELETS)
         self.rng, self.kube, self.checks = self.env.rng, self.env.kube, self.env.checks
@@ -60,7 +60,7 @@ class JobHistoryRunner:
     def _log(self, text: str) -> None:
         self.history.log.append(f"{self.kube.now():%H:%M:%S.%f} {self._number} {text}")
 
-    # --- who ---------------------------------------------------------------------------------------------------------
+    # --- drawn objects ---------------------------------------------------------------------------------------------------------
     def _any_job(self) -> tuple[str, str] | None:
         found = [(job["metadata"]["name"], job["metadata"]["namespace"]) for job in self.env.clusters()]
         return self.rng.choice(sorted(found)) if found else None
@@ -111,7 +111,7 @@ class JobHistoryRunner:
         found = self._any_job()
         job = self.kube.job(*found) if found else None
         if found and job:
-            self._log(f"{found[1]}/{found[0]}: all its data is gone through")
+            self._log(f"{found[1]}/{found[0]}: all of its data is processed")
             self.kube.finish_job(job["metadata"]["uid"])
 
     def delete(self) -> None:
@@ -140,23 +140,23 @@ class JobHistoryRunner:
 
     def force_delete_pod(self) -> None:
         if found := self._any_pod():
-            self._log(f"{found} vanishes")
+            self._log(f"{found} is deleted by force")
             self.kube.force_delete_pod_in(*found)
 
     def create_or_delete_other_pod(self) -> None:
         name, cpu = f"web-{self.rng.randint(0, 5)}", self.rng.choice(["1", "3", "100"])
         if self.kube.store.find("pods", NAMESPACE, name):
-            self._log(f"{name} goes")
+            self._log(f"{name} is deleted")
             self.kube.delete("pods", name, NAMESPACE)
             self.kube.mark_capacity_changed()
         else:
-            self._log(f"{name} wants {cpu} CPUs")
+            self._log(f"{name} requests {cpu} CPUs")
             self.kube.create(new_pod(name, cpu, job="a"))
 
     def lose_or_restore_node(self) -> None:
         node = self.rng.choice(sorted(CPUS))
         if node in self.kube.stopped_kubelets or self.kube.store.find("nodes", "", node) is None:
-            self._log(f"{node} comes back")
+            self._log(f"{node} is added again")
             self.kube.delete_node(node)
             self.kube.add_node(node)
         else:
@@ -179,12 +179,12 @@ class JobHistoryRunner:
 
     def break_watches(self) -> None:
         how = self.rng.choices(WATCH_FAULTS, k=self.rng.randint(1, 3))
-        self._log(f"the next watch lines: {how}")
+        self._log(f"the next watch events: {how}")
         self.checks.has_full_view = False
         self.env.script.of_lines.extend(Rule(fault) for fault in how)
 
     def api_unavailable(self) -> None:
-        self._inject_for(RefuseConnection(), lambda _: True, self.rng.choice([5.0, 60.0]), "the API is away")
+        self._inject_for(RefuseConnection(), lambda _: True, self.rng.choice([5.0, 60.0]), "the API is unreachable")
         self.env.transport.close_watches()
 
     def set_quota(self) -> None:
@@ -198,7 +198,7 @@ class JobHistoryRunner:
         self._inject_for(fault, is_above, self.rng.choice([5.0, 40.0]), f"quota of {most} pods")
 
     def reject_pods(self) -> None:
-        """As Pod Security, a webhook or a PriorityClass that is not there: one job's pods are rejected."""
+        """Reject the pods of one namespace, as Pod Security, a webhook or a missing PriorityClass do."""
         namespace = self.rng.choice(NAMESPACES)
 
         def is_rejected(call: Call) -> bool:
@@ -222,9 +222,9 @@ class JobHistoryRunner:
         self._log("operator killed")
         self.env.kill()
 
-    # --- the telling -------------------------------------------------------------------------------------------------
+    # --- running =-------------------------------------------------------------------------------------------------
     async def run(self) -> JobHistory:
-        """Live through it; every finding is in the history returned."""
+        """Run the history; the result has its violations."""
         with log_errors_as_violations(self.checks):
             await self._run_events()
         self.history.violations = self.checks.violations
@@ -268,7 +268,7 @@ class JobHistoryRunner:
         await self.env.close()
 
     async def _end_faults(self) -> None:
-        """The troubles are over: everything comes to rest, and a fresh operator finds nothing to do."""
+        """End all faults; check the desired state, and that a restarted operator writes nothing."""
         self.env.script.clear()
         self.env.lag_s = 0.0
         for node in sorted(CPUS):
@@ -276,7 +276,7 @@ class JobHistoryRunner:
                 self.kube.delete_node(node)
                 self.kube.add_node(node)
         await self.env.settle(SETTLE_S, step_s=1.0)
-        # A watch that has gone deaf is noticed within a minute; what it hid is then done first.
+        # A silent watch is detected within a minute; the events that it missed are handled first.
         await self.env.pass_time(WATCH_TIMEOUT_S)
         await self.env.settle(SETTLE_S, step_s=1.0)
         if self.checks.limit_reached.is_set():
@@ -287,11 +287,11 @@ class JobHistoryRunner:
         self.env.kill()
         await self.env.pass_time(20.0)
         if later := accepted_writes(self.env, before):
-            self.checks.add_violation(f"writes although all is as wanted: {later[:5]}")
+            self.checks.add_violation(f"writes in the desired state: {later[:5]}")
 
     def _check_ended_jobs(self) -> None:
-        """A job ended because its work was done, never because the cluster or its users moved it about."""
+        """Check that jobs ended only because their data was processed."""
         for job in self.env.clusters():
             job_name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
             if has_ended(job) and job["metadata"]["uid"] not in self.kube.finished_jobs:
-                self.checks.add_violation(f"{job_name} has ended, and nobody knows why: {job.get('status')}")
+                self.checks.add_violation(f"{job_name} has ended without a reason: {job.get('status')}")

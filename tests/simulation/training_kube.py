@@ -1,9 +1,9 @@
-"""What surrounds the operator when jobs are trained?
+"""Simulated Kubernetes cluster for TrainingJobs: three nodes of known size and the sandbox's scheduler.
 
-The world of world.py with machines of a known size, the sandbox's scheduler that binds by requests, two namespaces, and
-kubelets that tell when containers began and how they ended: whoever is told to go is killed by a signal first and is gone
-a moment later, as on a real node. Jobs can be finished, trainers fail, be evicted or vanish, machines be lost, cordoned and
-come back. Every failure that was nobody's plan is counted, to be compared with what statuses say.
+Adds to simulated_kube.py two namespaces and kubelets that report when containers started and how they exited: a terminating
+pod receives a signal and is removed a moment later, as on a real node. Jobs can finish; trainers can fail, be evicted or be
+deleted by force; nodes can be lost, cordoned and added again. Failures that no controller planned are counted and compared
+with the statuses.
 """
 
 import asyncio
@@ -34,20 +34,20 @@ TERMINATED_CODE = 143
 
 
 class TrainingKube(SimulatedKube):
-    """One cluster of three machines."""
+    """A simulated cluster of three nodes."""
 
     crd = Path(__file__).parents[2] / "crds" / "paddlepaddle.org_trainingjobs.yaml"
     has_scheduler = True
 
     def _set_up(self) -> None:
         self.failed: Counter[tuple[str, str]] = Counter()
-        """(job uid, role) -> pods that ended badly by their own fault."""
+        """(job uid, role) -> number of pods that failed by themselves."""
         self.finished_jobs: set[str] = set()
-        """uids of jobs whose trainers have nothing left to do."""
+        """Uids of jobs that have processed all of their data."""
         self.capacity_changed_at = -1e9
-        """When a stranger's pod or a machine changed last, in seconds of the loop."""
+        """When free capacity last changed by an external pod or a node, in seconds of the loop."""
         self.pod_lost_at = -1e9
-        """When a pod was lost last by nobody's plan."""
+        """When a pod was last lost without a plan of the operator."""
         self.stopped_kubelets: set[str] = set()
         for node, cpus in CPUS.items():
             self.store.create("nodes", {"metadata": {"name": node}, "status": machine(cpus, GPUS.get(node, 0))})
@@ -81,7 +81,7 @@ class TrainingKube(SimulatedKube):
             self.store.delete("pods", namespace, name, uid=uid, grace_s=0)
 
     def _report(self, namespace: str, name: str, uid: str | None, change: Callable[[dict[str, Any]], Any]) -> bool:
-        """What the kubelet of a living machine says of a pod."""
+        """Change the pod status as the kubelet of a running node."""
         entry = self.store.find("pods", namespace, name)
         if entry is None or (uid is not None and entry.uid != uid) or node_of(entry.shared()) in self.stopped_kubelets:
             return False
@@ -121,9 +121,9 @@ class TrainingKube(SimulatedKube):
             "containerStatuses": statuses,
         }
 
-    # --- what happens to pods ----------------------------------------------------------------------------------------
+    # --- failures of pods =----------------------------------------------------------------------------------------
     def fail_pod(self, name: str, namespace: str) -> None:
-        """The pod's program ends with an error."""
+        """The trainer exits with an error."""
         self.pod_lost_at = self._loop.time()
         entry = self.store.find("pods", namespace, name)
         if entry is None or entry.is_terminating:
@@ -132,7 +132,7 @@ class TrainingKube(SimulatedKube):
             self.failed[entry.owners[0] if entry.owners else "", entry.labels.get(constants.ROLE_LABEL, "")] += 1
 
     def evict_pod_in(self, name: str, namespace: str) -> None:
-        """A kubelet under pressure ends the pod: nobody's fault."""
+        """A kubelet evicts the pod under pressure: no failure of the trainer."""
         self.pod_lost_at = self._loop.time()
 
         def make_evicted(pod: dict[str, Any]) -> None:
@@ -143,13 +143,13 @@ class TrainingKube(SimulatedKube):
         self._report(namespace, name, None, make_evicted)
 
     def force_delete_pod_in(self, name: str, namespace: str) -> None:
-        """Somebody deletes the pod by force."""
+        """As `kubectl delete pod --force`."""
         self.pod_lost_at = self._loop.time()
         with suppress(ApiStatusError):
             self.store.delete("pods", namespace, name, grace_s=0)
 
     def finish_job(self, uid: str) -> None:
-        """All the data of this job has been gone through: its trainers end well, also those that come later."""
+        """The job has processed all of its data: its trainers succeed, also those created later."""
         self.finished_jobs.add(uid)
         for key in tuple(self.store.dependents(uid)):
             if key.resource == "pods" and (entry := self.store.find(*key)):
@@ -166,9 +166,9 @@ class TrainingKube(SimulatedKube):
         ):
             self._report(namespace, name, uid, lambda obj: self._make_ended(obj, 0))
 
-    # --- machines ----------------------------------------------------------------------------------------------------
+    # --- nodes =----------------------------------------------------------------------------------------------------
     def lose_node(self, node: str) -> None:
-        """A machine dies: its kubelet is silent, the control plane says NotReady and evicts what ran there."""
+        """A node fails: its kubelet stops, the control plane marks it NotReady and evicts its pods."""
         self.pod_lost_at = self._loop.time()
         self.mark_capacity_changed()
         self.stopped_kubelets.add(node)
@@ -183,7 +183,7 @@ class TrainingKube(SimulatedKube):
                 self.store.delete("pods", key.namespace, key.name, uid=entry.uid)
 
     def delete_node(self, node: str) -> None:
-        """Somebody deletes the Node, and what was left of its pods is gone with it."""
+        """Delete the Node with its remaining pods."""
         self.pod_lost_at = self._loop.time()
         self.mark_capacity_changed()
         with suppress(ApiStatusError):
@@ -194,22 +194,22 @@ class TrainingKube(SimulatedKube):
                     self.store.delete("pods", key.namespace, key.name, uid=entry.uid, grace_s=0)
 
     def add_node(self, node: str) -> None:
-        """A machine comes, or comes back."""
+        """Add a node, or add it again."""
         self.mark_capacity_changed()
         self.stopped_kubelets.discard(node)
         with suppress(ApiStatusError):
             self.store.create("nodes", {"metadata": {"name": node}, "status": machine(CPUS[node], GPUS.get(node, 0))})
 
     def cordon(self, node: str, *, is_cordoned: bool = True) -> None:
-        """As `kubectl cordon`: what runs there goes on, nobody comes."""
+        """As `kubectl cordon` or `kubectl uncordon`."""
         self.mark_capacity_changed()
         self.edit("nodes", node, None, lambda obj: obj.setdefault("spec", {}).update(unschedulable=is_cordoned))
 
     def mark_capacity_changed(self) -> None:
-        """Room has changed, and by nobody's plan."""
+        """Record that free capacity changed without a plan of the operator."""
         self.capacity_changed_at = self._loop.time()
 
-    # --- people ------------------------------------------------------------------------------------------------------
+    # --- users =------------------------------------------------------------------------------------------------------
     def create(self, obj: dict[str, Any]) -> None:
         """As `kubectl apply` of a new object."""
         path, plural = _PATHS[obj["kind"]]
@@ -230,7 +230,7 @@ class TrainingKube(SimulatedKube):
         return entry.obj() if entry else None
 
     def edit_job(self, name: str, namespace: str, change: Callable[[dict[str, Any]], Any]) -> None:
-        """As `kubectl edit`: the change is made again where somebody was faster."""
+        """As `kubectl edit`."""
         entry = self.store.find(JOBS, namespace, name)
         if entry is None:
             return
@@ -250,7 +250,7 @@ class TrainingKube(SimulatedKube):
 
 
 def machine(cpus: int, gpus: int) -> dict[str, Any]:
-    """What a Node offers."""
+    """The status of a Ready node with these resources."""
     allocatable = {"cpu": str(cpus), "memory": "64Gi", "pods": "110", **({constants.GPU: str(gpus)} if gpus else {})}
     return {"allocatable": allocatable, "capacity": allocatable, "conditions": [{"type": "Ready", "status": "True"}]}
 

@@ -1,7 +1,7 @@
-"""What do the users of the simulation write when they train?
+"""Manifests of TrainingJobs and pods that the users of the simulation create.
 
-The smallest TrainingJobs and pods that say what a story needs; plain dicts, made anew each time, because stories edit them.
-Cooldowns are short, so that stories are, and nobody moves without need unless asked to. Used by the scenarios and histories of jobs.
+Minimal plain dicts, a new one for each call, because scenarios edit them. Cooldowns are short, so that scenarios are, and
+rebalancing is off unless requested. Used by the scenarios and histories of jobs.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ COOLDOWN_S = 5
 
 
 def role(cpu: str, gpu: int = 0) -> dict[str, Any]:
-    """What one pod of a role asks for."""
+    """The resources of one pod of a role."""
     amounts = {"cpu": cpu, **({constants.GPU: gpu} if gpu else {})}
     return {"resources": {"requests": amounts, "limits": amounts}}
 
@@ -23,7 +23,7 @@ def role(cpu: str, gpu: int = 0) -> dict[str, Any]:
 def new_job(
     name: str, low: int, high: int, *, cpu: str = "1", gpu: int = 0, namespace: str = NAMESPACE, **spec: Any
 ) -> dict[str, Any]:
-    """A TrainingJob as users write it; `scaling` among the fields of the spec is added to the cooldowns."""
+    """A minimal TrainingJob; `scaling` among the fields of the spec is added to the cooldowns."""
     rests = {"growCooldownSeconds": COOLDOWN_S, "shrinkCooldownSeconds": COOLDOWN_S}
     scaling = {**rests, "rebalance": False, **spec.pop("scaling", {})}
     trainer = {"entrypoint": "python train.py", "min-instance": low, "max-instance": high, **role(cpu, gpu)}
@@ -36,7 +36,7 @@ def new_job(
 
 
 def new_pod(name: str, cpu: str, *, namespace: str = NAMESPACE, job: str = "") -> dict[str, Any]:
-    """A stranger's pod; with `job` one that bears a job's labels and is not its own."""
+    """An external pod; with `job` one with the labels of a job and without its owner reference."""
     labels = (
         {constants.JOB_LABEL: job, constants.ROLE_LABEL: constants.TRAINER, constants.INDEX_LABEL: "77"} if job else {}
     )

@@ -1,7 +1,7 @@
-"""Who trains, and who was born and who died?
+"""Pods of TrainingJobs in the store, with the counters of pod_tracker.py.
 
-The census of census.py for pods of TrainingJobs: by owner and role, with the index for the rank. Read by the judge, the
-scenarios and the end-state oracle of jobs.
+Grouped by owner and role, with the rank as the index. Used by the invariant checks, the scenarios and the comparison with
+the desired state.
 """
 
 from raytide.api import trainingjob_constants as constants
@@ -11,7 +11,7 @@ from simulation.pod_tracker import ENDED, PodTracker, TrackedPod, decode_pod
 
 
 class JobPodTracker(PodTracker):
-    """Everybody who is owned by a TrainingJob; `group` is the role."""
+    """The pods that are owned by a TrainingJob; `group` is the role."""
 
     @staticmethod
     def _tracked_pod(change: Change) -> TrackedPod | None:
@@ -37,5 +37,5 @@ class JobPodTracker(PodTracker):
         )
 
     def with_index(self, owner_uid: str, role: str, index: str) -> list[TrackedPod]:
-        """Everybody with that place who has not ended, dying ones included."""
+        """The pods with that index that are in the store, terminating ones included."""
         return [each for each in self.all_pods(owner_uid) if (each.group, each.index) == (role, index)]

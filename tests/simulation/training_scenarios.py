@@ -1,8 +1,8 @@
-"""Which lives of TrainingJobs is every fault tried on?
+"""Scenarios of TrainingJobs on which each fault is tried.
 
-As scenarios.py does for RayClusters: a prelude without faults, a moment from which calls and watch lines are counted, and
-what users, trainers and machines do then. The cluster has three machines of 4 CPUs, two of them with 4 GPUs; each story ends
-in sizes that follow from the rules of fair sharing by hand, whatever went wrong on the way (RM §2.3 S13; TJ §4).
+Like scenarios.py: a setup without faults, a moment from which calls and watch events are numbered, then actions of users,
+trainers and nodes. The cluster has three nodes of 4 CPUs, two of them with 4 GPUs; each scenario ends in sizes that were
+computed by hand from the rules of fair sharing, at any fault (RM §2.3 S13; TJ §4).
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,11 +23,11 @@ from simulation.training_manifests import OTHER_NAMESPACE, new_job, new_pod, rol
 QUOTA_S = 20.0
 PENDING_TIMEOUT_S = 45
 LONGEST_BLIND_S = 100.0
-"""Whoever may not read nodes notices within 30 s, and so again when they may be read; faults come on top."""
+"""The operator notices within 30 s that nodes cannot be read, and again that they can; plus the time of faults."""
 
 
 async def start_jobs(env: TrainingEnvironment, *jobs: dict[str, Any]) -> None:
-    """The prelude of most: jobs that have been well for a while, one after the other."""
+    """The setup of most scenarios: jobs that were started one after the other and have run for 10 s."""
     env.start()
     await env.pass_time(2.0)
     for job in jobs:
@@ -38,7 +38,7 @@ async def start_jobs(env: TrainingEnvironment, *jobs: dict[str, Any]) -> None:
 
 
 def expect(env: TrainingEnvironment, **sizes: int) -> None:
-    """These are the sizes that follow from the rules."""
+    """Check the sizes that follow from the rules."""
     if (found := env.sizes()) != sizes:
         env.checks.add_violation(f"sizes {found}, by the rules {sizes}")
 
@@ -51,7 +51,7 @@ def edit(
 
 
 async def wait_until(env: TrainingEnvironment, predicate: Callable[[], bool], within_s: float) -> bool:
-    """Whether it comes true in time."""
+    """Wait until the predicate is true; returns whether it was in time."""
     waited_s = 0.0
     while not predicate() and waited_s < within_s:
         await env.pass_time(1.0)
@@ -60,24 +60,24 @@ async def wait_until(env: TrainingEnvironment, predicate: Callable[[], bool], wi
 
 
 async def wait_for_reason(env: TrainingEnvironment, name: str, reason: str, within_s: float | None = None) -> None:
-    """The sharing pass says why the job waits, if not at once (its pods may say something before it)."""
+    """Wait until the sharing pass reports this reason (a reason of the pods may be reported first)."""
 
     def said() -> Any:
         return condition(env.kube.job(name, NAMESPACE) or {}, constants.WAITING).get("reason")
 
     if not await wait_until(env, lambda: said() == reason, within_s or env.esr_s):
-        env.checks.add_violation(f"{name} should say {reason}, and says {said()}")
+        env.checks.add_violation(f"{name} should report {reason}, and reports {said()}")
 
 
 def uid_of(env: TrainingEnvironment, name: str, namespace: str = NAMESPACE) -> str:
-    """Of the job of that name."""
+    """The uid of the job of that name."""
     job = env.kube.job(name, namespace)
     assert job is not None
     uid: str = job["metadata"]["uid"]
     return uid
 
 
-# --- the lives -----------------------------------------------------------------------------------------------------------
+# --- scenarios-----------------------------------------------------------------------------------------------------------
 
 
 async def grow_alone(env: TrainingEnvironment) -> None:
@@ -92,7 +92,7 @@ async def grow_alone(env: TrainingEnvironment) -> None:
 
 
 async def share_evenly(env: TrainingEnvironment) -> None:
-    """The first has all it may have; the second comes, gets its minimum, and both meet in the middle."""
+    """The first job is at its maximum; a second one starts with its minimum, and both end with equal sizes."""
     scaling = {"rebalance": True, "growCooldownSeconds": 2, "shrinkCooldownSeconds": 2}
     await start_jobs(env, new_job("a", 4, 8, scaling=scaling))
     expect(env, a=8)
@@ -102,7 +102,7 @@ async def share_evenly(env: TrainingEnvironment) -> None:
 
 
 async def gang_reclaims(env: TrainingEnvironment) -> None:
-    """A gang with GPUs comes; the donor with GPUs gives exactly what it needs, the one without gives nothing."""
+    """A gang with GPUs starts; the job with GPUs releases exactly what it needs, the job without GPUs nothing."""
     await start_jobs(env, new_job("g", 2, 8, gpu=1, cpu="500m"), new_job("c", 1, 4))
     expect(env, g=8, c=4)
     env.kube.create(new_job("d", 3, 3, gpu=1, cpu="500m"))
@@ -111,9 +111,9 @@ async def gang_reclaims(env: TrainingEnvironment) -> None:
 
 
 async def one_node_released(env: TrainingEnvironment) -> None:
-    """A trainer as large as a machine comes: the four trainers of one machine leave for it, and no others.
+    """A trainer as large as a node starts: the four trainers of one node are deleted for it, and no others.
 
-    By index nine of them left, and five came again (FD:SH-B3).
+    Choosing by index deleted nine and recreated five (FD:SH-B3).
     """
     await start_jobs(env, new_job("a", 2, 12))
     expect(env, a=12)
@@ -127,7 +127,7 @@ async def one_node_released(env: TrainingEnvironment) -> None:
 
 
 async def one_ends(env: TrainingEnvironment) -> None:
-    """All data of one job has been gone through: it ends, and the other takes the room."""
+    """One job has processed all of its data: it ends, and the other one grows into its capacity."""
     await start_jobs(env, new_job("a", 4, 10), new_job("b", 3, 12))
     sizes = env.sizes()
     if sum(sizes.values()) != 12:
@@ -149,7 +149,7 @@ async def bounds_edited(env: TrainingEnvironment) -> None:
 
 
 async def shrunk_without_zero(env: TrainingEnvironment) -> None:
-    """The maximum falls and trainer 0 is lost at once: it is made anew, and one more goes for it."""
+    """The maximum falls and trainer 0 is lost at once: it is recreated, and one more trainer is deleted for it."""
     await start_jobs(env, new_job("a", 2, 6))
     env.kube.force_delete_pod_in("a-trainer-0", NAMESPACE)
     edit(env, "a", lambda spec: spec["trainer"].update({"max-instance": 4}))
@@ -158,7 +158,7 @@ async def shrunk_without_zero(env: TrainingEnvironment) -> None:
 
 
 async def scaled_by_hand(env: TrainingEnvironment) -> None:
-    """`kubectl scale` is obeyed at once, and sharing goes on after the cooldown."""
+    """`kubectl scale` takes effect at once, and sharing continues after the cooldown."""
     await start_jobs(env, new_job("a", 2, 8, scaling={"growCooldownSeconds": 20}))
     env.kube.scale("a", NAMESPACE, 4)
     await env.pass_time(12.0)
@@ -169,7 +169,7 @@ async def scaled_by_hand(env: TrainingEnvironment) -> None:
 
 
 async def suspended(env: TrainingEnvironment) -> None:
-    """A job is suspended while it shrinks for another one, and goes on later, with a maximum that has room by then."""
+    """A job is suspended while it shrinks for another one, and resumes later with a maximum that fits by then."""
     await start_jobs(env, new_job("a", 2, 12))
     env.kube.create(new_job("b", 4, 4))
     await env.pass_time(1.5)
@@ -183,7 +183,7 @@ async def suspended(env: TrainingEnvironment) -> None:
 
 
 async def node_lost(env: TrainingEnvironment) -> None:
-    """A machine dies during a pass, its Node is deleted, and another one comes."""
+    """A node fails during a pass, its Node is deleted, and another one is added."""
     await start_jobs(env, new_job("a", 2, 12))
     env.kube.create(new_job("b", 2, 2))
     await env.pass_time(1.0)
@@ -197,7 +197,7 @@ async def node_lost(env: TrainingEnvironment) -> None:
 
 
 async def cordoned(env: TrainingEnvironment) -> None:
-    """A machine is cordoned while there is room on it: nobody grows into it until it is back."""
+    """A node is cordoned while it has free capacity: no job grows into it until it is uncordoned."""
     await start_jobs(env, new_job("a", 1, 4))
     env.kube.cordon("node-2")
     edit(env, "a", lambda spec: spec["trainer"].update({"max-instance": 12}))
@@ -208,7 +208,7 @@ async def cordoned(env: TrainingEnvironment) -> None:
 
 
 async def trainers_fail(env: TrainingEnvironment) -> None:
-    """Two trainers fail, one is evicted: all are made anew, after a pause."""
+    """Two trainers fail, one is evicted: all are recreated after a back-off."""
     await start_jobs(env, new_job("a", 4, 4))
     for name in ("a-trainer-1", "a-trainer-3"):
         env.kube.fail_pod(name, NAMESPACE)
@@ -219,7 +219,7 @@ async def trainers_fail(env: TrainingEnvironment) -> None:
 
 
 async def deleted_while_creating(env: TrainingEnvironment) -> None:
-    """The user changes their mind after the first writes."""
+    """The user deletes the job after the first writes."""
     env.start()
     await env.pass_time(2.0)
     env.start_recording()
@@ -230,7 +230,7 @@ async def deleted_while_creating(env: TrainingEnvironment) -> None:
 
 
 async def recreated(env: TrainingEnvironment) -> None:
-    """The same name at once for another job, while the first one's pods are still going."""
+    """A job of the same name is created while the pods of the first are terminating."""
     await start_jobs(env, new_job("a", 3, 3))
     env.kube.delete(JOBS, "a", NAMESPACE)
     env.kube.create(new_job("a", 2, 2))
@@ -239,7 +239,7 @@ async def recreated(env: TrainingEnvironment) -> None:
 
 
 async def impossible(env: TrainingEnvironment) -> None:
-    """A job that no machine can ever hold, and a stranger of that kind: nobody is drained for them."""
+    """A job and an external pod that fit on no node: no trainer is deleted for them."""
     await start_jobs(env, new_job("a", 2, 12))
     env.kube.create(new_job("x", 2, 2, cpu="9"))
     env.kube.create(new_pod("giant", "1000"))
@@ -249,7 +249,7 @@ async def impossible(env: TrainingEnvironment) -> None:
 
 
 async def impossible_gang(env: TrainingEnvironment) -> None:
-    """A gang that no machine can ever hold comes while nodes may not be read: it is let in, and gives its room back."""
+    """A gang that fits on no node starts while nodes cannot be read: it is admitted, and releases its capacity."""
     await start_jobs(env, new_job("a", 2, 8))
     are_nodes_hidden, trust = [True], env.checks.has_full_view
 
@@ -261,11 +261,11 @@ async def impossible_gang(env: TrainingEnvironment) -> None:
     env.checks.has_full_view = False
     env.kube.create(new_job("x", 2, 2, gpu=5, pendingTimeoutSeconds=PENDING_TIMEOUT_S, startPolicy="Gang"))
     if not await wait_until(env, lambda: env.sizes()["x"] == 2, LONGEST_BLIND_S):
-        env.checks.add_violation(f"where room is not known every gang begins, and there are {env.sizes()}")
+        env.checks.add_violation(f"while capacity is unknown every gang starts, but the sizes are {env.sizes()}")
     are_nodes_hidden[0] = False
     env.disturbed_until_s = env.loop.time()
     if not await wait_until(env, lambda: env.sizes()["x"] == 0, PENDING_TIMEOUT_S + LONGEST_BLIND_S):
-        env.checks.add_violation(f"it has not given its room back: {env.sizes()}")
+        env.checks.add_violation(f"it has not released its capacity: {env.sizes()}")
     env.checks.has_full_view = trust
     await wait_for_reason(env, "x", constants.GANG_TIMEOUT)
     await wait_for_reason(env, "x", "Unsatisfiable", within_s=2 * LONGEST_BLIND_S)
@@ -274,7 +274,7 @@ async def impossible_gang(env: TrainingEnvironment) -> None:
 
 
 async def quota(env: TrainingEnvironment) -> None:
-    """F11: admission denies the third trainer of one job for a while; the other one gets all of its own (RM:I18)."""
+    """F11: admission rejects the third trainer of one job for a while; the other job gets all of its trainers (RM:I18)."""
     env.start()
     await env.pass_time(2.0)
     env.start_recording()
@@ -299,7 +299,7 @@ async def quota(env: TrainingEnvironment) -> None:
 
 
 async def other_pods(env: TrainingEnvironment) -> None:
-    """Pods of others come into free room and go; the job grows around them and never touches them."""
+    """External pods use free capacity and are deleted; the job grows around them and never deletes them."""
     await start_jobs(env, new_job("a", 2, 12), new_job("b", 1, 1))
     for number in range(3):
         env.kube.create(new_pod(f"web-{number}", "1", job="a"))
@@ -312,7 +312,7 @@ async def other_pods(env: TrainingEnvironment) -> None:
 
 
 async def objects_deleted(env: TrainingEnvironment) -> None:
-    """F12: somebody takes away the service and the list of members, later wipes the record and the status."""
+    """F12: another writer deletes the service and the membership, later the record and the status."""
     await start_jobs(env, new_job("a", 2, 6))
     env.kube.delete("services", "a", NAMESPACE)
     env.kube.delete("configmaps", "a-membership", NAMESPACE)
@@ -325,7 +325,7 @@ async def objects_deleted(env: TrainingEnvironment) -> None:
 
 
 async def upgrade(env: TrainingEnvironment) -> None:
-    """RM:S14: SIGTERM, and a new operator takes over jobs that are well: it has nothing to write (RM:I19)."""
+    """RM:S14: SIGTERM, and a new operator has nothing to write for running jobs (RM:I19)."""
     await start_jobs(env, new_job("a", 2, 8), new_job("b", 2, 2, gpu=1))
     await env.operator.stop()
     env.operator.start()
@@ -369,4 +369,4 @@ TRAINING = (
     _scenario("foreign-hands", objects_deleted),
     _scenario("job-upgrade", upgrade, is_exact=True, is_quiet=True),
 )
-"""Each with every fault at every point."""
+"""Each fault is tried at every point of these."""

@@ -1,8 +1,7 @@
-"""Would our tests notice if the product lost one of its safeguards?
+"""Mutation test of the simulation: each deliberate mutation of the product must be detected.
 
-Tells the simulation's lives once per deliberate mutation, in a process of its own, and expects each run to be red
-because a history was judged wrong, not for any other reason; and once without a mutation, expecting green. Called by
-`make mutate`; exit code 1 when a mutation survives.
+Runs the simulation once per mutation, each in its own process, and expects a failure because of a recorded violation, not for another
+reason; and once without a mutation, expecting success. Called by `make mutate`; exit code 1 when a mutation survives.
 """
 
 import multiprocessing
@@ -52,9 +51,9 @@ MUTATIONS = {
     "lowest-index-first": BOUNDS,
     "create-before-delete": REJECTED_DELETE,
 }
-"""Each with the lives that must turn red."""
+"""Mutation -> the tests that must fail."""
 VIOLATIONS = "--- violations"
-"""What the report of a history that went wrong contains."""
+"""Text in the report of a run with violations."""
 
 
 OPTIONS = ("-q", "-x", "-p", "no:cacheprovider", "--histories", "40", "--points", "12", "--timeout", "600")
@@ -82,7 +81,7 @@ def run_tests(asked: tuple[str, Sequence[str]]) -> Run:
 
 
 def main() -> int:
-    """One line per mutation, in their order; `AT_ONCE` are tried at the same time."""
+    """One line per mutation, in order; `AT_ONCE` run at the same time."""
     os.chdir(ROOT)
     everything = (HISTORIES, LEADERSHIP, TWO_WRITERS, BUSY_ON_DRAIN, RECLAIMS, BY_HAND, BOUNDS, REJECTED_DELETE)
     asked = [("", everything), *((mutation, (tests,)) for mutation, tests in MUTATIONS.items())]
@@ -92,13 +91,13 @@ def main() -> int:
         healthy = next(runs)
         if healthy.code:
             print(healthy.text[-3000:])
-            print("the simulation is red without any mutation")
+            print("the simulation fails without any mutation")
             return 1
         return report(runs)
 
 
 def report(runs: Iterable[Run]) -> int:
-    """Whether each was killed, and by what."""
+    """Print whether each mutation was detected, and by which violation."""
     killed = 0
     for mutation, run in zip(MUTATIONS, runs, strict=True):
         errors = [line for line in run.text.splitlines() if line.startswith("E ")]

@@ -1,9 +1,8 @@
-"""Do operator and autoscaler come through everything the simulation can do to them?
+"""Random histories, launches under faults and the fault matrix of operator and autoscaler.
 
-Tells random histories, launches under faults, and the fault matrix: every fault at every call and watch line of every
-scenario, or as many points of each as asked for, drawn by a printed seed (a few of the large ones). It works in as many
-processes as asked for, and prints one line per scenario and every red run with the command that tells it again. It changes
-nothing. Called by `make simulation`; exit code 1 when anything is red.
+The fault matrix is every fault at every call and watch event of every scenario, or a sample of the points of each scenario, drawn by a
+printed seed (a few points of the large ones). Works in as many processes as requested; prints one line per scenario, and every failed
+run with the command that repeats it. Changes no file. Called by `make simulation`; exit code 1 if a run fails.
 """
 
 import argparse
@@ -32,7 +31,7 @@ from simulation.training_scenarios import TRAINING  # noqa: E402 - same
 
 CHUNK = 25
 POINTS = 90
-"""Of each scenario, so that all of it takes ten minutes on two cores at the most."""
+"""Points of each scenario, so that all scenarios take at most ten minutes on two cores."""
 POINTS_OF_LARGE = 3
 """Of each kind of place; a run of a hundred pods takes a second."""
 HISTORIES = "histories"
@@ -41,7 +40,7 @@ LAUNCHES = "launch-under-faults"
 JOB_HISTORIES = "job-histories"
 """Of TrainingJobs that share a cluster (RM F15)."""
 SHARE_OF_JOBS = 4
-"""Stories of jobs are told at a quarter of the points, and there are so many fewer histories of them by default."""
+"""Scenarios of jobs are run at a quarter of the points."""
 VERY_LARGE = frozenset(scenario.name for scenario in (*LARGE, *LARGE_BY_DEMAND))
 FEWER = VERY_LARGE | {scenario.name for scenario in TRAINING}
 BY_NAME = {
@@ -58,14 +57,14 @@ BY_NAME = {
     )
 }
 RANDOM = {HISTORIES: "HISTORIES", LAUNCHES: "LAUNCHES", JOB_HISTORIES: "JOB_HISTORIES"}
-"""Kind -> the variable of make that says how many."""
+"""Kind -> the variable of make with the number of runs."""
 NO_HISTORIES = " ".join(f"{variable}=0" for variable in RANDOM.values())
 references: dict[str, RunResult] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Which points of each scenario are told."""
+    """The points of each scenario that are run."""
 
     most: int
     """Zero: all."""
@@ -93,18 +92,18 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a job."""
+    """Outcome of a job."""
 
     job: Job
     seconds: float
-    """Of a processor."""
+    """CPU time."""
     failed: tuple[str, ...]
     slowest_s: float = 0.0
-    """The longest virtual time from a fault's end to the reference's end."""
+    """The longest virtual time from the end of a fault to the final state of the reference."""
 
 
 def reference_of(name: str) -> RunResult:
-    """What happens without faults, learned once per process."""
+    """The run without faults, cached per process."""
     if name not in references:
         references[name] = run_without_fault(BY_NAME[name])
     return references[name]
@@ -128,7 +127,7 @@ def _cut(kind: str, numbers: Sequence[int], step: int) -> Iterator[Job]:
 
 
 def violations(kind: str, seed: int) -> list[str]:
-    """What was wrong in one random life."""
+    """The violations of one random history or launch."""
     if kind == LAUNCHES:
         return test_following_demand.run_launch(seed)
     if kind == JOB_HISTORIES:
@@ -139,7 +138,7 @@ def violations(kind: str, seed: int) -> list[str]:
 
 
 def run(job: Job) -> Done:
-    """Tell them one after another."""
+    """Run them one after the other."""
     started, failed, slowest_s = time.process_time(), [], 0.0
     if job.kind in RANDOM:
         for seed in job.numbers:
@@ -159,7 +158,7 @@ def run(job: Job) -> Done:
 
 
 def main() -> int:
-    """One line per kind, then all that is red."""
+    """One line per kind, then all failures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--histories", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="the seed of the first history and launch")
@@ -177,9 +176,9 @@ def main() -> int:
     names = {"all": list(BY_NAME), "none": []}.get(args.scenarios, args.scenarios.split(","))
     unsound = {name: reference_of(name).violations for name in names if reference_of(name).violations}
     if unsound:
-        print(f"red without any fault: {unsound}")
+        print(f"failed without any fault: {unsound}")
         return 1
-    gc.freeze()  # what is here now stays, in each process: looking through it again and again is a sixth of a run
+    gc.freeze()  # these objects stay in each process: collecting them again and again is a sixth of a run
     gc.set_threshold(20_000, 20, 50)
     started, runs, failures = time.perf_counter(), Counter[str](), Counter[str]()
     seconds, slowest = Counter[str](), dict[str, float]()
@@ -193,7 +192,7 @@ def main() -> int:
             for text in done.failed:
                 print(text, flush=True)
     for kind in runs:
-        slow = f", as in the reference after {slowest[kind]:.1f} s at the latest" if kind in BY_NAME else ""
+        slow = f", in the state of the reference after {slowest[kind]:.1f} s at the latest" if kind in BY_NAME else ""
         print(f"{kind:26s} {runs[kind]:5d} runs {failures[kind]:4d} red {seconds[kind]:7.1f} s{slow}")
     took_s = time.perf_counter() - started
     if sample.most and sample.only is None:

@@ -180,7 +180,7 @@ async def replicas_of_a_job(tracer: Tracer) -> None:
     """A user raises the maximum of a job from 2 to 4: a sharing pass raises `replicas`, and two trainers follow."""
     env = TrainingEnvironment(1, kubelets=KUBELETS)
     with _started(env):
-        await training_scenarios.live(env, new_job("a", 1, 2))
+        await training_scenarios.start_jobs(env, new_job("a", 1, 2))
         tracer.is_on = True
         training_scenarios.edit(env, "a", lambda spec: spec["trainer"].update({"max-instance": 4}))
         await env.settle()
