@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from raytide_sandbox.faults.types import FORBIDDEN, Answer, LoseRequest
+from raytide_sandbox.faults.types import FORBIDDEN, Answer, LoseAnswer, LoseRequest
 
 from simulation.fault_matrix import Point, fault_points, run_with_fault, run_without_fault
 from simulation.scenarios import Scenario
@@ -43,6 +43,16 @@ def test_no_surplus_trainer_when_a_delete_is_rejected() -> None:
         )
         == 6
     )
+
+
+@pytest.mark.rule("RM:I25")
+def test_a_job_grows_after_a_response_to_its_first_reads_and_writes_was_lost() -> None:
+    """The final sizes were compared while the master was about to be scheduled (points 91 and 126 of the fault matrix)."""
+    assert check_matching_points("job-grows-alone", lambda point: point.number in range(6, 12) and is_lost(point)) == 12
+
+
+def is_lost(point: Point) -> bool:
+    return point.matrix_row == "F3" and point.fault in (LoseRequest(), LoseAnswer())
 
 
 def check_matching_points(name: str, is_selected: Callable[[Point], bool]) -> int:

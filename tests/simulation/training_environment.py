@@ -162,7 +162,7 @@ class TrainingEnvironment(Environment):
         return self._unexplained_size(job, ready)
 
     def _blocked_roles(self, job: dict[str, Any]) -> tuple[str, ...]:
-        """Roles that start after a role with unscheduled pods; the job reports what it waits for."""
+        """Roles that start after a role with unschedulable pods; the job reports what it waits for."""
         if condition(job, constants.WAITING).get("status") != "True":
             return ()
         pods = [
@@ -170,10 +170,12 @@ class TrainingEnvironment(Environment):
             for _, entry in self.kube.store.entries("pods")
             if job["metadata"]["uid"] in entry.owners and not entry.is_terminating
         ]
-        unscheduled_roles = {
-            pod["metadata"]["labels"].get(constants.ROLE_LABEL) for pod in pods if not pod["spec"].get("nodeName")
+        unschedulable_roles = {
+            pod["metadata"]["labels"].get(constants.ROLE_LABEL)
+            for pod in pods
+            if condition(pod, "PodScheduled").get("status") == "False"  # missing: kube-scheduler is about to try
         }
-        first = next((place for place, role in enumerate(START_ORDER) if role in unscheduled_roles), len(START_ORDER))
+        first = next((place for place, role in enumerate(START_ORDER) if role in unschedulable_roles), len(START_ORDER))
         return START_ORDER[first + 1 :]
 
     def _is_terminating(self, name: str, job: dict[str, Any]) -> bool:

@@ -283,6 +283,8 @@ class JobHistoryRunner:
             return
         self._check_ended_jobs()
         await self.env.pass_time(40.0)
+        # A gang whose minimum did not start in time may just have released its capacity.
+        await self.env.settle(SETTLE_S, step_s=1.0)
         before = len(self.checks.writes)
         self.env.kill()
         await self.env.pass_time(20.0)
