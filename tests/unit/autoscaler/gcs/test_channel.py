@@ -258,7 +258,7 @@ async def test_a_peer_that_vanishes_without_a_fin_gets_a_new_connection(world: G
         client = connect_gcs(f"127.0.0.1:{port}", GcsAccess(), timeout_s=1.5)  # a busy machine answers within it, too
         try:
             await until_it_answers(client)
-            assert len(opened) == 2
+            assert len(opened) >= 2  # on a busy machine the second one may time out as well
         finally:
             await client.close()
             for writer in opened:
