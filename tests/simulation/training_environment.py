@@ -15,6 +15,7 @@ from raytide.api import trainingjob_constants as constants
 from raytide.api.capacity import capacity_node_from_object, capacity_pod_from_object
 from raytide.api.config import JobConfig, SharingConfig
 from raytide.api.meta import Key
+from raytide.api.sharing_record import CREATION_FORBIDDEN
 from raytide.api.trainingjob import TrainingJob
 from raytide.controller.base import ControllerOptions
 from raytide.fairshare.algorithm.allocate import allocate
@@ -145,6 +146,8 @@ class TrainingEnvironment(Environment):
         }
         if have != {role: count for role, count in expected_counts.items() if count}:
             return f"has {have}, desired {want}"
+        if have == want and condition(job, constants.WAITING).get("reason") == CREATION_FORBIDDEN:
+            return "its pods exist, and its status says that the API server rejects them"
         if not has_ended(job) and status.get("observedGeneration") != job["metadata"]["generation"]:
             return "its status is of another generation"
         unwanted = [
@@ -155,6 +158,8 @@ class TrainingEnvironment(Environment):
         if unwanted:
             return f"still there: {unwanted}"
         numbers, ready = status.get(constants.TRAINER) or {}, self.pod_tracker.ready_counts(uid)[constants.TRAINER]
+        if not has_ended(job) and numbers.get("replicas", 0) != have.get(constants.TRAINER, 0):
+            return f"has {have}, its status has {numbers}"
         if numbers.get("ready", 0) != ready:
             return f"{ready} trainers are ready, its status has {numbers}"
         if want and (difference := self._membership_difference(job)):
