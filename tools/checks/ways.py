@@ -245,7 +245,7 @@ WAYS = (
             "autoscaler/scaling/decision_patch.py:change_between",
             "autoscaler/scaling/json_patch.py:build_patch",
             "api/autoscaler_decision.py:encode_record",
-            "autoscaler/provider.py:Provider.submit",
+            "autoscaler/provider/provider.py:Provider.submit",
             "kube/client.py:Client.patch",
         ),
         within="autoscaler/",

@@ -12,7 +12,7 @@ from raytide.autoscaler import loop as looping
 from raytide.autoscaler.gcs.channel import TIMEOUT_S
 from raytide.autoscaler.loop import GcsUnauthenticatedError
 from raytide.autoscaler.model import Drained
-from raytide.autoscaler.provider import Written
+from raytide.autoscaler.provider.provider import Written
 from raytide.autoscaler.state.snapshot import ReconcilerState
 from support.builders import group
 from support.fake_gcs import fake_gcs

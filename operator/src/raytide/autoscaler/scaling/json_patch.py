@@ -4,7 +4,7 @@ Takes the RayCluster as read and the target of each group, and returns one patch
 record. Every changed value is guarded by `test` operations on the object's uid, the group's name at its index and the
 old value, so that a concurrent edit or a shifted index fails the whole patch (B-9, B-25, RM:I24). The spec's generation
 is tested too, since the decision may rest on an outdated spec from a lagging watch. Called by decision_patch.py;
-sent by autoscaler/provider.py.
+sent by autoscaler/provider/provider.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -3,7 +3,7 @@
 Takes the events of both about unschedulable pods and returns which pods get a node, which do not, and how long a pod
 may wait. With an active node autoscaler a pod waits for its node and is not launched again in another group; without
 one, or after its negative answer, the demand soon moves to another group (SC:S2). A setting decides where events cannot
-be read. Pure; autoscaler/node_events.py lists the events, group_availability.py reads the result.
+be read. Pure; autoscaler/provider/node_events.py lists the events, group_availability.py reads the result.
 """
 
 from collections.abc import Iterable, Mapping

@@ -7,7 +7,7 @@ import pytest
 
 from raytide.api import constants
 from raytide.api.errors import ApiUnavailableError
-from raytide.autoscaler.provider import FORBIDDEN_S, Written
+from raytide.autoscaler.provider.provider import FORBIDDEN_S, Written
 from support.builders import group
 from unit.autoscaler.harness import CLUSTERS, KEY, Harness
 from unit.kube.scripted import answer, status_error
