@@ -13,9 +13,10 @@ from dataclasses import replace
 
 from raytide.api.meta import Key
 from raytide.autoscaler.gcs.client import GcsClient
-from raytide.autoscaler.loop import Autoscaler, Tick
+from raytide.autoscaler.loop import Autoscaler
 from raytide.autoscaler.main import loop_settings
 from raytide.autoscaler.reconcile import reconcile
+from raytide.autoscaler.reporting.tick import Tick
 from raytide.autoscaler.settings import SidecarSettings, read_settings
 from raytide.autoscaler.state.snapshot import ReconcileResult, ReconcilerState, Snapshot
 from raytide.kube.client import Client

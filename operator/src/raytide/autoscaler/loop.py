@@ -23,6 +23,7 @@ from raytide.autoscaler.noop_check import is_noop
 from raytide.autoscaler.provider.node_events import NodeEvents
 from raytide.autoscaler.provider.provider import Provider, Submitted, Written
 from raytide.autoscaler.reconcile import plan_names, reconcile
+from raytide.autoscaler.reporting.tick import Tick
 from raytide.autoscaler.scaling.drains import by_replica
 from raytide.autoscaler.state.node_autoscaler_events import Presence
 from raytide.autoscaler.state.snapshot import (
@@ -75,21 +76,6 @@ class LoopSettings:
     api_version: str = "v1"
     """Of RayClusters."""
     node_autoscaler: Presence = Presence.AUTO
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Result of one tick, for metrics and logs."""
-
-    lasted_s: float
-    plan: ReconcileResult | None = None
-    """None: an input was missing, or a decision failed."""
-    gcs: GcsState | None = None
-    skipped: str = ""
-    """Why nothing was decided, as a metric label; empty if there was a decision."""
-    written: Written | None = None
-    """None: there was nothing to write."""
-    answers: Answers = field(default_factory=dict)
 
 
 class SkippedError(Exception):

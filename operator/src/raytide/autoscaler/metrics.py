@@ -12,8 +12,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-from raytide.autoscaler.loop import Tick
 from raytide.autoscaler.model import UNIT, Demand, GcsState, Instance, NodeType, Status
+from raytide.autoscaler.reporting.tick import Tick
 from raytide.autoscaler.state.snapshot import ReconcileResult
 
 PENDING: Final = frozenset({Status.QUEUED, Status.REQUESTED, Status.ALLOCATED, Status.RAY_INSTALLING})

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from raytide.autoscaler.reporting.log_settings import LogSettings
 from raytide.autoscaler.state.instance_lifecycle import TimeLimits
 from raytide.autoscaler.state.node_autoscaler_events import Presence
 
@@ -67,18 +68,6 @@ class ApiSettings:
     authority: Path | None
     certificate: Path | None
     private_key: Path | None
-
-
-@dataclass(frozen=True, slots=True)
-class LogSettings:
-    """Log level, rotation and driver events."""
-
-    level: int
-    rotation_bytes: int
-    """Zero: no rotation."""
-    rotated_files: int
-    has_events: bool
-    """RAY_SCHEDULER_EVENTS: whether drivers receive events."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from uuid import uuid4
 
 import msgspec
 
+from raytide.autoscaler.reporting.log_settings import LogSettings
 from raytide.autoscaler.reporting.monitor_log import open_file
-from raytide.autoscaler.settings import LogSettings
 from raytide.autoscaler.state.snapshot import ClusterEvent, Level
 
 EVENT_FILE: Final = "events/event_AUTOSCALER.log"

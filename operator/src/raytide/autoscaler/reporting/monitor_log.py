@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from raytide.autoscaler import messages
-from raytide.autoscaler.settings import LogSettings
+from raytide.autoscaler.reporting.log_settings import LogSettings
 
 FORMAT: Final = "%(asctime)s\t%(levelname)s %(filename)s:%(lineno)s -- %(message)s"
 """Ray's own format, so that its tools find time and level."""
