@@ -29,9 +29,9 @@ from raytide.autoscaler.gcs import client as ray
 from raytide.autoscaler.gcs.channel import connect_gcs
 from raytide.autoscaler.gcs.credentials import gcs_access
 from raytide.autoscaler.loop import UNAUTHENTICATED, Autoscaler, GcsUnauthenticatedError, LoopSettings
-from raytide.autoscaler.metrics import SidecarMetrics
 from raytide.autoscaler.reporting import monitor_log
 from raytide.autoscaler.reporting.event_log import EventLog
+from raytide.autoscaler.reporting.metrics import SidecarMetrics
 from raytide.autoscaler.reporting.tick import Tick
 from raytide.autoscaler.settings import ApiSettings, SettingError, SidecarSettings, read_settings, without_effect
 from raytide.autoscaler.state.snapshot import ReconcilerSettings

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from prometheus_client import generate_latest
 
-from raytide.autoscaler.metrics import SidecarMetrics
 from raytide.autoscaler.model import Demand, Drained, GcsState, Instance, NodeType, Request, Status, amounts_of
 from raytide.autoscaler.reporting import monitor_log
 from raytide.autoscaler.reporting.event_log import EventLog
+from raytide.autoscaler.reporting.metrics import SidecarMetrics
 from raytide.autoscaler.reporting.tick import Tick
 from raytide.autoscaler.settings import read_settings
 from raytide.autoscaler.state.snapshot import ClusterEvent, Level, ReconcileResult
