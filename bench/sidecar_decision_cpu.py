@@ -11,7 +11,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from raytide.autoscaler.model import GcsState, NodeStatus, RayNode, amounts_of
-from raytide.autoscaler.reconcile import reconcile
+from raytide.autoscaler.sidecar.reconcile import reconcile
 from raytide.autoscaler.state.snapshot import ReconcilerState, Snapshot
 from raytide.runtime.gc_tuning import tune_gc
 from support.builders import group, head, pod, raycluster

@@ -90,7 +90,7 @@ def loops():
             words = (entry / "cmdline").read_bytes().split(bytes(1))
         except OSError:
             continue
-        if b"raytide.autoscaler.main" in words and sys.argv[2].encode() in words:
+        if b"raytide.autoscaler.sidecar.main" in words and sys.argv[2].encode() in words:
             yield int(entry.name)
 
 killed = set()

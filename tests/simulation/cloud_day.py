@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from raytide.autoscaler.settings import read_settings
+from raytide.autoscaler.sidecar.settings import read_settings
 from raytide_sandbox.apiserver.store import Change
 from raytide_sandbox.faults.types import Answer
 from support import virtual_time

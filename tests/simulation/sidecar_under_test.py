@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from raytide.api.meta import Key
 from raytide.autoscaler.gcs.client import GcsClient
-from raytide.autoscaler.loop import Autoscaler
-from raytide.autoscaler.main import loop_settings
-from raytide.autoscaler.reconcile import reconcile
 from raytide.autoscaler.reporting.tick import Tick
-from raytide.autoscaler.settings import SidecarSettings, read_settings
+from raytide.autoscaler.sidecar.loop import Autoscaler
+from raytide.autoscaler.sidecar.main import loop_settings
+from raytide.autoscaler.sidecar.reconcile import reconcile
+from raytide.autoscaler.sidecar.settings import SidecarSettings, read_settings
 from raytide.autoscaler.state.snapshot import ReconcileResult, ReconcilerState, Snapshot
 from raytide.kube.client import Client
 from raytide.kube.transport import Transport

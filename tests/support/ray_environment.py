@@ -200,7 +200,7 @@ class RayEnv:
 
     def kill_sidecar(self) -> int:
         """Kill the process under the supervisor, once it is there; its pid."""
-        mark = f"raytide.autoscaler.main\0{self.name}\0"
+        mark = f"raytide.autoscaler.sidecar.main\0{self.name}\0"
         (pid,) = self.until(lambda: processes_with(mark), "the sidecar's process runs", 30)
         os.kill(pid, signal.SIGKILL)
         eventually(lambda: pid not in processes_with(mark), "it is gone")

@@ -39,7 +39,7 @@ from simulation.training_manifests import new_job  # noqa: E402 - same
 SOURCE = ROOT / "operator" / "src" / "raytide"
 STEPS = tuple(f"autoscaler/{package}/" for package in ("gcs", "state", "scheduling", "scaling", "reporting"))
 """The autoscaler's packages in the order in which data passes through them."""
-PASSES = ("autoscaler/reconcile.py:reconcile", "autoscaler/reconcile.py:plan_names")
+PASSES = ("autoscaler/sidecar/reconcile.py:reconcile", "autoscaler/sidecar/reconcile.py:plan_names")
 """Each starts again with state."""
 REPORTS = (
     "controller/status_writer.py",

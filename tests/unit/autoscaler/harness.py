@@ -16,9 +16,9 @@ from integration.cluster_under_test import CRD
 from raytide.api import constants
 from raytide.api.errors import ApiUnavailableError
 from raytide.api.meta import Key
-from raytide.autoscaler.loop import Autoscaler, LoopSettings
 from raytide.autoscaler.model import HEAD_TYPE, Demand, Request, amounts_of
 from raytide.autoscaler.reporting.tick import Tick
+from raytide.autoscaler.sidecar.loop import Autoscaler, LoopSettings
 from raytide.autoscaler.state.snapshot import ReconcilerSettings
 from raytide.kube.client import Client
 from raytide.kube.transport import Response, StreamStatusError

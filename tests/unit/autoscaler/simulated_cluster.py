@@ -27,7 +27,7 @@ from raytide.autoscaler.model import (
     Request,
     amounts_of,
 )
-from raytide.autoscaler.reconcile import plan_names, reconcile
+from raytide.autoscaler.sidecar.reconcile import plan_names, reconcile
 from raytide.autoscaler.state.node_autoscaler_events import UNKNOWN, NodeAutoscaler
 from raytide.autoscaler.state.snapshot import Operation, ReconcileResult, ReconcilerSettings, ReconcilerState, Snapshot
 from raytide_sandbox.apiserver.api_status import ApiStatusError

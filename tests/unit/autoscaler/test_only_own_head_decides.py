@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from raytide.api.pod import PodView
-from raytide.autoscaler.reconcile import reconcile
+from raytide.autoscaler.sidecar.reconcile import reconcile
 from raytide.autoscaler.state.snapshot import ReconcileResult, ReconcilerState, Snapshot
 from support.builders import CLUSTER_UID, group
 from unit.autoscaler.simulated_cluster import World

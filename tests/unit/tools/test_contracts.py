@@ -40,7 +40,7 @@ MUTATIONS = [
     ),
     pytest.param(KOPF, "raytide/manager/manager.py", "kopf", id="another module of the manager imports kopf"),
     pytest.param(KUBERNETES, "raytide/manager/main.py", "kubernetes", id="the manager imports kubernetes"),
-    pytest.param(SIDECAR, "raytide/autoscaler/main.py", "yaml", id="the sidecar imports yaml"),
+    pytest.param(SIDECAR, "raytide/autoscaler/sidecar/main.py", "yaml", id="the sidecar imports yaml"),
     pytest.param(SIDECAR, "raytide/kube/client.py", "pydantic", id="what the sidecar imports imports pydantic"),
     pytest.param(NO_SANDBOX, "raytide/kube/client.py", "raytide_sandbox.rfc3339", id="the client uses the sandbox"),
     pytest.param(

@@ -27,7 +27,7 @@ def traced(tmp_path: Path):
             "autoscaler/scheduling/decide.py": DECIDE,
             "kube/client.py": WRITE,
             "controller/status_writer.py": "def report(write):\n    return write(0)\n",
-            "autoscaler/reconcile.py": main,
+            "autoscaler/sidecar/reconcile.py": main,
         }.items():
             exec(compile(text, f"{tmp_path}/{path}", "exec"), functions)
         sys.setprofile(tracer)
@@ -42,10 +42,10 @@ def traced(tmp_path: Path):
 
 def test_every_file_on_the_stack_of_a_key_function_counts(traced):
     tracer = traced("def reconcile():\n    return write(decide(read(3), str))", WRITTEN)
-    assert tracer.files == {"autoscaler/reconcile.py": {WRITTEN}, "kube/client.py": {WRITTEN}}
+    assert tracer.files == {"autoscaler/sidecar/reconcile.py": {WRITTEN}, "kube/client.py": {WRITTEN}}
     assert list(tracer.report()) == [
         "size: 2 files (at most 3)",
-        "  autoscaler/reconcile.py",
+        "  autoscaler/sidecar/reconcile.py",
         "  kube/client.py: write",
     ]
     assert tracer.is_within_bars
@@ -75,7 +75,9 @@ def test_a_key_function_that_is_not_called_fails(traced):
         pytest.param("decide(read(3), str)", [], id="from one package to the next"),
         pytest.param("decide(read(3), shape)", [("scheduling/decide.py:decide", "state/read.py:shape")], id="from it"),
         pytest.param(
-            "read(decide(3, str))", [("reconcile.py:reconcile", "state/read.py:read")], id="after it, by the caller"
+            "read(decide(3, str))",
+            [("sidecar/reconcile.py:reconcile", "state/read.py:read")],
+            id="after it, by the caller",
         ),
     ],
 )

@@ -1,8 +1,8 @@
 """`raytide autoscaler`: run the autoscaler of one RayCluster, as the second container of its head pod.
 
 Flags are spelled like those of `ray kuberay-autoscaler`, so that KubeRay's start command works (AS §1.1). It checks
-flags and environment, then supervises a child process that does the work (autoscaler/supervisor.py): no heavy imports
-here.
+flags and environment, then supervises a child process that does the work (autoscaler/sidecar/supervisor.py): no heavy
+imports here.
 """
 
 import os
@@ -10,8 +10,8 @@ import sys
 
 import click
 
-from raytide.autoscaler.settings import SettingError, read_settings
-from raytide.autoscaler.supervisor import Supervisor
+from raytide.autoscaler.sidecar.settings import SettingError, read_settings
+from raytide.autoscaler.sidecar.supervisor import Supervisor
 
 
 @click.command(short_help="run the autoscaler of a RayCluster in its head pod")
@@ -37,5 +37,5 @@ def command(cluster_name: str, cluster_namespace: str, gcs_address: str) -> None
         read_settings(os.environ)
     except SettingError as error:
         raise click.UsageError(str(error)) from error
-    child = (sys.executable, "-m", "raytide.autoscaler.main", cluster_name, cluster_namespace, gcs_address)
+    child = (sys.executable, "-m", "raytide.autoscaler.sidecar.main", cluster_name, cluster_namespace, gcs_address)
     raise SystemExit(Supervisor(child, report=lambda line: click.echo(line, err=True)).run())

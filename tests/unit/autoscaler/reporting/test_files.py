@@ -12,7 +12,7 @@ from raytide.autoscaler.reporting import monitor_log
 from raytide.autoscaler.reporting.event_log import EventLog
 from raytide.autoscaler.reporting.metrics import SidecarMetrics
 from raytide.autoscaler.reporting.tick import Tick
-from raytide.autoscaler.settings import read_settings
+from raytide.autoscaler.sidecar.settings import read_settings
 from raytide.autoscaler.state.snapshot import ClusterEvent, Level, ReconcileResult
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

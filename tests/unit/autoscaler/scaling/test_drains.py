@@ -4,8 +4,8 @@ from collections import Counter
 from datetime import UTC, datetime
 
 from raytide.autoscaler.model import GcsState, NodeStatus, RayNode, amounts_of
-from raytide.autoscaler.reconcile import reconcile
 from raytide.autoscaler.scaling.drains import MOST_DRAINS
+from raytide.autoscaler.sidecar.reconcile import reconcile
 from raytide.autoscaler.state.snapshot import ReconcilerState, Snapshot
 from support.builders import group, head, pod, raycluster
 

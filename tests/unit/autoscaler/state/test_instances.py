@@ -7,7 +7,7 @@ import pytest
 
 from raytide.api import constants
 from raytide.autoscaler.model import COUNTABLE, Instance, NodeStatus, NodeType, RayNode, Status, amounts_of, labels_of
-from raytide.autoscaler.settings import read_settings
+from raytide.autoscaler.sidecar.settings import read_settings
 from raytide.autoscaler.state.instance_lifecycle import OpenRequest, Stage, StageEntry, TimeLimits, Timers
 from raytide.autoscaler.state.instances import Instances, instances
 from raytide.autoscaler.state.node_types import NodeTypes

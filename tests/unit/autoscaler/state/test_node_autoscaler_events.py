@@ -7,7 +7,7 @@ import pytest
 
 from raytide.api.pod import PodCondition
 from raytide.autoscaler.provider.node_events import NodeEvents
-from raytide.autoscaler.settings import SettingError, read_settings
+from raytide.autoscaler.sidecar.settings import SettingError, read_settings
 from raytide.autoscaler.state.instance_lifecycle import TimeLimits
 from raytide.autoscaler.state.node_autoscaler_events import (
     UNKNOWN,

@@ -6,7 +6,7 @@ import pytest
 
 from raytide.api.pod import ContainerView, PodCondition
 from raytide.autoscaler.model import NodeStatus, NodeType, RayNode
-from raytide.autoscaler.settings import read_settings
+from raytide.autoscaler.sidecar.settings import read_settings
 from raytide.autoscaler.state.group_availability import AvailabilityInputs, assess_availability
 from raytide.autoscaler.state.instance_lifecycle import TimeLimits, Timers
 from raytide.autoscaler.state.instances import instances

@@ -3,7 +3,7 @@
 Takes the snapshot and all decisions, and returns the report for the GCS, the lines for monitor.log and the events for
 drivers. It only collects the input of gcs_report.py and messages.py, which write the texts. A report is made whenever
 the GCS answered, with or without a decision, because `ray status` shows the last one until a new one arrives. Called by
-autoscaler/reconcile.py.
+autoscaler/sidecar/reconcile.py.
 """
 
 from dataclasses import dataclass, replace

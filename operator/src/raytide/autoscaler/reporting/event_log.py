@@ -2,7 +2,7 @@
 
 Writes one JSON object per line to `events/event_AUTOSCALER.log`, which Ray's log monitor forwards to every driver as
 `(autoscaler +12s) …`. It takes the events of a plan; an event in effect is not repeated, because drivers print each one
-(B-14). Written by the loop's listeners in autoscaler/main.py. If the folder is not writable, the same messages are
+(B-14). Written by the loop's listeners in autoscaler/sidecar/main.py. If the folder is not writable, the same messages are
 still in the container's output. Rules AS §5.4.
 """
 

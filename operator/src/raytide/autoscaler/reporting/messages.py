@@ -2,7 +2,7 @@
 
 Takes the previous and the new decisions and their reasons. Returns one log line per group whose count or names change,
 one per new reason, and the messages Ray shows to drivers, worded as Ray's autoscaler words them (AS §5.4). A message in
-effect is not repeated until it no longer holds (B-14). Called by collect.py and autoscaler/reconcile.py; written by
+effect is not repeated until it no longer holds (B-14). Called by collect.py and autoscaler/sidecar/reconcile.py; written by
 the loop.
 """
 

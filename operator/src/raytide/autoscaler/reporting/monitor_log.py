@@ -3,7 +3,7 @@
 Writes to the container's output as Ray's autoscaler does (below WARNING to stdout, from WARNING to stderr) and, once
 the head has published its log folder, also to `monitor.log` there, with Ray's rotation, for dashboards and users. If
 the file cannot be written, that is logged once and the container's output is still complete. Installed by
-autoscaler/main.py; rules AS §1.1.
+autoscaler/sidecar/main.py; rules AS §1.1.
 """
 
 import logging

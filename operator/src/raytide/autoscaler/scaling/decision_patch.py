@@ -3,7 +3,7 @@
 Takes the targets in force and the decisions of all groups. Returns the patch, or how long it must wait: a new decision
 at least 2 s after the last write, an unchanged decision against another writer's spec at least 10 s, reasons alone at
 least 10 s; without a change nothing is written (contract, "Written only on a change of mind"). After a restart the
-record's time replaces the time of the last write. json_patch.py builds the operations. Called by autoscaler/reconcile.py.
+record's time replaces the time of the last write. json_patch.py builds the operations. Called by autoscaler/sidecar/reconcile.py.
 """
 
 from collections.abc import Mapping

@@ -4,7 +4,7 @@ Takes the replicas to remove and returns one drain per live node: idle terminati
 has become busy, or preemption with a deadline if the group is too large and no node is idle. From the results it
 derives the replicas to name for deletion: every host accepted, or did not answer and its pod is not Ready (contract,
 "Order of a scale-down"). Rejections are remembered with a backoff, so that a node that keeps rejecting does not make
-the group flap. Called by autoscaler/reconcile.py.
+the group flap. Called by autoscaler/sidecar/reconcile.py.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -3,7 +3,7 @@
 Takes the targets in force and the scheduler's decision for the whole cluster, and returns one decision per group plus
 the replicas to remove. A requested replica without a pod is not withdrawn before `HOLD_S` of missing demand, because
 demand fluctuates (AS:G-6), unless its group cannot deliver. An unreadable or suspended group is left unchanged; while
-the demand is unknown all groups are. Called by autoscaler/reconcile.py.
+the demand is unknown all groups are. Called by autoscaler/sidecar/reconcile.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

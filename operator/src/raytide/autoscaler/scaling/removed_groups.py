@@ -2,7 +2,7 @@
 
 Their pods cannot be named in the spec, so the record lists which may be deleted: those without a live Ray node, those
 that accepted their drain, and all after the deadline. The sidecar drains, the operator deletes (SC:S14) and waits until
-the record has the deadline. Pure; called by autoscaler/reconcile.py; the operator's side is
+the record has the deadline. Pure; called by autoscaler/sidecar/reconcile.py; the operator's side is
 raycluster/desired_replicas.py.
 """
 

@@ -6,7 +6,7 @@ terminated as idle during its backoff, and a node that has just joined counts as
 behind (AS:G-6), so that tasks already running on it are not counted twice. Of the decision's launches the upscaling
 mode may defer some: `Default` and `Aggressive` set no limit, not even Ray's ten (B-11); with `Conservative` a group has
 at most as many launching as running nodes, at least one (AS:R-40, AS:C-5). What `minReplicas` and `request_resources()`
-need is launched at once (AS V-2). Called by autoscaler/reconcile.py.
+need is launched at once (AS V-2). Called by autoscaler/sidecar/reconcile.py.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 Takes the snapshot, the targets in force and the timers. Returns all that scheduling, scaling and reporting read besides
 the snapshot, or the reason why nothing can be scheduled. It only prepares the input of node_types.py, instances.py and
-group_availability.py. Called by autoscaler/reconcile.py.
+group_availability.py. Called by autoscaler/sidecar/reconcile.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

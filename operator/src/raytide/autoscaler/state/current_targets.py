@@ -3,7 +3,7 @@
 Takes the RayCluster and the reconciler's state. Returns per group the decision and the replica count in force, the names
 in `workersToDelete` and whether another writer raised the count; later steps only read these fields. With Raytide's operator the decision record is in force
 and a higher count from another writer is adopted once (D19); with another operator the spec is. It only reads. Called
-by autoscaler/reconcile.py (contract, "The decision record").
+by autoscaler/sidecar/reconcile.py (contract, "The decision record").
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 Keeps what an earlier tick derived from pods and Ray nodes and returns the entries that are still valid, by object
 identity: the informer and the GCS decoder return the same object while nothing changed. It stores no times and only the
 pods seen last. With an empty cache every result is the same and takes longer (PF:P9B). Pure; kept by
-autoscaler/reconcile.py from tick to tick, used by instances.py.
+autoscaler/sidecar/reconcile.py from tick to tick, used by instances.py.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 Frozen values only: the snapshot a tick decides from, the state carried to the next tick, and the plan it returns.
 The state holds timers: with an empty one every decision is the same, some only come later (D12). Built by
-autoscaler/loop.py (Snapshot) and autoscaler/reconcile.py (the rest); autoscaler/loop.py executes the plan and makes no
+autoscaler/sidecar/loop.py (Snapshot) and autoscaler/sidecar/reconcile.py (the rest); autoscaler/sidecar/loop.py executes the plan and makes no
 decisions (D5).
 """
 

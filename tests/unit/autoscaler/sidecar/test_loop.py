@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
-from raytide.autoscaler import loop as looping
 from raytide.autoscaler.gcs.channel import TIMEOUT_S
-from raytide.autoscaler.loop import GcsUnauthenticatedError
 from raytide.autoscaler.model import Drained
 from raytide.autoscaler.provider.provider import Written
+from raytide.autoscaler.sidecar import loop as looping
+from raytide.autoscaler.sidecar.loop import GcsUnauthenticatedError
 from raytide.autoscaler.state.snapshot import ReconcilerState
 from support.builders import group
 from support.fake_gcs import fake_gcs

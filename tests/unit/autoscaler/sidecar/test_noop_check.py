@@ -7,7 +7,7 @@ import pytest
 
 from raytide.api.autoscaler_decision import Backoff, GroupDecision, Why
 from raytide.autoscaler.model import HEAD_TYPE, Demand, GcsState, Instance, NodeStatus, RayNode, Request, Status
-from raytide.autoscaler.noop_check import MAX_SKIP_S, is_noop
+from raytide.autoscaler.sidecar.noop_check import MAX_SKIP_S, is_noop
 from raytide.autoscaler.state.snapshot import ReconcileResult, Snapshot
 from support.builders import head, pod, raycluster
 

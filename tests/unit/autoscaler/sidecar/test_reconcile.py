@@ -8,8 +8,8 @@ import pytest
 from raytide.api import constants
 from raytide.autoscaler.gcs.messages import encode_report
 from raytide.autoscaler.model import Demand, DrainReason, Request, Status, amounts_of
-from raytide.autoscaler.reconcile import plan_names, reconcile
 from raytide.autoscaler.scaling.group_decisions import HOLD_S
+from raytide.autoscaler.sidecar.reconcile import plan_names, reconcile
 from raytide.autoscaler.state.snapshot import ReconcilerState, Snapshot
 from support.builders import group
 from unit.autoscaler.simulated_cluster import World

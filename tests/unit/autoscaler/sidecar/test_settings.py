@@ -5,9 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from raytide.autoscaler.settings import HUGE, NO_EFFECT, TIME_LIMITS, SettingError, read_settings, without_effect
+from raytide.autoscaler.sidecar.settings import (
+    HUGE,
+    NO_EFFECT,
+    TIME_LIMITS,
+    SettingError,
+    read_settings,
+    without_effect,
+)
 
-PAGE = (Path(__file__).parents[3] / "docs" / "compatibility.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "compatibility.md").read_text()
 
 
 def read(**environ):
@@ -111,8 +118,8 @@ def test_variables_without_effect_are_named_with_their_reason_if_they_are_set():
 def test_the_compatibility_page_lists_every_variable():
     (_, text) = PAGE.split("\n## Environment variables of the autoscaler\n")
     named = set(re.findall(r"`([A-Z][A-Z_0-9]+)`", text.split("\n## ")[0]))
-    source = (Path(__file__).parents[3] / "operator/src/raytide/autoscaler/settings.py").read_text()
-    access = (Path(__file__).parents[3] / "operator/src/raytide/autoscaler/gcs/credentials.py").read_text()
+    source = (Path(__file__).parents[4] / "operator/src/raytide/autoscaler/sidecar/settings.py").read_text()
+    access = (Path(__file__).parents[4] / "operator/src/raytide/autoscaler/gcs/credentials.py").read_text()
     known = set(re.findall(r'"([A-Z][A-Z0-9]*_[A-Z_0-9]+)"', source + access))
     assert known - named - {"POD_IP", "RAY_POD_IP"} == set()
     assert set(NO_EFFECT) <= named

@@ -19,12 +19,12 @@ from raytide.api.meta import Key
 from raytide.autoscaler import messages
 from raytide.autoscaler.gcs.client import GcsClient
 from raytide.autoscaler.model import Drained, GcsState, OnProgress, Report, unwatched
-from raytide.autoscaler.noop_check import is_noop
 from raytide.autoscaler.provider.node_events import NodeEvents
 from raytide.autoscaler.provider.provider import Provider, Submitted, Written
-from raytide.autoscaler.reconcile import plan_names, reconcile
 from raytide.autoscaler.reporting.tick import Tick
 from raytide.autoscaler.scaling.drains import by_replica
+from raytide.autoscaler.sidecar.noop_check import is_noop
+from raytide.autoscaler.sidecar.reconcile import plan_names, reconcile
 from raytide.autoscaler.state.node_autoscaler_events import Presence
 from raytide.autoscaler.state.snapshot import (
     Answers,

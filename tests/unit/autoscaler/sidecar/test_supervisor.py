@@ -13,7 +13,7 @@ PATIENCE_S = 20.0
 
 PROGRAM = """
 import ctypes, sys
-from raytide.autoscaler import supervisor
+from raytide.autoscaler.sidecar import supervisor
 ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans are ours
 supervisor.FIRST_WAIT_S, supervisor.GRACE_PERIOD_S = 0.05, float(sys.argv[1])
 report = lambda line: print(line, file=sys.stderr, flush=True)

@@ -28,15 +28,21 @@ from raytide.autoscaler import messages
 from raytide.autoscaler.gcs import client as ray
 from raytide.autoscaler.gcs.channel import connect_gcs
 from raytide.autoscaler.gcs.credentials import gcs_access
-from raytide.autoscaler.loop import UNAUTHENTICATED, Autoscaler, GcsUnauthenticatedError, LoopSettings
 from raytide.autoscaler.reporting import monitor_log
 from raytide.autoscaler.reporting.event_log import EventLog
 from raytide.autoscaler.reporting.metrics import SidecarMetrics
 from raytide.autoscaler.reporting.tick import Tick
-from raytide.autoscaler.settings import ApiSettings, SettingError, SidecarSettings, read_settings, without_effect
+from raytide.autoscaler.sidecar.loop import UNAUTHENTICATED, Autoscaler, GcsUnauthenticatedError, LoopSettings
+from raytide.autoscaler.sidecar.settings import (
+    ApiSettings,
+    SettingError,
+    SidecarSettings,
+    read_settings,
+    without_effect,
+)
+from raytide.autoscaler.sidecar.supervisor import BAD_ARGUMENTS
+from raytide.autoscaler.sidecar.watchdog import Watchdog
 from raytide.autoscaler.state.snapshot import ReconcilerSettings
-from raytide.autoscaler.supervisor import BAD_ARGUMENTS
-from raytide.autoscaler.watchdog import Watchdog
 from raytide.kube.client import Client
 from raytide.kube.credentials import (
     SERVICE_ACCOUNT,

@@ -8,16 +8,16 @@ import textwrap
 import pytest
 
 from raytide.autoscaler.model import SchedulingRequest
-from raytide.autoscaler.reconcile import reconcile
 from raytide.autoscaler.scheduling.schedule import schedule
+from raytide.autoscaler.sidecar.reconcile import reconcile
+from raytide.autoscaler.sidecar.watchdog import STUCK_S, Watchdog
 from raytide.autoscaler.state.snapshot import ReconcilerState
-from raytide.autoscaler.watchdog import STUCK_S, Watchdog
 from unit.autoscaler.scheduling.questions import HEAD, group, head, running, spread, tasks
 from unit.autoscaler.simulated_cluster import World
 
 SHORT = """
     import asyncio, sys, time
-    from raytide.autoscaler import watchdog
+    from raytide.autoscaler.sidecar import watchdog
     from raytide.runtime.clock import Clock
     watchdog.STUCK_S, watchdog.MIN_RESET_INTERVAL_S = 1.5, 0.05
 
