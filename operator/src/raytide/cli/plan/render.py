@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import yaml
 
+from raytide.cli.plan.explain import differences, explain
 from raytide.cli.plan.simulate import PlanResult
-from raytide.fairshare.algorithm.explain import differences, explain
 from raytide.fairshare.algorithm.model import Participant, ParticipantId, Resize, Waiting
 from raytide.fairshare.pod_placement import NO_PODS
 from raytide.fairshare.victims import name_victims

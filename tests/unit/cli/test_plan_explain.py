@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from raytide.cli.plan.explain import differences, explain
 from raytide.fairshare.algorithm.allocate import allocate
-from raytide.fairshare.algorithm.explain import differences, explain
 from raytide.fairshare.algorithm.model import (
     CPU,
     MEMORY,
