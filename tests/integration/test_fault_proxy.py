@@ -14,7 +14,7 @@ from aiohttp import ClientSession, web
 from integration.embedded_cluster import Cluster, until
 from raytide.api.errors import ApiUnavailableError
 from raytide.kube.http import HttpTransport
-from raytide.kube.kubeconfig import find_access
+from raytide.kube.kubeconfig import load_client_config
 from raytide.kube.transport import Response, StreamStatusError
 from raytide_sandbox.certificates import Authority
 from raytide_sandbox.faults.proxy import FaultProxy
@@ -101,8 +101,8 @@ async def wire(tmp_path) -> AsyncIterator[Wire]:
     await cluster.start(has_crd=False)
     wire = Wire(cluster)
     async with wire.proxy:
-        access = await find_access(wire.proxy.write_kubeconfig(tmp_path / "config", "t0"))
-        wire.transport = await access.open_transport()
+        config = await load_client_config(wire.proxy.write_kubeconfig(tmp_path / "config", "t0"))
+        wire.transport = await config.open_transport()
         yield wire
         await wire.transport.close()
     await cluster.stop()
@@ -294,7 +294,7 @@ async def test_the_credentials_of_the_client_pass_and_others_get_those_of_the_up
     async with FaultProxy(upstream, Script(asyncio.get_running_loop().time), serving=serving) as proxy:
         for token in ("mine", ""):
             config = proxy.write_kubeconfig(tmp_path / "config", token, authority=authority.certificate)
-            transport = await (await find_access(config)).open_transport()
+            transport = await (await load_client_config(config)).open_transport()
             assert (await transport.request("GET", "/x", timeout_s=5)).status == 200
             await transport.close()
     await runner.cleanup()

@@ -26,7 +26,7 @@ from raytide.api.trainingjob_pods import size_for
 from raytide.fairshare import participants
 from raytide.fairshare.controller import FairShareController, FairShareOptions
 from raytide.kube.client import Client
-from raytide.kube.kubeconfig import find_access
+from raytide.kube.kubeconfig import load_client_config
 from raytide.manager.tenant_settings import parse_tenants
 from raytide.runtime.clock import Clock
 from raytide.trainingjob.manifests.objects import build_pod
@@ -65,8 +65,8 @@ class Scene:
 
     @asynccontextmanager
     async def shared(self, tmp_path, config=CONFIG):
-        """Run the controller."""
-        access = await find_access(self.cluster.write_kubeconfig(tmp_path / "kubeconfig"))
+        """The room at work."""
+        access = await load_client_config(self.cluster.write_kubeconfig(tmp_path / "kubeconfig"))
         transport = await access.open_transport()
         client = Client(transport, clock=Clock())
         patch = client.patch

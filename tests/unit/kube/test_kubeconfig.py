@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from raytide.api.errors import ApiUnavailableError
 from raytide.kube import credentials as accessing
-from raytide.kube.credentials import Access, ClientCertificate, NotConnectedError, find_proxy, service_account_access
-from raytide.kube.kubeconfig import connect, find_access
+from raytide.kube.credentials import ClientConfig, ClientConfigError, find_proxy, in_cluster_config
+from raytide.kube.kubeconfig import connect, load_client_config
 from raytide_sandbox.certificates import Certificates, make_certificates
 
 pytestmark = pytest.mark.rule("RM:F14")
@@ -93,8 +93,8 @@ def tls_server(tmp_path, certificates) -> TlsServer:
     return TlsServer(tmp_path, certificates)
 
 
-async def statuses_of_calls(access: Access, times: int = 1) -> list[int]:
-    transport = await access.open_transport()
+async def knock(config: ClientConfig, times: int = 1) -> list[int]:
+    transport = await config.open_transport()
     try:
         return [(await transport.request("GET", "/x", timeout_s=5)).status for _ in range(times)]
     finally:
@@ -103,9 +103,9 @@ async def statuses_of_calls(access: Access, times: int = 1) -> list[int]:
 
 async def test_a_token_in_a_kubeconfig(tls_server):
     async with tls_server.open():
-        access = await find_access(tls_server.kubeconfig(user={"token": "secret"}))
-        assert await statuses_of_calls(access) == [200]
-        assert access.server == tls_server.url
+        config = await load_client_config(tls_server.kubeconfig(user={"token": "secret"}))
+        assert await knock(config) == [200]
+        assert config.server == tls_server.url
 
 
 async def test_connect_opens_a_transport(tls_server):
@@ -118,16 +118,16 @@ async def test_connect_opens_a_transport(tls_server):
 async def test_name_and_password(tls_server):
     tls_server.accepted = "Basic " + b64encode(b"me:pw").decode()
     async with tls_server.open():
-        assert await statuses_of_calls(
-            await find_access(tls_server.kubeconfig(user={"username": "me", "password": "pw"}))
+        assert await knock(
+            await load_client_config(tls_server.kubeconfig(user={"username": "me", "password": "pw"}))
         ) == [200]
 
 
 async def test_a_token_file_is_read_again_after_401(tls_server):
     token = tls_server.file("token", "secret")
     async with tls_server.open():
-        access = await find_access(tls_server.kubeconfig(user={"tokenFile": str(token)}))
-        transport = await access.open_transport()
+        config = await load_client_config(tls_server.kubeconfig(user={"tokenFile": str(token)}))
+        transport = await config.open_transport()
         assert (await transport.request("GET", "/x", timeout_s=5)).status == 200
         token.write_text("fresh")
         tls_server.accepted = "Bearer fresh"
@@ -150,14 +150,14 @@ async def test_an_exec_plugin_is_called_again_after_401(tls_server):
     run = {"apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable, "args": [str(plugin)]}
     tls_server.accepted = "Bearer token-2"
     async with tls_server.open():
-        access = await find_access(tls_server.kubeconfig(user={"exec": {**run, "interactiveMode": "Never"}}))
-        assert await statuses_of_calls(access, times=2) == [200, 200]
+        config = await load_client_config(tls_server.kubeconfig(user={"exec": {**run, "interactiveMode": "Never"}}))
+        assert await knock(config, times=2) == [200, 200]
     assert tls_server.seen == ["Bearer token-1", "Bearer token-2", "Bearer token-2"]
 
 
 async def test_a_wrong_token_is_sent_once_and_stays_a_401(tls_server):
     async with tls_server.open():
-        assert await statuses_of_calls(await find_access(tls_server.kubeconfig(user={"token": "wrong"}))) == [401]
+        assert await knock(await load_client_config(tls_server.kubeconfig(user={"token": "wrong"}))) == [401]
     assert tls_server.seen == ["Bearer wrong"]
 
 
@@ -185,7 +185,7 @@ async def test_a_client_certificate(tls_server):
     certificate, key = client_certificate()
     user = {"client-certificate-data": b64encode(certificate).decode(), "client-key-data": b64encode(key).decode()}
     async with tls_server.open(client_authority=tls_server.file("client.crt", certificate)):
-        assert await statuses_of_calls(await find_access(tls_server.kubeconfig(user=user))) == [200]
+        assert await knock(await load_client_config(tls_server.kubeconfig(user=user))) == [200]
     assert tls_server.peers[0]["subject"] == ((("commonName", "me"),),)
 
 
@@ -193,17 +193,17 @@ async def test_a_certificate_of_an_unknown_authority_is_rejected(tls_server):
     async with tls_server.open():
         other_authority = make_certificates(datetime.now(UTC), ["127.0.0.1"]).authority
         cluster = {"server": tls_server.url, "certificate-authority-data": b64encode(other_authority).decode()}
-        access = await find_access(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))
+        config = await load_client_config(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))
         with pytest.raises(ApiUnavailableError, match="certificate"):
-            await statuses_of_calls(access)
+            await knock(config)
     assert tls_server.seen == []
 
 
 async def test_verification_can_be_switched_off(tls_server):
     async with tls_server.open():
         cluster = {"server": tls_server.url, "insecure-skip-tls-verify": True}
-        assert await statuses_of_calls(
-            await find_access(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))
+        assert await knock(
+            await load_client_config(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))
         ) == [200]
 
 
@@ -212,12 +212,12 @@ async def test_the_certificate_may_carry_another_name(tls_server, name, is_trust
     async with tls_server.open():
         authority = b64encode(tls_server.certificates.authority).decode()
         cluster = {"server": tls_server.url, "certificate-authority-data": authority, "tls-server-name": name}
-        access = await find_access(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))
+        config = await load_client_config(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))
         if is_trusted:
-            assert await statuses_of_calls(access) == [200]
+            assert await knock(config) == [200]
         else:
             with pytest.raises(ApiUnavailableError, match="certificate"):
-                await statuses_of_calls(access)
+                await knock(config)
 
 
 def in_pod(tls_server: TlsServer) -> dict:
@@ -225,15 +225,15 @@ def in_pod(tls_server: TlsServer) -> dict:
     host, port = tls_server.url.removeprefix("https://").split(":")
     return {
         "environ": {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port},
-        "service_account": tls_server.folder,
+        "service_account_dir": tls_server.folder,
     }
 
 
 async def test_a_service_account_is_read_again_after_401(tls_server):
     token = tls_server.file("token", "secret\n")
     async with tls_server.open():
-        access = await find_access(**in_pod(tls_server))
-        transport = await access.open_transport()
+        config = await load_client_config(**in_pod(tls_server))
+        transport = await config.open_transport()
         assert (await transport.request("GET", "/x", timeout_s=5)).status == 200
         token.write_text("rotated")
         tls_server.accepted = "Bearer rotated"
@@ -250,8 +250,8 @@ async def test_a_rotated_service_account_is_read_again_by_age(tls_server, monkey
     token = tls_server.file("token", "old")
     tls_server.accepted = "Bearer secret"
     async with tls_server.open():
-        access = await find_access(**in_pod(tls_server))
-        transport = await access.open_transport()
+        config = await load_client_config(**in_pod(tls_server))
+        transport = await config.open_transport()
         assert (await transport.request("GET", "/x", timeout_s=5)).status == 401
         token.write_text("secret")
         assert (await transport.request("GET", "/x", timeout_s=5)).status == 200
@@ -264,15 +264,15 @@ async def test_a_rotated_authority_is_loaded(tls_server, certificates):
     async with tls_server.open():
         options = in_pod(tls_server)
         tls_server.file("ca.crt", make_certificates(datetime.now(UTC), ["127.0.0.1"]).authority)
-        access = await find_access(**options)
+        config = await load_client_config(**options)
         tls_server.file("ca.crt", certificates.authority)
-        assert await statuses_of_calls(access) == [200]
+        assert await knock(config) == [200]
 
 
 async def test_another_session_of_the_same_access_is_signed_too(tls_server):
     async with tls_server.open():
-        access = await find_access(tls_server.kubeconfig(user={"token": "secret"}))
-        assert await statuses_of_calls(access) + await statuses_of_calls(access) == [200, 200]
+        config = await load_client_config(tls_server.kubeconfig(user={"token": "secret"}))
+        assert await knock(config) + await knock(config) == [200, 200]
 
 
 # --- which one -----------------------------------------------------------------------------------------------------------
@@ -294,17 +294,17 @@ async def test_the_order_is_argument_environment_pod_and_home_folder(tls_server,
         "KUBERNETES_SERVICE_PORT": "443",
         "HOME": str(tmp_path),
     }
-    servers = [(await find_access(argument, environ=environ, service_account=tmp_path)).server]
+    servers = [(await load_client_config(argument, environ=environ, service_account_dir=tmp_path)).server]
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
-        servers.append((await find_access(environ=environ, service_account=tmp_path)).server)
+        servers.append((await load_client_config(environ=environ, service_account_dir=tmp_path)).server)
         del environ[name]
-    servers.append((await find_access(environ=environ)).server)
+    servers.append((await load_client_config(environ=environ)).server)
     assert servers == ["https://argument", "https://environment", "https://[fd00::1]:443", "https://home"]
 
 
 async def one_line(*args, **options) -> str:
-    with pytest.raises(NotConnectedError) as caught:
-        await find_access(*args, **options)
+    with pytest.raises(ClientConfigError) as caught:
+        await load_client_config(*args, **options)
     message = str(caught.value)
     assert "\n" not in message
     return message
@@ -341,7 +341,7 @@ async def test_certificates_that_cannot_be_read(tls_server):
 
 async def test_a_pod_without_a_service_account(tmp_path):
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
-    assert "automountServiceAccountToken" in await one_line(environ=environ, service_account=tmp_path)
+    assert "automountServiceAccountToken" in await one_line(environ=environ, service_account_dir=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -360,17 +360,17 @@ def test_the_proxy_of_the_environment(environ, proxy):
 
 async def test_the_proxy_of_the_kubeconfig_comes_first(tls_server):
     cluster = {"server": "http://api.example.org", "proxy-url": "http://q:2"}
-    access = await find_access(
+    config = await load_client_config(
         tls_server.kubeconfig(user={"token": "t"}, cluster=cluster), environ={"http_proxy": "http://p:1"}
     )
-    assert access.proxy == "http://q:2"
+    assert config.proxy == "http://q:2"
 
 
-def certified(tls_server: TlsServer, folder: Path, authority: Path | None = None) -> Access:
+def certified(tls_server: TlsServer, folder: Path, authority: Path | None = None) -> ClientConfig:
     certificate, key = client_certificate()
-    pair = ClientCertificate(tls_server.file("me.crt", certificate), tls_server.file("me.key", key))
+    files = {"certificate": tls_server.file("me.crt", certificate), "private_key": tls_server.file("me.key", key)}
     host, port = tls_server.url.removeprefix("https://").split(":")
-    return service_account_access(host, port, environ={}, folder=folder, authority=authority, client_certificate=pair)
+    return in_cluster_config(host, port, environ={}, directory=folder, ca_file=authority, **files)
 
 
 async def test_in_a_pod_a_client_certificate_needs_no_token(tls_server, tmp_path):
@@ -389,7 +389,7 @@ async def test_in_a_pod_another_authority_may_be_named(tls_server, tmp_path):
 
 async def test_in_a_pod_a_certificate_without_its_authority_is_one_line(tls_server, tmp_path):
     async with tls_server.open():
-        with pytest.raises(NotConnectedError, match="no service account"):
+        with pytest.raises(ClientConfigError, match="no service account"):
             certified(tls_server, tmp_path / "nothing")
 
 
@@ -397,6 +397,6 @@ async def test_in_a_pod_a_certificate_without_its_authority_is_one_line(tls_serv
 async def test_insecure_skip_tls_verify_is_a_warning(tls_server, caplog):
     async with tls_server.open():
         cluster = {"server": tls_server.url, "insecure-skip-tls-verify": True}
-        await find_access(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))
+        await load_client_config(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))
     assert "insecure-skip-tls-verify" in caplog.text
     assert "secret" not in caplog.text

@@ -1,8 +1,8 @@
 """Credentials: TLS and a bearer token for an API server, and their renewal.
 
-An `Access` is a server, TLS and credentials that are renewed when a token file rotates or the server answers 401; it is
-built from a pod's service account or a client certificate. Missing or broken input is one `NotConnectedError` whose single
-line tells the user what to do. Used directly in pods, elsewhere through kubeconfig.py; does not import the kubeconfig
+A `ClientConfig` is a server, TLS and credentials that are renewed when a token file rotates or the server answers 401;
+`in_cluster_config` builds it from the pod's service account. Missing or broken input is one `ClientConfigError` whose
+single line tells the user what to do. Used directly in pods, elsewhere through kubeconfig.py; does not import the kubeconfig
 library, which keeps the autoscaler small.
 """
 
@@ -23,79 +23,80 @@ from raytide.kube.http import HttpTransport
 
 log = logging.getLogger(__name__)
 
-SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+SERVICE_ACCOUNT_DIR: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_AGE_S: Final = 60.0
 """The kubelet replaces a token long before it expires: reading the file once a minute suffices."""
 KEEP_ALIVE_S: Final = 80.0
 """An API server closes idle connections after 90 s; closing earlier avoids a lost request."""
 
 
-class NotConnectedError(Exception):
-    """No API server can be reached; the message is one line with instructions."""
+class ClientConfigError(Exception):
+    """The configuration of a client is missing or broken; the message is one line with instructions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """Current credentials: the value of the Authorization header, if any."""
+class Credentials:
+    """The value of the Authorization header, if any."""
 
     authorization: str | None
     is_file: bool = False
     """It comes from a file that the kubelet or another process rotates."""
 
 
-Renew: TypeAlias = Callable[[], Awaitable[Identity]]
+CredentialSource: TypeAlias = Callable[[], Awaitable[Credentials]]
+"""Reads the current credentials, from a file for example."""
 
 
-class Bearer:
+class BearerAuth:
     """aiohttp client middleware that adds the Authorization header to every request of one session.
 
-    - The identity is read at the first request, and again after 60 s if it is a rotating file.
-    - A 401 renews it; if it has changed, the request is sent once more.
-    - A failed renewal keeps the old identity.
+    - The credentials are read at the first request, and again after 60 s if they are in a rotating file.
+    - They are read again after a 401; if they have changed, the request is sent once more.
+    - If reading them again fails, the old credentials stay in use.
     """
 
-    def __init__(self, renew: Renew) -> None:
-        self._renew = renew
-        self._identity: Identity | None = None
-        self._renewed_at = 0.0
-        self._renewing = asyncio.Lock()
+    def __init__(self, credential_source: CredentialSource) -> None:
+        self._credential_source = credential_source
+        self._credentials: Credentials | None = None
+        self._refreshed_at = 0.0
+        self._refreshing = asyncio.Lock()
 
     async def __call__(self, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         """Send the request with the Authorization header."""
-        identity = await self._current()
-        response = await send(_signed(request, identity))
+        credentials = await self._current()
+        response = await send(_signed(request, credentials))
         if response.status != 401:
             return response
-        fresh = await self._renewed(identity)
-        if fresh.authorization == identity.authorization:
+        fresh = await self._refresh(credentials)
+        if fresh.authorization == credentials.authorization:
             return response
         response.release()
         return await send(_signed(request, fresh))
 
-    async def _current(self) -> Identity:
-        identity = self._identity
-        age_s = asyncio.get_running_loop().time() - self._renewed_at
-        if identity is None or (identity.is_file and age_s > TOKEN_AGE_S):
-            return await self._renewed(identity)
-        return identity
+    async def _current(self) -> Credentials:
+        credentials = self._credentials
+        age_s = asyncio.get_running_loop().time() - self._refreshed_at
+        if credentials is None or (credentials.is_file and age_s > TOKEN_AGE_S):
+            return await self._refresh(credentials)
+        return credentials
 
-    async def _renewed(self, known: Identity | None) -> Identity:
-        async with self._renewing:
-            if self._identity is not None and self._identity is not known:
-                return self._identity  # already renewed by another request
+    async def _refresh(self, rejected: Credentials | None) -> Credentials:
+        async with self._refreshing:
+            if self._credentials is not None and self._credentials is not rejected:
+                return self._credentials  # another request has read them again
             try:
-                self._identity = await self._renew()
-            except (NotConnectedError, OSError) as error:
-                if self._identity is None:
+                self._credentials = await self._credential_source()
+            except (ClientConfigError, OSError) as error:
+                if self._credentials is None:
                     raise aiohttp.ClientConnectionError(messages.no_credentials(error)) from error
                 log.warning(messages.CREDENTIALS_NOT_RENEWED, error)
-            self._renewed_at = asyncio.get_running_loop().time()
-            return self._identity
+            self._refreshed_at = asyncio.get_running_loop().time()
+            return self._credentials
 
 
-def _signed(request: aiohttp.ClientRequest, identity: Identity) -> aiohttp.ClientRequest:
-    if identity.authorization is not None:
-        request.headers["Authorization"] = identity.authorization
+def _signed(request: aiohttp.ClientRequest, credentials: Credentials) -> aiohttp.ClientRequest:
+    if credentials.authorization is not None:
+        request.headers["Authorization"] = credentials.authorization
     return request
 
 
@@ -112,11 +113,14 @@ class NamedContext(ssl.SSLContext):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """One API server as one user; its sessions may run in different event loops."""
+class ClientConfig:
+    """Configuration of clients: one API server and the credentials of one user.
+
+    Its sessions may run in different event loops.
+    """
 
     server: str
-    renew: Renew
+    credential_source: CredentialSource
     tls: NamedContext | None = None
     proxy: str | None = None
     namespace: str = "default"
@@ -129,11 +133,13 @@ class Access:
         trace_configs: list[aiohttp.TraceConfig] | None = None,
         response_class: type[aiohttp.ClientResponse] = aiohttp.ClientResponse,
     ) -> aiohttp.ClientSession:
-        """Open a session with credentials and connection pool, bound to the running event loop."""
+        """Open a session with these credentials and with a connection pool, bound to the running event loop."""
+        tls = self.tls or True  # True: the default context of aiohttp, for a server without TLS settings
+        no_limit = 0  # each watch keeps a connection busy; the callers bound the number of concurrent requests
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=self.tls or True, limit=0, keepalive_timeout=KEEP_ALIVE_S),
+            connector=aiohttp.TCPConnector(ssl=tls, limit=no_limit, keepalive_timeout=KEEP_ALIVE_S),
             proxy=self.proxy,
-            middlewares=(Bearer(self.renew),),
+            middlewares=(BearerAuth(self.credential_source),),
             trace_configs=trace_configs,
             response_class=response_class,
             headers={"Accept-Encoding": "identity"},  # inside a cluster bandwidth is cheaper than CPU
@@ -148,55 +154,44 @@ class Access:
 # --- in a pod ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ClientCertificate:
-    """Certificate files used instead of a token or in addition to it."""
-
-    certificate: Path
-    private_key: Path
-
-
-def service_account_access(
+def in_cluster_config(
     host: str,
     port: str,
     *,
     environ: Mapping[str, str],
-    folder: Path = SERVICE_ACCOUNT,
-    authority: Path | None = None,
-    client_certificate: ClientCertificate | None = None,
-) -> Access:
-    """Access by the pod's service account; `authority` replaces its CA, a client certificate makes its token optional.
+    directory: Path = SERVICE_ACCOUNT_DIR,
+    ca_file: Path | None = None,
+    certificate: Path | None = None,
+    private_key: Path | None = None,
+) -> ClientConfig:
+    """Configuration from the files of the pod's service account, which are in `directory`.
 
-    Raises `NotConnectedError`.
+    `ca_file` replaces the CA certificate among them. A client certificate with its private key makes the token optional.
+    Raises `ClientConfigError` if a file is missing or unreadable.
     """
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    authority, token = authority or folder / "ca.crt", folder / "token"
-    if not authority.is_file() or not (token.is_file() or client_certificate):
-        raise NotConnectedError(messages.no_service_account(folder))
-    pair = client_certificate
-    tls = build_tls(
-        authority=authority,
-        certificate=pair.certificate if pair else None,
-        private_key=pair.private_key if pair else None,
-    )
+    ca_file, token = ca_file or directory / "ca.crt", directory / "token"
+    if not ca_file.is_file() or not (token.is_file() or certificate):
+        raise ClientConfigError(messages.no_service_account(directory))
+    tls = build_tls(ca_file=ca_file, certificate=certificate, private_key=private_key)
 
-    async def renew() -> Identity:
-        tls.load_verify_locations(authority)  # rotated files apply from the next connection on
-        if pair is not None:
-            tls.load_cert_chain(pair.certificate, pair.private_key)
-        is_known = pair is None or token.is_file()
-        return Identity(f"Bearer {_read_token(token)}" if is_known else None, is_file=True)
+    async def credential_source() -> Credentials:
+        tls.load_verify_locations(ca_file)  # rotated files apply from the next connection on
+        if certificate is not None:
+            tls.load_cert_chain(certificate, private_key)
+        has_token = certificate is None or token.is_file()
+        return Credentials(f"Bearer {_read_token(token)}" if has_token else None, is_file=True)
 
-    own = folder / "namespace"
-    namespace = own.read_text().strip() if own.is_file() else ""
+    namespace_file = directory / "namespace"
+    namespace = namespace_file.read_text().strip() if namespace_file.is_file() else ""
     proxy = find_proxy(server, environ)
-    return Access(server, renew, tls, proxy, namespace=namespace or "default", is_in_cluster=True)
+    return ClientConfig(server, credential_source, tls, proxy, namespace=namespace or "default", is_in_cluster=True)
 
 
 def _read_token(path: Path) -> str:
     token = path.read_text().strip()
     if not token:
-        raise NotConnectedError(messages.token_empty(path))
+        raise ClientConfigError(messages.token_empty(path))
     return token
 
 
@@ -205,27 +200,27 @@ def _read_token(path: Path) -> str:
 
 def build_tls(
     *,
-    authority: str | Path | None = None,
+    ca_file: str | Path | None = None,
     certificate: str | Path | None = None,
     private_key: str | Path | None = None,
     is_verified: bool = True,
     server_name: str | None = None,
 ) -> NamedContext:
-    """TLS as a kubeconfig describes it; without `authority` the system's CAs are trusted."""
+    """TLS as a kubeconfig describes it; without `ca_file` the system's CAs are trusted."""
     tls = NamedContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.server_name = server_name
     try:
         if not is_verified:
             tls.check_hostname = False
             tls.verify_mode = ssl.CERT_NONE
-        elif authority:
-            tls.load_verify_locations(authority)
+        elif ca_file:
+            tls.load_verify_locations(ca_file)
         else:
             tls.load_default_certs()
         if certificate:
             tls.load_cert_chain(certificate, private_key)
     except (OSError, ssl.SSLError) as error:
-        raise NotConnectedError(messages.certificates_unreadable(error)) from error
+        raise ClientConfigError(messages.certificates_unreadable(error)) from error
     return tls
 
 

@@ -1,7 +1,7 @@
-"""Access from a kubeconfig or the pod's service account.
+"""Client configuration from a kubeconfig or the pod's service account.
 
-Finds a kubeconfig or service account and returns an `Access` (credentials.py). Missing or broken input is one
-`NotConnectedError` whose single line tells the user what to do. Used by the commands; the only module that imports
+Finds a kubeconfig or service account and returns a `ClientConfig` (credentials.py). Missing or broken input is one
+`ClientConfigError` whose single line tells the user what to do. Used by the commands; the only module that imports
 `kubernetes`, lazily, to read kubeconfigs.
 """
 
@@ -14,13 +14,13 @@ from typing import Any
 
 from raytide.kube import messages
 from raytide.kube.credentials import (
-    SERVICE_ACCOUNT,
-    Access,
-    Identity,
-    NotConnectedError,
+    SERVICE_ACCOUNT_DIR,
+    ClientConfig,
+    ClientConfigError,
+    Credentials,
     build_tls,
     find_proxy,
-    service_account_access,
+    in_cluster_config,
 )
 from raytide.kube.http import HttpTransport
 
@@ -30,40 +30,40 @@ log = logging.getLogger(__name__)
 async def connect(
     kubeconfig: Path | None = None, *, context: str | None = None, environ: Mapping[str, str] = os.environ
 ) -> HttpTransport:
-    """Open a transport to the cluster that `find_access` finds."""
-    return await (await find_access(kubeconfig, context=context, environ=environ)).open_transport()
+    """Open a transport to the cluster that `load_client_config` finds."""
+    return await (await load_client_config(kubeconfig, context=context, environ=environ)).open_transport()
 
 
-async def find_access(
+async def load_client_config(
     kubeconfig: Path | None = None,
     *,
     context: str | None = None,
     environ: Mapping[str, str] = os.environ,
-    service_account: Path = SERVICE_ACCOUNT,
-) -> Access:
-    """Access by the given kubeconfig, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.
+    service_account_dir: Path = SERVICE_ACCOUNT_DIR,
+) -> ClientConfig:
+    """Configuration from the given kubeconfig, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.
 
-    Raises `NotConnectedError`.
+    Raises `ClientConfigError`.
     """
     if kubeconfig is not None:
-        return await _by_kubeconfig(str(kubeconfig), context, environ)
+        return await _from_kubeconfig(str(kubeconfig), context, environ)
     if environ.get("KUBECONFIG"):
-        return await _by_kubeconfig(environ["KUBECONFIG"], context, environ)
+        return await _from_kubeconfig(environ["KUBECONFIG"], context, environ)
     if environ.get("KUBERNETES_SERVICE_HOST"):
         host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
-        return service_account_access(host, port, environ=environ, folder=service_account)
+        return in_cluster_config(host, port, environ=environ, directory=service_account_dir)
     fallback = Path(environ.get("HOME") or Path.home()) / ".kube" / "config"
     if not fallback.is_file():
-        raise NotConnectedError(messages.NO_CLUSTER)
-    return await _by_kubeconfig(str(fallback), context, environ)
+        raise ClientConfigError(messages.NO_CLUSTER)
+    return await _from_kubeconfig(str(fallback), context, environ)
 
 
 # --- by kubeconfig ---------------------------------------------------------------------------------------------------
 
 
-async def _by_kubeconfig(paths: str, context: str | None, environ: Mapping[str, str]) -> Access:
+async def _from_kubeconfig(paths: str, context: str | None, environ: Mapping[str, str]) -> ClientConfig:
     if not _is_any_file(paths):
-        raise NotConnectedError(messages.kubeconfig_missing(paths))
+        raise ClientConfigError(messages.kubeconfig_missing(paths))
     found = await _load(paths, context)
     if not found.verify_ssl:
         log.warning(
@@ -74,24 +74,24 @@ async def _by_kubeconfig(paths: str, context: str | None, environ: Mapping[str, 
     tls = None
     if found.host.startswith("https"):
         tls = build_tls(
-            authority=found.ssl_ca_cert,
+            ca_file=found.ssl_ca_cert,
             certificate=found.cert_file,
             private_key=found.key_file,
             is_verified=found.verify_ssl,
             server_name=found.tls_server_name,
         )
-    first: list[Identity] = [_identity(found)]
+    first: list[Credentials] = [_credentials(found)]
 
-    async def renew() -> Identity:
+    async def credential_source() -> Credentials:
         if first:
             return first.pop()
         again = await _load(paths, context)
         if tls is not None and again.cert_file:
             tls.load_cert_chain(again.cert_file, again.key_file)  # applies from the next connection on
-        return _identity(again)
+        return _credentials(again)
 
     proxy = found.proxy or find_proxy(found.host, environ)
-    return Access(found.host, renew, tls, proxy, namespace=found.namespace)
+    return ClientConfig(found.host, credential_source, tls, proxy, namespace=found.namespace)
 
 
 def _is_any_file(paths: str) -> bool:
@@ -111,12 +111,12 @@ async def _load(paths: str, context: str | None) -> Any:
             paths, context=context, client_configuration=found, persist_config=False
         )
     except Exception as error:  # broken files raise various exceptions there
-        raise NotConnectedError(messages.kubeconfig_unusable(paths, error)) from error
+        raise ClientConfigError(messages.kubeconfig_unusable(paths, error)) from error
     if not found.host:
-        raise NotConnectedError(messages.kubeconfig_without_server(paths))
+        raise ClientConfigError(messages.kubeconfig_without_server(paths))
     found.namespace = loaded.current_context["context"].get("namespace") or "default"
     return found
 
 
-def _identity(found: Any) -> Identity:
-    return Identity(found.api_key.get("BearerToken"))
+def _credentials(found: Any) -> Credentials:
+    return Credentials(found.api_key.get("BearerToken"))

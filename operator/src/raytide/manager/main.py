@@ -27,8 +27,8 @@ from raytide.controller.base import BaseController, ObjectView
 from raytide.controller.watch_lag import WatchLag
 from raytide.kube.access_review import AccessReviewer, access_reviews
 from raytide.kube.client import Client
-from raytide.kube.credentials import Access, NotConnectedError
-from raytide.kube.kubeconfig import find_access
+from raytide.kube.credentials import ClientConfig, ClientConfigError
+from raytide.kube.kubeconfig import load_client_config
 from raytide.kube.leader_election import Elector
 from raytide.manager import messages
 from raytide.manager.kopf_source import KopfEventSource, KopfLogin, WatchedKind, redirect_kopf_logs
@@ -61,12 +61,12 @@ async def run_operator(settings: Settings) -> int:
     """Run until stopped; 1 if it could not start or a part failed."""
     redirect_kopf_logs()
     try:
-        access = await find_access(Path(settings.kubeconfig) if settings.kubeconfig else None)
-    except NotConnectedError as error:
+        config = await load_client_config(Path(settings.kubeconfig) if settings.kubeconfig else None)
+    except ClientConfigError as error:
         log.error("%s", error)  # noqa: TRY400 - one line for a person
         return 1
     async with AsyncExitStack() as connections:
-        operator = await Operator.connected(settings, access, connections)
+        operator = await Operator.connected(settings, config, connections)
         try:
             return await operator.run()
         except BaseExceptionGroup as error:
@@ -79,20 +79,20 @@ class Operator:
     """The wired parts of one process."""
 
     def __init__(
-        self, settings: Settings, access: Access, client: Client, free_client: Client, elector: Elector | None
+        self, settings: Settings, config: ClientConfig, client: Client, free_client: Client, elector: Elector | None
     ) -> None:
         """`client` is gated by the elector; `free_client` is not, and must not write managed objects."""
         clock = Clock()
-        self._server = access.server
+        self._server = config.server
         self._client = client
         self._elector = elector
         self._stop = asyncio.Event()
         watched = settings.watch_namespaces
         self._controllers = ControllerManager(client, clock=clock, settings=settings)
         kinds = tuple(_kind(controller, clock) for controller in self._controllers.kinds)
-        login = KopfLogin(access.server, access.open_session)
+        login = KopfLogin(config.server, config.open_session)
         self._kopf_source = KopfEventSource(login, kinds, clock=clock, namespaces=watched)
-        own = lease_namespace(settings, access) if elector else None
+        own = lease_namespace(settings, config) if elector else None
         asked = access_reviews(
             permissions_for(settings.autoscaler_mode, has_tenants=bool(settings.tenants)), watched=watched, own=own
         )
@@ -101,19 +101,19 @@ class Operator:
         self._endpoints = self._build_endpoints(settings)
 
     @classmethod
-    async def connected(cls, settings: Settings, access: Access, connections: AsyncExitStack) -> "Operator":
+    async def connected(cls, settings: Settings, config: ClientConfig, connections: AsyncExitStack) -> "Operator":
         """Create with connections that `connections` closes; leader election has its own so that it is not delayed."""
         clock, version = Clock(), VERSION
-        transport = await access.open_transport()
+        transport = await config.open_transport()
         connections.push_async_callback(transport.close)
         elector = None
-        if settings.has_leader_election(is_in_cluster=access.is_in_cluster):
+        if settings.has_leader_election(is_in_cluster=config.is_in_cluster):
             timing = settings.lease_timing()
-            of_its_own = await access.open_transport()
+            of_its_own = await config.open_transport()
             connections.push_async_callback(of_its_own.close)
             elector = Elector(
                 Client(of_its_own, clock=clock, version=version, timeout_s=timing.call_timeout_s),
-                Key(lease_namespace(settings, access), LEADER_LEASE),
+                Key(lease_namespace(settings, config), LEADER_LEASE),
                 identity=settings.pod_uid or f"{socket.gethostname()}_{uuid4()}",
                 clock=clock,
                 timing=timing,
@@ -122,7 +122,7 @@ class Operator:
             log.info(messages.NO_LEADER_ELECTION)
         gate = elector.may_write_s if elector else None
         client = Client(transport, clock=clock, version=version, write_gate=gate)
-        return cls(settings, access, client, Client(transport, clock=clock, version=version), elector)
+        return cls(settings, config, client, Client(transport, clock=clock, version=version), elector)
 
     async def run(self) -> int:
         """Run until stopped or a part fails."""
@@ -293,9 +293,9 @@ def _kind(controller: BaseController, clock: Clock) -> WatchedKind:
     return WatchedKind(controller.resource, controller.enqueue, lambda: controller.objects.is_listable, trailing)
 
 
-def lease_namespace(settings: Settings, access: Access) -> str:
+def lease_namespace(settings: Settings, config: ClientConfig) -> str:
     """Namespace of the Lease: the setting, else the operator's own."""
-    return settings.leader_election_namespace or settings.pod_namespace or access.namespace
+    return settings.leader_election_namespace or settings.pod_namespace or config.namespace
 
 
 def _first(error: BaseException) -> BaseException:

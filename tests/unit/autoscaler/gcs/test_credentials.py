@@ -51,7 +51,7 @@ USERS = Path("/home/ray/.ray/auth_token")
                 is_tls_wanted=True,
                 certificate=Path("/c"),
                 private_key=Path("/k"),
-                authority=Path("/a"),
+                ca_file=Path("/a"),
             ),
             id="TLS is mutual",
         ),
@@ -143,9 +143,7 @@ def test_without_tls_no_certificate_is_read() -> None:
 def tls(tmp_path: Path) -> GcsAccess:
     for name in ("c", "k", "a"):
         (tmp_path / name).write_text(name)
-    return GcsAccess(
-        is_tls_wanted=True, certificate=tmp_path / "c", private_key=tmp_path / "k", authority=tmp_path / "a"
-    )
+    return GcsAccess(is_tls_wanted=True, certificate=tmp_path / "c", private_key=tmp_path / "k", ca_file=tmp_path / "a")
 
 
 def test_authority_key_and_certificate_are_read_and_read_again_when_they_change(tmp_path: Path) -> None:
@@ -166,4 +164,4 @@ def test_a_missing_certificate_may_still_come(tmp_path: Path) -> None:
 
 def test_tls_without_all_three_names_is_rejected() -> None:
     with pytest.raises(ApiStatusError, match="RAY_TLS_SERVER_KEY is not"):
-        Certificates(GcsAccess(is_tls_wanted=True, certificate=Path("/c"), authority=Path(__file__))).read()
+        Certificates(GcsAccess(is_tls_wanted=True, certificate=Path("/c"), ca_file=Path(__file__))).read()

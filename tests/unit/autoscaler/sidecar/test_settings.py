@@ -54,7 +54,7 @@ WORDS = [
     ("KUBERAY_REQUEST_TIMEOUT_S", "7", lambda s: s.api.timeout_s, 7.0),
     ("KUBERNETES_SERVICE_HOST", "10.0.0.1", lambda s: s.api.host, "10.0.0.1"),
     ("KUBERNETES_SERVICE_PORT_HTTPS", "6443", lambda s: s.api.port, "6443"),
-    ("RAY_KUBERAY_CA_CERT_PATH", "/ca.crt", lambda s: s.api.authority, Path("/ca.crt")),
+    ("RAY_KUBERAY_CA_CERT_PATH", "/ca.crt", lambda s: s.api.ca_file, Path("/ca.crt")),
     ("RAY_HEAD_POD_NAME", "demo-head", lambda s: s.head_pod, "demo-head"),
     ("RAYTIDE_OPERATOR_VERSION", "1.2.3", lambda s: s.is_under_raytide, True),
     ("RAY_LOGGER_LEVEL", "debug", lambda s: s.logs.level, 10),

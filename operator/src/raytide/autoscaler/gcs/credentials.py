@@ -29,7 +29,7 @@ class GcsAccess:
     is_tls_wanted: bool = False
     certificate: Path | None = None
     private_key: Path | None = None
-    authority: Path | None = None
+    ca_file: Path | None = None
 
 
 def gcs_access(environ: Mapping[str, str]) -> GcsAccess:
@@ -45,7 +45,7 @@ def gcs_access(environ: Mapping[str, str]) -> GcsAccess:
         is_tls_wanted=environ.get("RAY_USE_TLS", "").strip().lower() in TRUE,
         certificate=path("RAY_TLS_SERVER_CERT"),
         private_key=path("RAY_TLS_SERVER_KEY"),
-        authority=path("RAY_TLS_CA_CERT"),
+        ca_file=path("RAY_TLS_CA_CERT"),
     )
 
 
@@ -94,7 +94,7 @@ class Certificates:
 
     def __init__(self, access: GcsAccess) -> None:
         self._named = {
-            "RAY_TLS_CA_CERT": access.authority,
+            "RAY_TLS_CA_CERT": access.ca_file,
             "RAY_TLS_SERVER_KEY": access.private_key,
             "RAY_TLS_SERVER_CERT": access.certificate,
         }

@@ -1,7 +1,7 @@
 """Sidecar process: wiring, start-up and shutdown.
 
 Wires the logs, the health endpoint, the GCS, what only Ray provides (directories, session), the metrics page and the
-loop, and shuts down in order on SIGTERM or when the supervisor is gone. It waiting for the GCS without limit and ends by
+loop, and shuts down in order on SIGTERM or when the supervisor is gone. It waits for the GCS without limit and ends by
 itself only for reasons a new process may resolve, with one log line. Started by supervisor.py as a separate program, so
 that the command line parser is not in its memory; rules AS §1.1, D11, D12.
 """
@@ -29,12 +29,11 @@ from raytide.autoscaler.gcs import client as ray
 from raytide.autoscaler.gcs.channel import connect_gcs
 from raytide.autoscaler.gcs.credentials import gcs_access
 from raytide.autoscaler.reporting import monitor_log
-from raytide.autoscaler.reporting.event_log import EventLog
+from raytide.autoscaler.reporting.log_files import LogFiles
 from raytide.autoscaler.reporting.metrics import SidecarMetrics
 from raytide.autoscaler.reporting.tick import Tick
 from raytide.autoscaler.sidecar.loop import UNAUTHENTICATED, Autoscaler, GcsUnauthenticatedError, LoopSettings
 from raytide.autoscaler.sidecar.settings import (
-    ApiSettings,
     SettingError,
     SidecarSettings,
     read_settings,
@@ -45,11 +44,10 @@ from raytide.autoscaler.sidecar.watchdog import Watchdog
 from raytide.autoscaler.state.snapshot import ReconcilerSettings
 from raytide.kube.client import Client
 from raytide.kube.credentials import (
-    SERVICE_ACCOUNT,
-    Access,
-    ClientCertificate,
-    NotConnectedError,
-    service_account_access,
+    SERVICE_ACCOUNT_DIR,
+    ClientConfig,
+    ClientConfigError,
+    in_cluster_config,
 )
 from raytide.runtime.clock import Clock
 from raytide.runtime.gc_tuning import tune_gc
@@ -98,9 +96,18 @@ def main(arguments: Sequence[str]) -> int:
 
 async def run(identity: SidecarIdentity, settings: SidecarSettings, environ: Mapping[str, str]) -> int:
     """Exit code: 0 after a signal, 1 if a new process is needed, 2 outside a pod."""
+    api = settings.api
     try:
-        access = api_access(settings.api, environ)
-    except NotConnectedError as error:
+        config = in_cluster_config(
+            api.host,
+            api.port,
+            environ=environ,
+            directory=api.service_account_dir or SERVICE_ACCOUNT_DIR,
+            ca_file=api.ca_file,
+            certificate=api.certificate,
+            private_key=api.private_key,
+        )
+    except ClientConfigError as error:
         if IN_POD not in environ:
             log.error(messages.not_in_pod(IN_POD))  # noqa: TRY400 - as below
             return BAD_ARGUMENTS
@@ -109,7 +116,7 @@ async def run(identity: SidecarIdentity, settings: SidecarSettings, environ: Map
     stop = asyncio.Event()
     _on_stop(stop, identity.supervisor_fd)
     async with AsyncExitStack() as closing:
-        sidecar = Sidecar(identity, settings, access, closing)
+        sidecar = Sidecar(identity, settings, config, closing)
         working = asyncio.create_task(sidecar.work(environ))
         ending = asyncio.create_task(stop.wait())
         await asyncio.wait({working, ending}, return_when=asyncio.FIRST_COMPLETED)
@@ -145,14 +152,14 @@ class Sidecar:
     """The parts of one process, wired."""
 
     def __init__(
-        self, identity: SidecarIdentity, settings: SidecarSettings, access: Access, closing: AsyncExitStack
+        self, identity: SidecarIdentity, settings: SidecarSettings, config: ClientConfig, closing: AsyncExitStack
     ) -> None:
         self._identity = identity
         self._settings = settings
-        self._access = access
+        self._config = config
         self._closing = closing
         self._metrics = SidecarMetrics()
-        self._files = LogFiles(settings)
+        self._files = LogFiles(settings.logs)
         closing.callback(self._files.close)
         self._autoscaler: Autoscaler | None = None
         self._is_session_new = asyncio.Event()
@@ -175,7 +182,7 @@ class Sidecar:
             await _wait_for_gcs(gcs, self.gcs_address)
             unanswered = await self._send_queries(gcs)
             tasks.create_task(self._follow_sessions(gcs, unanswered))
-            transport = await self._access.open_transport()
+            transport = await self._config.open_transport()
             self._closing.push_async_callback(transport.close)
             api = self._settings.api
             self._autoscaler = Autoscaler(
@@ -184,7 +191,7 @@ class Sidecar:
                 clock=clock,
                 key=self._identity.key,
                 settings=loop_settings(self._settings),
-                on_tick=(self._files.note, self._note_session, self._metrics.note),
+                on_tick=(self._files.write, self._note_session, self._metrics.note),
                 on_progress=watchdog.note_progress,
             )
             await self._autoscaler.run()
@@ -257,57 +264,7 @@ class Sidecar:
             self._is_session_new.set()
 
 
-class LogFiles:
-    """`monitor.log` and the events for drivers, in the folder of Ray's current session."""
-
-    def __init__(self, settings: SidecarSettings) -> None:
-        self._settings = settings.logs
-        self._folder: Path | None = None
-        self._session = ""
-        self._monitor: logging.Handler | None = None
-        self._events: EventLog | None = None
-
-    def open(self, folder: Path) -> None:
-        """Write to that folder from now on."""
-        self.close()
-        self._folder = folder
-        self._monitor = monitor_log.write_to(folder, self._settings)
-        self._events = EventLog(folder, self._settings, now=Clock().now)
-
-    def note(self, tick: Tick) -> None:
-        """Write the tick's events; a new session of Ray has a new folder under the same path."""
-        session = tick.gcs.session if tick.gcs is not None else self._session
-        if self._folder is not None and self._session not in ("", session):
-            self.open(self._folder)
-        self._session = session
-        if tick.plan is not None and self._events is not None:
-            self._events.write(tick.plan.events)
-
-    def close(self) -> None:
-        """Close the files."""
-        if self._monitor is not None:
-            logging.getLogger().removeHandler(self._monitor)
-            self._monitor.close()
-        if self._events is not None:
-            self._events.close()
-
-
 # --- environment -----------------------------------------------------------------------------------------------------
-
-
-def api_access(settings: ApiSettings, environ: Mapping[str, str]) -> Access:
-    """Access with this pod's service account or client certificate; raises `NotConnectedError`."""
-    pair = None
-    if settings.certificate is not None and settings.private_key is not None:
-        pair = ClientCertificate(settings.certificate, settings.private_key)
-    return service_account_access(
-        settings.host,
-        settings.port,
-        environ=environ,
-        folder=settings.service_account or SERVICE_ACCOUNT,
-        authority=settings.authority,
-        client_certificate=pair,
-    )
 
 
 def loop_settings(settings: SidecarSettings) -> LoopSettings:

@@ -63,9 +63,9 @@ class ApiSettings:
     version: str
     """API version of RayClusters."""
     timeout_s: float
-    service_account: Path | None
+    service_account_dir: Path | None
     """None: the kubelet's mount path."""
-    authority: Path | None
+    ca_file: Path | None
     certificate: Path | None
     private_key: Path | None
 
@@ -136,8 +136,8 @@ def _api(read: "_Reader") -> ApiSettings:
         port=read.text("KUBERNETES_SERVICE_PORT_HTTPS") or read.text("KUBERNETES_SERVICE_PORT", "443"),
         version=read.text("KUBERAY_CRD_VER", "v1"),
         timeout_s=float(read.whole("KUBERAY_REQUEST_TIMEOUT_S", 10, at_least=1)),
-        service_account=read.path("RAYTIDE_SERVICE_ACCOUNT_DIR"),
-        authority=read.path("RAY_KUBERAY_CA_CERT_PATH"),
+        service_account_dir=read.path("RAYTIDE_SERVICE_ACCOUNT_DIR"),
+        ca_file=read.path("RAY_KUBERAY_CA_CERT_PATH"),
         certificate=certificate,
         private_key=private_key,
     )

@@ -26,8 +26,8 @@ from raytide.api.quantity import QuantityError
 from raytide.api.trainingjob import TrainingJob
 from raytide.cli.plan.from_files import PRIORITY_CLASSES, PlanInputs, validation_error_text
 from raytide.kube.client import Client
-from raytide.kube.credentials import NotConnectedError
-from raytide.kube.kubeconfig import find_access
+from raytide.kube.credentials import ClientConfigError
+from raytide.kube.kubeconfig import load_client_config
 from raytide.runtime.clock import Clock
 
 T = TypeVar("T")
@@ -40,14 +40,14 @@ class SnapshotError(Exception):
 async def read_cluster(kubeconfig: Path | None, context: str | None, *, has_tenants: bool) -> tuple[PlanInputs, str]:
     """The current objects, Namespaces only with tenants, and the kubeconfig's default namespace; raises SnapshotError."""
     try:
-        access = await find_access(kubeconfig, context=context)
-        transport = await access.open_transport()
-    except NotConnectedError as error:
+        config = await load_client_config(kubeconfig, context=context)
+        transport = await config.open_transport()
+    except ClientConfigError as error:
         raise SnapshotError(str(error)) from error
     try:
         return await ClusterReader(
             Client(transport, clock=Clock(), timeout_s=30.0), has_tenants=has_tenants
-        ).snapshot(), access.namespace or "default"
+        ).snapshot(), config.namespace or "default"
     finally:
         await transport.close()
 
