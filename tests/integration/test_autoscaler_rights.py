@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from kube_tools import find_tool
-from raytide.api.limits import MOST_GROUPS
+from raytide.api.limits import MAX_GROUPS
 from support.builders import group, raycluster, template
 from support.kube_plane import KubePlane, eventually
 from support.operator_process import OperatorProcess
@@ -33,7 +33,7 @@ ENFORCED = {f"pod-security.kubernetes.io/{how}": "restricted" for how in ("enfor
 LABEL = {"metadata": {"labels": {"mine": "yes"}}}
 CHART = Path(__file__).parents[2] / "helm" / "raytide"
 ADMISSION, POLICY = "admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"
-MANY = MOST_GROUPS
+MANY = MAX_GROUPS
 """Groups of a very large RayCluster."""
 UNRELATED_POD = {"metadata": {"name": "bystander"}, "spec": {"containers": [{"name": "c", "image": "busybox"}]}}
 

@@ -23,7 +23,7 @@ from raytide.fairshare.eligibility import Cooldowns
 from raytide.kube.client import Client
 from raytide.raycluster import plan
 from raytide.raycluster.controller import RayClusterController
-from raytide.raycluster.desired_replicas import Scaling
+from raytide.raycluster.desired_replicas import ScalingState
 from raytide.raycluster.manifests import pods, services
 from raytide.trainingjob import plan as job_plan
 from raytide.trainingjob import plan_context, trainer_indices
@@ -92,14 +92,14 @@ def no_relist_in_term(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RayClusterController, "_relist", synced)
 
 
-def no_decision_record(patch: pytest.MonkeyPatch) -> None:
-    """The spec applies, and the decision record is ignored."""
-    patch.setattr(plan, "scaling_of", lambda cluster, *_: Scaling(cluster.is_autoscaled))
+def no_record(patch: pytest.MonkeyPatch) -> None:
+    """The spec rules, whatever the autoscaler wrote beside it."""
+    patch.setattr(plan, "scaling_of", lambda cluster, *_: ScalingState(cluster.is_autoscaled))
 
 
-def unnamed_victims(patch: pytest.MonkeyPatch) -> None:
-    """Surplus workers are deleted without being named, under autoscaling too."""
-    patch.setattr(Scaling, "may_choose_victims", lambda *_, **__: True)
+def victims_by_choice(patch: pytest.MonkeyPatch) -> None:
+    """Too many workers are deleted without a name, under autoscaling too."""
+    patch.setattr(ScalingState, "may_choose_victims", lambda *_, **__: True)
 
 
 def delete_before_drain(patch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def delete_before_drain(patch: pytest.MonkeyPatch) -> None:
 
     def name_at_once(host: Instance, question: group_targets.GroupInputs) -> group_targets.Disposition:
         fate = named(host, question)
-        return group_targets.Disposition.NAMED if fate is group_targets.Disposition.LEAVES else fate
+        return group_targets.Disposition.TO_DELETE if fate is group_targets.Disposition.TO_DRAIN else fate
 
     patch.setattr(group_targets, "_host_disposition", name_at_once)
 

@@ -206,7 +206,7 @@ WAYS = (
             "api/raycluster.py:RayCluster.parse",
             "api/raycluster.py:WorkerGroupSpec.clamp",
             "raycluster/plan.py:plan",
-            "raycluster/desired_replicas.py:Scaling.desired_replicas_of",
+            "raycluster/desired_replicas.py:ScalingState.desired_replicas_of",
             "raycluster/desired_replicas.py:clamp_replicas",
             "raycluster/desired_replicas.py:wanted_pods",
             "raycluster/observed.py:Observed.group",

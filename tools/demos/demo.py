@@ -44,7 +44,7 @@ PATIENCE = {"name": "RAY_raylet_start_wait_time_s", "value": "60"}
 """Ray gives up after half a minute, which a busy laptop may need."""
 IDLE_TIMEOUT_S = 5
 """Instead of the sample's minute, so that the demo is short."""
-MOST_WORKERS = 4
+MAX_WORKERS = 4
 TASKS = 12
 GANG = 3
 
@@ -80,7 +80,7 @@ def demo_copy(sample: Manifest) -> Manifest:
     spec = sample["spec"]
     spec["autoscalerOptions"]["idleTimeoutSeconds"] = IDLE_TIMEOUT_S
     (group,) = spec["workerGroupSpecs"]
-    group["maxReplicas"] = MOST_WORKERS
+    group["maxReplicas"] = MAX_WORKERS
     for kind in (spec["headGroupSpec"], group):
         kind["rayStartParams"]["object-store-memory"] = "100000000"
         kind["template"]["spec"]["containers"][0]["env"] = [PATIENCE]

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 COLOURS = ("dodger_blue2", "dark_orange", "green3", "medium_purple1")
-MOST_COLUMNS = 96
+MAX_COLUMNS = 96
 """Of the chart: the whole time is drawn in so many at most."""
 BESIDE_COLUMNS = 22
 EVENTS = 14
@@ -111,7 +111,7 @@ class Picture:
 
     def chart(self, width: int = WIDTH) -> Text:
         """Running trainers over time, one job on another; each row is a trainer, the line is what fits."""
-        columns = self._columns(max(1, min(MOST_COLUMNS, width - BESIDE_COLUMNS)))
+        columns = self._columns(max(1, min(MAX_COLUMNS, width - BESIDE_COLUMNS)))
         chart = Text()
         for row in range(self.slots, 0, -1):
             chart.append(f"{row:>4} ", style="dim")

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from raytide.api.errors import ApiUnavailableError
 
-MOST_ROWS = 12
+MAX_ROWS = 12
 """Shown while it moves; the first ones scroll away."""
 
 
@@ -113,7 +113,7 @@ class Timeline:
             await asyncio.gather(self._following, return_exceptions=True)
             self._following = None
 
-    def table(self, most_rows: int = MOST_ROWS) -> Table:
+    def table(self, most_rows: int = MAX_ROWS) -> Table:
         """What happened so far, the present at the bottom."""
         table = Table("s", *COLUMNS, title="demand → wanted → pods → Ray nodes", title_justify="left")
         for at_s, look in self.looks[-most_rows:]:

@@ -21,7 +21,7 @@ from crd_parts import (
     build_object,
 )
 from kubernetes_types import KubernetesTypes
-from raytide.api.limits import MOST_GROUPS, MOST_HOSTS, MOST_NAMES, MOST_REPLICAS
+from raytide.api.limits import MAX_GROUPS, MAX_HOSTS, MAX_NAMES, MAX_REPLICAS
 
 LABEL_VALUE: Schema = {**STRING, "maxLength": 63, "pattern": rules.LABEL_VALUE_PATTERN}
 # The API server wants bounds where rules loop. These are far above anything real; an unchanged value above them stays.
@@ -53,9 +53,9 @@ class RayClusterSchema:
             **group,
             "groupName": STRING,
             "maxReplicas": {**INT32, "default": MAX_INT32},
-            "minReplicas": {**INT32, "maximum": MOST_REPLICAS, "default": 0},
-            "replicas": {**INT32, "maximum": MOST_REPLICAS, "default": 0},
-            "scaleStrategy": build_object({"workersToDelete": build_list(STRING, maxItems=MOST_NAMES)}),
+            "minReplicas": {**INT32, "maximum": MAX_REPLICAS, "default": 0},
+            "replicas": {**INT32, "maximum": MAX_REPLICAS, "default": 0},
+            "scaleStrategy": build_object({"workersToDelete": build_list(STRING, maxItems=MAX_NAMES)}),
         }
         autoscaler = {
             "resources": ANYTHING,
@@ -74,7 +74,7 @@ class RayClusterSchema:
             "headServiceAnnotations": build_map(STRING),
             "rayVersion": STRING,
             "suspend": BOOLEAN,
-            "workerGroupSpecs": build_list(build_object(worker, required=needed), maxItems=MOST_GROUPS),
+            "workerGroupSpecs": build_list(build_object(worker, required=needed), maxItems=MAX_GROUPS),
         }
         return _build_root(build_object(spec, required=("headGroupSpec",)), {"type": "object"})
 
@@ -95,7 +95,7 @@ class RayClusterSchema:
             "upgradeStrategy": build_object({"type": build_enum("Recreate", "None")}),
             "workerGroupSpecs": build_list(
                 self._worker_group(),
-                maxItems=MOST_GROUPS,
+                maxItems=MAX_GROUPS,
                 **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["groupName"]},
             ),
         }
@@ -157,11 +157,11 @@ class RayClusterSchema:
             "groupName": {**LABEL_VALUE, "minLength": 1},
             "idleTimeoutSeconds": COUNT,
             "maxReplicas": {**COUNT, "default": MAX_INT32},
-            "minReplicas": {**COUNT, "maximum": MOST_REPLICAS, "default": 0},
-            "numOfHosts": {**COUNT, "maximum": MOST_HOSTS, "default": 1},
+            "minReplicas": {**COUNT, "maximum": MAX_REPLICAS, "default": 0},
+            "numOfHosts": {**COUNT, "maximum": MAX_HOSTS, "default": 1},
             "priority": {**INT32, "default": 0},
-            "replicas": {**COUNT, "maximum": MOST_REPLICAS, "default": 0},
-            "scaleStrategy": build_object({"workersToDelete": build_list(STRING, maxItems=MOST_NAMES)}),
+            "replicas": {**COUNT, "maximum": MAX_REPLICAS, "default": 0},
+            "scaleStrategy": build_object({"workersToDelete": build_list(STRING, maxItems=MAX_NAMES)}),
             "suspend": BOOLEAN,
         }
         needed = ("groupName", "maxReplicas", "minReplicas", "template")

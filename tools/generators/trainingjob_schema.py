@@ -21,11 +21,11 @@ from crd_parts import (
     build_object,
 )
 from kubernetes_types import KubernetesTypes
-from raytide.api.limits import MOST_INSTANCES, MOST_PORTS, MOST_SIZES
+from raytide.api.limits import MAX_INSTANCES, MAX_PORTS, MAX_SIZES
 
 RULES = "x-kubernetes-validations"
-INSTANCES: Schema = {**COUNT, "maximum": MOST_INSTANCES}
-PORTS: Schema = {**COUNT, "maximum": MOST_PORTS}
+INSTANCES: Schema = {**COUNT, "maximum": MAX_INSTANCES}
+PORTS: Schema = {**COUNT, "maximum": MAX_PORTS}
 POSITIVE: Schema = {**COUNT, "minimum": 1}
 PERCENT: Schema = {**COUNT, "maximum": 100}
 PORT: Schema = {**COUNT, "maximum": rules.MAX_PORT}
@@ -117,7 +117,7 @@ class TrainingJobSchema:
         """TJ §8."""
         scaling = {
             "accounting": build_enum("Limits", "Requests"),
-            "allowedSizes": build_list(POSITIVE, maxItems=MOST_SIZES),
+            "allowedSizes": build_list(POSITIVE, maxItems=MAX_SIZES),
             "enabled": BOOLEAN,
             "growCooldownSeconds": COUNT,
             "minRuntimeSeconds": COUNT,

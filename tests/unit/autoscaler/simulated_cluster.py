@@ -554,7 +554,7 @@ class World:
             assert not is_at_work or is_overdue, f"I22: {name} is busy"
 
     def has_restarted_since(self, _at: int) -> bool:
-        return self.state.wrote_s is None
+        return self.state.written_at_s is None
 
 
 def _copy(found: Any) -> Any:

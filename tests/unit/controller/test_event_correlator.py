@@ -4,7 +4,7 @@ import pytest
 
 from raytide.api.actions import Create, EventSpec, Outcome, Result
 from raytide.api.meta import PODS, Key
-from raytide.controller.event_correlator import MOST_TOPICS, EventCorrelator
+from raytide.controller.event_correlator import MAX_TOPICS, EventCorrelator
 from support.builders import raycluster
 
 
@@ -80,9 +80,9 @@ def test_the_memory_per_object_is_bounded(correlator, ears, clock):
         events = [EventSpec("InvalidRayClusterSpec", f"spec.x[{clock.at}] is wrong"), EVENT]
         correlator.emit(raycluster(), [outcome(Result.REJECTED, f"group-{clock.at}")], events)
     (state,) = correlator._reported.values()
-    assert len(state.events) == MOST_TOPICS
-    assert len(state.rejections) <= MOST_TOPICS
-    assert sum(recorded[0] == "Warning" for recorded in ears.recorded) == MOST_TOPICS
+    assert len(state.events) == MAX_TOPICS
+    assert len(state.rejections) <= MAX_TOPICS
+    assert sum(recorded[0] == "Warning" for recorded in ears.recorded) == MAX_TOPICS
 
 
 def test_of_another_object_with_the_same_name_everything_is_reported_again(correlator, ears):

@@ -342,4 +342,4 @@ def test_a_number_out_of_range_is_rejected_by_the_crd_and_cut_with_a_warning_if_
     assert is_rejected_by_the_crd(obj)
     job = TrainingJob.parse(obj)
     assert not violations(job)
-    assert job.cuts
+    assert job.clamped

@@ -12,7 +12,7 @@ import pytest
 from raytide.api.errors import ApiUnavailableError
 from raytide.api.meta import RAYCLUSTERS
 from raytide.kube.client import Client
-from raytide.kube.http import MOST_BYTES, HttpTransport
+from raytide.kube.http import MAX_BYTES, HttpTransport
 from raytide.kube.transport import StreamStatusError, TooLargeError
 from raytide.runtime.clock import Clock
 from support.tls_server import TlsServer
@@ -235,7 +235,7 @@ async def test_an_answer_without_end_is_not_read_to_its_end(method, has_content_
         try:
             with pytest.raises(TooLargeError) as caught:
                 await send(transport, method)
-            assert tracemalloc.get_traced_memory()[1] < 3 * MOST_BYTES
+            assert tracemalloc.get_traced_memory()[1] < 3 * MAX_BYTES
         finally:
             tracemalloc.stop()
     assert caught.value.is_outcome_unknown == (method == "POST")
@@ -275,4 +275,4 @@ async def test_a_list_of_large_objects_takes_a_bounded_amount_of_memory():
         finally:
             tracemalloc.stop()
     assert found == 300
-    assert peak < 4 * MOST_BYTES, f"{peak >> 20} MiB"
+    assert peak < 4 * MAX_BYTES, f"{peak >> 20} MiB"

@@ -193,8 +193,8 @@ def test_a_pod_of_a_restored_store_counts_by_its_new_lower_version():
     virtual_time.run(main())
 
 
-def test_the_number_of_undecided_nodes_is_bounded(monkeypatch):
-    monkeypatch.setattr(nodes, "MOST_UNDECIDED", 3)
+def test_doubts_are_bounded(monkeypatch):
+    monkeypatch.setattr(nodes, "MAX_UNDECIDED", 3)
 
     async def main():
         async with following(10.0, bookmark(500), HANG) as (dead, reported):

@@ -162,8 +162,8 @@ ENDED = ContainerView(constants.AUTOSCALER_CONTAINER, "terminated", "Error", exi
 )
 def test_validity(state, reason):
     scaling = scaling_of(scaled(cpu=GroupDecision(5)), state)
-    assert (scaling.fault.reason if scaling.fault else None) == reason
-    assert scaling.record is not None, "followed for five minutes nevertheless"
+    assert (scaling.record_problem.reason if scaling.record_problem else None) == reason
+    assert scaling.record is not None, "obeyed for five minutes all the same"
 
 
 @pytest.mark.rule("D19")
@@ -221,7 +221,7 @@ def test_the_spec_rules(changes):
         cpu=GroupDecision(5, delete=("demo-cpu-worker-b",)),
     )
     assert order(cluster) == DesiredReplicas(2, frozenset({"demo-cpu-worker-a"}))
-    assert scaling_of(cluster, seen()).fault is None
+    assert scaling_of(cluster, seen()).record_problem is None
 
 
 @pytest.mark.rule("D19")
@@ -235,7 +235,7 @@ def test_a_record_left_over_from_before_the_cluster_chose_rays_autoscaler_rules_
     assert order(chosen).replicas == 5
     after = seen(head("demo-head-bbbbb", containers=(RUNNING,)))
     assert order(chosen, after).replicas == 2
-    assert scaling_of(chosen, after).fault is None, "no autoscaler is down"
+    assert scaling_of(chosen, after).record_problem is None, "nobody is down"
 
 
 @pytest.mark.rule("D19")
@@ -245,8 +245,8 @@ def test_where_rays_autoscaler_is_the_rule_a_record_rules_no_longer_than_its_aut
     assert scaling_of(cluster, seen(HEAD), "ray").desired_replicas_of(group_spec).replicas == 5
     after = seen(head("demo-head-bbbbb", containers=(RUNNING,)))
     left_over = scaling_of(cluster, after, "ray")
-    assert (left_over.record, left_over.fault) == (None, None), "no autoscaler is down"
-    assert scaling_of(cluster, after).fault is not None
+    assert (left_over.record, left_over.record_problem) == (None, None), "nobody is down"
+    assert scaling_of(cluster, after).record_problem is not None
 
 
 @pytest.mark.rule("D19")
@@ -382,4 +382,4 @@ def test_one_foreign_number_repeated_for_ever_raises_the_target_once(writes, dec
 
 def test_clusters_without_autoscaling_have_no_record():
     scaling = scaling_of(parsed(), seen())
-    assert (scaling.is_autoscaled, scaling.record, scaling.fault) == (False, None, None)
+    assert (scaling.is_autoscaled, scaling.record, scaling.record_problem) == (False, None, None)

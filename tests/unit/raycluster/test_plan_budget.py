@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from raytide.api.actions import MOST_WRITES, Create
+from raytide.api.actions import MAX_WRITES, Create
 from raytide.api.config import ClusterConfig
 from raytide.api.meta import PODS
 from raytide.raycluster.observed import Observed, PendingRetry
@@ -41,7 +41,7 @@ def test_hundreds_of_groups_of_six_hundred_replicas_share_one_budget(hosts):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     counts = created_by_group(todo)
-    assert sum(counts.values()) == MOST_WRITES
+    assert sum(counts.values()) == MAX_WRITES
     assert todo.has_more
     assert len(counts) == 290, "every group has a part, so that a rejected one stops no other"
     assert peak < 20_000_000
@@ -52,7 +52,7 @@ def test_a_group_that_is_rejected_leaves_the_budget_to_the_others():
     cluster = wide(2, 600)
     pending_retries = (PendingRetry("g0", "FailedToCreateWorkerPod", "exceeded quota", 20.0),)
     todo = decide(cluster, pending_retries=pending_retries)
-    assert created_by_group(todo) == {"g1": MOST_WRITES}
+    assert created_by_group(todo) == {"g1": MAX_WRITES}
     assert todo.has_more
 
 
@@ -66,7 +66,7 @@ def test_creates_within_the_budget_are_one_plan_without_a_continuation():
 @pytest.mark.rule("FD:SEC-F1")
 def test_creates_beyond_the_budget_are_left_to_the_next_plan():
     todo = decide(wide(250, 3))
-    assert sum(created_by_group(todo).values()) == MOST_WRITES
+    assert sum(created_by_group(todo).values()) == MAX_WRITES
     assert todo.has_more
 
 

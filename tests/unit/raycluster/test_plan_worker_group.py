@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raytide.api.actions import MOST_WRITES
+from raytide.api.actions import MAX_WRITES
 from raytide.api.pod import ContainerView, PodCondition
-from raytide.raycluster.desired_replicas import Scaling, clamp_replicas, wanted_pods
+from raytide.raycluster.desired_replicas import ScalingState, clamp_replicas, wanted_pods
 from raytide.raycluster.plan_worker_group import GroupInputs, plan_group, removed_groups
 from support.builders import NOT_READY, dying, pending, pod, waiting, worker_group
 
@@ -14,8 +14,8 @@ UNSCHEDULABLE = PodCondition("False", "Unschedulable", "0/3 nodes are available"
 
 
 def order_of(group):
-    """The desired replicas of the spec."""
-    return Scaling().desired_replicas_of(group)
+    """What the spec alone asks for."""
+    return ScalingState().desired_replicas_of(group)
 
 
 def decide(group, pods, *, outdated_names=(), **context):
@@ -317,7 +317,7 @@ def test_no_running_pod_is_chosen_while_a_pending_one_remains(pods, replicas):
 
 def test_two_thousand_million_replicas_do_not_exhaust_memory():
     decision = decide(worker_group(replicas=2_000_000_000, high=None), [])
-    assert decision.create_indices == tuple(range(MOST_WRITES))
+    assert decision.create_indices == tuple(range(MAX_WRITES))
 
 
 def test_a_negative_number_of_hosts_means_none():

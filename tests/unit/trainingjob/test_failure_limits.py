@@ -5,9 +5,9 @@ import tracemalloc
 
 import pytest
 
-from raytide.api.actions import MOST_WRITES, Create
+from raytide.api.actions import MAX_WRITES, Create
 from raytide.api.index_ranges import MOST, indices_in
-from raytide.api.limits import MOST_INSTANCES, MOST_PORTS
+from raytide.api.limits import MAX_INSTANCES, MAX_PORTS
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import INVALID_SPEC
 from support.job_world import JobWorld
@@ -52,10 +52,10 @@ def test_a_number_above_its_limit_counts_as_the_limit_and_is_reported(spec, fiel
 
 
 @pytest.mark.rule("FD:SEC-F1")
-def test_a_job_at_the_limits_is_not_cut():
-    job = TrainingJob.parse(trainingjob(low=MOST_INSTANCES, high=MOST_INSTANCES, ports_num=MOST_PORTS))
-    assert job.cuts == ()
-    assert (job.spec.trainer.ceiling, job.spec.ports_num) == (MOST_INSTANCES, MOST_PORTS)
+def test_an_honest_job_is_left_as_it_is():
+    job = TrainingJob.parse(trainingjob(low=MAX_INSTANCES, high=MAX_INSTANCES, ports_num=MAX_PORTS))
+    assert job.clamped == ()
+    assert (job.spec.trainer.ceiling, job.spec.ports_num) == (MAX_INSTANCES, MAX_PORTS)
 
 
 @pytest.mark.rule("FD:SEC-F1")
@@ -63,7 +63,7 @@ def test_a_plan_has_at_most_the_creates_of_one_pass_and_the_next_continues():
     world = JobWorld(low=1_200, high=1_200)
     world.reconcile()  # service and membership
     todo = world.reconcile()
-    assert len([each for each in todo.actions if isinstance(each, Create)]) == MOST_WRITES
+    assert len([each for each in todo.actions if isinstance(each, Create)]) == MAX_WRITES
     assert todo.is_continued
     while len(world.trainers) < 1_200:
         assert world.reconcile().actions

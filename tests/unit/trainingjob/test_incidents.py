@@ -4,7 +4,7 @@ import pytest
 
 from raytide.api import trainingjob_constants as constants
 from raytide.api.pod import PodCondition
-from raytide.trainingjob.incidents import MOST_BY_RESIZE
+from raytide.trainingjob.incidents import MAX_BY_RESIZE
 from raytide.trainingjob.messages import BACKOFF_LIMIT_EXCEEDED, POD_FAILED, TOO_MANY_FAILED
 from support.job_world import JobWorld
 
@@ -158,7 +158,7 @@ def test_three_resizes_an_hour_that_a_job_does_not_survive_count_against_no_limi
         all_fail(world, *range(6), apart_s=1.0)
         recreated(world)
         assert not world.condition(constants.FAILED)
-    assert len(world.status["failures"]["resizeIncidentTimes"]) <= MOST_BY_RESIZE
+    assert len(world.status["failures"]["resizeIncidentTimes"]) <= MAX_BY_RESIZE
     assert world.status["restarts"] == 0
 
 

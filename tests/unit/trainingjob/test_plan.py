@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from raytide.api import trainingjob_constants as constants
-from raytide.api.actions import MOST_WRITES, Create, Delete, Patch, PendingRetry
+from raytide.api.actions import MAX_WRITES, Create, Delete, Patch, PendingRetry
 from raytide.api.meta import PODS, TRAININGJOBS
 from raytide.api.trainingjob_object import JobObject
 from raytide.api.trainingjob_pod import JobPod
@@ -172,7 +172,7 @@ def test_fixed_parameter_servers_do_not_move_with_the_trainers():
 def test_a_minimum_of_two_thousand_million_does_not_exhaust_memory():
     world = JobWorld(low=2_000_000_000, high=2_000_000_000)
     world.reconcile()  # service and membership
-    assert len(names_of(world, Create)) == MOST_WRITES
+    assert len(names_of(world, Create)) == MAX_WRITES
 
 
 # --- names and membership --------------------------------------------------------------------------------------------

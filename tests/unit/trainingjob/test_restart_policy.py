@@ -12,7 +12,7 @@ from raytide.trainingjob.messages import (
     POD_FAILED,
     TOO_MANY_FAILED,
 )
-from raytide.trainingjob.restart_policy import EARLY_EXIT_GRACE_S, Fault, fault_of
+from raytide.trainingjob.restart_policy import EARLY_EXIT_GRACE_S, FailureCause, failure_cause
 from support.job_world import JobWorld
 from support.training_builders import parsed_job
 
@@ -41,19 +41,19 @@ def recreated(world):
 @pytest.mark.parametrize(
     ("policy", "code", "fault"),
     [
-        pytest.param("Never", 1, Fault.PERMANENT, id="Never: no other try"),
-        pytest.param("Never", 137, Fault.PERMANENT, id="Never: not after a signal either"),
-        pytest.param("OnFailure", 1, Fault.TRANSIENT, id="OnFailure: always another"),
-        pytest.param("ExitCode", 1, Fault.PERMANENT, id="ExitCode: 1 is permanent"),
-        pytest.param("ExitCode", 127, Fault.PERMANENT, id="ExitCode: 127 is permanent"),
-        pytest.param("ExitCode", 128, Fault.TRANSIENT, id="ExitCode: 128 is not"),
-        pytest.param("ExitCode", 255, Fault.TRANSIENT, id="ExitCode: 255 is not"),
+        pytest.param("Never", 1, FailureCause.PERMANENT, id="Never: no other try"),
+        pytest.param("Never", 137, FailureCause.PERMANENT, id="Never: not after a signal either"),
+        pytest.param("OnFailure", 1, FailureCause.TRANSIENT, id="OnFailure: always another"),
+        pytest.param("ExitCode", 1, FailureCause.PERMANENT, id="ExitCode: 1 is permanent"),
+        pytest.param("ExitCode", 127, FailureCause.PERMANENT, id="ExitCode: 127 is permanent"),
+        pytest.param("ExitCode", 128, FailureCause.TRANSIENT, id="ExitCode: 128 is not"),
+        pytest.param("ExitCode", 255, FailureCause.TRANSIENT, id="ExitCode: 255 is not"),
     ],
 )
 def test_the_restart_policy_determines_whether_a_failure_is_retried(policy, code, fault):
     world = JobWorld().run()
     world.end("trainer-0", code)
-    assert fault_of(parsed_job(restartPolicy=policy), world.pods["demo-trainer-0"]) is fault
+    assert failure_cause(parsed_job(restartPolicy=policy), world.pods["demo-trainer-0"]) is fault
 
 
 @pytest.mark.rule("TJ:5.2")

@@ -69,7 +69,7 @@ class Patch:
 
 Action: TypeAlias = Create | Delete | Patch
 
-MOST_WRITES: Final = 500
+MAX_WRITES: Final = 500
 """The most writes of one pass (D7), and so the most creates in a plan: building more only delays other objects."""
 
 

@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from raytide.api.meta import Key
-from raytide.api.violations import MOST_FAULTS, Violation
+from raytide.api.violations import MAX_VIOLATIONS, Violation
 
 
 class Value(BaseModel):
@@ -61,10 +61,10 @@ _MESSAGES: Final = {
 
 
 def faults_of(error: ValidationError) -> tuple[Violation, ...]:
-    """One violation per field that has the wrong type, is too long or is missing; at most `MOST_FAULTS`."""
+    """One violation per field that has the wrong type, is too long or is missing; at most `MAX_VIOLATIONS`."""
     return tuple(
         Violation("type", field_path(one["loc"]), _MESSAGES.get(one["type"]) or _too_long(one) or _lower(one["msg"]))
-        for one in islice(error.errors(include_url=False, include_input=False), MOST_FAULTS)
+        for one in islice(error.errors(include_url=False, include_input=False), MAX_VIOLATIONS)
     )
 
 

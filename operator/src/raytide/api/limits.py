@@ -1,7 +1,7 @@
 """Upper bounds on the numbers and lists of one custom resource.
 
 The bounds lie above legitimate use, so that one small object cannot exhaust the memory or block the event loop of an
-operator that serves all tenants. The CRDs contain the same bounds (tools/generators/crds.py reads this file). `limited` clamps the
+operator that serves all tenants. The CRDs contain the same bounds (tools/generators/crds.py reads this file). `clamp_numbers` clamps the
 numbers of objects stored under an older CRD and reports each clamped field. A list that is too long is a violation: to
 reconcile only part of it would delete what the rest asks for. Pure; used by api/raycluster.py and api/trainingjob.py
 (FD:SEC-F1).
@@ -14,46 +14,50 @@ from pydantic import BaseModel
 
 from raytide.api.violations import Violation
 
-MOST_GROUPS: Final = 300
-"""Worker groups of a RayCluster. A plan builds one template per group (0.2 ms each), and `actions.MOST_WRITES` leaves a
+MAX_GROUPS: Final = 300
+"""Worker groups of a RayCluster. A plan builds one template per group (0.2 ms each), and `actions.MAX_WRITES` leaves a
 create for every group, so that none waits for another."""
-MOST_REPLICAS: Final = 1_000_000
+MAX_REPLICAS: Final = 1_000_000
 """Replicas of one worker group; `maxReplicas` may be any int32, because KubeRay's default is the largest."""
-MOST_HOSTS: Final = 10_000
+MAX_HOSTS: Final = 10_000
 """Hosts of one replica (`numOfHosts`)."""
-MOST_NAMES: Final = 10_000
+MAX_NAMES: Final = 10_000
 """Names in one `workersToDelete`."""
-MOST_INSTANCES: Final = 3_000
+MAX_INSTANCES: Final = 3_000
 """Trainers or parameter servers of a TrainingJob; the ConfigMap that lists more would not fit into 1 MiB."""
-MOST_PORTS: Final = 100
+MAX_PORTS: Final = 100
 """`ports_num` and `ports_num_for_sparse`, each."""
-MOST_SIZES: Final = 1_000
+MAX_SIZES: Final = 1_000
 """Entries of `scaling.allowedSizes`."""
-MOST_BUILT_BYTES: Final = 2_000_000
+MAX_BUILT_BYTES: Final = 2_000_000
 """JSON size of the user-written specs of the pods that one plan builds: a 600 KB pod takes 10 ms, so three fit."""
-MOST_SCHEDULING_BYTES: Final = 64 * 1024
+MAX_SCHEDULING_BYTES: Final = 64 * 1024
 """JSON size of the scheduling fields of one role's pod: containers' resources, selectors, affinity, tolerations."""
 
 M = TypeVar("M", bound=BaseModel)
 
 
-def limited(value: M, most_by_field: Mapping[str, tuple[str, int]], path: str) -> tuple[M, tuple[Violation, ...]]:
-    """The value with its numbers clamped, and one violation for each clamped field.
+def clamp_numbers(
+    value: M, maximum_by_field: Mapping[str, tuple[str, int]], path: str
+) -> tuple[M, tuple[Violation, ...]]:
+    """The value with its numbers clamped to their maximums, and one violation for each clamped field.
 
-    `most_by_field` maps attributes to the field's name in YAML and its maximum; `path` is the value's path in the
+    `maximum_by_field` maps attributes to the field's name in YAML and its maximum; `path` is the value's path in the
     object. Attributes that are None are skipped.
     """
-    over = {
-        name: (spelled, most) for name, (spelled, most) in most_by_field.items() if (getattr(value, name) or 0) > most
+    exceeded = {
+        name: (yaml_name, maximum)
+        for name, (yaml_name, maximum) in maximum_by_field.items()
+        if (getattr(value, name) or 0) > maximum
     }
-    if not over:
+    if not exceeded:
         return value, ()
-    cuts = tuple(
+    violations = tuple(
         Violation(
             "FD:SEC-F1",
-            f"{path}.{spelled}",
-            f"is {getattr(value, name)}, above the limit of {most}, and is treated as {most}; set {most} or less",
+            f"{path}.{yaml_name}",
+            f"is {getattr(value, name)}, above the limit of {maximum}, and is treated as {maximum}; set {maximum} or less",
         )
-        for name, (spelled, most) in over.items()
+        for name, (yaml_name, maximum) in exceeded.items()
     )
-    return value.model_copy(update={name: most for name, (_, most) in over.items()}), cuts
+    return value.model_copy(update={name: maximum for name, (_, maximum) in exceeded.items()}), violations

@@ -45,7 +45,7 @@ class Plan:
         return cls(
             actions=tuple(action for each in plans for action in each.actions),
             events=tuple(event for each in plans for event in each.events),
-            violations=tuple(fault for each in plans for fault in each.violations),
+            violations=tuple(violation for each in plans for violation in each.violations),
             unwanted=frozenset[str]().union(*(each.unwanted for each in plans)),
             requeue_after_s=earliest(*(each.requeue_after_s for each in plans)),
             is_reported=all(each.is_reported for each in plans),

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from raytide.api.autoscaler_decision import clamp_between
 from raytide.api.base_model import ObjectMeta, Value
-from raytide.api.limits import MOST_GROUPS, MOST_HOSTS, MOST_NAMES, MOST_REPLICAS, limited
+from raytide.api.limits import MAX_GROUPS, MAX_HOSTS, MAX_NAMES, MAX_REPLICAS, clamp_numbers
 from raytide.api.meta import Key, Manifest
 from raytide.api.quantity import MAX_INT32
 from raytide.api.raycluster_schema import RayClusterShape, readable_status
@@ -23,7 +23,7 @@ from raytide.api.violations import Violation
 class ScaleStrategy(Value):
     """`scaleStrategy`: names of pods to delete first, written by the autoscaler or by a user."""
 
-    workers_to_delete: tuple[str, ...] = Field(default=(), max_length=MOST_NAMES)
+    workers_to_delete: tuple[str, ...] = Field(default=(), max_length=MAX_NAMES)
 
 
 class GroupSpec(Value):
@@ -84,7 +84,7 @@ class RayClusterSpec(Value):
     """`spec`. Options of features not implemented yet are kept raw, so that `Unsupported` can report them."""
 
     head_group_spec: HeadGroupSpec
-    worker_group_specs: tuple[WorkerGroupSpec, ...] = Field(default=(), max_length=MOST_GROUPS)
+    worker_group_specs: tuple[WorkerGroupSpec, ...] = Field(default=(), max_length=MAX_GROUPS)
     ray_version: str = ""
     suspend: bool | None = None
     managed_by: str | None = None
@@ -107,7 +107,7 @@ class RayCluster(Value):
     status: Mapping[str, Any] = Field(default_factory=dict)
     raw: Manifest = Field(default_factory=dict, repr=False, exclude=True)
     """The object as received, for the recreate hash (RC:UP-1)."""
-    cuts: tuple[Violation, ...] = Field(default=(), repr=False, exclude=True)
+    clamped: tuple[Violation, ...] = Field(default=(), repr=False, exclude=True)
     """One violation per number that exceeded its limit and was clamped to it."""
 
     @classmethod
@@ -115,11 +115,11 @@ class RayCluster(Value):
         """Read one API object; raises pydantic.ValidationError naming the field."""
         cluster = cls.model_validate({**obj, "status": readable_status(obj.get("status")), "raw": obj})
         RayClusterShape.model_validate(obj)
-        groups, cuts = _limited(cluster.spec.worker_group_specs)
-        if not cuts:
+        groups, clamped = _clamp_groups(cluster.spec.worker_group_specs)
+        if not clamped:
             return cluster
         spec = cluster.spec.model_copy(update={"worker_group_specs": groups})
-        return cluster.model_copy(update={"spec": spec, "cuts": cuts})
+        return cluster.model_copy(update={"spec": spec, "clamped": clamped})
 
     @property
     def key(self) -> Key:
@@ -133,13 +133,13 @@ class RayCluster(Value):
 
 
 _COUNTS: Final = {
-    "replicas": ("replicas", MOST_REPLICAS),
-    "min_replicas": ("minReplicas", MOST_REPLICAS),
-    "num_of_hosts": ("numOfHosts", MOST_HOSTS),
+    "replicas": ("replicas", MAX_REPLICAS),
+    "min_replicas": ("minReplicas", MAX_REPLICAS),
+    "num_of_hosts": ("numOfHosts", MAX_HOSTS),
 }
 
 
-def _limited(groups: Iterable[WorkerGroupSpec]) -> tuple[tuple[WorkerGroupSpec, ...], tuple[Violation, ...]]:
+def _clamp_groups(groups: Iterable[WorkerGroupSpec]) -> tuple[tuple[WorkerGroupSpec, ...], tuple[Violation, ...]]:
     """The groups with their numbers clamped, and one violation per clamped number (api/limits.py)."""
-    found = [limited(group, _COUNTS, f"spec.workerGroupSpecs[{i}]") for i, group in enumerate(groups)]
-    return tuple(group for group, _ in found), tuple(cut for _, cuts in found for cut in cuts)
+    found = [clamp_numbers(group, _COUNTS, f"spec.workerGroupSpecs[{i}]") for i, group in enumerate(groups)]
+    return tuple(group for group, _ in found), tuple(violation for _, clamped in found for violation in clamped)

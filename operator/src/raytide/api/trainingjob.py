@@ -13,7 +13,7 @@ from pydantic import AliasChoices, Field, PlainValidator, ValidationInfo, field_
 from pydantic_core import PydanticCustomError
 
 from raytide.api.base_model import ObjectMeta, Value
-from raytide.api.limits import MOST_INSTANCES, MOST_PORTS, MOST_SIZES, limited
+from raytide.api.limits import MAX_INSTANCES, MAX_PORTS, MAX_SIZES, clamp_numbers
 from raytide.api.meta import Key, Manifest
 from raytide.api.sharing_record import parse_record
 from raytide.api.trainingjob_constants import MASTER, PSERVER, SHARING_ANNOTATION, TRAINER
@@ -145,7 +145,7 @@ class ScalingSpec(Value):
 
     enabled: bool = True
     step: int = 1
-    allowed_sizes: tuple[int, ...] = Field(default=(), max_length=MOST_SIZES)
+    allowed_sizes: tuple[int, ...] = Field(default=(), max_length=MAX_SIZES)
     grow_cooldown_seconds: int = 30
     shrink_cooldown_seconds: int = 10
     min_runtime_seconds: int = 0
@@ -210,7 +210,7 @@ class TrainingJob(Value):
     spec: TrainingJobSpec
     status: Mapping[str, Any] = Field(default_factory=dict)
     raw: Manifest = Field(default_factory=dict, repr=False, exclude=True)
-    cuts: tuple[Violation, ...] = Field(default=(), repr=False, exclude=True)
+    clamped: tuple[Violation, ...] = Field(default=(), repr=False, exclude=True)
     """One violation per number that exceeded its limit and was clamped to it."""
 
     @classmethod
@@ -218,8 +218,8 @@ class TrainingJob(Value):
         """Read one API object; raises pydantic.ValidationError naming the field."""
         status = obj.get("status")
         read = cls.model_validate({**obj, "status": status if isinstance(status, dict) else {}, "raw": obj})
-        spec, cuts = _limited(read.spec)
-        return read.model_copy(update={"spec": spec, "cuts": cuts}) if cuts else read
+        spec, clamped = _clamp_spec(read.spec)
+        return read.model_copy(update={"spec": spec, "clamped": clamped}) if clamped else read
 
     @property
     def key(self) -> Key:
@@ -281,18 +281,20 @@ class TrainingJob(Value):
         return last if isinstance(last, int) and last > 0 else self.spec.trainer.min_instance
 
 
-_INSTANCES: Final = {"min_instance": ("min-instance", MOST_INSTANCES), "max_instance": ("max-instance", MOST_INSTANCES)}
-_TRAINERS: Final = {**_INSTANCES, "replicas": ("replicas", MOST_INSTANCES)}
+_INSTANCES: Final = {"min_instance": ("min-instance", MAX_INSTANCES), "max_instance": ("max-instance", MAX_INSTANCES)}
+_TRAINERS: Final = {**_INSTANCES, "replicas": ("replicas", MAX_INSTANCES)}
 _PORTS: Final = {
-    "ports_num": ("ports_num", MOST_PORTS),
-    "ports_num_for_sparse": ("ports_num_for_sparse", MOST_PORTS),
+    "ports_num": ("ports_num", MAX_PORTS),
+    "ports_num_for_sparse": ("ports_num_for_sparse", MAX_PORTS),
 }
 
 
-def _limited(spec: TrainingJobSpec) -> tuple[TrainingJobSpec, tuple[Violation, ...]]:
+def _clamp_spec(spec: TrainingJobSpec) -> tuple[TrainingJobSpec, tuple[Violation, ...]]:
     """The spec with its numbers clamped, and one violation per clamped number (api/limits.py)."""
-    trainer, trainer_cuts = limited(spec.trainer, _TRAINERS, "spec.trainer")
-    pserver, pserver_cuts = (None, ()) if spec.pserver is None else limited(spec.pserver, _INSTANCES, "spec.pserver")
-    spec, cuts = limited(spec, _PORTS, "spec")
-    parts = {"trainer": trainer, "pserver": pserver} if trainer_cuts or pserver_cuts else {}
-    return spec.model_copy(update=parts) if parts else spec, (*cuts, *trainer_cuts, *pserver_cuts)
+    trainer, in_trainer = clamp_numbers(spec.trainer, _TRAINERS, "spec.trainer")
+    pserver, in_pserver = (
+        (None, ()) if spec.pserver is None else clamp_numbers(spec.pserver, _INSTANCES, "spec.pserver")
+    )
+    spec, in_spec = clamp_numbers(spec, _PORTS, "spec")
+    parts = {"trainer": trainer, "pserver": pserver} if in_trainer or in_pserver else {}
+    return spec.model_copy(update=parts) if parts else spec, (*in_spec, *in_trainer, *in_pserver)

@@ -12,7 +12,7 @@ from typing import Final
 
 from raytide.api import constants
 
-MOST_FAULTS: Final = 20
+MAX_VIOLATIONS: Final = 20
 """The most violations reported for one object; further ones appear once these are corrected."""
 
 
@@ -40,10 +40,10 @@ class Unsupported:
         return f"{self.field}: {self.message}"
 
 
-def first_faults(faults: Iterable[Violation]) -> tuple[Violation, ...]:
-    """The first `MOST_FAULTS` violations, and one more entry if there are others; consumes no more than needed."""
-    found = tuple(islice(faults, MOST_FAULTS + 1))
-    if len(found) <= MOST_FAULTS:
+def first_violations(violations: Iterable[Violation]) -> tuple[Violation, ...]:
+    """The first `MAX_VIOLATIONS` violations, and one more entry if there are others; consumes no more than needed."""
+    found = tuple(islice(violations, MAX_VIOLATIONS + 1))
+    if len(found) <= MAX_VIOLATIONS:
         return found
-    more = Violation(found[-1].rule, "spec", f"has more violations than these {MOST_FAULTS}; correct these first")
-    return (*found[:MOST_FAULTS], more)
+    more = Violation(found[-1].rule, "spec", f"has more violations than these {MAX_VIOLATIONS}; correct these first")
+    return (*found[:MAX_VIOLATIONS], more)

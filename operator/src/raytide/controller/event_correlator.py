@@ -18,7 +18,7 @@ EVENT_INTERVAL_S: Final = 600.0
 REJECTION_INTERVAL_S: Final = 60.0
 MAX_EVENTS: Final = 25
 """Remarks recorded per object and pass; the next ones follow when these are resolved."""
-MOST_TOPICS: Final = 100
+MAX_TOPICS: Final = 100
 """Remarks, and as many rejections, remembered per object: bounds what one object can use of our memory and of etcd."""
 
 
@@ -115,7 +115,7 @@ def _due_events(
     for event in events:
         topic = (event.reason, event.message)
         if topic not in reported:
-            if len(reported) >= MOST_TOPICS:
+            if len(reported) >= MAX_TOPICS:
                 continue
             new.append(event)
         reported[topic] = None
@@ -135,7 +135,7 @@ def _is_due(
         return False
     topic = (outcome.action.group, outcome.action.failure_reason)
     if topic not in fresh:
-        fresh[topic] = topic not in reported and len(reported) < MOST_TOPICS
+        fresh[topic] = topic not in reported and len(reported) < MAX_TOPICS
         if fresh[topic]:
             reported[topic] = now + REJECTION_INTERVAL_S
     return fresh[topic]

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from raytide.api.actions import MOST_WRITES, Action, Create, Delete, Outcome, Patch, Result
+from raytide.api.actions import MAX_WRITES, Action, Create, Delete, Outcome, Patch, Result
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key, Manifest, Resource
 from raytide.api.pod_failure import NOT_OURS
@@ -26,7 +26,7 @@ from raytide.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 BUDGET_ACTIONS: Final = 200
-BUDGET_ALONE: Final = MOST_WRITES
+BUDGET_ALONE: Final = MAX_WRITES
 """Budget while no other key is being reconciled: ending the pass early would only drain the window and start again."""
 BUDGET_S: Final = 2.0
 MAX_UNANSWERED: Final = 3

@@ -14,7 +14,7 @@ import msgspec
 from pydantic import ValidationError
 
 from raytide.api import trainingjob_constants
-from raytide.api.limits import MOST_SCHEDULING_BYTES
+from raytide.api.limits import MAX_SCHEDULING_BYTES
 from raytide.api.meta import Key, Manifest
 from raytide.api.trainingjob import PserverSpec, RoleSpec, TrainerSpec, TrainingJob, TrainingJobSpec
 from raytide.api.trainingjob_pods import scheduling_bytes, scheduling_part
@@ -23,7 +23,7 @@ _OF_STATUS: Final = ("startTime", "admission")
 _OF_TRAINERS: Final = ("succeeded", "failedIndexes")
 _KEPT_OF_TRAINERS: Final = (*_OF_TRAINERS, "desired")
 _OF_CONDITION: Final = ("type", "status", "reason", "lastTransitionTime")
-_MOST_CONDITIONS: Final = 50
+_MAX_CONDITIONS: Final = 50
 _LONGEST_NAME: Final = 253
 _LONGEST_TEXT: Final = 64 * 1024
 _READ: Final = frozenset({"annotations", "framework", "master", "priority_class_name", "pserver", "scaling", "trainer"})
@@ -56,7 +56,7 @@ def shared_job(obj: Manifest) -> SharedJob:
         job = TrainingJob.parse(obj)
     except ValidationError:
         return SharedJob(key, version, None)
-    if any(scheduling_bytes(role) > MOST_SCHEDULING_BYTES for role in _roles(job)):
+    if any(scheduling_bytes(role) > MAX_SCHEDULING_BYTES for role in _roles(job)):
         return SharedJob(key, version, None)
     job = _projected(job)
     return SharedJob(key, version, job, _concern(job))
@@ -113,7 +113,7 @@ def _status(status: Mapping[str, Any]) -> Manifest:
     if isinstance(trainer, Mapping):
         kept["trainer"] = {name: _cut(trainer[name]) for name in _KEPT_OF_TRAINERS if name in trainer}
     if isinstance(conditions, list):
-        found = [each for each in conditions[:_MOST_CONDITIONS] if isinstance(each, Mapping)]
+        found = [each for each in conditions[:_MAX_CONDITIONS] if isinstance(each, Mapping)]
         kept["conditions"] = [{name: _cut(each[name]) for name in _OF_CONDITION if name in each} for each in found]
     return kept
 

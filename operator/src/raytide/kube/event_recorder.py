@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 QUEUE_LENGTH: Final = 1000
-MOST_OF_ONE: Final = 100
+MAX_OF_ONE: Final = 100
 """Limit per object within the queue: a burst about one object must not drop events about others."""
 NOTE_LENGTH: Final = 1024
 FINISH_S: Final = 2.0
@@ -151,7 +151,7 @@ class Recorder:
         is_early = event.sent_at is not None and self._clock.monotonic() - event.sent_at < PATCH_INTERVAL_S
         if event.is_queued or is_early:
             return
-        if len(self._queue) >= QUEUE_LENGTH or self._queued_by_object[_object_uid(event)] >= MOST_OF_ONE:
+        if len(self._queue) >= QUEUE_LENGTH or self._queued_by_object[_object_uid(event)] >= MAX_OF_ONE:
             self.dropped += 1
             return
         self._queued_by_object[_object_uid(event)] += 1

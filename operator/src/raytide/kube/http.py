@@ -20,7 +20,7 @@ from raytide.kube.transport import Response, StreamStatusError, TooLargeError
 from raytide.runtime.clock import Clock
 
 OPEN_STREAM_S: Final = 10.0
-MOST_BYTES: Final = 16 << 20
+MAX_BYTES: Final = 16 << 20
 """Limit of one answer: ten times the largest object in etcd, and several times a full page of usual objects."""
 
 
@@ -145,16 +145,16 @@ def _abort(response: aiohttp.ClientResponse) -> None:
 
 async def _whole(response: aiohttp.ClientResponse) -> Response:
     pieces, size = [], 0
-    if (response.content_length or 0) <= MOST_BYTES:
+    if (response.content_length or 0) <= MAX_BYTES:
         async for piece in response.content.iter_any():
             size += len(piece)
-            if size > MOST_BYTES:
+            if size > MAX_BYTES:
                 break
             pieces.append(piece)
         else:
             return _response(response, b"".join(pieces))
     response.close()  # the connection cannot be reused without reading the rest
-    raise TooLargeError(messages.response_too_large(MOST_BYTES), is_answer=True)
+    raise TooLargeError(messages.response_too_large(MAX_BYTES), is_answer=True)
 
 
 def _response(response: aiohttp.ClientResponse, body: bytes) -> Response:

@@ -16,7 +16,7 @@ from raytide.kube.reflector import version_number
 
 RECHECK_INTERVAL_S: Final = 2.0
 """How often missing nodes are checked again; a watch advances at least once a minute by a bookmark."""
-MOST_UNDECIDED: Final = 10_000
+MAX_UNDECIDED: Final = 10_000
 """Limit of undecided node names; others are checked again when their pods change."""
 
 
@@ -101,7 +101,7 @@ class DeadNodes:
         is_gone = self._has_reached(version)
         if not is_gone and self._informer.is_synced:
             self._undecided[name] = min(version, self._undecided.get(name, version))
-            if len(self._undecided) > MOST_UNDECIDED:
+            if len(self._undecided) > MAX_UNDECIDED:
                 del self._undecided[next(iter(self._undecided))]
             self._has_undecided.set()
         return is_gone

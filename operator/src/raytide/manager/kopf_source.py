@@ -45,7 +45,7 @@ KOPF_IDENTITY: Final[Any] = OPERATOR
 """Without it kopf looks up the user's name, and fails if the user has none, as in a container running as 65532."""
 STABLE_S: Final = 60.0
 ENDS_IN_S: Final = 5.0
-MOST_UNSTOPPED_THREADS: Final = 3
+MAX_UNSTOPPED_THREADS: Final = 3
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1, application/json"
 
 
@@ -180,7 +180,7 @@ class KopfEventSource:
         if not kopf_thread.ended.is_set():
             self._unstopped_threads += 1
             log.warning(messages.KOPF_NOT_STOPPED, ENDS_IN_S)
-        if self._unstopped_threads >= MOST_UNSTOPPED_THREADS:
+        if self._unstopped_threads >= MAX_UNSTOPPED_THREADS:
             raise RuntimeError(messages.threads_not_stopped(self._unstopped_threads))
 
     def _start(self, loop: asyncio.AbstractEventLoop, served: frozenset[Resource]) -> "_Thread":

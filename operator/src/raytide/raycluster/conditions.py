@@ -26,7 +26,7 @@ from raytide.api.pod_failure import failure_of, failure_of_rejection, is_namespa
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster import messages
 from raytide.raycluster.conditions_scaling import scaling_conditions
-from raytide.raycluster.desired_replicas import Scaling, wanted_pods
+from raytide.raycluster.desired_replicas import ScalingState, wanted_pods
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.owned_objects import NAMELESS_SLOTS
 from raytide.raycluster.suspension import Suspension, suspension_conditions, suspension_of
@@ -52,13 +52,13 @@ RANDOM_SUFFIX_LENGTH: Final = 5
 def conditions_of(
     cluster: RayCluster,
     observed: Observed,
-    scaling: Scaling,
+    scaling: ScalingState,
     outcomes: Sequence[Outcome],
     now: datetime,
     *,
-    faults: Sequence[Violation] = (),
+    violations: Sequence[Violation] = (),
 ) -> list[dict[str, object]]:
-    """All conditions of a valid cluster; `faults` are why no pods are created for it nevertheless (FD:RC-B3)."""
+    """All conditions of a valid cluster; `violations` are why no pods are created for it nevertheless (FD:RC-B3)."""
     conditions: Conditions = tuple(cluster.status.get("conditions") or ())
     updates: dict[str, ConditionUpdate | None] = {  # in the order in which KubeRay first sets them, then Raytide's
         constants.REPLICA_FAILURE: replica_failure(observed, outcomes),
@@ -71,27 +71,27 @@ def conditions_of(
     updates[constants.WORKERS_MISSING] = workers_missing(cluster, observed, scaling, outcomes)
     updates |= scaling_conditions(cluster, scaling, observed.seen_at)
     updates[constants.UNSUPPORTED] = unsupported_fields(cluster)
-    updates[constants.INVALID] = invalid(faults) if faults else None
+    updates[constants.INVALID] = invalid(violations) if violations else None
     return apply_updates(conditions, updates, now)
 
 
 def invalid_conditions(
     conditions: Sequence[ConditionJson],
-    faults: Sequence[Violation],
+    violations: Sequence[Violation],
     now: datetime,
     besides: Mapping[str, ConditionUpdate] | None = None,
 ) -> list[dict[str, object]]:
     """The stored conditions, plus `Invalid` with every violation of the spec, plus the conditions in `besides`."""
-    return apply_updates(tuple(conditions), {**(besides or {}), constants.INVALID: invalid(faults)}, now)
+    return apply_updates(tuple(conditions), {**(besides or {}), constants.INVALID: invalid(violations)}, now)
 
 
 # --- one condition each -----------------------------------------------------------------------------------------------
 
 
-def invalid(faults: Sequence[Violation]) -> ConditionUpdate:
+def invalid(violations: Sequence[Violation]) -> ConditionUpdate:
     """`Invalid`: the violations of the spec and the requests that cannot be fulfilled; at least one."""
-    message = "; ".join(str(fault) for fault in faults)
-    return ConditionUpdate(constants.INVALID, status=True, reason=faults[0].event_reason, message=message)
+    message = "; ".join(str(violation) for violation in violations)
+    return ConditionUpdate(constants.INVALID, status=True, reason=violations[0].event_reason, message=message)
 
 
 def head_pod_ready(heads: Sequence[PodView]) -> ConditionUpdate:
@@ -119,7 +119,7 @@ def _default_head_reason(is_ready: bool) -> str:  # noqa: FBT001 - the one thing
     return "HeadPodRunningAndReady" if is_ready else "Unknown"
 
 
-def provisioned(cluster: RayCluster, observed: Observed, scaling: Scaling) -> ConditionUpdate:
+def provisioned(cluster: RayCluster, observed: Observed, scaling: ScalingState) -> ConditionUpdate:
     """`RayClusterProvisioned`: True once the head and all wanted workers run; the caller keeps it True (RC §1.6).
 
     KubeRay does not count pods, so it reports a cluster as provisioned whose workers could not be created (FD:RC-B20).
@@ -176,7 +176,7 @@ def rejection_text(outcome: Outcome) -> str:
 
 
 def workers_missing(
-    cluster: RayCluster, observed: Observed, scaling: Scaling, outcomes: Sequence[Outcome]
+    cluster: RayCluster, observed: Observed, scaling: ScalingState, outcomes: Sequence[Outcome]
 ) -> ConditionUpdate | None:
     """`WorkersMissing`: how many wanted workers of each group are not ready, and the most frequent cause (SC:S21)."""
     if suspension_of(cluster) is not Suspension.NONE:

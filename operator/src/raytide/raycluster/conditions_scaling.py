@@ -19,17 +19,17 @@ from raytide.api.autoscaler_decision import Why
 from raytide.api.conditions import ConditionJson, ConditionUpdate, find_condition, parse_timestamp
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster import messages
-from raytide.raycluster.desired_replicas import STALE_AFTER, Scaling, clamp_replicas, is_stale
+from raytide.raycluster.desired_replicas import STALE_AFTER, ScalingState, clamp_replicas, is_stale
 from raytide.raycluster.suspension import Suspension, suspension_of
 
 CONTENDED_AFTER: Final = timedelta(seconds=10)
 SETTLED_AFTER: Final = timedelta(seconds=15)
 OTHER_REASON: Final = "Other"
-_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")
+_REASON_PATTERN: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")
 """Format of a condition's reason; the API server rejects the whole status patch for one that does not match."""
 
 
-def scaling_conditions(cluster: RayCluster, scaling: Scaling, now: datetime) -> dict[str, ConditionUpdate | None]:
+def scaling_conditions(cluster: RayCluster, scaling: ScalingState, now: datetime) -> dict[str, ConditionUpdate | None]:
     """The three conditions by type; None for one that does not apply, and for all while the cluster is suspended."""
     if suspension_of(cluster) is not Suspension.NONE:
         return dict.fromkeys((constants.AUTOSCALER_DOWN, constants.REPLICAS_CONTENDED, constants.SCALING_LIMITED))
@@ -41,7 +41,7 @@ def scaling_conditions(cluster: RayCluster, scaling: Scaling, now: datetime) -> 
 
 
 def scaling_requeue_after_s(
-    cluster: RayCluster, scaling: Scaling, computed: Sequence[ConditionJson], now: datetime
+    cluster: RayCluster, scaling: ScalingState, computed: Sequence[ConditionJson], now: datetime
 ) -> float | None:
     """Seconds until one of them changes by the passing of time alone; None when only a watch event can change them.
 
@@ -60,24 +60,24 @@ def scaling_requeue_after_s(
     return min((wait for wait in waits if wait > 0), default=None)
 
 
-def autoscaler_down(cluster: RayCluster, scaling: Scaling, now: datetime) -> ConditionUpdate | None:
+def autoscaler_down(cluster: RayCluster, scaling: ScalingState, now: datetime) -> ConditionUpdate | None:
     """No valid decision record: False while the last record is still obeyed, True when `spec.replicas` applies."""
-    fault = scaling.fault
-    if fault is None:
+    problem = scaling.record_problem
+    if problem is None:
         return None
     minutes = int(STALE_AFTER.total_seconds() // 60)
-    message = messages.autoscaler_down(fault.message, is_obeyed=scaling.record is not None, minutes=minutes)
+    message = messages.autoscaler_down(problem.message, is_obeyed=scaling.record is not None, minutes=minutes)
     return ConditionUpdate(
-        constants.AUTOSCALER_DOWN, status=is_stale(cluster, now), reason=fault.reason, message=message
+        constants.AUTOSCALER_DOWN, status=is_stale(cluster, now), reason=problem.reason, message=message
     )
 
 
-def replicas_contended(cluster: RayCluster, scaling: Scaling, now: datetime) -> ConditionUpdate | None:
+def replicas_contended(cluster: RayCluster, scaling: ScalingState, now: datetime) -> ConditionUpdate | None:
     """Another writer changes `replicas`: True after 10 seconds, removed after 15 seconds of agreement (SC:S6).
 
     A shorter agreement does not end it, because the sidecar writes its own number back every ten seconds.
     """
-    if scaling.record is None or scaling.fault is not None:
+    if scaling.record is None or scaling.record_problem is not None:
         return None
     condition = find_condition(cluster.status.get("conditions") or (), constants.REPLICAS_CONTENDED)
     differences = _differences(cluster, scaling)
@@ -97,15 +97,15 @@ def replicas_contended(cluster: RayCluster, scaling: Scaling, now: datetime) -> 
     return ConditionUpdate(constants.REPLICAS_CONTENDED, status=is_old, reason=reason, message="; ".join(differences))
 
 
-def scaling_limited(cluster: RayCluster, scaling: Scaling) -> ConditionUpdate | None:
-    """Why there are not more workers, with the autoscaler's reasons (SC:S21)."""
-    reasons = list(_reasons(cluster, scaling))
-    if not reasons:
+def scaling_limited(cluster: RayCluster, scaling: ScalingState) -> ConditionUpdate | None:
+    """`ScalingLimited` with the autoscaler's reasons why there are not more workers; None if it reports none (SC:S21)."""
+    limits = list(_reported_limits(cluster, scaling))
+    if not limits:
         return None
-    message = "; ".join(messages.scaling_limited(group, why) for group, why in reasons)
-    reason = reasons[0][1].reason
-    word = reason if _REASON.fullmatch(reason) else OTHER_REASON
-    return ConditionUpdate(constants.SCALING_LIMITED, status=True, reason=word, message=message)
+    message = "; ".join(messages.scaling_limited(group, limit) for group, limit in limits)
+    _, first_limit = limits[0]
+    condition_reason = first_limit.reason if _REASON_PATTERN.fullmatch(first_limit.reason) else OTHER_REASON
+    return ConditionUpdate(constants.SCALING_LIMITED, status=True, reason=condition_reason, message=message)
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def _left(condition: Mapping[str, Any], limit: timedelta, now: datetime) -> floa
     return (since + limit - now).total_seconds()
 
 
-def _differences(cluster: RayCluster, scaling: Scaling) -> list[str]:
+def _differences(cluster: RayCluster, scaling: ScalingState) -> list[str]:
     """Groups whose clamped `replicas` differ from the autoscaler's clamped decision, and their last writer."""
     found = []
     for group in cluster.spec.worker_group_specs:
@@ -131,8 +131,8 @@ def _differences(cluster: RayCluster, scaling: Scaling) -> list[str]:
     return found
 
 
-def _reasons(cluster: RayCluster, scaling: Scaling) -> Iterator[tuple[str, Why]]:
-    """(group, reason) in the order of the spec; reasons that belong to no group come last, with an empty group."""
+def _reported_limits(cluster: RayCluster, scaling: ScalingState) -> Iterator[tuple[str, Why]]:
+    """(group, limit) in the order of the spec; limits that concern no single group come last, with an empty group."""
     if scaling.record is None:
         return
     for group in cluster.spec.worker_group_specs:

@@ -19,7 +19,7 @@ from raytide.api.pod import FINISHED_PHASES, PodView
 from raytide.raycluster import messages
 
 CLEANUP_TIMEOUT_S: Final = 300
-MOST_DIGITS: Final = 9
+MAX_DIGITS: Final = 9
 """Of the annotation that sets another time-out; a longer value is not accepted as a number of seconds."""
 ROCKSDB: Final = "rocksdb"
 
@@ -58,7 +58,7 @@ def deletion(obj: Mapping[str, Any], pods: Iterable[PodView], now: datetime) -> 
 def _left_s(metadata: Mapping[str, Any], now: datetime) -> float:
     """Seconds until the clean-up times out; the annotation is parsed as KubeRay does (RC:FIN-3)."""
     asked = (metadata.get("annotations") or {}).get(constants.FT_DELETION_TIMEOUT_ANNOTATION, "")
-    is_number = asked.isascii() and asked.isdigit() and len(asked) <= MOST_DIGITS
+    is_number = asked.isascii() and asked.isdigit() and len(asked) <= MAX_DIGITS
     timeout_s = int(asked) if is_number and int(asked) > 0 else CLEANUP_TIMEOUT_S
     since = parse_timestamp(str(metadata.get("deletionTimestamp")))
     return timeout_s - (now - since).total_seconds() if since is not None else 0.0

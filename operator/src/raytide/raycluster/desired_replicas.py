@@ -42,7 +42,7 @@ class DesiredReplicas:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordFault:
+class RecordProblem:
     """Why the existing record is not valid."""
 
     reason: str
@@ -50,13 +50,13 @@ class RecordFault:
 
 
 @dataclass(frozen=True, slots=True)
-class Scaling:
+class ScalingState:
     """How a RayCluster is scaled at this moment."""
 
     is_autoscaled: bool = False
     record: DecisionRecord | None = None
     """The record that is obeyed; None when the spec applies."""
-    fault: RecordFault | None = None
+    record_problem: RecordProblem | None = None
     """Set when a record exists and is not valid, whether it is still obeyed or not."""
 
     is_record_due: bool = False
@@ -75,7 +75,7 @@ class Scaling:
         """The autoscaler's decision about that group; None where the spec applies."""
         return None if self.record is None else self.record.groups.get(group.group_name)
 
-    def last_stay_of(self, pod: PodView) -> datetime | None:
+    def keep_until(self, pod: PodView) -> datetime | None:
         """Until when to keep a worker whose group was removed from the spec; None: delete it now (SC:S14).
 
         The autoscaler first drains it, names it in the record once it is drained, and sets a deadline. An autoscaler
@@ -97,21 +97,21 @@ class Scaling:
 
         Under autoscaling only if the operator's option allows it, and never with a record: its author drains first.
         """
-        has_record = self.record is not None or self.fault is not None
+        has_record = self.record is not None or self.record_problem is not None
         return not self.is_autoscaled or (is_random_delete_enabled and not has_record)
 
 
-def scaling_of(cluster: RayCluster, observed: Observed, mode: AutoscalerMode = "raytide") -> Scaling:
+def scaling_of(cluster: RayCluster, observed: Observed, mode: AutoscalerMode = "raytide") -> ScalingState:
     """How that cluster is scaled at `observed.seen_at`; `mode` is the operator's default autoscaler."""
     record = _record_to_judge(cluster)
     if record is None:
-        return Scaling(cluster.is_autoscaled, is_record_due=_is_record_due(cluster, observed, mode))
-    fault = fault_of(record, cluster, observed)
-    if fault is not None and (mode == "ray" or needs_rays_autoscaler(cluster)):
-        return Scaling(True)  # a leftover record: the autoscaler that scales it now writes none, as in KubeRay
-    if fault is None or (record.cluster == cluster.metadata.uid and not is_stale(cluster, observed.seen_at)):
-        return Scaling(True, record, fault)
-    return Scaling(True, None, fault)
+        return ScalingState(cluster.is_autoscaled, is_record_due=_is_record_due(cluster, observed, mode))
+    problem = record_problem(record, cluster, observed)
+    if problem is not None and (mode == "ray" or needs_rays_autoscaler(cluster)):
+        return ScalingState(True)  # a leftover record: the autoscaler that scales it now writes none, as in KubeRay
+    if problem is None or (record.cluster == cluster.metadata.uid and not is_stale(cluster, observed.seen_at)):
+        return ScalingState(True, record, problem)
+    return ScalingState(True, None, problem)
 
 
 def _is_record_due(cluster: RayCluster, observed: Observed, mode: AutoscalerMode) -> bool:
@@ -122,24 +122,24 @@ def _is_record_due(cluster: RayCluster, observed: Observed, mode: AutoscalerMode
     return head is not None and head.is_container_running(constants.AUTOSCALER_CONTAINER)
 
 
-def fault_of(record: DecisionRecord, cluster: RayCluster, observed: Observed) -> RecordFault | None:
+def record_problem(record: DecisionRecord, cluster: RayCluster, observed: Observed) -> RecordProblem | None:
     """Why the record is not valid: made for another cluster or head, or its autoscaler does not run; None if valid."""
     head = observed.head
     if record.cluster != cluster.metadata.uid:
-        return RecordFault("RecordOfAnotherCluster", messages.RECORD_OF_ANOTHER_CLUSTER)
+        return RecordProblem("RecordOfAnotherCluster", messages.RECORD_OF_ANOTHER_CLUSTER)
     if head is None:
-        return RecordFault("HeadMissing", messages.HEAD_MISSING)
+        return RecordProblem("HeadMissing", messages.HEAD_MISSING)
     if head.uid != record.head:
-        return RecordFault("HeadReplaced", messages.head_replaced(head.name))
+        return RecordProblem("HeadReplaced", messages.head_replaced(head.name))
     if head.node_name in observed.unready_nodes:
-        return RecordFault("HeadNodeAway", messages.head_node_away(head.node_name, head.name))
+        return RecordProblem("HeadNodeAway", messages.head_node_away(head.node_name, head.name))
     if not head.is_container_running(constants.AUTOSCALER_CONTAINER):
-        return RecordFault("AutoscalerNotRunning", messages.autoscaler_not_running(head.name))
+        return RecordProblem("AutoscalerNotRunning", messages.autoscaler_not_running(head.name))
     return None
 
 
 def is_stale(cluster: RayCluster, now: datetime) -> bool:
-    """Whether the record has been invalid too long, by the condition's age; without a condition the fault is new."""
+    """Whether the record has been invalid too long, by the condition's age; without a condition the problem is new."""
     condition = find_condition(cluster.status.get("conditions") or (), constants.AUTOSCALER_DOWN)
     if condition is None:
         return False

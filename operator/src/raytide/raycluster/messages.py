@@ -14,9 +14,9 @@ from raytide.api.actions import EventSpec
 from raytide.api.autoscaler_decision import Why
 from raytide.api.conditions import cut
 
-MOST_SHOWN: Final = 63
+MAX_SHOWN: Final = 63
 """Maximum length of a user's value that an event repeats, in characters."""
-MOST_NAMED: Final = 3
+MAX_NAMED: Final = 3
 """Maximum number of names listed in one event."""
 LONGEST_NAME: Final = 253
 """The longest name that Kubernetes allows."""
@@ -213,8 +213,8 @@ def service_account_not_found(account: str) -> EventSpec:
 
 def unknown_workers_to_delete(group: str, names: Sequence[str]) -> EventSpec:
     """Names in `workersToDelete` of pods that are not workers of the group: one event, as the event budget is shared."""
-    some = ", ".join(cut(name, LONGEST_NAME) for name in names[:MOST_NAMED])
-    more = "" if len(names) <= MOST_NAMED else f" and {len(names) - MOST_NAMED} more"
+    some = ", ".join(cut(name, LONGEST_NAME) for name in names[:MAX_NAMED])
+    more = "" if len(names) <= MAX_NAMED else f" and {len(names) - MAX_NAMED} more"
     note = (
         f"scaleStrategy.workersToDelete of group {group} has names that are not workers of the group: "
         f"{some}{more}; no pod is deleted for them, remove them from the list"
@@ -225,7 +225,7 @@ def unknown_workers_to_delete(group: str, names: Sequence[str]) -> EventSpec:
 def unknown_waiver(word: str, known: Iterable[str]) -> EventSpec:
     """The annotation that accepts missing protection has an unknown value."""
     note = (
-        f"annotation {constants.ALLOW_INSECURE_ANNOTATION} has the unknown value {word[:MOST_SHOWN]!r}, which waives "
+        f"annotation {constants.ALLOW_INSECURE_ANNOTATION} has the unknown value {word[:MAX_SHOWN]!r}, which waives "
         f"nothing; known are {', '.join(known)}"
     )
     return EventSpec(constants.INVALID_SPEC, note)
@@ -246,7 +246,7 @@ def replicas_clamped(index: int, group: str, replicas: int, used: int, more_grou
     more = f"; the same applies to {more_groups} more groups" if more_groups else ""
     note = (
         f"spec.workerGroupSpecs[{index}].replicas is {replicas}, {bound}: "
-        f"group {group[:MOST_SHOWN]} is scaled to {used}{more}"
+        f"group {group[:MAX_SHOWN]} is scaled to {used}{more}"
     )
     return EventSpec(constants.REPLICAS_CLAMPED, note)
 

@@ -13,14 +13,14 @@ from operator import attrgetter
 from typing import Final
 
 from raytide.api import constants
-from raytide.api.actions import MOST_WRITES, Action, Create, Delete, EventSpec
+from raytide.api.actions import MAX_WRITES, Action, Create, Delete, EventSpec
 from raytide.api.config import ClusterConfig
 from raytide.api.plan import run_steps
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.api.violations import Violation
 from raytide.raycluster import messages
-from raytide.raycluster.desired_replicas import LATER, Scaling, scaling_of, within_exit_grace
+from raytide.raycluster.desired_replicas import LATER, ScalingState, scaling_of, within_exit_grace
 from raytide.raycluster.endings import head_loss, how_it_ended, kept_failures
 from raytide.raycluster.manifests.names import Namer, replica_name, unused
 from raytide.raycluster.manifests.rbac import Lookup, lookups
@@ -54,7 +54,7 @@ class PlanContext:
     observed: Observed
     config: ClusterConfig
     namer: Namer
-    scaling: Scaling
+    scaling: ScalingState
 
 
 def plan(cluster: RayCluster, observed: Observed, config: ClusterConfig, namer: Namer) -> RayClusterPlan:
@@ -64,10 +64,10 @@ def plan(cluster: RayCluster, observed: Observed, config: ClusterConfig, namer: 
     return run_steps(STEPS, ctx)
 
 
-def plan_unreadable(cluster: RayCluster, observed: Observed, faults: Sequence[Violation]) -> RayClusterPlan:
+def plan_unreadable(cluster: RayCluster, observed: Observed, found: Sequence[Violation]) -> RayClusterPlan:
     """Plan of a cluster whose spec cannot be parsed: a stored suspension continues, and the violations are reported."""
-    ctx = PlanContext(cluster, observed, ClusterConfig(), str, Scaling())
-    return end_suspended(ctx) + _violations_plan(faults)
+    ctx = PlanContext(cluster, observed, ClusterConfig(), str, ScalingState())
+    return end_suspended(ctx) + _violations_plan(found)
 
 
 # --- steps -----------------------------------------------------------------------------------------------------------
@@ -95,8 +95,8 @@ def end_suspended(ctx: PlanContext) -> RayClusterPlan:
 
 def report_invalid(ctx: PlanContext) -> RayClusterPlan:
     """Stop all writes for an invalid spec and report the violations; running pods are kept (RC §1.3)."""
-    faults = violations(ctx.cluster, ctx.config)
-    return _violations_plan(faults) if faults else RayClusterPlan(events=warning_events(ctx.cluster, ctx.config))
+    found = violations(ctx.cluster, ctx.config)
+    return _violations_plan(found) if found else RayClusterPlan(events=warning_events(ctx.cluster, ctx.config))
 
 
 def ensure_owned_objects(ctx: PlanContext) -> RayClusterPlan:
@@ -137,9 +137,9 @@ def hold_unprotected(ctx: PlanContext) -> RayClusterPlan:
 
     It precedes `hold_while_suspended`, so that a suspended cluster reports the missing protection too.
     """
-    faults = missing_protection(ctx.cluster)
-    events = tuple(EventSpec(fault.event_reason, str(fault)) for fault in faults)
-    return RayClusterPlan(unprotected=faults, events=events, is_last=bool(faults))
+    found = missing_protection(ctx.cluster)
+    events = tuple(EventSpec(violation.event_reason, str(violation)) for violation in found)
+    return RayClusterPlan(unprotected=found, events=events, is_last=bool(found))
 
 
 def ensure_one_head(ctx: PlanContext) -> RayClusterPlan:
@@ -174,7 +174,7 @@ def resize_groups(ctx: PlanContext) -> RayClusterPlan:
     """
     groups = ctx.cluster.spec.worker_group_specs
     plans: list[RayClusterPlan] = []
-    left = MOST_WRITES
+    left = MAX_WRITES
     existing_names = ctx.observed.foreign_names.union(pod.name for pod in ctx.observed.suspendable)
     for later, group in zip(range(len(groups) - 1, -1, -1), groups, strict=True):
         has_replicas = group.num_of_hosts > 1 and ctx.config.pods.has_multi_host_indexing
@@ -188,7 +188,7 @@ def resize_groups(ctx: PlanContext) -> RayClusterPlan:
 def drop_removed_groups(ctx: PlanContext) -> RayClusterPlan:
     """Delete workers of groups removed from the spec; with an autoscaler, once drained or at the deadline (SC:S14)."""
     wanted = {group.group_name for group in ctx.cluster.spec.worker_group_specs}
-    stays = {victim: ctx.scaling.last_stay_of(victim.pod) for victim in removed_groups(wanted, ctx.observed.workers)}
+    stays = {victim: ctx.scaling.keep_until(victim.pod) for victim in removed_groups(wanted, ctx.observed.workers)}
     left_s = [(until - ctx.observed.seen_at).total_seconds() for until in stays.values() if until not in (None, LATER)]
     due = [victim for victim, until in stays.items() if until is None or until <= ctx.observed.seen_at]
     return _end(due, delete_worker) + RayClusterPlan(
@@ -225,9 +225,9 @@ def wanted_lookups(cluster: RayCluster, config: ClusterConfig) -> tuple[Lookup, 
     return lookups(cluster, config.autoscaler) if is_managed_by_us(cluster.spec.managed_by) else ()
 
 
-def _violations_plan(faults: Sequence[Violation]) -> RayClusterPlan:
-    events = tuple(EventSpec(fault.event_reason, str(fault)) for fault in faults)
-    return RayClusterPlan(violations=tuple(faults), events=events, is_last=True)
+def _violations_plan(found: Sequence[Violation]) -> RayClusterPlan:
+    events = tuple(EventSpec(violation.event_reason, str(violation)) for violation in found)
+    return RayClusterPlan(violations=tuple(found), events=events, is_last=True)
 
 
 def _inputs(ctx: PlanContext, group: WorkerGroupSpec, existing_names: frozenset[str], most: int) -> GroupInputs:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
-from raytide.api.actions import MOST_WRITES
+from raytide.api.actions import MAX_WRITES
 from raytide.api.pod import PodView
 from raytide.raycluster import messages
 from raytide.raycluster.endings import how_it_ended
@@ -287,7 +287,7 @@ def _new_replicas(
     Bounded by the budget of one plan, so that `replicas: 2000000000` does not exhaust memory.
     """
     free -= sum(target.size - len(replica.hosts) for replica in kept)
-    count = max(0, min(target.wanted - len(kept), free // target.size, MOST_WRITES + 1))
+    count = max(0, min(target.wanted - len(kept), free // target.size, MAX_WRITES + 1))
     for index in islice(free_indices(pods), count):
         name = draw_name()
         yield from (NewHost(name, index, host) for host in range(target.size))

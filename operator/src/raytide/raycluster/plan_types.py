@@ -33,7 +33,7 @@ class RayClusterPlan(Plan):
         """Several plans in sequence as one plan."""
         return replace(
             super().joined(plans),
-            unprotected=tuple(fault for each in plans for fault in each.unprotected),
+            unprotected=tuple(violation for each in plans for violation in each.unprotected),
             given_up=frozenset[str]().union(*(each.given_up for each in plans)),
             needs_no_replica=frozenset[str]().union(*(each.needs_no_replica for each in plans)),
         )

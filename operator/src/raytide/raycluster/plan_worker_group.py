@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from raytide.api.actions import MOST_WRITES
+from raytide.api.actions import MAX_WRITES
 from raytide.api.pod import PodView
 from raytide.api.pod_failure import failure_of
 from raytide.api.raycluster import WorkerGroupSpec
@@ -49,7 +49,7 @@ class GroupInputs:
     unready_nodes: Collection[str] = ()
     exit_grace: Mapping[str, float] = field(default_factory=dict)
     """Workers that exited 0 and keep their place for so many seconds, unless they are named for deletion (D19)."""
-    most: int = MOST_WRITES
+    most: int = MAX_WRITES
     """How many pods may be created: the rest of the plan's budget."""
 
 

@@ -24,7 +24,7 @@ PROTECTIONS: Final = (AUTH, TLS, NETWORK_POLICY)
 def missing_protection(cluster: RayCluster) -> tuple[Violation, ...]:
     """Every requested protection that is neither available nor waived; no pod may be created while there is one."""
     accepted = accepted_without(cluster)
-    return tuple(fault for name, fault in _asked_for(cluster) if name not in accepted)
+    return tuple(violation for name, violation in _asked_for(cluster) if name not in accepted)
 
 
 def accepted_without(cluster: RayCluster) -> frozenset[str]:
@@ -41,14 +41,14 @@ def waived_fields(cluster: RayCluster) -> tuple[str, ...]:
 def _asked_for(cluster: RayCluster) -> Iterator[tuple[str, Violation]]:
     spec = cluster.spec
     if (spec.auth_options or {}).get("mode") == "token":
-        yield AUTH, _fault(AUTH, "spec.authOptions.mode", "token authentication")
+        yield AUTH, _violation(AUTH, "spec.authOptions.mode", "token authentication")
     if (spec.tls_options or {}).get("enabled"):
-        yield TLS, _fault(TLS, "spec.tlsOptions.enabled", "TLS between Ray's processes")
+        yield TLS, _violation(TLS, "spec.tlsOptions.enabled", "TLS between Ray's processes")
     if spec.network_policy is not None:
-        yield NETWORK_POLICY, _fault(NETWORK_POLICY, "spec.networkPolicy", "NetworkPolicies")
+        yield NETWORK_POLICY, _violation(NETWORK_POLICY, "spec.networkPolicy", "NetworkPolicies")
 
 
-def _fault(name: str, field: str, what: str) -> Violation:
+def _violation(name: str, field: str, what: str) -> Violation:
     message = (
         f"requests {what}, which Raytide does not implement yet: no pod is created without it, running pods are "
         f"kept. Remove the field, or accept pods without it with the annotation {constants.ALLOW_INSECURE_ANNOTATION}: {name}"

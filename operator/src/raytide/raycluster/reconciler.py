@@ -87,18 +87,18 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
         planned = plan(cluster, self._observe(cluster, seen_at), self._config, self._namer)
         return await self._carry_out(cluster, seen_at, planned)
 
-    async def _hold_unreadable(self, obj: Manifest, key: Key, faults: tuple[Violation, ...]) -> float | None:
+    async def _hold_unreadable(self, obj: Manifest, key: Key, violations: tuple[Violation, ...]) -> float | None:
         """Hold a cluster whose spec cannot be parsed: only a stored suspension continues."""
         if not is_ours_to_judge(obj):
             self._deps.ignore_resource_version(key, obj["metadata"].get("resourceVersion", ""))
             return None
-        log.warning(messages.CANNOT_BE_PARSED, "; ".join(map(str, faults)))
+        log.warning(messages.CANNOT_BE_PARSED, "; ".join(map(str, violations)))
         cluster, seen_at = as_suspended(obj), self._clock.now()
         if cluster is not None:
-            planned = plan_unreadable(cluster, self._observe(cluster, seen_at), faults)
+            planned = plan_unreadable(cluster, self._observe(cluster, seen_at), violations)
             return await self._carry_out(cluster, seen_at, planned)
-        events = [EventSpec(fault.event_reason, str(fault)) for fault in faults]
-        await self._report_unreadable(obj, key, unreadable_patch(obj, faults, seen_at), events)
+        events = [EventSpec(violation.event_reason, str(violation)) for violation in violations]
+        await self._report_unreadable(obj, key, unreadable_patch(obj, violations, seen_at), events)
         return None
 
     async def _release(self, obj: Manifest, key: Key) -> float | None:

@@ -21,7 +21,7 @@ from raytide.raycluster.validation import unsupported, warnings
 def warning_events(cluster: RayCluster, config: ClusterConfig) -> tuple[EventSpec, ...]:
     """All remarks about the spec."""
     return (
-        *(EventSpec(fault.event_reason, str(fault)) for fault in warnings(cluster)),
+        *(EventSpec(violation.event_reason, str(violation)) for violation in warnings(cluster)),
         *(EventSpec(constants.UNSUPPORTED_FIELD, str(field)) for field in unsupported(cluster)),
         *_unknown_waivers(cluster),
         *_rays_autoscaler_used(cluster, config),

@@ -19,7 +19,7 @@ from raytide.api.plan import earliest
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.raycluster.conditions import conditions_of, invalid_conditions
 from raytide.raycluster.conditions_scaling import scaling_requeue_after_s
-from raytide.raycluster.desired_replicas import Scaling, wanted_pods
+from raytide.raycluster.desired_replicas import ScalingState, wanted_pods
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan_types import RayClusterPlan
 from raytide.raycluster.resource_totals import desired_resources, max_workers, min_workers
@@ -40,7 +40,7 @@ def status(
     outcomes: Sequence[Outcome],
     now: datetime,
     *,
-    scaling: Scaling,
+    scaling: ScalingState,
     tracks_readiness: bool = False,
 ) -> Status:
     """The whole status for `now`; equal to the one read when nothing changed. `scaling` is that of `observed`."""
@@ -56,7 +56,7 @@ def status(
     else:
         new["observedGeneration"] = cluster.metadata.generation
         new |= _wanted(cluster, scaling)
-        new["conditions"] = conditions_of(cluster, observed, scaling, outcomes, now, faults=planned.unprotected)
+        new["conditions"] = conditions_of(cluster, observed, scaling, outcomes, now, violations=planned.unprotected)
         has_failures = bool(observed.pending_retries) or any(outcome.result not in _NOT_FAILED for outcome in outcomes)
         is_over = tracks_readiness and _tolerated_s({**new, "state": old.get("state")}, now) == 0
         state = _next_state(cluster, observed, new, has_failures=has_failures, is_over=is_over)
@@ -73,7 +73,7 @@ def requeue_after_s(
     computed: Mapping[str, Any],
     now: datetime,
     *,
-    scaling: Scaling,
+    scaling: ScalingState,
     tracks_readiness: bool = False,
 ) -> float | None:
     """Seconds until the status changes by the passing of time alone; None when only a watch event can change it."""
@@ -117,7 +117,7 @@ def _seen(cluster: RayCluster, observed: Observed) -> Status:
     return seen
 
 
-def _wanted(cluster: RayCluster, scaling: Scaling) -> Status:
+def _wanted(cluster: RayCluster, scaling: ScalingState) -> Status:
     groups = cluster.spec.worker_group_specs
     return {
         "desiredWorkerReplicas": sum(wanted_pods(group, scaling.desired_replicas_of(group)) for group in groups),
@@ -138,7 +138,7 @@ def _head(observed: Observed) -> Status:
     return {key: value for key, value in head.items() if value}
 
 
-def _decided(groups: Sequence[WorkerGroupSpec], scaling: Scaling) -> dict[str, int]:
+def _decided(groups: Sequence[WorkerGroupSpec], scaling: ScalingState) -> dict[str, int]:
     """The replicas of the groups that the record decides; the others count as written (RC §1.5)."""
     return {
         group.group_name: scaling.desired_replicas_of(group).replicas

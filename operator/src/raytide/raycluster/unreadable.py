@@ -40,9 +40,9 @@ def as_suspended(obj: Manifest) -> RayCluster | None:
     return cluster.model_copy(update={"raw": obj}) if suspension_of(cluster).ends_pods else None
 
 
-def unreadable_patch(obj: Mapping[str, Any], faults: tuple[Violation, ...], now: datetime) -> dict[str, Any] | None:
+def unreadable_patch(obj: Mapping[str, Any], violations: tuple[Violation, ...], now: datetime) -> dict[str, Any] | None:
     """The status patch that names the violations; None when the status has them already."""
     old = readable_status(obj.get("status"))
     kept = without_unreached(old, obj["metadata"].get("generation"))
-    new = {**kept, "conditions": invalid_conditions(old.get("conditions") or (), faults, now)}
+    new = {**kept, "conditions": invalid_conditions(old.get("conditions") or (), violations, now)}
     return patch_of_unparsed(obj, old, new, now)

@@ -17,7 +17,7 @@ from raytide.api import constants
 from raytide.api.conditions import is_condition_true
 from raytide.api.config import ClusterConfig
 from raytide.api.raycluster import GroupSpec, RayCluster, WorkerGroupSpec
-from raytide.api.violations import Unsupported, Violation, first_faults
+from raytide.api.violations import Unsupported, Violation, first_violations
 from raytide.raycluster.spec_queries import (
     AUTOSCALER_V2_ENV,
     has_env,
@@ -45,12 +45,16 @@ _RESOURCE_PARAMS: Final = ("num-cpus", "num-gpus", "memory", "resources")
 
 def violations(cluster: RayCluster, config: ClusterConfig) -> tuple[Violation, ...]:
     """The violations of the cluster, in the order of the rules; empty means valid."""
-    return first_faults(
+    return first_violations(
         chain(
             _name_violations(cluster),
             _group_violations(cluster.spec.head_group_spec, "spec.headGroupSpec", "head", first_rule=3),
             _unique_names(cluster),
-            (fault for i, group in enumerate(cluster.spec.worker_group_specs) for fault in _worker(cluster, group, i)),
+            (
+                violation
+                for i, group in enumerate(cluster.spec.worker_group_specs)
+                for violation in _worker(cluster, group, i)
+            ),
             option_violations(cluster, config),
             _suspend_violations(cluster, config),
             _autoscaling_violations(cluster),
@@ -62,7 +66,7 @@ def violations(cluster: RayCluster, config: ClusterConfig) -> tuple[Violation, .
 
 def warnings(cluster: RayCluster) -> tuple[Violation, ...]:
     """Settings that are allowed but probably not intended (RC:V-61), and numbers above their limit."""
-    return (*cluster.cuts, *_odd_restarts(cluster))
+    return (*cluster.clamped, *_odd_restarts(cluster))
 
 
 def _odd_restarts(cluster: RayCluster) -> tuple[Violation, ...]:

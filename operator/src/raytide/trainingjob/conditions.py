@@ -60,10 +60,10 @@ def conditions_after_the_end(ctx: PlanContext, at: datetime) -> list[dict[str, o
 
 
 def invalid_conditions(
-    conditions: Sequence[ConditionJson], faults: Sequence[Violation], at: datetime
+    conditions: Sequence[ConditionJson], violations: Sequence[Violation], at: datetime
 ) -> list[dict[str, object]]:
     """The stored conditions of a TrainingJob, plus `Invalid` with every violation of its spec."""
-    message = "; ".join(str(fault) for fault in faults)
+    message = "; ".join(str(violation) for violation in violations)
     update = ConditionUpdate(constants.INVALID, status=True, reason=constants.INVALID_SPEC, message=message)
     return apply_updates(tuple(conditions), {constants.INVALID: update}, at)
 

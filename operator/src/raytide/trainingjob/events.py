@@ -15,7 +15,7 @@ from raytide.api.pod_failure import Cause
 from raytide.api.sharing_record import ADMITTED, ResizeNote
 from raytide.trainingjob import messages
 from raytide.trainingjob.plan_context import PlanContext
-from raytide.trainingjob.restart_policy import Fault, PodTermination
+from raytide.trainingjob.restart_policy import FailureCause, PodTermination
 from raytide.trainingjob.waiting_condition import WITHOUT_EVENT, waiting_condition
 
 SCALE: Final = "Scale"
@@ -66,23 +66,23 @@ def _resizes(ctx: PlanContext) -> Iterator[EventSpec]:
 
 
 def _endings(ctx: PlanContext) -> Iterator[EventSpec]:
-    for ending in ctx.counts.fresh[: messages.MOST_NAMED]:
+    for termination in ctx.counts.new_terminations[: messages.MAX_NAMED]:
         yield EventSpec(
             constants.POD_FAILED,
-            messages.pod_ended(str(ending), _counted(ctx, ending)),
-            ending.pod.role,
+            messages.pod_ended(str(termination), _counted(ctx, termination)),
+            termination.pod.role,
             action="Restart",
         )
 
 
-def _counted(ctx: PlanContext, ending: PodTermination) -> str:
+def _counted(ctx: PlanContext, termination: PodTermination) -> str:
     """How a pod's end counts against the job's limits; pods that end together are one failure."""
-    if ending.fault is Fault.CLUSTER:
+    if termination.cause is FailureCause.DISRUPTION:
         return messages.uncounted_disruption()
-    if ending.fault is Fault.PEER:
+    if termination.cause is FailureCause.PEER:
         return messages.uncounted_peer()
     percent, counts = ctx.job.spec.max_failed_percent, ctx.counts.incidents
-    if percent is not None and ending.pod.role == constants.TRAINER:
+    if percent is not None and termination.pod.role == constants.TRAINER:
         failures = counts.by_role.get(constants.TRAINER, 0)
         return messages.counted_for_percent(failures, percent, ctx.job.spec.trainer.ceiling)
     others = counts.total - (counts.by_role.get(constants.TRAINER, 0) if percent is not None else 0)

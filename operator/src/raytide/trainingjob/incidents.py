@@ -21,9 +21,9 @@ from raytide.trainingjob.observed import Observed
 
 INCIDENT_S: Final = 900.0
 """How long after an incident began its peers may still end because of it; NCCL's default time-out is 10 minutes."""
-MOST_BY_RESIZE: Final = 3
+MAX_BY_RESIZE: Final = 3
 BY_RESIZE_S: Final = 3600.0
-"""At most `MOST_BY_RESIZE` incidents are attributed to resizes within `BY_RESIZE_S` seconds."""
+"""At most `MAX_BY_RESIZE` incidents are attributed to resizes within `BY_RESIZE_S` seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,13 @@ class Incidents:
     def with_resizes(self, record: SharingRecord | None, ended: Sequence[JobPod], now: datetime) -> "Incidents":
         """These incidents plus the one that a resize caused, if any; `ended` are pods that failed since, by themselves.
 
-        Each resize excuses one incident, and at most `MOST_BY_RESIZE` are excused within `BY_RESIZE_S` seconds.
+        Each resize excuses one incident, and at most `MAX_BY_RESIZE` are excused within `BY_RESIZE_S` seconds.
         """
         resizes = [at for pod in ended if (at := _resize_before(pod, record, now)) is not None]
         if not resizes or self._is_explained(max(resizes)):
             return self
-        recent = tuple(at for at in self.by_resize if (now - at).total_seconds() < BY_RESIZE_S)[-MOST_BY_RESIZE:]
-        if len(recent) >= MOST_BY_RESIZE:
+        recent = tuple(at for at in self.by_resize if (now - at).total_seconds() < BY_RESIZE_S)[-MAX_BY_RESIZE:]
+        if len(recent) >= MAX_BY_RESIZE:
             return self
         return replace(self, by_resize=(*recent, now.replace(microsecond=0)))
 
@@ -116,7 +116,7 @@ def incidents_in(failures: Mapping[str, Any]) -> Incidents:
 
 
 def _moments(written: object) -> tuple[datetime, ...]:
-    found = written[-MOST_BY_RESIZE:] if isinstance(written, list) else ()
+    found = written[-MAX_BY_RESIZE:] if isinstance(written, list) else ()
     return tuple(sorted(moment for each in found if (moment := parse_timestamp(str(each))) is not None))
 
 

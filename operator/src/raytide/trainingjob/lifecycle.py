@@ -18,7 +18,7 @@ from raytide.api.pod_failure import Cause, failure_of_rejection
 from raytide.api.trainingjob import TrainingJob
 from raytide.trainingjob import messages
 from raytide.trainingjob.observed import Observed
-from raytide.trainingjob.restart_policy import Fault, PodTermination, TerminationCounts
+from raytide.trainingjob.restart_policy import FailureCause, PodTermination, TerminationCounts
 from raytide.trainingjob.trainer_indices import TrainerAssignment, is_alive
 
 CLOCK_SKEW_S: Final = 60.0
@@ -144,14 +144,14 @@ def _success(job: TrainingJob, counts: TerminationCounts, wanted: TrainerAssignm
         return JobResult(constants.SUCCEEDED, "TrainerSucceeded", messages.trainer_succeeded(min(completed)))
     if not wanted.is_over:
         return None
-    message = messages.trainers_succeeded(len(completed), len(counts.dead))
+    message = messages.trainers_succeeded(len(completed), len(counts.permanently_failed))
     return JobResult(constants.SUCCEEDED, "TrainersSucceeded", message)
 
 
 def _failure(
     job: TrainingJob, observed: Observed, counts: TerminationCounts, wanted: TrainerAssignment
 ) -> JobResult | None:
-    fatal = [ending for ending in counts.fresh if _is_fatal(job, ending)]
+    fatal = [termination for termination in counts.new_terminations if _is_fatal(job, termination)]
     if fatal:
         return JobResult(constants.FAILED, messages.POD_FAILED, messages.pods_ended(fatal))
     left_s = deadline_left_s(job, observed)
@@ -165,29 +165,29 @@ def _beyond_limits(job: TrainingJob, counts: TerminationCounts) -> JobResult | N
     incidents, percent, most = counts.incidents, job.spec.max_failed_percent, job.spec.trainer.ceiling
     trainers = incidents.by_role.get(constants.TRAINER, 0)
     if percent is not None and trainers * 100 > percent * most:
-        message = messages.too_many_failed(trainers, percent, most, counts.fresh)
+        message = messages.too_many_failed(trainers, percent, most, counts.new_terminations)
         return JobResult(constants.FAILED, messages.TOO_MANY_FAILED, message)
     failures = incidents.total - (trainers if percent is not None else 0)
     if failures > job.spec.backoff_limit:
-        message = messages.backoff_limit_exceeded(failures, job.spec.backoff_limit, counts.fresh)
+        message = messages.backoff_limit_exceeded(failures, job.spec.backoff_limit, counts.new_terminations)
         return JobResult(constants.FAILED, messages.BACKOFF_LIMIT_EXCEEDED, message)
     return None
 
 
 def _lost(job: TrainingJob, counts: TerminationCounts, wanted: TrainerAssignment) -> JobResult | None:
     """The verdict on trainers that failed permanently, also those counted while the job was suspended or invalid."""
-    needs_zero = job.spec.success_policy == "RankZero" and 0 in counts.dead
-    if counts.dead and (needs_zero or not job.is_fault_tolerant):
-        return JobResult(constants.FAILED, messages.POD_FAILED, messages.trainer_failed(min(counts.dead)))
-    if counts.dead and wanted.is_over:
+    needs_zero = job.spec.success_policy == "RankZero" and 0 in counts.permanently_failed
+    if counts.permanently_failed and (needs_zero or not job.is_fault_tolerant):
+        return JobResult(constants.FAILED, messages.POD_FAILED, messages.trainer_failed(min(counts.permanently_failed)))
+    if counts.permanently_failed and wanted.is_over:
         return JobResult(constants.FAILED, messages.ALL_FAILED, messages.all_trainers_failed())
     return None
 
 
-def _is_fatal(job: TrainingJob, ending: PodTermination) -> bool:
+def _is_fatal(job: TrainingJob, termination: PodTermination) -> bool:
     """Whether the failure ends the job: a permanent one, unless it is a trainer's and the job is fault tolerant."""
-    is_trainer = ending.pod.role == constants.TRAINER
-    return ending.fault is Fault.PERMANENT and not (is_trainer and job.is_fault_tolerant)
+    is_trainer = termination.pod.role == constants.TRAINER
+    return termination.cause is FailureCause.PERMANENT and not (is_trainer and job.is_fault_tolerant)
 
 
 # --- deadlines -------------------------------------------------------------------------------------------------------

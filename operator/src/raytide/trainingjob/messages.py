@@ -27,7 +27,7 @@ TOO_MANY_FAILED: Final = "MaxFailedPercentExceeded"
 ALL_FAILED: Final = "AllTrainersFailed"
 DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
 
-MOST_NAMED: Final = 5
+MAX_NAMED: Final = 5
 """Maximum number of pods named in one message."""
 LONGEST_CAUSE: Final = 500
 """Maximum length of a cause inside another message, in characters."""
@@ -253,10 +253,10 @@ def all_trainers_failed() -> str:
     return "all trainer instances have failed"
 
 
-def pods_ended(endings: Sequence[object]) -> str:
-    """The endings, each as `pod_…` below; at most `MOST_NAMED` of them."""
-    named = "; ".join(map(str, endings[:MOST_NAMED]))
-    return named + (f"; and {len(endings) - MOST_NAMED} more" if len(endings) > MOST_NAMED else "")
+def pods_ended(terminations: Sequence[object]) -> str:
+    """The endings, each as `pod_…` below; at most `MAX_NAMED` of them."""
+    named = "; ".join(map(str, terminations[:MAX_NAMED]))
+    return named + (f"; and {len(terminations) - MAX_NAMED} more" if len(terminations) > MAX_NAMED else "")
 
 
 def _with_last(message: str, last: Sequence[object]) -> str:
@@ -275,9 +275,9 @@ def pod_disrupted(name: str, node: str, reason: str) -> str:
     return f"{_pod(name, node)} was disrupted ({reason})"
 
 
-def pod_ended(ending: str, counted: str) -> str:
+def pod_ended(termination: str, counted: str) -> str:
     """Event `PodFailed`: how a pod ended, and how that counts against the job's limits."""
-    return f"{ending}; {counted}"
+    return f"{termination}; {counted}"
 
 
 def pod_ended_early(name: str, node: str) -> str:

@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 
 from raytide.api import trainingjob_constants as constants
-from raytide.api.actions import MOST_WRITES, Action, Create, Delete, EventSpec, Patch
+from raytide.api.actions import MAX_WRITES, Action, Create, Delete, EventSpec, Patch
 from raytide.api.config import JobConfig
-from raytide.api.limits import MOST_BUILT_BYTES
+from raytide.api.limits import MAX_BUILT_BYTES
 from raytide.api.merge_patch import merge_difference
 from raytide.api.meta import CONFIG_MAPS, PODS, SERVICES, TRAININGJOBS
 from raytide.api.plan import earliest, run_steps
@@ -59,11 +59,11 @@ def plan(job: TrainingJob, observed: Observed, config: JobConfig) -> TrainingJob
 
 
 def plan_unreadable(
-    job: TrainingJob, observed: Observed, config: JobConfig, faults: Sequence[Violation]
+    job: TrainingJob, observed: Observed, config: JobConfig, found: Sequence[Violation]
 ) -> TrainingJobPlan:
     """Plan of a suspended job whose spec cannot be parsed: its pods are deleted, and the violations are reported."""
-    events = tuple(EventSpec(constants.INVALID_SPEC, str(fault)) for fault in faults)
-    reported = TrainingJobPlan(violations=tuple(faults), events=events)
+    events = tuple(EventSpec(constants.INVALID_SPEC, str(violation)) for violation in found)
+    reported = TrainingJobPlan(violations=tuple(found), events=events)
     steps = (leave_to_garbage_collection, end_suspended, lambda _: reported)
     return replace(run_steps(steps, build_context(job, observed, config)), config=config)
 
@@ -92,18 +92,18 @@ def clean_up_finished(ctx: PlanContext) -> TrainingJobPlan:
 
 def report_invalid(ctx: PlanContext) -> TrainingJobPlan:
     """Stop all writes for an invalid spec and report the violations; running pods are kept."""
-    faults = violations(ctx.job)
+    found = violations(ctx.job)
     events = tuple(
-        EventSpec(constants.INVALID_SPEC, str(fault)) for fault in (*faults, *warnings(ctx.job, ctx.config.gpus))
+        EventSpec(constants.INVALID_SPEC, str(violation)) for violation in (*found, *warnings(ctx.job, ctx.config.gpus))
     )
-    return TrainingJobPlan(violations=faults, events=events, is_last=bool(faults))
+    return TrainingJobPlan(violations=found, events=events, is_last=bool(found))
 
 
 def report_events(ctx: PlanContext) -> TrainingJobPlan:
     """Emit events about what is not in the status yet; requeue soon so that a status with fresh endings is written."""
     return TrainingJobPlan(
         events=events_of(ctx),
-        requeue_after_s=earliest(SOON_S if ctx.counts.fresh else None, ctx.counts.requeue_after_s),
+        requeue_after_s=earliest(SOON_S if ctx.counts.new_terminations else None, ctx.counts.requeue_after_s),
     )
 
 
@@ -239,9 +239,9 @@ def delete_counted_pods(ctx: PlanContext) -> TrainingJobPlan:
 
 
 def _is_replaceable(ctx: PlanContext, pod: JobPod) -> bool:
-    if not pod.is_finished or pod.is_terminating or pod.uid not in ctx.counts.counted:
+    if not pod.is_finished or pod.is_terminating or pod.uid not in ctx.counts.counted_uids:
         return False
-    return pod.role != constants.TRAINER or (pod.has_failed and pod.index not in ctx.counts.dead)
+    return pod.role != constants.TRAINER or (pod.has_failed and pod.index not in ctx.counts.permanently_failed)
 
 
 # --- creates ---------------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def _is_master_ready(ctx: PlanContext) -> bool:
 
 
 def _start(
-    ctx: PlanContext, role: str, indices: Iterable[int], most: int = MOST_WRITES, nodes: Iterable[str] = ()
+    ctx: PlanContext, role: str, indices: Iterable[int], most: int = MAX_WRITES, nodes: Iterable[str] = ()
 ) -> TrainingJobPlan:
     """Create the missing pods whose names are free (kubernetes #115844); an earlier job's children hold names too.
 
@@ -297,7 +297,7 @@ def _start(
         return NOTHING
     taken = {pod.name for pod in ctx.observed.of(role)} | ctx.observed.foreign_names
     free = (index for index in indices if pod_name(ctx.job, role, index) not in taken)
-    missing = list(islice(free, MOST_WRITES + 1))
+    missing = list(islice(free, MAX_WRITES + 1))
     most = min(most, _most_built(ctx, role))
     if not missing:
         return NOTHING
@@ -343,7 +343,7 @@ def _most_built(ctx: PlanContext, role: str) -> int:
         spec.volumes,
         spec.volume_mounts,
     ]
-    return max(1, min(MOST_WRITES, MOST_BUILT_BYTES // len(msgspec.json.encode(written))))
+    return max(1, min(MAX_WRITES, MAX_BUILT_BYTES // len(msgspec.json.encode(written))))
 
 
 def _has_rendezvous(ctx: PlanContext) -> bool:

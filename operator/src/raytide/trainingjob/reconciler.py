@@ -76,18 +76,18 @@ class TrainingJobReconciler(BaseReconciler[TrainingJob, Observed, TrainingJobPla
         planned = plan(job, self._observe(job, seen_at), self._config)
         return await self._carry_out(job, seen_at, planned)
 
-    async def _hold_unreadable(self, obj: Manifest, key: Key, faults: Sequence[Violation]) -> float | None:
+    async def _hold_unreadable(self, obj: Manifest, key: Key, violations: Sequence[Violation]) -> float | None:
         """Report a job that cannot be parsed, unless it is being deleted; only a suspension is carried out."""
         if obj["metadata"].get("deletionTimestamp"):
             self._deps.ignore_resource_version(key, obj["metadata"].get("resourceVersion", ""))
             return None
-        log.warning(messages.CANNOT_BE_PARSED, key, "; ".join(map(str, faults)))
+        log.warning(messages.CANNOT_BE_PARSED, key, "; ".join(map(str, violations)))
         job, seen_at = as_suspended(obj), self._clock.now()
         if job is not None:
-            planned = plan_unreadable(job, self._observe(job, seen_at), self._config, faults)
+            planned = plan_unreadable(job, self._observe(job, seen_at), self._config, violations)
             return await self._carry_out(job, seen_at, planned)
-        events = [EventSpec(constants.INVALID_SPEC, str(fault)) for fault in faults]
-        await self._report_unreadable(obj, key, unreadable_patch(obj, faults, seen_at), events)
+        events = [EventSpec(constants.INVALID_SPEC, str(violation)) for violation in violations]
+        await self._report_unreadable(obj, key, unreadable_patch(obj, violations, seen_at), events)
         return None
 
     def _observe(self, job: TrainingJob, seen_at: datetime) -> Observed:

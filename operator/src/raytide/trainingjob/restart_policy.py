@@ -35,20 +35,20 @@ PERMANENT_CODES: Final = range(1, 128)
 """Exit codes that are not retried with `restartPolicy: ExitCode`; 128 and above are signals."""
 
 
-class Fault(Enum):
-    """Cause of a pod's end."""
+class FailureCause(Enum):
+    """Why a pod ended, as far as limits and retries depend on it."""
 
     TRANSIENT = "transient"
     """The pod failed, and may be retried."""
     PERMANENT = "permanent"
     """The pod failed, and the restart policy allows no retry."""
-    CLUSTER = "cluster"
+    DISRUPTION = "disruption"
     """The pod was disrupted: evicted, preempted, node lost."""
     PEER = "peer"
     """It followed the disruption of a peer, or a resize; it is replaced, and counts against no limit."""
 
 
-UNCOUNTED: Final = frozenset({Fault.CLUSTER, Fault.PEER})
+EXCUSED_CAUSES: Final = frozenset({FailureCause.DISRUPTION, FailureCause.PEER})
 """Causes that count against no limit and do not extend the backoff."""
 
 
@@ -57,7 +57,7 @@ class PodTermination:
     """A pod that ended and is counted in this reconcile."""
 
     pod: JobPod
-    fault: Fault
+    cause: FailureCause
 
     def __str__(self) -> str:
         return why_it_ended(self.pod)
@@ -65,32 +65,34 @@ class PodTermination:
 
 @dataclass(frozen=True, slots=True)
 class TerminationCounts:
-    """The pods that ended so far."""
+    """The pods that ended so far, and the backoff before a replacement."""
 
     failed_by_role: Mapping[str, int]
     """Total number of pods that failed without being disrupted, by role."""
     completed: frozenset[int]
     """Indices of trainers that succeeded."""
-    dead: frozenset[int]
+    permanently_failed: frozenset[int]
     """Indices of trainers that failed permanently and are not replaced."""
-    counted: frozenset[str]
+    counted_uids: frozenset[str]
     """uids of ended pods that still exist and are in the status already."""
-    fresh: tuple[PodTermination, ...] = ()
-    """Endings that were not counted before."""
+    new_terminations: tuple[PodTermination, ...] = ()
+    """Pods that ended and are not in the status yet."""
     incidents: Incidents = NO_INCIDENTS
     """The number that limits apply to: pods that end together count as one failure."""
-    in_a_row: int = 0
-    last_at: datetime | None = None
+    consecutive_failures: int = 0
+    """Failures in a row, which the backoff depends on."""
+    last_failure_at: datetime | None = None
+    """When a pod last failed or was disrupted; the backoff begins then."""
     requeue_after_s: float | None = None
     """Seconds until a pod that exited 0 early counts as a failure."""
 
     @property
     def next_try_at(self) -> datetime | None:
         """When the backoff ends and replacements may be created; None when nothing failed recently."""
-        if self.last_at is None or self.in_a_row <= 0:
+        if self.last_failure_at is None or self.consecutive_failures <= 0:
             return None
-        wait_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(self.in_a_row - 1, 30))
-        return self.last_at + timedelta(seconds=wait_s)
+        wait_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(self.consecutive_failures - 1, 30))
+        return self.last_failure_at + timedelta(seconds=wait_s)
 
     def wait_s(self, now: datetime) -> float:
         """Seconds of backoff left; 0 when replacements may be created."""
@@ -98,62 +100,66 @@ class TerminationCounts:
 
 
 def count_terminations(job: TrainingJob, observed: Observed, record: SharingRecord | None = None) -> TerminationCounts:
-    """The counts of the status plus what ended since; `record` contains the resizes."""
-    old = _counted_before(job)
+    """The counts in the status, plus the pods that ended since; `record` has the resizes that excuse failures."""
+    now, old = observed.seen_at, _counts_in_status(job)
     ended = [pod for pod in observed.pods if pod.is_finished and pod.uid]
     # A terminating pod may exit with code 0: that is neither a success nor a failure.
-    uncounted = [pod for pod in ended if pod.uid not in old.counted and not pod.is_terminating]
+    uncounted = [pod for pod in ended if pod.uid not in old.counted_uids and not pod.is_terminating]
     completed = old.completed | {
         pod.index for pod in uncounted if pod.role == constants.TRAINER and pod.has_succeeded and pod.index is not None
     }
-    left_early = [pod for pod in uncounted if pod.has_succeeded and pod.role != constants.TRAINER and not completed]
-    waits = {pod.uid: _early_exit_grace_left_s(pod, observed.seen_at) for pod in left_early}
-    due = [pod for pod in uncounted if pod.has_failed or waits.get(pod.uid, 1.0) <= 0]
-    incidents = old.incidents.with_disruption(observed, due)
-    incidents = incidents.with_resizes(record, _retried(job, due, incidents, observed.seen_at), observed.seen_at)
-    fresh = tuple(PodTermination(pod, _fault(job, pod, incidents, record, observed.seen_at)) for pod in due)
-    own = [ending.pod for ending in fresh if ending.fault not in UNCOUNTED]
-    counted = incidents.with_failures(own, observed.seen_at)
+    exited_early = [pod for pod in uncounted if pod.has_succeeded and pod.role != constants.TRAINER and not completed]
+    grace_left_s = {pod.uid: _early_exit_grace_left_s(pod, now) for pod in exited_early}
+    failed_now = [
+        pod for pod in uncounted if pod.has_failed or (pod.uid in grace_left_s and grace_left_s[pod.uid] <= 0)
+    ]
+    excused = old.incidents.with_disruption(observed, failed_now)
+    excused = excused.with_resizes(record, _retried(job, failed_now, excused, now), now)
+    new = tuple(PodTermination(pod, _cause_with_peers(job, pod, excused, record, now)) for pod in failed_now)
+    own_failures = [termination.pod for termination in new if termination.cause not in EXCUSED_CAUSES]
+    incidents = excused.with_failures(own_failures, now)
     return TerminationCounts(
         failed_by_role=Counter(old.failed_by_role)
-        + Counter(ending.pod.role for ending in fresh if ending.fault is not Fault.CLUSTER),
+        + Counter(termination.pod.role for termination in new if termination.cause is not FailureCause.DISRUPTION),
         completed=completed,
-        dead=old.dead | _given_up(fresh),
-        counted=frozenset(pod.uid for pod in ended if pod.uid in old.counted),
-        fresh=fresh,
-        incidents=counted,
-        in_a_row=_in_a_row(old, fresh, observed.seen_at, is_new=counted.total > incidents.total),
-        last_at=observed.seen_at.replace(microsecond=0) if fresh else old.last_at,
-        requeue_after_s=min((wait_s for wait_s in waits.values() if wait_s > 0), default=None),
+        permanently_failed=old.permanently_failed | _permanently_failed(new),
+        counted_uids=frozenset(pod.uid for pod in ended if pod.uid in old.counted_uids),
+        new_terminations=new,
+        incidents=incidents,
+        consecutive_failures=_consecutive_failures(old, new, now, is_new=incidents.total > excused.total),
+        last_failure_at=now.replace(microsecond=0) if new else old.last_failure_at,
+        requeue_after_s=min((left_s for left_s in grace_left_s.values() if left_s > 0), default=None),
     )
 
 
-def fault_of(job: TrainingJob, pod: JobPod) -> Fault:
+def failure_cause(job: TrainingJob, pod: JobPod) -> FailureCause:
     """The cause by exit code and restart policy (TJ §5.2: 1-127 permanent, 128-255 not)."""
     if pod.is_disrupted:
-        return Fault.CLUSTER
+        return FailureCause.DISRUPTION
     policy = job.spec.restart_policy
     if policy == "OnFailure" or pod.has_succeeded:
-        return Fault.TRANSIENT
+        return FailureCause.TRANSIENT
     if policy == "ExitCode":
-        return Fault.PERMANENT if pod.exit_code in PERMANENT_CODES else Fault.TRANSIENT
-    return Fault.PERMANENT
+        return FailureCause.PERMANENT if pod.exit_code in PERMANENT_CODES else FailureCause.TRANSIENT
+    return FailureCause.PERMANENT
 
 
-def _fault(job: TrainingJob, pod: JobPod, incidents: Incidents, record: SharingRecord | None, now: datetime) -> Fault:
+def _cause_with_peers(
+    job: TrainingJob, pod: JobPod, incidents: Incidents, record: SharingRecord | None, now: datetime
+) -> FailureCause:
     """The cause, with what happened to the pod's peers taken into account.
 
     A disruption overrides a restart policy that forbids a retry, as it does for the disrupted pod itself; a resize does
     not, because elastic training has to survive resizes.
     """
-    fault = fault_of(job, pod)
-    if fault is Fault.CLUSTER:
-        return fault
+    cause = failure_cause(job, pod)
+    if cause is FailureCause.DISRUPTION:
+        return cause
     if incidents.follows_disruption(pod, now) or (
-        fault is Fault.TRANSIENT and incidents.follows_resize(pod, record, now)
+        cause is FailureCause.TRANSIENT and incidents.follows_resize(pod, record, now)
     ):
-        return Fault.PEER
-    return fault
+        return FailureCause.PEER
+    return cause
 
 
 def why_it_ended(pod: JobPod) -> str:
@@ -171,41 +177,51 @@ def why_it_ended(pod: JobPod) -> str:
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-def _counted_before(job: TrainingJob) -> TerminationCounts:
+def _counts_in_status(job: TrainingJob) -> TerminationCounts:
     """The counts in the status; invalid values are ignored."""
     failures, trainer = _part(job.status, "failures"), _part(job.status, constants.TRAINER)
     counted = failures.get("counted")
     return TerminationCounts(
         failed_by_role={role: _whole(_part(job.status, role).get("failed")) for role in constants.ROLES},
         completed=indices_in(trainer.get("completedIndexes")),
-        dead=indices_in(trainer.get("failedIndexes")),
-        counted=frozenset(counted) if isinstance(counted, list) else frozenset(),
+        permanently_failed=indices_in(trainer.get("failedIndexes")),
+        counted_uids=frozenset(counted) if isinstance(counted, list) else frozenset(),
         incidents=incidents_in(failures),
-        in_a_row=_whole(failures.get("inARow")),
-        last_at=parse_timestamp(str(failures.get("lastTime"))),
+        consecutive_failures=_whole(failures.get("inARow")),
+        last_failure_at=parse_timestamp(str(failures.get("lastTime"))),
     )
 
 
-def _retried(job: TrainingJob, due: list[JobPod], incidents: Incidents, now: datetime) -> list[JobPod]:
+def _retried(job: TrainingJob, failed_now: list[JobPod], incidents: Incidents, now: datetime) -> list[JobPod]:
     """Pods that failed by themselves and may be retried."""
-    return [pod for pod in due if fault_of(job, pod) is Fault.TRANSIENT and not incidents.follows_disruption(pod, now)]
+    return [
+        pod
+        for pod in failed_now
+        if failure_cause(job, pod) is FailureCause.TRANSIENT and not incidents.follows_disruption(pod, now)
+    ]
 
 
-def _given_up(fresh: tuple[PodTermination, ...]) -> set[int]:
+def _permanently_failed(new_terminations: tuple[PodTermination, ...]) -> set[int]:
     return {
-        ending.pod.index
-        for ending in fresh
-        if ending.pod.role == constants.TRAINER and ending.fault is Fault.PERMANENT and ending.pod.index is not None
+        termination.pod.index
+        for termination in new_terminations
+        if termination.pod.role == constants.TRAINER
+        and termination.cause is FailureCause.PERMANENT
+        and termination.pod.index is not None
     }
 
 
-def _in_a_row(old: TerminationCounts, fresh: tuple[PodTermination, ...], now: datetime, *, is_new: bool) -> int:
-    """Failures in a row; pods that end together count once (`is_new`: an incident began), disruptions do not."""
-    if not fresh:
-        return old.in_a_row
-    own = [ending.pod for ending in fresh if ending.fault not in UNCOUNTED]
-    is_long_ago = old.last_at is not None and (now - old.last_at).total_seconds() >= LONG_RUN_S
-    before = 0 if is_long_ago or (is_new and any(_ran_s(pod) >= LONG_RUN_S for pod in own)) else old.in_a_row
+def _consecutive_failures(
+    old: TerminationCounts, new_terminations: tuple[PodTermination, ...], now: datetime, *, is_new: bool
+) -> int:
+    """Failures in a row; pods that end together count once, disruptions do not. `is_new`: an incident began now."""
+    if not new_terminations:
+        return old.consecutive_failures
+    own = [termination.pod for termination in new_terminations if termination.cause not in EXCUSED_CAUSES]
+    is_long_ago = old.last_failure_at is not None and (now - old.last_failure_at).total_seconds() >= LONG_RUN_S
+    before = (
+        0 if is_long_ago or (is_new and any(_ran_s(pod) >= LONG_RUN_S for pod in own)) else old.consecutive_failures
+    )
     return before + 1 if is_new else max(1, before)
 
 

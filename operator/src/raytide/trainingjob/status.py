@@ -144,7 +144,7 @@ def _roles(ctx: PlanContext) -> Status:
             "max": trainer.ceiling,
             "fulfillment": _fulfillment(job, wanted),
             "completedIndexes": ranges_text(counts.completed),
-            "failedIndexes": ranges_text(counts.dead),
+            "failedIndexes": ranges_text(counts.permanently_failed),
         },
         "selector": f"{constants.JOB_LABEL}={job.metadata.name},{constants.ROLE_LABEL}={constants.TRAINER}",
     }
@@ -198,18 +198,18 @@ def _scaling(ctx: PlanContext) -> Status:
 
 def _failures(counts: TerminationCounts) -> Status | None:
     """The input of the next tally."""
-    counted = sorted({*counts.counted, *(ending.pod.uid for ending in counts.fresh)})
+    counted = sorted({*counts.counted_uids, *(termination.pod.uid for termination in counts.new_terminations)})
     incidents = counts.incidents
-    if not counted and counts.last_at is None and incidents.disrupted_at is None:
+    if not counted and counts.last_failure_at is None and incidents.disrupted_at is None:
         return None
     moments = {
-        "lastTime": counts.last_at,
+        "lastTime": counts.last_failure_at,
         "incidentTime": incidents.began_at,
         "disruptionTime": incidents.disrupted_at,
     }
     return {
         "counted": counted,
-        "inARow": counts.in_a_row,
+        "inARow": counts.consecutive_failures,
         **({"incidents": dict(incidents.by_role)} if incidents.by_role else {}),
         **({"resizeIncidentTimes": [timestamp(each) for each in incidents.by_resize]} if incidents.by_resize else {}),
         **{name: timestamp(moment) for name, moment in moments.items() if moment is not None},

@@ -51,7 +51,7 @@ def assign_trainers(
     active = (
         _while_ending(job, alive, counts, blocked, named)
         if counts.completed
-        else _while_running(job, alive, counts.dead, blocked, named)
+        else _while_running(job, alive, counts.permanently_failed, blocked, named)
     )
     leaving = [pod for pod in observed.trainers if is_alive(pod) and pod.index not in active]
     return TrainerAssignment(
@@ -108,7 +108,7 @@ def _while_ending(
 ) -> set[int]:
     """Running trainers continue; others start only for the minimum, or for trainer 0 if its success is required."""
     started = {index: pod for index, pod in alive.items() if pod.is_running}
-    done = counts.completed | counts.dead
+    done = counts.completed | counts.permanently_failed
     kept = _first(started, job.desired_replicas(), named)
     if job.spec.success_policy == "RankZero" and 0 not in done and 0 not in blocked:
         kept.add(0)

@@ -36,13 +36,13 @@ def as_suspended(obj: Manifest) -> TrainingJob | None:
     return None if is_over(job.status) else job.model_copy(update={"raw": obj})
 
 
-def unreadable_patch(obj: Mapping[str, Any], faults: Sequence[Violation], now: datetime) -> dict[str, Any] | None:
+def unreadable_patch(obj: Mapping[str, Any], violations: Sequence[Violation], now: datetime) -> dict[str, Any] | None:
     """The status patch that names the violations; None when the status has them already."""
     written = obj.get("status")
     old: Mapping[str, Any] = written if isinstance(written, Mapping) else {}
     new = {
         **without_unreached(old, obj["metadata"].get("generation")),
-        "conditions": invalid_conditions(_readable(old.get("conditions")), faults, now),
+        "conditions": invalid_conditions(_readable(old.get("conditions")), violations, now),
         "phase": old.get("phase") or constants.PHASE_PENDING,
         "waiting": constants.INVALID_SPEC,
     }

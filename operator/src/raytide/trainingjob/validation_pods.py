@@ -35,14 +35,14 @@ def pod_violations(job: TrainingJob) -> Iterator[Violation]:
         spec = job.role(role)
         if spec is None:
             continue
-        faults = [*_template_resources(spec, role), *_amounts(job, role, spec)]
-        yield from faults
-        if role == TRAINER and job.is_elastic and not faults and not _asks_for_something(role_resources(job, role)):
+        violations = [*_template_resources(spec, role), *_amounts(job, role, spec)]
+        yield from violations
+        if role == TRAINER and job.is_elastic and not violations and not _asks_for_something(role_resources(job, role)):
             message = (
                 "has no requests, so the number of trainers that fit cannot be computed; write requests, or make "
                 "max-instance equal to min-instance"
             )
-            yield _fault("TJ:3-5", f"spec.{role}.resources", message)
+            yield _violation("TJ:3-5", f"spec.{role}.resources", message)
         yield from _template(spec, f"spec.{role}")
 
 
@@ -60,27 +60,29 @@ def pod_warnings(job: TrainingJob, gpus: frozenset[str]) -> Iterator[Violation]:
                     f"has {name}, which is not a GPU resource of the operator ({known}): the job is not admitted as a gang; "
                     "add it to the operator's --gpu-resources, or set spec.startPolicy to Gang"
                 )
-                yield _fault("TJ:3-18", f"spec.{role}.resources", message)
+                yield _violation("TJ:3-18", f"spec.{role}.resources", message)
         if not _asks_for_something(resources) and (role == PSERVER or (role == TRAINER and not job.is_elastic)):
-            yield _fault("TJ:3-5", f"spec.{role}.resources", "has no requests: no capacity is reserved for these pods")
+            yield _violation(
+                "TJ:3-5", f"spec.{role}.resources", "has no requests: no capacity is reserved for these pods"
+            )
         own, spec_class = priority_class_of(job, role), job.spec.priority_class_name
         if own != spec_class:
             message = (
                 f"is {own or 'empty'}, but spec.priorityClassName is {spec_class or 'empty'}: these pods have the template's, and "
                 "fair sharing uses the lowest priority of the job's pods; set only spec.priorityClassName"
             )
-            yield _fault("TJ:8-template", f"spec.{role}.template.spec.priorityClassName", message)
+            yield _violation("TJ:8-template", f"spec.{role}.template.spec.priorityClassName", message)
         if node := _node_of(spec):
             message = (
                 f"is {node}: these pods bypass the scheduler, even if they do not fit there, and sizes are computed for all "
                 "nodes; use a nodeSelector on kubernetes.io/hostname instead"
             )
-            yield _fault("TJ:8-template", f"spec.{role}.template.spec.nodeName", message)
+            yield _violation("TJ:8-template", f"spec.{role}.template.spec.nodeName", message)
     if job.spec.framework == "paddle" and not job.spec.trainer.entrypoint and job.spec.trainer.template is None:
-        yield _fault("TJ:2.2", "spec.trainer.entrypoint", "is empty: Paddle's launcher has nothing to run")
+        yield _violation("TJ:2.2", "spec.trainer.entrypoint", "is empty: Paddle's launcher has nothing to run")
 
 
-def _fault(rule: str, field: str, message: str) -> Violation:
+def _violation(rule: str, field: str, message: str) -> Violation:
     return Violation(rule, field, message, INVALID_SPEC)
 
 
@@ -103,17 +105,17 @@ def _unreadable(resources: Resources, field: str) -> Iterator[Violation]:
 def _one_amount(name: str, amount: str | float, field: str) -> Iterator[Violation]:
     if "/" not in name and not _STANDARD.match(name):
         message = "is not a resource of containers; use cpu, memory, ephemeral-storage, or a name with a domain, such as nvidia.com/gpu"
-        yield _fault("TJ:3-18", field, message)
+        yield _violation("TJ:3-18", field, message)
         return
     try:
         quantity = Quantity.parse(amount)
     except QuantityError as error:
-        yield _fault("TJ:2.1", field, str(error))
+        yield _violation("TJ:2.1", field, str(error))
         return
     if quantity.nanos < 0:
-        yield _fault("TJ:2.1", field, f"is {amount}; write 0 or more")
+        yield _violation("TJ:2.1", field, f"is {amount}; write 0 or more")
     elif "/" in name and quantity.nanos % 10**9:
-        yield _fault("TJ:3-18", field, f"is {amount}; write a whole number, extended resources cannot be divided")
+        yield _violation("TJ:3-18", field, f"is {amount}; write a whole number, extended resources cannot be divided")
 
 
 def _above_limits(resources: Resources, field: str) -> Iterator[Violation]:
@@ -122,10 +124,10 @@ def _above_limits(resources: Resources, field: str) -> Iterator[Violation]:
         wanted, most = Quantity.parse(request), Quantity.parse(limit)
         if is_extended(name) and wanted != most:
             message = f"is {request}, but its limit is {limit}; write the same in both, or only the limit"
-            yield _fault("TJ:3-18", f"{field}.requests.{name}", message)
+            yield _violation("TJ:3-18", f"{field}.requests.{name}", message)
         elif wanted > most:
             message = f"is {request}, above its limit {limit}; lower it or raise the limit"
-            yield _fault("TJ:2.1", f"{field}.requests.{name}", message)
+            yield _violation("TJ:2.1", f"{field}.requests.{name}", message)
 
 
 def _asks_for_something(resources: Resources) -> bool:
@@ -145,7 +147,7 @@ def _template_resources(spec: RoleSpec, role: str) -> Iterator[Violation]:
         field = f"spec.{role}.template.spec.containers[{i}].resources"
         resources = container.get("resources")
         if resources is not None and not isinstance(resources, dict):
-            yield _fault("TJ:8-template", field, "must be an object with requests and limits")
+            yield _violation("TJ:8-template", field, "must be an object with requests and limits")
             continue
         for part in ("requests", "limits"):
             yield from _wrong_types((resources or {}).get(part), f"{field}.{part}")
@@ -155,27 +157,27 @@ def _wrong_types(amounts: object, field: str) -> Iterator[Violation]:
     if amounts is None:
         return
     if not isinstance(amounts, dict):
-        yield _fault("TJ:8-template", field, "must be an object of resource names and quantities")
+        yield _violation("TJ:8-template", field, "must be an object of resource names and quantities")
         return
     for name, amount in amounts.items():
         if amount is not None and not is_amount(amount):
-            yield _fault("TJ:2.1", f"{field}.{name}", str(QuantityError(amount)))
+            yield _violation("TJ:2.1", f"{field}.{name}", str(QuantityError(amount)))
 
 
 # --- templates --------------------------------------------------------------------------------------------------------
 def _template(spec: RoleSpec, field: str) -> Iterator[Violation]:
     template = (spec.template or {}).get("spec") or {}
     if not isinstance(template, dict):
-        yield _fault("TJ:8-template", f"{field}.template.spec", "must be an object")
+        yield _violation("TJ:8-template", f"{field}.template.spec", "must be an object")
         return
     for part in ("containers", "initContainers"):
         yield from _containers(template, part, f"{field}.template.spec.{part}")
     if template.get("restartPolicy") not in (None, "", "Never"):
         message = f"is {template['restartPolicy']}, but the operator replaces failed pods; remove it and use spec.restartPolicy"
-        yield _fault("TJ:8-template", f"{field}.template.spec.restartPolicy", message)
+        yield _violation("TJ:8-template", f"{field}.template.spec.restartPolicy", message)
     for name, purpose in _OURS.items():
         if template.get(name):
-            yield _fault(
+            yield _violation(
                 "TJ:8-template", f"{field}.template.spec.{name}", f"is set by the operator, {purpose}; remove it"
             )
 
@@ -190,13 +192,15 @@ def _containers(template: Manifest, part: str, field: str) -> Iterator[Violation
     if containers is None:
         return
     if not isinstance(containers, list) or not all(isinstance(each, dict) for each in containers):
-        yield _fault("TJ:8-template", field, "must be a list of containers")
+        yield _violation("TJ:8-template", field, "must be a list of containers")
         return
     names = [each.get("name") for each in containers]
     nameless = [i for i, name in enumerate(names) if not isinstance(name, str) or not name]
     if nameless:
         message = "is missing; containers are merged by name, and the main container has the name of its role"
-        yield _fault("TJ:8-template", f"{field}[{nameless[0]}].name", message)
+        yield _violation("TJ:8-template", f"{field}[{nameless[0]}].name", message)
     twice = [name for name, times in Counter(map(str, names)).items() if times > 1]
     if twice and not nameless:
-        yield _fault("TJ:8-template", field, f"has several containers named {', '.join(twice)}; make the names unique")
+        yield _violation(
+            "TJ:8-template", field, f"has several containers named {', '.join(twice)}; make the names unique"
+        )

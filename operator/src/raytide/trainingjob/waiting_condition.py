@@ -22,7 +22,7 @@ from raytide.trainingjob.manifests.addresses import membership_name, pod_name, s
 from raytide.trainingjob.plan_context import PlanContext
 from raytide.trainingjob.trainer_indices import is_alive
 
-MOST_LOOKED_AT: Final = 1000
+MAX_LOOKED_AT: Final = 1000
 """How many names of one role are compared with names in use by other owners."""
 WITHOUT_EVENT: Final = frozenset(
     {messages.BACKING_OFF, messages.WAITING_FOR_MASTER, messages.WAITING_FOR_PSERVERS, messages.POD_TERMINATING}
@@ -94,8 +94,8 @@ def _name_conflict(ctx: PlanContext) -> _Reason | None:
     """Names in use by children of an earlier job of this name, or by another owner's objects with our label."""
     job, roster = ctx.job, ctx.wanted.active
     needed = [service_name(job), membership_name(job), *([pod_name(job, constants.MASTER)] if job.has_master else ())]
-    needed += [pod_name(job, constants.PSERVER, index) for index in range(min(ctx.pservers, MOST_LOOKED_AT))]
-    needed += [pod_name(job, constants.TRAINER, index) for index in roster[:MOST_LOOKED_AT]]
+    needed += [pod_name(job, constants.PSERVER, index) for index in range(min(ctx.pservers, MAX_LOOKED_AT))]
+    needed += [pod_name(job, constants.TRAINER, index) for index in roster[:MAX_LOOKED_AT]]
     conflicting = [name for name in needed if name in ctx.observed.foreign_names] if ctx.observed.foreign_names else []
     return _Reason(Cause.NAME_TAKEN.value, messages.names_taken(conflicting)) if conflicting else None
 
@@ -128,8 +128,8 @@ def _backing_off(ctx: PlanContext) -> _Reason | None:
     until = ctx.counts.next_try_at
     if until is None or until <= ctx.observed.seen_at or not _lacks_pods(ctx):
         return None
-    last = str(ctx.counts.fresh[-1]) if ctx.counts.fresh else ""
-    return _Reason(messages.BACKING_OFF, messages.backing_off(ctx.counts.in_a_row, last, timestamp(until)))
+    last = str(ctx.counts.new_terminations[-1]) if ctx.counts.new_terminations else ""
+    return _Reason(messages.BACKING_OFF, messages.backing_off(ctx.counts.consecutive_failures, last, timestamp(until)))
 
 
 def _lacks_pods(ctx: PlanContext) -> bool:

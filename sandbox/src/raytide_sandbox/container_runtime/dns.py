@@ -16,7 +16,7 @@ _CLASS_IN: Final = 1
 _TTL_S: Final = 2
 _POINTER_TO_QUESTION: Final = b"\xc0\x0c"
 _HEADER_BYTES: Final = 12
-_MOST_ANSWERS: Final = 25
+_MAX_ANSWERS: Final = 25
 """As many A records as fit into the 512 bytes of a plain DNS answer."""
 
 _AUTHORITATIVE: Final = 0x8400
@@ -55,7 +55,7 @@ def answer(query: bytes, names: Names) -> bytes | None:
         flags |= _NO_SUCH_NAME
     records = [
         _POINTER_TO_QUESTION + struct.pack("!HHIH", _TYPE_A, _CLASS_IN, _TTL_S, 4) + socket.inet_aton(address)
-        for address in (addresses[:_MOST_ANSWERS] if kind == _TYPE_A else ())
+        for address in (addresses[:_MAX_ANSWERS] if kind == _TYPE_A else ())
     ]
     counts = struct.pack("!HHHHH", flags, 1, len(records), 0, 0)
     return query[:2] + counts + query[_HEADER_BYTES:end] + b"".join(records)

@@ -32,7 +32,7 @@ class PlainRuntime(Engine):
     def __init__(self, state_dir: Path, *, now: Callable[[], datetime], given_images: Mapping[str, Path]) -> None:
         # the sandboxes of a machine share its loopback network: each has a prefix derived from its directory
         prefix = f"127.{64 + zlib.crc32(bytes(state_dir.resolve())) % 128}"
-        addresses = Addresses(prefix, host_network_rewrite.MOST_PODS, is_reused_first=True)
+        addresses = Addresses(prefix, host_network_rewrite.MAX_PODS, is_reused_first=True)
         super().__init__(Mode.PLAIN, state_dir, addresses, now=now, given_images=given_images)
         self._reservations: dict[int, socket.socket] = {}
         self._names_changed = asyncio.Event()

@@ -15,7 +15,7 @@ RAY_PORTS: Final = {6379: 6379, 8265: 8265, 10001: 21001, 52365: 52365}
 RAY_ADDRESS: Final = "127.0.0.1"
 """Address of every Ray node; with any other one Ray listens on all addresses of the machine (FD:SEC-F2)."""
 STEP: Final = 10
-MOST_PODS: Final = 160
+MAX_PODS: Final = 160
 """Maximum number of pods; more would shift dashboard ports into those of Ray workers."""
 
 _SERVICE: Final = re.compile(r"\b((?:[a-z0-9-]+\.)+svc(?:\.cluster\.local)?)(?![\w.-])(:\d+)?")

@@ -15,7 +15,7 @@ from typing import Any, Final
 Message = dict[str, Any]
 
 _LONGEST_PACKET_BYTES: Final = 32_768
-_MOST_FDS: Final = 16
+_MAX_FDS: Final = 16
 _FDS: Final = array("i")
 _RIGHTS: Final = (socket.SOL_SOCKET, socket.SCM_RIGHTS)
 
@@ -50,7 +50,7 @@ def receive(end: socket.socket, *, is_waiting: bool = True) -> tuple[Message, li
     """Receive the next message and its file descriptors; None when the peer is gone."""
     flags = socket.MSG_CMSG_CLOEXEC | (0 if is_waiting else socket.MSG_DONTWAIT)
     try:
-        packet, ancillary, _, _ = end.recvmsg(_LONGEST_PACKET_BYTES, socket.CMSG_LEN(_MOST_FDS * _FDS.itemsize), flags)
+        packet, ancillary, _, _ = end.recvmsg(_LONGEST_PACKET_BYTES, socket.CMSG_LEN(_MAX_FDS * _FDS.itemsize), flags)
     except ConnectionResetError:
         return None
     if not packet:

@@ -21,7 +21,7 @@ from raytide_sandbox.container_runtime.ipam import Addresses
 from raytide_sandbox.container_runtime.process_runtime import Engine
 
 _PREFIX: Final = "10.88"
-_MOST_PODS: Final = 65_000
+_MAX_PODS: Final = 65_000
 _DNS_PORT: Final = 53
 _SHM_BYTES: Final = 64 << 20
 _CPU_PERIOD_US: Final = 100_000
@@ -31,7 +31,7 @@ class NamespaceRuntime(Engine):
     """Pods in namespaces."""
 
     def __init__(self, state_dir: Path, *, now: Callable[[], datetime], given_images: Mapping[str, Path]) -> None:
-        super().__init__(Mode.NS, state_dir, Addresses(_PREFIX, _MOST_PODS), now=now, given_images=given_images)
+        super().__init__(Mode.NS, state_dir, Addresses(_PREFIX, _MAX_PODS), now=now, given_images=given_images)
         self._dns: asyncio.DatagramTransport | None = None
 
     async def start(self) -> None:

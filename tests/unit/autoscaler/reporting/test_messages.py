@@ -352,16 +352,16 @@ def test_how_long_a_change_waits(change: Change, since_s: float | None, expected
 
 @pytest.mark.rule("D12")
 @pytest.mark.parametrize(
-    ("wrote_s", "age_s", "expected"),
+    ("written_at_s", "age_s", "expected"),
     [
         pytest.param(95.0, 1, 5.0, id="our own memory counts"),
         pytest.param(None, 7, 7.0, id="after a restart the record's time does"),
         pytest.param(None, -60, None, id="a record from the future is ignored"),
     ],
 )
-def test_the_time_of_the_last_write(wrote_s: float | None, age_s: int, expected: float | None):
+def test_the_time_of_the_last_write(written_at_s: float | None, age_s: int, expected: float | None):
     found = current_targets(GroupDecision(2), at=NOW - timedelta(seconds=age_s))
-    assert since_last_write_s(found, wrote_s, 100.0, NOW) == expected
+    assert since_last_write_s(found, written_at_s, 100.0, NOW) == expected
 
 
 # --- drains ----------------------------------------------------------------------------------------------------------

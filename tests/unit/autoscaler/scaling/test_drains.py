@@ -4,7 +4,7 @@ from collections import Counter
 from datetime import UTC, datetime
 
 from raytide.autoscaler.model import GcsState, NodeStatus, RayNode, amounts_of
-from raytide.autoscaler.scaling.drains import MOST_DRAINS
+from raytide.autoscaler.scaling.drains import MAX_DRAINS
 from raytide.autoscaler.sidecar.reconcile import reconcile
 from raytide.autoscaler.state.snapshot import ReconcilerState, Snapshot
 from support.builders import group, head, pod, raycluster
@@ -29,11 +29,11 @@ def idle_cluster(*names: str) -> Snapshot:
 def drained(snapshot: Snapshot) -> Counter[str]:
     """Drains by group, once every node has been known for longer than demand may lag behind."""
     known = {node.node_id: 0.0 for node in snapshot.gcs.nodes}
-    return Counter(drain.group for drain in reconcile(snapshot, ReconcilerState(joined_s=known)).drains)
+    return Counter(drain.group for drain in reconcile(snapshot, ReconcilerState(registered_s=known)).drains)
 
 
 def test_all_groups_together_drain_no_more_nodes_in_a_tick_than_the_limit():
-    assert drained(idle_cluster("a", "b", "c")) == {"a": NODES, "b": MOST_DRAINS - NODES}
+    assert drained(idle_cluster("a", "b", "c")) == {"a": NODES, "b": MAX_DRAINS - NODES}
 
 
 def test_fewer_nodes_than_the_limit_are_drained_in_one_tick():

@@ -8,7 +8,7 @@ import pytest
 
 from raytide.api.pod import PodView
 from raytide.autoscaler.model import Instance, Status, TerminationCause
-from raytide.autoscaler.scaling.drains import MOST_DRAINS, DrainTerms, drains_of, drains_of_removed, within_limit
+from raytide.autoscaler.scaling.drains import MAX_DRAINS, DrainTerms, drains_of, drains_of_removed, within_limit
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupInputs, GroupTarget, ReplicaState, group_target
 from raytide.autoscaler.spec_group import SpecGroup
 
@@ -32,13 +32,13 @@ def question(*instances: Instance, group: SpecGroup = CPU, **extra: Any) -> Grou
 @pytest.mark.parametrize(
     ("status", "fate"),
     [
-        (Status.ALLOCATED, Disposition.STAYS),
-        (Status.RAY_INSTALLING, Disposition.STAYS),
-        (Status.RAY_RUNNING, Disposition.STAYS),
-        (Status.RAY_STOP_REQUESTED, Disposition.DRAINS),
-        (Status.RAY_STOPPING, Disposition.DRAINS),
-        (Status.RAY_STOPPED, Disposition.DRAINS),
-        (Status.ALLOCATION_TIMEOUT, Disposition.DRAINS),
+        (Status.ALLOCATED, Disposition.KEPT),
+        (Status.RAY_INSTALLING, Disposition.KEPT),
+        (Status.RAY_RUNNING, Disposition.KEPT),
+        (Status.RAY_STOP_REQUESTED, Disposition.DRAINING),
+        (Status.RAY_STOPPING, Disposition.DRAINING),
+        (Status.RAY_STOPPED, Disposition.DRAINING),
+        (Status.ALLOCATION_TIMEOUT, Disposition.DRAINING),
     ],
 )
 def test_the_disposition_of_a_pod_follows_its_status(status: Status, fate: Disposition):
@@ -53,7 +53,7 @@ def test_replicas_are_existing_plus_requested_plus_launched():
 
 def test_a_node_that_the_scheduler_ends_is_drained_first_and_not_named():
     target = group_target(question(instance("a"), instance("b"), to_terminate={"b": TerminationCause.IDLE}))
-    assert (target.replicas, target.names, [u.name for u in target.with_disposition(Disposition.LEAVES)]) == (
+    assert (target.replicas, target.names, [u.name for u in target.with_disposition(Disposition.TO_DRAIN)]) == (
         1,
         (),
         ["b"],
@@ -109,7 +109,7 @@ def test_no_more_leave_at_once_than_the_record_can_name():
             to_terminate={one.pod: TerminationCause.IDLE for one in crowd},
         )
     )
-    assert (len(target.with_disposition(Disposition.LEAVES)), target.replicas) == (500, 100)
+    assert (len(target.with_disposition(Disposition.TO_DRAIN)), target.replicas) == (500, 100)
 
 
 # --- several hosts ---------------------------------------------------------------------------------------------------
@@ -125,12 +125,16 @@ def hosts(replica: str, *statuses: Status) -> list[Instance]:
 @pytest.mark.parametrize(
     ("statuses", "fate"),
     [
-        pytest.param((Status.RAY_RUNNING, Status.RAY_RUNNING), Disposition.STAYS, id="both run"),
-        pytest.param((Status.RAY_RUNNING, Status.ALLOCATED), Disposition.STAYS, id="one is still starting"),
-        pytest.param((Status.RAY_RUNNING,), Disposition.STAYS, id="one has no pod yet"),
-        pytest.param((Status.RAY_RUNNING, Status.RAY_STOPPED), Disposition.LEAVES, id="one died: the other is drained"),
-        pytest.param((Status.RAY_RUNNING, Status.RAY_STOPPING), Disposition.LEAVES, id="one is drained: the other too"),
-        pytest.param((Status.RAY_STOPPED, Status.RAY_STOPPING), Disposition.DRAINS, id="one works off its drain"),
+        pytest.param((Status.RAY_RUNNING, Status.RAY_RUNNING), Disposition.KEPT, id="both run"),
+        pytest.param((Status.RAY_RUNNING, Status.ALLOCATED), Disposition.KEPT, id="one is still starting"),
+        pytest.param((Status.RAY_RUNNING,), Disposition.KEPT, id="one has no pod yet"),
+        pytest.param(
+            (Status.RAY_RUNNING, Status.RAY_STOPPED), Disposition.TO_DRAIN, id="one died: the other is drained"
+        ),
+        pytest.param(
+            (Status.RAY_RUNNING, Status.RAY_STOPPING), Disposition.TO_DRAIN, id="one is drained: the other too"
+        ),
+        pytest.param((Status.RAY_STOPPED, Status.RAY_STOPPING), Disposition.DRAINING, id="one works off its drain"),
     ],
 )
 def test_the_disposition_of_a_replica_follows_its_hosts(statuses: tuple[Status, ...], fate: Disposition):
@@ -160,11 +164,11 @@ def test_a_replica_that_lost_a_pod_is_left_to_the_operator():
 def test_a_replica_of_more_hosts_than_are_drained_at_once_is_drained_all_the_same():
     hosts = tuple(
         Instance(f"h{n}", "slice", Status.RAY_RUNNING, pod=f"h{n}", replica="r", node_id=f"id{n}")
-        for n in range(MOST_DRAINS + 1)
+        for n in range(MAX_DRAINS + 1)
     )
-    target = GroupTarget(0, (), (ReplicaState("r", hosts, Disposition.LEAVES, TerminationCause.IDLE),))
+    target = GroupTarget(0, (), (ReplicaState("r", hosts, Disposition.TO_DRAIN, TerminationCause.IDLE),))
     terms = DrainTerms(pods={}, now=datetime(2026, 1, 1, tzinfo=UTC), monotonic_s=0.0, grace_s=300.0, rejections={})
-    assert len(within_limit(drains_of("slice", target, terms))) == MOST_DRAINS + 1
+    assert len(within_limit(drains_of("slice", target, terms))) == MAX_DRAINS + 1
 
 
 @pytest.mark.rule("FD:AS-A12")

@@ -116,8 +116,8 @@ def test_replicas_without_demand_are_withdrawn_when_their_timer_ends(passed_s, r
     world.demand(5)
     world.run(3)
     world.demand(0)
-    world.run_until(lambda: "cpu" in world.state.unneeded_s, 10)
-    world.now_s += round(passed_s - (world.snapshot().monotonic_s - world.state.unneeded_s["cpu"]))
+    world.run_until(lambda: "cpu" in world.state.unneeded_since_s, 10)
+    world.now_s += round(passed_s - (world.snapshot().monotonic_s - world.state.unneeded_since_s["cpu"]))
     assert reconcile(world.snapshot(), world.state).decisions["cpu"].replicas == replicas
 
 
@@ -229,8 +229,8 @@ def idle_and_about_to_shrink() -> World:
 def test_no_node_is_drained_while_the_patch_with_lower_replicas_has_to_wait():
     world = idle_and_about_to_shrink()
     now_s = world.snapshot().monotonic_s
-    too_soon = reconcile(world.snapshot(), replace(world.state, wrote_s=now_s - 1))
-    in_time = reconcile(world.snapshot(), replace(world.state, wrote_s=now_s - 2))
+    too_soon = reconcile(world.snapshot(), replace(world.state, written_at_s=now_s - 1))
+    in_time = reconcile(world.snapshot(), replace(world.state, written_at_s=now_s - 2))
     assert (too_soon.patch, too_soon.drains, too_soon.requeue_after_s) == ((), (), 1.0)
     assert (bool(in_time.patch), len(in_time.drains)) == (True, 2)
 
@@ -242,7 +242,7 @@ def test_a_drained_node_whose_name_was_not_written_is_named_in_the_next_pass():
     answers = {drain.node_id: world.drain(drain.node_id, drain.reason) for drain in plan.drains}
     lost = plan_names(world.snapshot(), plan, answers)
     assert lost.patch
-    following = reconcile(world.snapshot(), replace(lost.state, wrote_s=None))
+    following = reconcile(world.snapshot(), replace(lost.state, written_at_s=None))
     assert sorted(following.decisions["cpu"].delete) == sorted(world.pods)
 
 

@@ -54,7 +54,7 @@ class World:
     now_s: int = 0
     made_at: dict[str, int] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
-    wanted: Counter[str] = field(default_factory=Counter)
+    desired_hosts: Counter[str] = field(default_factory=Counter)
     backoffs: dict[str, Backoff] = field(default_factory=dict)
     reasons: dict[str, tuple[Why, ...]] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
@@ -91,7 +91,7 @@ class World:
 
     def operate(self) -> None:
         """The operator makes pods, Kubernetes starts them, Ray takes work."""
-        for group, count in self.wanted.items():
+        for group, count in self.desired_hosts.items():
             for _ in range(count - self.count(group)):
                 if not (group == "spot" and self.block == "quota"):
                     self.made_at[f"{group}-worker-{self.made}"] = self.now_s
@@ -111,7 +111,7 @@ class World:
                 [HEAD_NODE, *(self.node(name) for name in self.running)],
                 TYPES,
                 5000.0 + self.now_s,
-                self.wanted,
+                self.desired_hosts,
             ),
             self.timers,
         )
@@ -127,8 +127,8 @@ class World:
             assert name not in self.busy, "a busy worker is never withdrawn"
             del self.made_at[name]
         alive = (Status.RAY_RUNNING, Status.ALLOCATED, Status.REQUESTED, Status.QUEUED)
-        self.wanted = Counter(i.node_type for i in choice.instances if i.status in alive and not i.is_head)
-        self.wanted += Counter(choice.reply.launches)
+        self.desired_hosts = Counter(i.node_type for i in choice.instances if i.status in alive and not i.is_head)
+        self.desired_hosts += Counter(choice.reply.launches)
         self.timers, self.backoffs = found.timers, dict(limits.backoffs)
         self.reasons = {name: (Why(b.reason, b.count, b.detail),) for name, b in limits.blocked.items()}
 

@@ -37,11 +37,11 @@ class Scenario:
         self.reasons: dict[str, tuple[Why, ...]] = {}
 
     def assess(
-        self, at_s: float, *things: PodView | RayNode, wanted: dict[str, int] | None = None, **more: Any
+        self, at_s: float, *things: PodView | RayNode, desired_hosts: dict[str, int] | None = None, **more: Any
     ) -> Limits:
         pods = [thing for thing in things if isinstance(thing, PodView)]
         nodes = [thing for thing in things if isinstance(thing, RayNode)]
-        inputs = InstanceInputs([HEAD, *pods], [HEAD_NODE, *nodes], self.types, 1000.0 + at_s, wanted or {})
+        inputs = InstanceInputs([HEAD, *pods], [HEAD_NODE, *nodes], self.types, 1000.0 + at_s, desired_hosts or {})
         found = instances(inputs, self.timers)
         evidence = AvailabilityInputs(
             NOW + timedelta(seconds=at_s), 1000.0 + at_s, more.pop("conditions", ()), self.backoffs, self.reasons
@@ -159,21 +159,21 @@ def test_the_wait_for_a_node_is_not_the_wait_for_ray():
 
 
 @pytest.mark.rule("SC:S2", "SC:S3")
-def test_a_rejected_create_blocks_the_group_at_once_and_drops_its_requested_replicas():
-    limits = Scenario().assess(0, *at_work("a"), wanted={"spot": 5}, conditions=rejected())
+def test_a_rejected_create_blocks_at_once_and_takes_what_is_asked_for_with_it():
+    limits = Scenario().assess(0, *at_work("a"), desired_hosts={"spot": 5}, conditions=rejected())
     assert (limits.blocked["spot"].reason, limits.blocked["spot"].is_capacity_missing) == ("QuotaExceeded", True)
     assert (most(limits), names_of(limits.instances), len(limits.stuck)) == (1, ["a"], 4)
 
 
 def test_requested_replicas_of_a_blocked_group_are_no_capacity():
     scenario = Scenario()
-    scenario.assess(0, no_node("a"), wanted={"spot": 3})
-    limits = scenario.assess(11, no_node("a"), wanted={"spot": 3})
+    scenario.assess(0, no_node("a"), desired_hosts={"spot": 3})
+    limits = scenario.assess(11, no_node("a"), desired_hosts={"spot": 3})
     assert (most(limits), len(limits.stuck), names_of(limits.instances)) == (0, 3, [])
 
 
-def test_a_rejection_that_names_no_current_group_blocks_no_group():
-    assert Scenario().assess(0, *at_work("a"), wanted={"spot": 1}, conditions=rejected()).blocked == {}
+def test_a_rejection_that_concerns_no_group_any_more_blocks_none():
+    assert Scenario().assess(0, *at_work("a"), desired_hosts={"spot": 1}, conditions=rejected()).blocked == {}
 
 
 @pytest.mark.parametrize(
@@ -212,22 +212,22 @@ def test_rejections_are_read_from_the_conditions(conditions, reason):
 
 def test_a_group_without_created_pods_is_blocked_only_while_others_get_theirs():
     scenario = Scenario()
-    scenario.assess(0, wanted={"spot": 2, "on-demand": 1})
-    assert scenario.assess(130, wanted={"spot": 2, "on-demand": 1}).blocked == {}, (
+    scenario.assess(0, desired_hosts={"spot": 2, "on-demand": 1})
+    assert scenario.assess(130, desired_hosts={"spot": 2, "on-demand": 1}).blocked == {}, (
         "no group gets any: it is the operator"
     )
     other = pending("b", group="on-demand")
-    assert scenario.assess(131, other, wanted={"spot": 2, "on-demand": 1}).blocked["spot"].reason == "NoPodCreated"
+    assert (
+        scenario.assess(131, other, desired_hosts={"spot": 2, "on-demand": 1}).blocked["spot"].reason == "NoPodCreated"
+    )
 
 
 @pytest.mark.rule("FD:AS-A18")
-def test_progress_of_pods_created_before_the_wait_does_not_block_a_group():
-    scenario, wanted = Scenario(), {"spot": 2, "on-demand": 1}
-    scenario.assess(0, pending("b", group="on-demand"), wanted=wanted)
-    limits = scenario.assess(130, *at_work("b", "on-demand"), wanted=wanted)
-    assert limits.blocked == {}, (
-        "it came before the waiting began; its registration does not show that the operator creates pods"
-    )
+def test_what_becomes_of_pods_that_were_there_before_says_nothing_about_others():
+    scenario, desired_hosts = Scenario(), {"spot": 2, "on-demand": 1}
+    scenario.assess(0, pending("b", group="on-demand"), desired_hosts=desired_hosts)
+    limits = scenario.assess(130, *at_work("b", "on-demand"), desired_hosts=desired_hosts)
+    assert limits.blocked == {}, "it came before the waiting began; that it registers is no news from the operator"
 
 
 @pytest.mark.rule("FD:AS-A19")
@@ -246,7 +246,7 @@ def test_a_group_whose_pods_are_created_slowly_is_not_blocked():
     scenario = Scenario()
     for index in range(10):
         some = [spot(f"w{i}", node_name="n") for i in range(index)]
-        limits = scenario.assess(20 * index, pending(f"o{index}", group="on-demand"), *some, wanted={"spot": 50})
+        limits = scenario.assess(20 * index, pending(f"o{index}", group="on-demand"), *some, desired_hosts={"spot": 50})
         assert limits.blocked == {}
 
 
@@ -347,12 +347,15 @@ def test_after_the_backoff_a_pending_pod_counts_as_the_retry():
         most(scenario.assess(41, *at_work("r", creation_timestamp="2026-01-01T11:00:00Z"), spot("p", node_name="n")))
         == 2
     )
-    assert most(scenario.assess(42, *at_work("r", creation_timestamp="2026-01-01T11:00:00Z"), wanted={"spot": 2})) == 2
+    assert (
+        most(scenario.assess(42, *at_work("r", creation_timestamp="2026-01-01T11:00:00Z"), desired_hosts={"spot": 2}))
+        == 2
+    )
 
 
 def test_a_failed_retry_doubles_the_backoff():
     scenario = blocked_scenario()
-    scenario.assess(41, wanted={"spot": 1})
+    scenario.assess(41, desired_hosts={"spot": 1})
     scenario.assess(43, no_node("c"))
     assert scenario.assess(50, no_node("c")).blocked == {}
     limits = scenario.assess(54, no_node("c"))

@@ -94,7 +94,7 @@ DRAINING, DEAD = node(status=NodeStatus.DRAINING), node(status=NodeStatus.DEAD)
         pytest.param(
             [RUNNING, node()],
             {"drains": []},
-            aged(Stage.DRAIN_ASKED, 9, "n1"),
+            aged(Stage.DRAIN_REQUESTED, 9, "n1"),
             Status.RAY_RUNNING,
             id="rejected: it runs on",
         ),
@@ -131,13 +131,13 @@ def test_what_is_seen_is_the_status(things, more, timers, status):
         pytest.param(
             [RUNNING, node()],
             {"drains": ["n1"]},
-            Stage.DRAIN_ASKED,
+            Stage.DRAIN_REQUESTED,
             300,
             (Status.RAY_STOP_REQUESTED, Status.RAY_RUNNING),
             id="RAY_STOP_REQUESTED 300 s, then it runs on",
         ),
         pytest.param(
-            [DYING], {}, Stage.LEAVING, 300, (Status.TERMINATING, Status.TERMINATION_FAILED), id="TERMINATING 300 s"
+            [DYING], {}, Stage.TERMINATING, 300, (Status.TERMINATING, Status.TERMINATION_FAILED), id="TERMINATING 300 s"
         ),
         pytest.param(
             [RUNNING],
@@ -151,7 +151,7 @@ def test_what_is_seen_is_the_status(things, more, timers, status):
 )
 def test_time_limits_are_strict(things, more, stage, limit_s, statuses):
     before, after = statuses
-    node_id = "n1" if stage in (Stage.DRAIN_ASKED, Stage.VANISHED) else ""
+    node_id = "n1" if stage in (Stage.DRAIN_REQUESTED, Stage.VANISHED) else ""
     assert only(see(*things, timers=aged(stage, limit_s, node_id), **more)).status is before
     late = see(*things, timers=aged(stage, limit_s + 0.1, node_id), **more)
     assert only(late).status is after
@@ -168,19 +168,19 @@ def test_time_limits_are_strict(things, more, stage, limit_s, statuses):
     ],
 )
 def test_a_pod_of_no_use_is_to_end_once_its_time_is_over(things, stage, node_id, limit_s):
-    assert see(*things, timers=aged(stage, limit_s, node_id)).to_end == frozenset()
-    assert see(*things, timers=aged(stage, limit_s + 0.1, node_id)).to_end == {"demo-cpu-worker-aaaaa"}
+    assert see(*things, timers=aged(stage, limit_s, node_id)).failed_pods == frozenset()
+    assert see(*things, timers=aged(stage, limit_s + 0.1, node_id)).failed_pods == {"demo-cpu-worker-aaaaa"}
 
 
 def test_a_named_pod_is_not_named_again():
-    timers = aged(Stage.LEAVING, 5000)
-    assert see(RUNNING, DEAD, timers=timers, to_delete=[RUNNING.name]).to_end == frozenset()
+    timers = aged(Stage.TERMINATING, 5000)
+    assert see(RUNNING, DEAD, timers=timers, to_delete=[RUNNING.name]).failed_pods == frozenset()
 
 
-@pytest.mark.parametrize("stage", [Stage.DRAINING, Stage.DEAD, Stage.LEAVING])
-def test_a_node_that_terminates_for_more_than_90_s_is_overdue(stage):
-    thing = {Stage.DRAINING: [RUNNING, DRAINING], Stage.DEAD: [RUNNING, DEAD], Stage.LEAVING: [DYING]}[stage]
-    node_id = "" if stage is Stage.LEAVING else "n1"
+@pytest.mark.parametrize("stage", [Stage.DRAINING, Stage.DEAD, Stage.TERMINATING])
+def test_what_leaves_for_90_s_is_worth_a_word(stage):
+    thing = {Stage.DRAINING: [RUNNING, DRAINING], Stage.DEAD: [RUNNING, DEAD], Stage.TERMINATING: [DYING]}[stage]
+    node_id = "" if stage is Stage.TERMINATING else "n1"
     assert see(*thing, timers=aged(stage, 90, node_id)).overdue == frozenset()
     assert see(*thing, timers=aged(stage, 90.1, node_id)).overdue == {"demo-cpu-worker-aaaaa"}
 
@@ -212,9 +212,9 @@ def test_a_node_that_the_gcs_no_longer_reports_counts_and_has_nothing_free():
 @pytest.mark.rule("FD:AS-A18")
 def test_a_pod_comes_once_whatever_becomes_of_it_later():
     first = see(PENDING)
-    assert first.timers.came_s == {"cpu": 1000.0}
-    assert see(RUNNING, node(), timers=first.timers, now_s=1050.0).timers.came_s == {"cpu": 1000.0}
-    assert see(RUNNING, pod("new"), timers=first.timers, now_s=1060.0).timers.came_s == {"cpu": 1060.0}
+    assert first.timers.last_new_pod_s == {"cpu": 1000.0}
+    assert see(RUNNING, node(), timers=first.timers, now_s=1050.0).timers.last_new_pod_s == {"cpu": 1000.0}
+    assert see(RUNNING, pod("new"), timers=first.timers, now_s=1060.0).timers.last_new_pod_s == {"cpu": 1060.0}
 
 
 # --- what an instance is worth ---------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_a_restarted_raylet_is_the_same_instance():
         "new",
         Status.RAY_RUNNING,
     )
-    assert after.timers.stages[RUNNING.name].joined_s == 1010.0
+    assert after.timers.stages[RUNNING.name].registered_s == 1010.0
 
 
 def test_of_two_nodes_of_a_pod_the_live_one_counts_in_any_order():
@@ -281,12 +281,12 @@ def test_a_ray_node_without_a_pod_is_no_instance():
 def test_a_gcs_that_lost_its_memory_does_not_end_the_workers_before_they_had_time_to_come_back():
     before = see(RUNNING, node())
     lost = see(RUNNING, timers=before.timers, now_s=1005.0)
-    assert (only(lost).status, lost.to_end) == (Status.RAY_RUNNING, frozenset())
+    assert (only(lost).status, lost.failed_pods) == (Status.RAY_RUNNING, frozenset())
     assert only(lost).total == CPU4, "it counts, so that its replica is not ended and its maximum holds"
     back = see(RUNNING, node(node_id="n2"), timers=lost.timers, now_s=1060.0)
     assert only(back).status is Status.RAY_RUNNING
     never = see(RUNNING, timers=lost.timers, now_s=1126.0)
-    assert (only(never).status, never.to_end) == (Status.RAY_STOPPED, {RUNNING.name})
+    assert (only(never).status, never.failed_pods) == (Status.RAY_STOPPED, {RUNNING.name})
 
 
 @pytest.mark.rule("SC:S15")
@@ -294,16 +294,19 @@ def test_while_the_head_is_away_no_time_runs_out_for_its_workers():
     scenario = see(RUNNING, node(), pod("new"))
     for minute in range(60):
         scenario = see(RUNNING, pod("new"), nodes=[], timers=scenario.timers, now_s=1001.0 + 60 * minute)
-        assert (scenario.is_head_running, scenario.to_end) == (False, frozenset())
+        assert (scenario.is_head_running, scenario.failed_pods) == (False, frozenset())
     back = see(RUNNING, pod("new"), timers=scenario.timers, now_s=4545.0)
-    assert ([i.status for i in workers(back)], back.to_end) == ([Status.RAY_RUNNING, Status.ALLOCATED], frozenset())
+    assert ([i.status for i in workers(back)], back.failed_pods) == (
+        [Status.RAY_RUNNING, Status.ALLOCATED],
+        frozenset(),
+    )
     again = see(RUNNING, node(), pod("new"), timers=back.timers, now_s=4550.0)
-    assert again.timers.stages[RUNNING.name].joined_s is None, "it has been there all the time"
+    assert again.timers.stages[RUNNING.name].registered_s is None, "it has been there all the time"
 
 
 def test_pods_that_fail_while_the_head_is_down_are_not_counted_as_deaths():
     before = see(pending("w"))
-    assert see(pod("w", phase="Failed"), nodes=[], timers=before.timers, now_s=1005.0).timers.deaths == {}
+    assert see(pod("w", phase="Failed"), nodes=[], timers=before.timers, now_s=1005.0).timers.early_exits == {}
 
 
 def test_a_dead_node_that_the_gcs_no_longer_reports_is_still_dead():
@@ -325,20 +328,22 @@ def test_an_unmanaged_node_counts_as_capacity_only():
 @pytest.mark.rule("AS:B-1")
 def test_workers_of_a_group_that_left_the_spec_are_no_capacity_and_the_operators_to_remove():
     found = see(pod("demo-gone-worker-aaaaa", group="gone"), node("demo-gone-worker-aaaaa"))
-    assert (only(found).status, only(found).node_type, found.to_end) == (Status.TERMINATING, "gone", frozenset())
+    assert (only(found).status, only(found).node_type, found.failed_pods) == (Status.TERMINATING, "gone", frozenset())
 
 
 def test_workers_of_a_suspended_group_are_left_to_the_operator_and_none_is_requested():
     suspended = replace(TYPES, suspended=frozenset({"cpu"}))
-    found = see(RUNNING, node(), types=suspended, wanted={"cpu": 3})
-    assert (only(found).status, found.to_end) == (Status.TERMINATING, frozenset())
+    found = see(RUNNING, node(), types=suspended, desired_hosts={"cpu": 3})
+    assert (only(found).status, found.failed_pods) == (Status.TERMINATING, frozenset())
 
 
 @pytest.mark.rule("AS:B-20")
 def test_workers_of_a_group_that_cannot_be_read_are_capacity_and_left_alone():
     odd = pod("demo-odd-worker-aaaaa", group="odd")
     skipped = replace(TYPES, skipped=frozenset({"odd"}))
-    found = see(odd, node(odd.name), pending("demo-odd-worker-bbbbb", group="odd"), types=skipped, wanted={"odd": 5})
+    found = see(
+        odd, node(odd.name), pending("demo-odd-worker-bbbbb", group="odd"), types=skipped, desired_hosts={"odd": 5}
+    )
     assert (only(found).instance_id, only(found).status, only(found).is_unmanaged) == (
         odd.name,
         Status.RAY_RUNNING,
@@ -346,7 +351,7 @@ def test_workers_of_a_group_that_cannot_be_read_are_capacity_and_left_alone():
     )
     dead = see(odd, node(odd.name, NodeStatus.DEAD), types=skipped, timers=found.timers, now_s=2000.0)
     much_later = see(odd, node(odd.name, NodeStatus.DEAD), types=skipped, timers=dead.timers, now_s=9000.0)
-    assert (workers(much_later), much_later.to_end) == ([], frozenset())
+    assert (workers(much_later), much_later.failed_pods) == ([], frozenset())
 
 
 def test_pods_that_are_neither_head_nor_worker_are_ignored():
@@ -384,14 +389,14 @@ def test_there_is_one_head(pods, nodes, status, is_running):
 def test_the_head_is_never_to_end():
     timers = Timers(stages={HEAD.name: StageEntry(Stage.DEAD, 0.0, "h1")})
     found = see(nodes=[replace(HEAD_NODE, status=NodeStatus.DEAD)], timers=timers, to_delete=[HEAD.name], now_s=9000.0)
-    assert (found.instances[0].status, found.to_end) == (Status.RAY_STOPPED, frozenset())
+    assert (found.instances[0].status, found.failed_pods) == (Status.RAY_STOPPED, frozenset())
 
 
 # --- what is asked for -----------------------------------------------------------------------------------------------
 
 
-def test_a_missing_replica_is_requested():
-    found = see(RUNNING, node(), wanted={"cpu": 3})
+def test_a_replica_asked_for_and_not_there_is_requested():
+    found = see(RUNNING, node(), desired_hosts={"cpu": 3})
     assert [(i.instance_id, i.status) for i in workers(found)[1:]] == [
         ("cpu-requested-0", Status.REQUESTED),
         ("cpu-requested-1", Status.REQUESTED),
@@ -399,55 +404,55 @@ def test_a_missing_replica_is_requested():
     assert (workers(found)[1].total, workers(found)[1].pod) == (CPU4, "")
 
 
-def test_the_spec_has_the_number_of_workers_unless_the_caller_passes_one():
-    types = replace(TYPES, wanted={"cpu": 2})
+def test_the_spec_says_what_is_asked_for_unless_somebody_knows_better():
+    types = replace(TYPES, desired_hosts={"cpu": 2})
     assert len(workers(see(types=types))) == 2
-    assert workers(see(types=types, wanted={})) == []
+    assert workers(see(types=types, desired_hosts={})) == []
 
 
 @pytest.mark.rule("AS:B-2")
-def test_lower_replicas_only_lower_the_number_of_requested_instances():
-    before = see(wanted={"cpu": 5})
-    after = see(wanted={"cpu": 2}, timers=before.timers, now_s=1005.0)
+def test_fewer_asked_for_are_fewer_requested_and_nothing_else():
+    before = see(desired_hosts={"cpu": 5})
+    after = see(desired_hosts={"cpu": 2}, timers=before.timers, now_s=1005.0)
     assert [i.instance_id for i in workers(after)] == ["cpu-requested-0", "cpu-requested-1"]
 
 
 @pytest.mark.parametrize("leaving", [DYING, FAILED, pod("demo-cpu-worker-aaaaa")], ids=["dying", "ended", "named"])
 def test_a_pod_that_leaves_does_not_answer_a_request(leaving):
-    found = see(leaving, wanted={"cpu": 1}, to_delete=["demo-cpu-worker-aaaaa"])
+    found = see(leaving, desired_hosts={"cpu": 1}, to_delete=["demo-cpu-worker-aaaaa"])
     assert [i.status for i in workers(found)] == [Status.TERMINATING, Status.REQUESTED]
 
 
 def test_a_request_of_600_s_is_queued_again_three_times_and_then_failed():
     timers, now_s, seen = Timers(), 0.0, []
     for _ in range(4):
-        found = see(wanted={"cpu": 1}, timers=timers, now_s=now_s)
+        found = see(desired_hosts={"cpu": 1}, timers=timers, now_s=now_s)
         assert only(found).status is Status.REQUESTED
-        edge = see(wanted={"cpu": 1}, timers=found.timers, now_s=now_s + 600.0)
+        edge = see(desired_hosts={"cpu": 1}, timers=found.timers, now_s=now_s + 600.0)
         assert only(edge).status is Status.REQUESTED, "the limit is strict"
-        late = see(wanted={"cpu": 1}, timers=edge.timers, now_s=now_s + 600.1)
+        late = see(desired_hosts={"cpu": 1}, timers=edge.timers, now_s=now_s + 600.1)
         seen.append(only(late).status)
         timers, now_s = late.timers, now_s + 600.1
     assert seen == [Status.QUEUED, Status.QUEUED, Status.QUEUED, Status.ALLOCATION_FAILED]
-    assert only(see(wanted={"cpu": 1}, timers=timers, now_s=now_s + 5)).status is Status.ALLOCATION_FAILED
+    assert only(see(desired_hosts={"cpu": 1}, timers=timers, now_s=now_s + 5)).status is Status.ALLOCATION_FAILED
 
 
 def test_pods_answer_the_oldest_request():
-    first = see(wanted={"cpu": 1}, now_s=0.0)
-    second = see(wanted={"cpu": 2}, timers=first.timers, now_s=500.0)
-    third = see(RUNNING, wanted={"cpu": 2}, timers=second.timers, now_s=700.0)
+    first = see(desired_hosts={"cpu": 1}, now_s=0.0)
+    second = see(desired_hosts={"cpu": 2}, timers=first.timers, now_s=500.0)
+    third = see(RUNNING, desired_hosts={"cpu": 2}, timers=second.timers, now_s=700.0)
     assert third.timers.open_requests == {"cpu": (OpenRequest(500.0),)}
     assert [i.status for i in workers(third)] == [Status.ALLOCATED, Status.REQUESTED]
 
 
-def test_a_huge_number_of_replicas_does_not_exhaust_memory():
-    assert len(workers(see(wanted={"cpu": 2_000_000_000}))) == 10_000
+def test_a_number_that_makes_no_sense_does_not_fill_our_memory():
+    assert len(workers(see(desired_hosts={"cpu": 2_000_000_000}))) == 10_000
 
 
 @pytest.mark.rule("AS:B-8")
 def test_missing_hosts_belong_to_the_replica_they_complete():
     hosts = [pod(f"s{i}", group="slice", replica_name="slice-abc") for i in range(3)]
-    found = see(*hosts, wanted={"slice": 8})
+    found = see(*hosts, desired_hosts={"slice": 8})
     assert [i.replica for i in workers(found)[3:]] == ["slice-abc", *["slice-requested-replica-0"] * 4]
 
 
@@ -460,8 +465,8 @@ def test_instances_are_ordered_by_creation_and_not_by_the_list():
     new = pod("a", creation_timestamp="2026-01-01T00:00:09Z")
     by_hand = RayNode("m1", NodeStatus.RUNNING)
     expected = ["z", "a", "cpu-requested-0", "m1"]
-    assert [i.instance_id for i in workers(see(new, by_hand, old, wanted={"cpu": 3}))] == expected
-    assert [i.instance_id for i in workers(see(old, new, by_hand, wanted={"cpu": 3}))] == expected
+    assert [i.instance_id for i in workers(see(new, by_hand, old, desired_hosts={"cpu": 3}))] == expected
+    assert [i.instance_id for i in workers(see(old, new, by_hand, desired_hosts={"cpu": 3}))] == expected
 
 
 @pytest.mark.rule("D12")
@@ -479,18 +484,18 @@ def test_a_restart_changes_nothing_but_elapsed_limits():
         node("f", NodeStatus.RUNNING, "n6"),
         RayNode("m1", NodeStatus.RUNNING),
     ]
-    more: dict[str, Any] = {"wanted": {"cpu": 9, "slice": 4}, "drains": ["n6"], "to_delete": ["x"]}
+    more: dict[str, Any] = {"desired_hosts": {"cpu": 9, "slice": 4}, "drains": ["n6"], "to_delete": ["x"]}
     timers = Timers()
     for tick in range(10):
         going_on = see(*things, timers=timers, now_s=1000.0 + 5 * tick, **more)
         started_anew = see(*things, now_s=1000.0 + 5 * tick, **more)
         assert going_on.instances == started_anew.instances
-        assert going_on.to_end == started_anew.to_end
+        assert going_on.failed_pods == started_anew.failed_pods
         timers = going_on.timers
 
 
-def test_timers_of_deleted_instances_are_removed():
-    before = see(RUNNING, node(), wanted={"cpu": 5})
+def test_timers_forget_what_is_gone():
+    before = see(RUNNING, node(), desired_hosts={"cpu": 5})
     after = see(timers=before.timers)
     assert (set(after.timers.stages), after.timers.open_requests, after.timers.stalled_s) == ({HEAD.name}, {}, {})
 
@@ -508,19 +513,19 @@ def test_pods_that_end_before_their_ray_node_registers_are_counted_until_one_reg
         timers = see(pending(f"w{index}"), timers=timers, now_s=10.0 * index).timers
         timers = see(pod(f"w{index}", phase="Failed"), timers=timers, now_s=10.0 * index + 5).timers
         timers = see(pod(f"w{index}", phase="Failed"), timers=timers, now_s=10.0 * index + 6).timers
-        assert timers.deaths["cpu"].count == index + 1
+        assert timers.early_exits["cpu"].count == index + 1
     timers = see(pending("good"), timers=timers, now_s=40.0).timers
     timers = see(pod("good"), node("good"), timers=timers, now_s=45.0).timers
-    assert timers.deaths == {}
+    assert timers.early_exits == {}
 
 
 def test_a_worker_that_ends_after_it_has_worked_is_no_such_death():
     timers = see(RUNNING, node()).timers
-    assert see(FAILED, DEAD, timers=timers, now_s=1005.0).timers.deaths == {}
+    assert see(FAILED, DEAD, timers=timers, now_s=1005.0).timers.early_exits == {}
 
 
 def test_a_group_waits_since_its_last_pod_came():
-    first = see(wanted={"cpu": 3}, now_s=0.0)
-    second = see(pending("a"), wanted={"cpu": 3}, timers=first.timers, now_s=50.0)
-    third = see(pending("a"), wanted={"cpu": 3}, timers=second.timers, now_s=90.0)
+    first = see(desired_hosts={"cpu": 3}, now_s=0.0)
+    second = see(pending("a"), desired_hosts={"cpu": 3}, timers=first.timers, now_s=50.0)
+    third = see(pending("a"), desired_hosts={"cpu": 3}, timers=second.timers, now_s=90.0)
     assert [found.timers.stalled_s for found in (first, second, third)] == [{"cpu": 0.0}, {"cpu": 50.0}, {"cpu": 50.0}]

@@ -116,7 +116,7 @@ def test_bounds(fields, bounds, word):
     ],
 )
 def test_wanted_pods_are_what_the_operator_makes_of_replicas(fields, pods):
-    assert read(_bare(**fields)).wanted == {"cpu": pods}
+    assert read(_bare(**fields)).desired_hosts == {"cpu": pods}
 
 
 def test_a_suspended_group_is_named_so_that_its_replicas_are_not_rewritten():
@@ -252,7 +252,7 @@ def test_a_bad_group_is_skipped_with_its_field_and_the_fix(fields, field, fix):
     found = read({**_bare(), **fields}, group("good"))
     assert [kind.name for kind in found.types] == ["headgroup", "good"]
     assert found.skipped == {"cpu"}
-    assert "cpu" not in found.wanted
+    assert "cpu" not in found.desired_hosts
     assert field in problems_of(found)
     assert fix in problems_of(found)
 

@@ -78,9 +78,9 @@ quickly = settings(max_examples=60, deadline=None)
 
 
 def see(world, now_s: float = 1000.0, timers: Timers | None = None) -> Instances:
-    pods, nodes, wanted, to_delete, drains = world
+    pods, nodes, desired_hosts, to_delete, drains = world
     alive = RayNode("h", NodeStatus.IDLE, HEAD.name, "headgroup")
-    inputs = InstanceInputs([HEAD, *pods], [alive, *nodes], TYPES, now_s, wanted, to_delete, drains)
+    inputs = InstanceInputs([HEAD, *pods], [alive, *nodes], TYPES, now_s, desired_hosts, to_delete, drains)
     return instances(inputs, timers or Timers())
 
 
@@ -95,8 +95,8 @@ def test_every_instance_is_itself(world):
 
 @quickly
 @given(WORLDS)
-def test_no_instance_is_terminated_in_the_first_pass(world):
-    assert see(world).to_end == frozenset()
+def test_nobody_is_to_end_at_first_sight(world):
+    assert see(world).failed_pods == frozenset()
 
 
 @quickly
@@ -204,7 +204,7 @@ def test_instances_of_unchanged_pods_are_not_computed_again(monkeypatch):
     rays += [RayNode(f"n{i}", NodeStatus.RUNNING, name, "a", CPU, CPU) for i, name in enumerate(NAMES)]
     first = instances(InstanceInputs(pods, rays, TYPES, 1000.0))
     computed = []
-    monkeypatch.setattr(instances_module._PodClassifier, "at", lambda _, one, *__: computed.append(one.name))
+    monkeypatch.setattr(instances_module._PodClassifier, "classify", lambda _, one, *__: computed.append(one.name))
     second = instances(InstanceInputs([*pods], [*rays], TYPES, 1005.0), first.timers, known=first.known)
     assert computed == []
     assert second.instances == first.instances

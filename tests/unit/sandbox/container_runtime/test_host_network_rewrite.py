@@ -57,9 +57,9 @@ def test_moved_ports_of_all_pods_are_different_and_outside_the_workers_range() -
     moved = [
         host_network_rewrite.moved_port(port, index)
         for port in host_network_rewrite.RAY_PORTS
-        for index in range(2, host_network_rewrite.MOST_PODS + 1)
+        for index in range(2, host_network_rewrite.MAX_PODS + 1)
     ]
-    moved += [host_network_rewrite.reservation_port(index) for index in range(2, host_network_rewrite.MOST_PODS + 1)]
+    moved += [host_network_rewrite.reservation_port(index) for index in range(2, host_network_rewrite.MAX_PODS + 1)]
     assert len(set(moved)) == len(moved)
     assert not [port for port in moved if 10002 <= port <= 19999 or port > 65535]
 

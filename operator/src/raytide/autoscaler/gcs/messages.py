@@ -30,7 +30,7 @@ from raytide.autoscaler.model import (
 STATUSES: Final[Mapping[int, NodeStatus]] = {number: NodeStatus(name) for name, number in pb.NodeState.Status.items()}
 REPORTED_ONE_BY_ONE: Final = 10_000
 """Maximum of single entries for requested nodes, all types together; further ones share one entry per type."""
-MOST_IN_A_COUNT: Final = 2**31 - 1
+MAX_IN_A_COUNT: Final = 2**31 - 1
 
 
 # --- decoding --------------------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def encode_report(report: Report) -> pb.ReportAutoscalingStateRequest:
         failed_instance_requests=[
             pb.FailedInstanceRequest(
                 ray_node_type_name=failed.node_type,
-                count=min(failed.count, MOST_IN_A_COUNT),
+                count=min(failed.count, MAX_IN_A_COUNT),
                 reason=failed.reason,
                 start_ts=failed.started_at_s,
                 failed_ts=failed.failed_at_s,
@@ -257,7 +257,7 @@ def _one_by_one(pending: Iterable[PendingRequest]) -> list[pb.PendingInstanceReq
         single = min(request.count, max(REPORTED_ONE_BY_ONE - len(entries), 0))
         entries += [_encode_pending(request, 1)] * single
         if request.count > single:
-            entries.append(_encode_pending(request, min(request.count - single, MOST_IN_A_COUNT)))
+            entries.append(_encode_pending(request, min(request.count - single, MAX_IN_A_COUNT)))
     return entries
 
 

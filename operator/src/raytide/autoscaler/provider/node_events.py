@@ -32,7 +32,7 @@ FIRST_ANSWER_S: Final = 30.0
 RECHECK_S: Final = 20.0
 """Interval once every waiting pod has an answer or got none in that time: answers may change."""
 REJECTED_RETRY_S: Final = 600.0
-MOST_PAGES: Final = 10
+MAX_PAGES: Final = 10
 
 
 class _InvolvedObject(msgspec.Struct, gc=False):
@@ -141,7 +141,7 @@ class NodeEvents:
         async for page in self._client.pages(EVENTS, self._namespace, field_selector=selector):
             found += _events(page.items)
             pages += 1
-            if pages == MOST_PAGES:
+            if pages == MAX_PAGES:
                 break
         return found
 

@@ -99,7 +99,7 @@ def _resize_summary(outcome: GroupResult) -> ResizeSummary:
         group=outcome.group.name,
         before=replace(before, replicas=outcome.group.clamp(before.replicas)),
         after=outcome.desired,
-        target=outcome.target,
+        group_target=outcome.group_target,
         launches=outcome.launches,
         withdrawn=outcome.withdrawn,
         raised=outcome.current.raised,
@@ -110,7 +110,7 @@ def _resize_facts(outcomes: Outcomes, reply: SchedulingReply) -> ResizeFacts:
     removed: dict[tuple[str, TerminationCause], int] = {}
     causes = {end.instance_id: end.cause for end in reply.terminations}
     for outcome in outcomes.groups:
-        for replica in () if outcome.target is None else outcome.target.replica_states:
+        for replica in () if outcome.group_target is None else outcome.group_target.replica_states:
             for host in replica.hosts:
                 if host.instance_id in causes:
                     key = outcome.group.name, causes[host.instance_id]

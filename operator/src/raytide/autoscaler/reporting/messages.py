@@ -26,7 +26,7 @@ TEXT_BY_CAUSE: Final[Mapping[TerminationCause, str]] = {
 }
 LOUD: Final = frozenset({NO_FITTING_GROUP})
 """Reasons that need an action of the user."""
-MOST_NAMED: Final = 5
+MAX_NAMED: Final = 5
 """Pods named in one line."""
 
 
@@ -37,7 +37,7 @@ class ResizeSummary:
     group: str
     before: GroupDecision
     after: GroupDecision
-    target: GroupTarget | None = None
+    group_target: GroupTarget | None = None
     launches: int = 0
     withdrawn: int = 0
     raised: int | None = None
@@ -87,8 +87,8 @@ def overdue_lines(pods: Collection[str], reported_keys: frozenset[str]) -> tuple
     new = [pod for key, pod in keys.items() if key not in reported_keys]
     if not new:
         return (), frozenset(keys)
-    others = f" and {len(new) - MOST_NAMED} more" if len(new) > MOST_NAMED else ""
-    message = f"{counted(len(new), 'pod')} not gone long after termination was requested: {', '.join(new[:MOST_NAMED])}{others}"
+    others = f" and {len(new) - MAX_NAMED} more" if len(new) > MAX_NAMED else ""
+    message = f"{counted(len(new), 'pod')} not gone long after termination was requested: {', '.join(new[:MAX_NAMED])}{others}"
     return (LogLine(Level.WARNING, message, (("overdue", len(keys)),)),), frozenset(keys)
 
 
@@ -117,7 +117,7 @@ def _line(one: ResizeSummary) -> LogLine:
 
 def _why(one: ResizeSummary) -> str:
     """The change in one sentence."""
-    leaving = {} if one.target is None else _leaving(one.target)
+    leaving = {} if one.group_target is None else _leaving(one.group_target)
     parts = [
         *([f"{one.raised} replicas set by another writer, adopted"] if one.raised is not None else []),
         *([f"{counted(one.launches, 'more node')} needed"] if one.launches else []),
@@ -146,7 +146,7 @@ def counted(number: int, noun: str) -> str:
 def _leaving(target: GroupTarget) -> dict[str, int]:
     count_by_word: dict[str, int] = {}
     for replica in target.replica_states:
-        if replica.disposition in (Disposition.LEAVES, Disposition.NAMED):
+        if replica.disposition in (Disposition.TO_DRAIN, Disposition.TO_DELETE):
             word = TEXT_BY_CAUSE[replica.cause] if replica.cause else "no longer needed"
             count_by_word[word] = count_by_word.get(word, 0) + len(replica.hosts)
     return count_by_word

@@ -63,9 +63,9 @@ def plan_patch(
     text = _record_text(current, decisions, why, snapshot)
     record = parse_record(text)
     change = change_between(current, _decisions_as_read(decisions, record), why if record is None else record.why)
-    since_s = since_last_write_s(current, state.wrote_s, snapshot.monotonic_s, snapshot.now)
+    since_s = since_last_write_s(current, state.written_at_s, snapshot.monotonic_s, snapshot.now)
     message_delay_s = (
-        _message_delay_s(cluster.joined_s, since_s, snapshot.monotonic_s) if change is Change.MESSAGE else 0.0
+        _message_delay_s(cluster.registered_s, since_s, snapshot.monotonic_s) if change is Change.MESSAGE else 0.0
     )
     waits_s = max(wait_s(change, since_s), message_delay_s)
     if change is Change.NONE or waits_s > 0:
@@ -153,11 +153,11 @@ def wait_s(change: Change, since_last_s: float | None) -> float:
 
 
 def since_last_write_s(
-    current: CurrentTargets, wrote_s: float | None, monotonic_s: float, now: datetime
+    current: CurrentTargets, written_at_s: float | None, monotonic_s: float, now: datetime
 ) -> float | None:
     """Seconds since this cluster's autoscaler last wrote; None if unknown or the record's time is in the future."""
-    if wrote_s is not None:
-        return monotonic_s - wrote_s
+    if written_at_s is not None:
+        return monotonic_s - written_at_s
     if current.record is None or current.record.at is None:
         return None
     age_s = (now - current.record.at).total_seconds()
@@ -187,7 +187,7 @@ def _change_of(current: CurrentTarget, decision: GroupDecision, *, is_recorded: 
     return Change.MESSAGE if is_recorded and decision.why != before.why else Change.NONE
 
 
-def _message_delay_s(joined_s: Mapping[str, float], since_last_s: float | None, now_s: float) -> float:
+def _message_delay_s(registered_s: Mapping[str, float], since_last_s: float | None, now_s: float) -> float:
     """How long reasons are delayed because the demand is unsettled after nodes joined.
 
     Otherwise reasons would be removed and written again while nodes join, and after a restart, when all nodes are new
@@ -196,4 +196,4 @@ def _message_delay_s(joined_s: Mapping[str, float], since_last_s: float | None, 
     settled_s = DEMAND_LAG_S - now_s
     is_overdue = since_last_s is not None and since_last_s >= MAX_MESSAGE_DELAY_S
     first_seen_s = min if is_overdue else max
-    return max(0.0, first_seen_s(joined_s.values(), default=now_s) + settled_s)
+    return max(0.0, first_seen_s(registered_s.values(), default=now_s) + settled_s)

@@ -23,7 +23,7 @@ from raytide.autoscaler.state.snapshot import Answers, Drain, DrainRejection, Re
 
 FIRST_RETRY_S: Final = 15.0
 LONGEST_RETRY_S: Final = 600.0
-MOST_DRAINS: Final = 200
+MAX_DRAINS: Final = 200
 """Drains sent in one tick for all groups, unless a single replica has more hosts; the rest follow in later ticks."""
 
 
@@ -67,19 +67,21 @@ def plan_drains(
     drains = (
         drain
         for outcome in outcomes.groups
-        if outcome.target is not None and (is_written or outcome.current.replicas <= outcome.desired.replicas)
-        for drain in drains_of(outcome.group.name, outcome.target, terms)
+        if outcome.group_target is not None and (is_written or outcome.current.replicas <= outcome.desired.replicas)
+        for drain in drains_of(outcome.group.name, outcome.group_target, terms)
     )
     in_spec = frozenset(each.group.name for each in cluster.current.targets)
-    return within_limit(chain(drains, drains_of_removed(cluster.found.instances, in_spec, state.leaving_s, terms)))
+    return within_limit(
+        chain(drains, drains_of_removed(cluster.found.instances, in_spec, state.draining_since_s, terms))
+    )
 
 
 def within_limit(drains: Iterable[Drain]) -> tuple[Drain, ...]:
-    """The drains of this tick: whole replicas up to `MOST_DRAINS`, and at least one."""
+    """The drains of this tick: whole replicas up to `MAX_DRAINS`, and at least one."""
     found: list[Drain] = []
     for _, hosts in groupby(drains, key=lambda drain: (drain.group, drain.replica)):
         replica = tuple(hosts)
-        if found and len(found) + len(replica) > MOST_DRAINS:
+        if found and len(found) + len(replica) > MAX_DRAINS:
             break
         found += replica
     return tuple(found)
@@ -87,7 +89,7 @@ def within_limit(drains: Iterable[Drain]) -> tuple[Drain, ...]:
 
 def drains_of(group: str, target: GroupTarget, terms: DrainTerms) -> Iterator[Drain]:
     """The drains of one group: whole replicas only, the first host of each before the others."""
-    for replica in target.with_disposition(Disposition.LEAVES):
+    for replica in target.with_disposition(Disposition.TO_DRAIN):
         if not any(terms.is_in_backoff(host.node_id) for host in replica.draining):
             for host in sorted(replica.draining, key=terms.host_index):
                 yield _drain(group, replica, host, terms)
@@ -102,7 +104,7 @@ def by_replica(drains: Iterable[Drain]) -> tuple[tuple[Drain, ...], ...]:
 
 
 def drains_of_removed(
-    found: Iterable[Instance], groups: Collection[str], leaving_s: Mapping[str, float], terms: DrainTerms
+    found: Iterable[Instance], groups: Collection[str], draining_since_s: Mapping[str, float], terms: DrainTerms
 ) -> Iterator[Drain]:
     """Drains for nodes of groups removed from the spec: they cannot be named and end after the drain (B-1).
 
@@ -112,12 +114,12 @@ def drains_of_removed(
         host
         for host in found
         if (host.pod and host.node_id and not host.is_head and host.node_type and host.node_type not in groups)
-        and host.node_id not in leaving_s
+        and host.node_id not in draining_since_s
         and not terms.is_in_backoff(host.node_id)
     )
     for name, hosts in hosts_by_replica(leaving).items():
         for host in sorted(hosts, key=terms.host_index):
-            yield _drain(host.node_type, ReplicaState(name, (host,), Disposition.LEAVES), host, terms)
+            yield _drain(host.node_type, ReplicaState(name, (host,), Disposition.TO_DRAIN), host, terms)
 
 
 def _drain(group: str, replica: ReplicaState, host: Instance, terms: DrainTerms) -> Drain:
@@ -169,10 +171,10 @@ def _may_be_named(drain: Drain, answers: Answers) -> bool:
     return answer.is_accepted and drain.reason is DrainReason.IDLE_TERMINATION
 
 
-def leaving_since(leaving_s: Mapping[str, float], answers: Answers, now_s: float) -> dict[str, float]:
+def draining_since(draining_since_s: Mapping[str, float], answers: Answers, now_s: float) -> dict[str, float]:
     """Since when each node has accepted its drain."""
     agreed = {node_id: now_s for node_id, answer in answers.items() if answer is not None and answer.is_accepted}
-    return {**agreed, **leaving_s}
+    return {**agreed, **draining_since_s}
 
 
 def rejections_after(

@@ -39,8 +39,8 @@ class GroupResult:
     current: CurrentTarget
     """The target in force before this decision."""
     desired: GroupDecision
-    target: GroupTarget | None = None
-    """None: the group is left as it is."""
+    group_target: GroupTarget | None = None
+    """The replicas with what happens to each; None: the group is left as it is."""
     launches: int = 0
     kept: int = 0
     """Hosts requested earlier, without a pod yet, and still needed."""
@@ -48,13 +48,11 @@ class GroupResult:
     """Hosts requested earlier, without a pod yet, and withdrawn now."""
 
     @property
-    def draining(self) -> int:
-        """Hosts with a drain in progress."""
-        return (
-            0
-            if self.target is None
-            else sum(len(replica.hosts) for replica in self.target.with_disposition(Disposition.DRAINS))
-        )
+    def draining_host_count(self) -> int:
+        """Number of hosts with a drain in progress."""
+        if self.group_target is None:
+            return 0
+        return sum(len(replica.hosts) for replica in self.group_target.with_disposition(Disposition.DRAINING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +62,9 @@ class Outcomes:
     groups: tuple[GroupResult, ...]
     cluster_why: tuple[Why, ...] = ()
     """Reasons that concern no single group of the spec."""
-    unneeded_s: Mapping[str, float] = field(default_factory=dict)
-    pending_s: Mapping[str, float] = field(default_factory=dict)
-    leaving_s: Mapping[str, float] = field(default_factory=dict)
+    unneeded_since_s: Mapping[str, float] = field(default_factory=dict)
+    pending_since_s: Mapping[str, float] = field(default_factory=dict)
+    draining_since_s: Mapping[str, float] = field(default_factory=dict)
 
     def decisions(self) -> dict[str, GroupDecision]:
         """Decisions by group."""
@@ -90,7 +88,7 @@ def _hold(snapshot: Snapshot, state: ReconcilerState, cluster: ClusterState, pod
     is_long = silent_s >= SILENCE_S
     groups = tuple(_left(target, pods, () if is_long else None) for target in current.targets)
     why = (head_down(cluster.why_not),) if is_long else current.why
-    return Outcomes(groups, why, state.unneeded_s, state.pending_s, state.leaving_s)
+    return Outcomes(groups, why, state.unneeded_since_s, state.pending_since_s, state.draining_since_s)
 
 
 def _left(current: CurrentTarget, pods: Mapping[str, PodView], why: tuple[Why, ...] | None = None) -> GroupResult:
@@ -125,19 +123,19 @@ class _GroupRound:
     def outcomes(self) -> Outcomes:
         """Compute the targets of all groups, then the reasons, which depend on all targets."""
         by_group = self.cluster.by_group
-        pending_s = self._pending_since()
+        pending_since_s = self._pending_since()
         exits = _Terminations(
             to_terminate={end.instance_id: end.cause for end in self.choice.reply.terminations},
-            ended=self._ended(pending_s, by_group),
-            leaving_s=self._leaving_s(by_group),
+            ended=self._ended(pending_since_s, by_group),
+            draining_since_s=self._draining_since(by_group),
         )
-        unneeded_s: dict[str, float] = {}
+        unneeded_since_s: dict[str, float] = {}
         groups: list[GroupResult] = []
         for current in self.cluster.current.targets:
             mine = by_group.get(current.group.name, ())
             since_s = self._unneeded_since(current, mine)
             if since_s is not None:
-                unneeded_s[current.group.name] = since_s
+                unneeded_since_s[current.group.name] = since_s
             groups.append(self._outcome(current, mine, exits, since_s))
         why = self._reasons(groups)
         return Outcomes(
@@ -146,9 +144,9 @@ class _GroupRound:
                 for outcome in groups
             ),
             cluster_why=why.get(HEAD_TYPE, ()),
-            unneeded_s=unneeded_s,
-            pending_s=pending_s,
-            leaving_s=exits.leaving_s,
+            unneeded_since_s=unneeded_since_s,
+            pending_since_s=pending_since_s,
+            draining_since_s=exits.draining_since_s,
         )
 
     def _outcome(
@@ -170,7 +168,7 @@ class _GroupRound:
                 to_terminate=exits.to_terminate,
                 kept=kept,
                 ended=exits.ended,
-                overdue=self._overdue(exits.leaving_s),
+                overdue=self._overdue(exits.draining_since_s),
             )
         )
         decision = GroupDecision(
@@ -196,22 +194,24 @@ class _GroupRound:
             return None
         if all(self._is_needed(i) for i in mine if i.status in UNSEEN and i.instance_id not in self.choice.withdrawn):
             return None
-        return self.state.unneeded_s.get(current.group.name, self.snapshot.monotonic_s)
+        return self.state.unneeded_since_s.get(current.group.name, self.snapshot.monotonic_s)
 
     def _is_needed(self, instance: Instance) -> bool:
         return instance.instance_id in self.choice.reply.needed or instance.instance_id in self.choice.kept
 
     # --- instances to remove -----------------------------------------------------------------------------------------
 
-    def _ended(self, pending_s: Mapping[str, float], by_group: Mapping[str, Sequence[Instance]]) -> frozenset[str]:
+    def _ended(
+        self, pending_since_s: Mapping[str, float], by_group: Mapping[str, Sequence[Instance]]
+    ) -> frozenset[str]:
         """Pods that can be terminated without a drain."""
         found = self.cluster.found
-        idle = self._idle_pending(pending_s, by_group)
-        return found.to_end | self._dead_after_drain() | self.choice.withdrawn | idle
+        idle = self._idle_pending(pending_since_s, by_group)
+        return found.failed_pods | self._dead_after_drain() | self.choice.withdrawn | idle
 
     def _dead_after_drain(self) -> frozenset[str]:
         """Pods whose Ray node received a drain request and is now dead: they must still be named for deletion."""
-        asked = self.state.leaving_s.keys() | self.state.rejections.keys()
+        asked = self.state.draining_since_s.keys() | self.state.rejections.keys()
         stages = self.cluster.found.timers.stages
         return frozenset(name for name, entry in stages.items() if entry.stage is Stage.DEAD and entry.node_id in asked)
 
@@ -220,29 +220,29 @@ class _GroupRound:
         if self.snapshot.settings.pending_idle_timeout_s is None:
             return {}
         return {
-            i.instance_id: self.state.pending_s.get(i.instance_id, self.snapshot.monotonic_s)
+            i.instance_id: self.state.pending_since_s.get(i.instance_id, self.snapshot.monotonic_s)
             for i in self.cluster.found.instances
             if i.status in STARTING and not i.is_head and i.pod and not self._is_needed(i)
         }
 
     def _idle_pending(
-        self, pending_s: Mapping[str, float], by_group: Mapping[str, Sequence[Instance]]
+        self, pending_since_s: Mapping[str, float], by_group: Mapping[str, Sequence[Instance]]
     ) -> frozenset[str]:
         """Pods past that timeout: oldest first, whole replicas, and none that the minimum requires."""
         limit_s = self.snapshot.settings.pending_idle_timeout_s
         if limit_s is None:
             return frozenset()
-        due = {name for name, since_s in pending_s.items() if self.snapshot.monotonic_s - since_s > limit_s}
+        due = {name for name, since_s in pending_since_s.items() if self.snapshot.monotonic_s - since_s > limit_s}
         found: set[str] = set()
         for kind in self.cluster.types.types:
             mine = [i for i in by_group.get(kind.name, ()) if i.status in COUNTABLE]
             whole = complete_replicas(mine, due)
             may_go = [i.instance_id for i in mine if i.instance_id in whole]
             excess = max(0, len(mine) - kind.min_nodes) // kind.num_of_hosts * kind.num_of_hosts
-            found.update(sorted(may_go, key=lambda name: pending_s[name])[:excess])
+            found.update(sorted(may_go, key=lambda name: pending_since_s[name])[:excess])
         return frozenset(found)
 
-    def _leaving_s(self, by_group: Mapping[str, Sequence[Instance]]) -> dict[str, float]:
+    def _draining_since(self, by_group: Mapping[str, Sequence[Instance]]) -> dict[str, float]:
         """Since when each node has been leaving, as long as its pod exists.
 
         In a group above its maximum, a busy draining node gets its grace period from the moment it is first seen
@@ -250,19 +250,21 @@ class _GroupRound:
         """
         stages = self.cluster.found.timers.stages
         there = {entry.node_id for name, entry in stages.items() if name in self.pods}
-        leaving_s = {node_id: since for node_id, since in self.state.leaving_s.items() if node_id in there}
+        draining_since_s = {
+            node_id: since for node_id, since in self.state.draining_since_s.items() if node_id in there
+        }
         for group in (target.group for target in self.cluster.current.targets):
             mine = [i for i in by_group.get(group.name, ()) if i.pod]
             if len(mine) > group.clamp(group.max_replicas) * group.num_of_hosts:
                 for instance in mine:
                     if instance.status is Status.RAY_STOPPING:
-                        leaving_s.setdefault(instance.node_id, self.snapshot.monotonic_s)
-        return leaving_s
+                        draining_since_s.setdefault(instance.node_id, self.snapshot.monotonic_s)
+        return draining_since_s
 
-    def _overdue(self, leaving_s: Mapping[str, float]) -> frozenset[str]:
+    def _overdue(self, draining_since_s: Mapping[str, float]) -> frozenset[str]:
         grace_s = self.snapshot.settings.preemption_grace_s
         return frozenset(
-            node_id for node_id, since_s in leaving_s.items() if self.snapshot.monotonic_s - since_s >= grace_s
+            node_id for node_id, since_s in draining_since_s.items() if self.snapshot.monotonic_s - since_s >= grace_s
         )
 
     # --- reasons -----------------------------------------------------------------------------------------------------
@@ -279,7 +281,7 @@ class _GroupRound:
                     for name, blocked in self.limits.blocked.items()
                 },
                 problems=self.cluster.problems,
-                leaving={outcome.group.name: outcome.draining for outcome in groups},
+                leaving={outcome.group.name: outcome.draining_host_count for outcome in groups},
                 held_back=self.scheduled.launches.held_back,
             )
         )
@@ -291,4 +293,4 @@ class _Terminations:
 
     to_terminate: Mapping[str, TerminationCause]
     ended: frozenset[str]
-    leaving_s: Mapping[str, float]
+    draining_since_s: Mapping[str, float]

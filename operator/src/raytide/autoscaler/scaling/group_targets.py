@@ -19,19 +19,19 @@ from raytide.autoscaler.model import COUNTABLE, UNSEEN, Instance, Status, Termin
 from raytide.autoscaler.replicas import hosts_by_replica
 from raytide.autoscaler.spec_group import SpecGroup
 
-LEAVING: Final = frozenset({Status.RAY_STOP_REQUESTED, Status.RAY_STOPPING})
+DRAINING_STATUSES: Final = frozenset({Status.RAY_STOP_REQUESTED, Status.RAY_STOPPING})
 """A drain was requested and the Ray node still exists."""
 
 
 class Disposition(StrEnum):
     """What happens to a host or to a whole replica."""
 
-    STAYS = "stays"
-    LEAVES = "leaves"
+    KEPT = "kept"
+    TO_DRAIN = "to drain"
     """To be drained; named for deletion once its nodes accepted."""
-    DRAINS = "drains"
+    DRAINING = "draining"
     """Draining and still busy: it no longer counts and is not named yet."""
-    NAMED = "named"
+    TO_DELETE = "to delete"
     """No work in it is left to wait for: it may be named for deletion."""
     GONE = "gone"
     """It terminates, or has ended, without this autoscaler."""
@@ -99,12 +99,12 @@ def group_target(inputs: GroupInputs) -> GroupTarget:
 
 def _replicas(inputs: GroupInputs, replica_states: Iterable[ReplicaState]) -> int:
     per_replica = inputs.group.num_of_hosts
-    staying = sum(len(replica.hosts) for replica in replica_states if replica.disposition is Disposition.STAYS)
+    staying = sum(len(replica.hosts) for replica in replica_states if replica.disposition is Disposition.KEPT)
     coming = inputs.launches + inputs.kept
     # A draining pod still counts in the operator's replica count, so each launch needs one more replica; without
     # launches it must not be counted, or it would be replaced as soon as it ends.
     holding = (
-        sum(len(replica.hosts) for replica in replica_states if replica.disposition is Disposition.DRAINS)
+        sum(len(replica.hosts) for replica in replica_states if replica.disposition is Disposition.DRAINING)
         if coming
         else 0
     )
@@ -112,7 +112,9 @@ def _replicas(inputs: GroupInputs, replica_states: Iterable[ReplicaState]) -> in
 
 
 def _names(inputs: GroupInputs, replica_states: Iterable[ReplicaState]) -> tuple[str, ...]:
-    due = [host.pod for replica in replica_states if replica.disposition is Disposition.NAMED for host in replica.hosts]
+    due = [
+        host.pod for replica in replica_states if replica.disposition is Disposition.TO_DELETE for host in replica.hosts
+    ]
     current = [name for name in inputs.names_to_delete if name in inputs.pods]
     alive = (name for name in due if (pod := inputs.pods.get(name)) is not None and not pod.is_terminating)
     return tuple(dict.fromkeys([*current, *alive]))[:MAX_NAMES_PER_GROUP]
@@ -123,17 +125,17 @@ def _within_names(inputs: GroupInputs, replica_states: tuple[ReplicaState, ...])
 
     A replica larger than that is removed alone: one named host removes the whole replica.
     """
-    if not any(replica.disposition is Disposition.LEAVES for replica in replica_states):
+    if not any(replica.disposition is Disposition.TO_DRAIN for replica in replica_states):
         return replica_states
     left = MAX_NAMES_PER_GROUP - len(_names(inputs, replica_states))
     kept = []
     for replica in replica_states:
         is_too_many = (
-            replica.disposition is Disposition.LEAVES and len(replica.hosts) > left and left < MAX_NAMES_PER_GROUP
+            replica.disposition is Disposition.TO_DRAIN and len(replica.hosts) > left and left < MAX_NAMES_PER_GROUP
         )
-        if replica.disposition is Disposition.LEAVES and not is_too_many:
+        if replica.disposition is Disposition.TO_DRAIN and not is_too_many:
             left -= len(replica.hosts)
-        kept.append(ReplicaState(replica.name, replica.hosts, Disposition.STAYS) if is_too_many else replica)
+        kept.append(ReplicaState(replica.name, replica.hosts, Disposition.KEPT) if is_too_many else replica)
     return tuple(kept)
 
 
@@ -141,14 +143,14 @@ def _within_names(inputs: GroupInputs, replica_states: tuple[ReplicaState, ...])
 
 
 def _replica_state(name: str, hosts: tuple[Instance, ...], inputs: GroupInputs) -> ReplicaState:
-    if len(hosts) == 1 and (disposition := _host_disposition(hosts[0], inputs)) is Disposition.STAYS:
+    if len(hosts) == 1 and (disposition := _host_disposition(hosts[0], inputs)) is Disposition.KEPT:
         return ReplicaState(name, hosts, disposition)
     dispositions = [_host_disposition(host, inputs) for host in hosts]
     cause = next(
         (inputs.to_terminate[host.instance_id] for host in hosts if host.instance_id in inputs.to_terminate), None
     )
     disposition = _replica_disposition(dispositions, hosts)
-    return ReplicaState(name, hosts, disposition, cause if disposition is not Disposition.STAYS else None)
+    return ReplicaState(name, hosts, disposition, cause if disposition is not Disposition.KEPT else None)
 
 
 def _host_disposition(host: Instance, inputs: GroupInputs) -> Disposition:
@@ -156,16 +158,16 @@ def _host_disposition(host: Instance, inputs: GroupInputs) -> Disposition:
     if pod is None or pod.is_terminating or pod.is_finished:
         return Disposition.GONE
     if host.pod in inputs.names_to_delete or host.pod in inputs.ended:
-        return Disposition.NAMED
+        return Disposition.TO_DELETE
     if host.status is Status.RAY_RUNNING and host.instance_id not in inputs.to_terminate:
-        return Disposition.STAYS  # nearly all of thousands: hashing a status costs more than the checks above
-    if host.status in LEAVING:
-        return Disposition.NAMED if host.node_id in inputs.overdue else Disposition.DRAINS
+        return Disposition.KEPT  # nearly all of thousands: hashing a status costs more than the checks above
+    if host.status in DRAINING_STATUSES:
+        return Disposition.TO_DELETE if host.node_id in inputs.overdue else Disposition.DRAINING
     if host.status not in COUNTABLE:  # dead, perhaps about to restart: no capacity, and not to be named yet
-        return Disposition.DRAINS
+        return Disposition.DRAINING
     if host.instance_id in inputs.to_terminate:
-        return Disposition.LEAVES if host.node_id else Disposition.NAMED
-    return Disposition.STAYS
+        return Disposition.TO_DRAIN if host.node_id else Disposition.TO_DELETE
+    return Disposition.KEPT
 
 
 def _replica_disposition(dispositions: Sequence[Disposition], hosts: Sequence[Instance]) -> Disposition:
@@ -176,12 +178,12 @@ def _replica_disposition(dispositions: Sequence[Disposition], hosts: Sequence[In
     if Disposition.GONE in found:  # the operator terminates the rest of a replica that lost a host
         return Disposition.GONE
     if any(
-        disposition in (Disposition.STAYS, Disposition.LEAVES) and _is_at_work(host)
+        disposition in (Disposition.KEPT, Disposition.TO_DRAIN) and _is_at_work(host)
         for disposition, host in zip(dispositions, hosts, strict=True)
     ):
-        return Disposition.LEAVES
-    return Disposition.DRAINS if Disposition.DRAINS in found else Disposition.NAMED
+        return Disposition.TO_DRAIN
+    return Disposition.DRAINING if Disposition.DRAINING in found else Disposition.TO_DELETE
 
 
 def _is_at_work(host: Instance) -> bool:
-    return bool(host.node_id) and host.status in COUNTABLE - LEAVING
+    return bool(host.node_id) and host.status in COUNTABLE - DRAINING_STATUSES

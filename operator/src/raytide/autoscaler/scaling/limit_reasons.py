@@ -33,7 +33,7 @@ UPSCALING_LIMITED: Final = "UpscalingLimited"
 INVALID_GROUP: Final = "InvalidGroup"
 CONSTRAINT_UNMET: Final = "ConstraintUnmet"
 
-MOST_SHAPES: Final = 3
+MAX_SHAPES: Final = 3
 """Shapes named in one message; the rest are counted."""
 
 
@@ -143,5 +143,5 @@ def _shapes(demands: Iterable[Demand]) -> str:
         shape = shape_of(demand.request)
         count_by_shape[shape] = count_by_shape.get(shape, 0) + demand.count
     named = [f"{shape} x {count}" for shape, count in sorted(count_by_shape.items())]
-    others = len(named) - MOST_SHAPES
-    return ", ".join(named[:MOST_SHAPES]) + (f" and {others} other shapes" if others > 0 else "")
+    others = len(named) - MAX_SHAPES
+    return ", ".join(named[:MAX_SHAPES]) + (f" and {others} other shapes" if others > 0 else "")

@@ -65,7 +65,7 @@ def _build_request(snapshot: Snapshot, state: ReconcilerState, cluster: ClusterS
     in_backoff = {node_id for node_id, rejection in state.rejections.items() if now_s < rejection.until_s}
     return SchedulingRequest(
         types=types.types,
-        instances=tuple(_as_scheduled(i, in_backoff, cluster.joined_s, now_s) for i in cluster.found.instances),
+        instances=tuple(_as_scheduled(i, in_backoff, cluster.registered_s, now_s) for i in cluster.found.instances),
         tasks=gcs.tasks,
         gangs=gcs.gangs,
         constraint=gcs.constraint,
@@ -75,10 +75,12 @@ def _build_request(snapshot: Snapshot, state: ReconcilerState, cluster: ClusterS
     )
 
 
-def _as_scheduled(instance: Instance, in_backoff: set[str], joined_s: Mapping[str, float], now_s: float) -> Instance:
+def _as_scheduled(
+    instance: Instance, in_backoff: set[str], registered_s: Mapping[str, float], now_s: float
+) -> Instance:
     if instance.node_id in in_backoff:
         instance = replace(instance, is_idle_blocked=True)
-    if instance.node_id and now_s - joined_s.get(instance.node_id, now_s) < DEMAND_LAG_S:
+    if instance.node_id and now_s - registered_s.get(instance.node_id, now_s) < DEMAND_LAG_S:
         # Tasks it runs are still reported as pending, so it counts as empty; an idle one may be about to get tasks.
         instance = replace(instance, available=instance.total, is_idle_blocked=True)
     return instance

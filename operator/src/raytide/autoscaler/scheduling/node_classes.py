@@ -27,11 +27,11 @@ Term: TypeAlias = tuple[float, int, float]
 class NodeDisposition(IntEnum):
     """What this decision means for a node."""
 
-    STAYS = 0
-    COMES = 1
-    ENDS = 2
-    WAITS = 3
-    """Waiting for capacity: it holds only demand that fits no other node."""
+    KEPT = 0
+    TO_LAUNCH = 1
+    TO_TERMINATE = 2
+    WAITING = 3
+    """Requested and waiting for capacity: it holds only demand that fits no other node."""
 
 
 class Placed(NamedTuple):
@@ -83,7 +83,7 @@ class NodeClass:
     free: tuple[Free, Free]
     labels: Labels
     placed: tuple[Placed, Placed] = (NOTHING, NOTHING)
-    disposition: NodeDisposition = NodeDisposition.STAYS
+    disposition: NodeDisposition = NodeDisposition.KEPT
     members: list["Node"] = field(default_factory=list)
     """In order of position."""
     label_map: Mapping[str, str] = field(init=False)
@@ -178,7 +178,7 @@ class NodeClasses:
             if node_class is None:
                 node_class = goals[key] = self.like(
                     node.node_class,
-                    disposition=node.node_class.disposition if node.cause is None else NodeDisposition.ENDS,
+                    disposition=node.node_class.disposition if node.cause is None else NodeDisposition.TO_TERMINATE,
                 )
             node.node_class = node_class
             node.position = self._next_position
@@ -197,7 +197,7 @@ class NodeClasses:
         """Nodes by type."""
         counts: Counter[str] = Counter()
         for one in self._classes.values():
-            if is_counting_ending or one.disposition is not NodeDisposition.ENDS:
+            if is_counting_ending or one.disposition is not NodeDisposition.TO_TERMINATE:
                 counts[one.traits.type_name] += len(one.members)
         return counts
 

@@ -62,7 +62,7 @@ class NodeFactory:
         """By type, hosts without a Ray node and without a known replica."""
         self._traits: dict[tuple[object, ...], NodeClassSpec] = {}
 
-    def nodes(self, instances: Iterable[Instance], pending: NodeDisposition = NodeDisposition.STAYS) -> list[Node]:
+    def nodes(self, instances: Iterable[Instance], pending: NodeDisposition = NodeDisposition.KEPT) -> list[Node]:
         """Nodes that count, in instance order; `pending` is the disposition of those not running yet."""
         nodes = []
         instances = tuple(instances)
@@ -78,12 +78,12 @@ class NodeFactory:
 
     def fresh(self, node_type: NodeType) -> NodeClass:
         """Class of this type's nodes to launch, except for a replica's first host if that differs."""
-        return self._of_type(node_type, NodeDisposition.COMES, is_head=False)
+        return self._of_type(node_type, NodeDisposition.TO_LAUNCH, is_head=False)
 
     def fresh_first(self, node_type: NodeType) -> NodeClass | None:
         """Class of each launched replica's first host, if it differs from the others."""
         return (
-            self._of_type(node_type, NodeDisposition.COMES, is_head=False, is_first=True)
+            self._of_type(node_type, NodeDisposition.TO_LAUNCH, is_head=False, is_first=True)
             if node_type.has_first
             else None
         )
@@ -182,7 +182,7 @@ class NodeFactory:
         if self._is_exact or instance.is_unmanaged:
             return None
         node = Node(
-            self._of_type(NodeType(instance.node_type), NodeDisposition.STAYS, is_head=instance.is_head), instance
+            self._of_type(NodeType(instance.node_type), NodeDisposition.KEPT, is_head=instance.is_head), instance
         )
         node.cause = TerminationCause.OUTDATED
         return node

@@ -57,10 +57,10 @@ def _tiers(fleet: NodeClasses, plan: Plan) -> Iterable[list[list[Node]]]:
     pending: list[list[Node]] = []
     waiting: list[list[Node]] = []
     for one in fleet.classes():
-        if one.disposition is NodeDisposition.ENDS and not fleet.is_exact:
+        if one.disposition is NodeDisposition.TO_TERMINATE and not fleet.is_exact:
             continue
         if not one.traits.is_running:
-            (waiting if one.disposition is NodeDisposition.WAITS else pending).append(one.members)
+            (waiting if one.disposition is NodeDisposition.WAITING else pending).append(one.members)
         elif not fleet.is_exact or _fits_any(one.free[plan.book], plan.shapes):
             running.append(one.members)
         else:

@@ -146,7 +146,7 @@ def _end_idle(session: Session, question: SchedulingRequest, types: list[NodeTyp
     for node in sorted(session.fleet.nodes(), key=idle_key):
         node_class, instance, name = node.node_class, node.instance, node.type_name
         if (
-            node_class.disposition is not NodeDisposition.STAYS
+            node_class.disposition is not NodeDisposition.KEPT
             or node.is_head
             or instance is None
             or instance.status in _WITHOUT_TIMEOUT
@@ -162,5 +162,5 @@ def _end_idle(session: Session, question: SchedulingRequest, types: list[NodeTyp
         ended[name] += 1
         node.cause = TerminationCause.IDLE
         node_class.members.remove(node)
-        node.node_class = session.fleet.like(node_class, disposition=NodeDisposition.ENDS)
+        node.node_class = session.fleet.like(node_class, disposition=NodeDisposition.TO_TERMINATE)
         node.node_class.members.append(node)

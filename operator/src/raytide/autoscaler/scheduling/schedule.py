@@ -28,7 +28,7 @@ from raytide.autoscaler.scheduling.node_classes import CONSTRAINT, DEMAND, Node,
 from raytide.autoscaler.scheduling.node_factory import NodeFactory
 from raytide.autoscaler.scheduling.ray_compat import schedule_as_ray
 from raytide.autoscaler.scheduling.resource_shapes import Vocabulary, merged_by_affinity
-from raytide.autoscaler.scheduling.session import MOST_NODES, Session, demands_of, launches_of, total_of
+from raytide.autoscaler.scheduling.session import MAX_NODES, Session, demands_of, launches_of, total_of
 from raytide.autoscaler.scheduling.terminations import (
     Replica,
     end_excess,
@@ -38,7 +38,7 @@ from raytide.autoscaler.scheduling.terminations import (
     replicas_by_type,
 )
 
-MOST_ROUNDS = 16
+MAX_ROUNDS = 16
 """Each round but the last adds launches; in practice the second round is the last."""
 
 
@@ -69,7 +69,7 @@ class _Draft:
         return [
             node
             for one in self.session.fleet.classes()
-            if one.disposition is NodeDisposition.COMES
+            if one.disposition is NodeDisposition.TO_LAUNCH
             for node in one.members
         ]
 
@@ -96,7 +96,7 @@ class _Scheduler:
     def decide(self) -> SchedulingReply:
         """Pack until the launches suffice even when they compete as pending nodes in the next tick."""
         coming = self._to_minimum()
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             draft = self._draft(self._nodes, coming)
             launched = draft.coming()
             if len(launched) == len(coming) or (draft.is_repeatable and not coming and not self._has_pending()):
@@ -116,7 +116,7 @@ class _Scheduler:
     def _to_minimum(self) -> list[Node]:
         """Nodes to launch so that every type reaches its minimum, within the cluster's limit (AS:S-7)."""
         coming: list[Node] = []
-        limit, total = min(self._question.max_nodes or MOST_NODES, MOST_NODES), self._occupied.total()
+        limit, total = min(self._question.max_nodes or MAX_NODES, MAX_NODES), self._occupied.total()
         for one in self._question.types:
             hosts = one.num_of_hosts
             missing = least_replicas(one) - self._occupied[one.name] // hosts
@@ -242,7 +242,7 @@ class _Scheduler:
         """Nodes waiting for capacity, within the maxima, and by type how many more nodes count against these."""
         staying = [node for node in self._nodes if node.cause is None]
         ordered = sorted(self._question.waiting, key=lambda instance: instance.instance_id)
-        found = self._reader.nodes(ordered, NodeDisposition.WAITS)
+        found = self._reader.nodes(ordered, NodeDisposition.WAITING)
         replicas, there = replicas_by_type([*staying, *found], self._types), set(staying)
         nodes: list[Node] = []
         hosts: Counter[str] = Counter()

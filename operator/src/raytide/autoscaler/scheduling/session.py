@@ -26,7 +26,7 @@ from raytide.autoscaler.scheduling.packing import pack
 from raytide.autoscaler.scheduling.resource_shapes import Run
 from raytide.autoscaler.scheduling.scoring import LaunchBudget, LaunchPool
 
-MOST_NODES: Final = 20_000
+MAX_NODES: Final = 20_000
 """Node limit of the planning for one Ray cluster: far above what Ray supports, and low enough for the sidecar's memory
 whatever the demand and `maxReplicas` are."""
 
@@ -98,7 +98,7 @@ class Session:
                 pools.append(LaunchPool(one, self._reader.fresh(one), remaining, self._reader.fresh_first(one)))
         most = question.max_nodes or None
         if not question.is_ray_exact:
-            most = min(most or MOST_NODES, MOST_NODES)
+            most = min(most or MAX_NODES, MAX_NODES)
         remaining_of_all = None if most is None else most - self.occupied.total()
         return LaunchBudget(pools, remaining_of_all, question.recoverable, question.availability)
 
@@ -134,7 +134,7 @@ def launches_of(fleet: NodeClasses, types: Sequence[NodeType]) -> dict[str, int]
     """Nodes to launch by type, in the order of the types."""
     counts: Counter[str] = Counter()
     for one in fleet.classes():
-        if one.disposition is NodeDisposition.COMES:
+        if one.disposition is NodeDisposition.TO_LAUNCH:
             counts[one.traits.type_name] += len(one.members)
     return {one.name: counts[one.name] for one in types if counts[one.name]}
 

@@ -104,7 +104,7 @@ def end_idle(
         idle = [one for one in replicas if _is_idle(one, timeout_s * 1000) and not any(map(is_needed, one.nodes))]
         if not idle:
             continue
-        there = sum(any(node.node_class.disposition is NodeDisposition.STAYS for node in one.nodes) for one in replicas)
+        there = sum(any(node.node_class.disposition is NodeDisposition.KEPT for node in one.nodes) for one in replicas)
         spare = max(0, there - least_replicas(node_type))
         for one in sorted(idle, key=lambda replica: replica.key)[:spare]:
             one.end(TerminationCause.IDLE)

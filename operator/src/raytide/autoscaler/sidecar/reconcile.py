@@ -14,12 +14,12 @@ from raytide.autoscaler.model import OnProgress, unwatched
 from raytide.autoscaler.reporting.collect import collect_messages, report_of
 from raytide.autoscaler.reporting.messages import drained_line, not_drained_line
 from raytide.autoscaler.scaling.decision_patch import PatchPlan, patch_now, plan_patch
-from raytide.autoscaler.scaling.drains import leaving_since, names_to_delete_after, plan_drains, rejections_after
+from raytide.autoscaler.scaling.drains import draining_since, names_to_delete_after, plan_drains, rejections_after
 from raytide.autoscaler.scaling.group_decisions import HOLD_S, GroupResult, Outcomes, group_outcomes
 from raytide.autoscaler.scaling.removed_groups import removed_decisions
 from raytide.autoscaler.scheduling.decide import run_scheduling
 from raytide.autoscaler.state.cluster_state import DEMAND_LAG_S, ClusterState, read_cluster_state
-from raytide.autoscaler.state.current_targets import is_head_leaving, read_current_targets, with_own_pods
+from raytide.autoscaler.state.current_targets import is_head_terminating, read_current_targets, with_own_pods
 from raytide.autoscaler.state.snapshot import (
     Answers,
     Drain,
@@ -80,7 +80,7 @@ def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> N
     current = read_current_targets(snapshot, plan.state)
     state = replace(
         plan.state,
-        leaving_s=leaving_since(plan.state.leaving_s, answers, now_s),
+        draining_since_s=draining_since(plan.state.draining_since_s, answers, now_s),
         rejections=rejections_after(plan.state.rejections, plan.drains, answers, now_s),
     )
     decisions = dict(plan.decisions)
@@ -93,14 +93,14 @@ def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> N
         return NamesPlan(state=state, log=_rejection_lines(plan.drains, answers))
     patch = patch_now(snapshot, current, decisions, plan.why)
     lines = tuple(drained_line(group, len(names)) for group, names in names_by_group.items())
-    return NamesPlan(patch, replace(state, wrote_s=now_s), (*lines, *_rejection_lines(plan.drains, answers)))
+    return NamesPlan(patch, replace(state, written_at_s=now_s), (*lines, *_rejection_lines(plan.drains, answers)))
 
 
 def _why_inactive(snapshot: Snapshot) -> str:
     """Why nothing is decided at all; empty if decisions are allowed."""
     if snapshot.cluster["metadata"].get("deletionTimestamp"):
         return "the RayCluster is being deleted"
-    if is_head_leaving(snapshot):
+    if is_head_terminating(snapshot):
         return "the head pod of this sidecar is terminating, the sidecar of the next head decides"
     spec = snapshot.cluster["spec"]
     if spec.get("suspend") is True:
@@ -132,14 +132,14 @@ def _next_state(
     silent_s = None if cluster.limits is not None else now_s if state.silent_s is None else state.silent_s
     return replace(
         state,
-        wrote_s=now_s if writing.patch else state.wrote_s,
+        written_at_s=now_s if writing.patch else state.written_at_s,
         unrecorded={}
         if snapshot.settings.is_recorded
         else {outcome.group.name: _unrecorded(outcome) for outcome in outcomes.groups},
-        joined_s=cluster.joined_s,
-        unneeded_s=outcomes.unneeded_s,
-        pending_s=outcomes.pending_s,
-        leaving_s=outcomes.leaving_s,
+        registered_s=cluster.registered_s,
+        unneeded_since_s=outcomes.unneeded_since_s,
+        pending_since_s=outcomes.pending_since_s,
+        draining_since_s=outcomes.draining_since_s,
         rejections=_rejections_of_present_nodes(state, cluster),
         timers=cluster.found.timers,
         known=cluster.found.known,
@@ -168,7 +168,7 @@ def _requeue_after_s(snapshot: Snapshot, cluster: ClusterState, outcomes: Outcom
     waits = [
         writing.wait_s,
         *((cluster.limits.requeue_after_s or 0.0,) if cluster.limits else ()),
-        *(since_s + DEMAND_LAG_S - now_s for since_s in cluster.joined_s.values()),
-        *(since_s + HOLD_S - now_s for since_s in outcomes.unneeded_s.values()),
+        *(since_s + DEMAND_LAG_S - now_s for since_s in cluster.registered_s.values()),
+        *(since_s + HOLD_S - now_s for since_s in outcomes.unneeded_since_s.values()),
     ]
     return min((wait for wait in waits if wait > 0), default=None)

@@ -32,7 +32,7 @@ class ClusterState:
     """All instances by group, in order."""
     problems: Mapping[str, str]
     """Problems of the spec by group; an empty name means the whole cluster."""
-    joined_s: Mapping[str, float]
+    registered_s: Mapping[str, float]
     """By Ray node id, when it was first seen."""
     limits: Limits | None = None
     """None: nothing can be scheduled; `why_not` has the reason."""
@@ -46,10 +46,10 @@ def read_cluster_state(snapshot: Snapshot, state: ReconcilerState, current: Curr
     time_limits = snapshot.settings.time_limits
     inputs = _instance_inputs(snapshot, state, current, types, gcs)
     found = instances(inputs, state.timers, time_limits, state.known)
-    cluster = ClusterState(current, types, found, found.by_group(), types.problems_by_group(), state.joined_s)
+    cluster = ClusterState(current, types, found, found.by_group(), types.problems_by_group(), state.registered_s)
     if snapshot.gcs is None:
         return replace(cluster, why_not="the GCS does not answer")
-    cluster = replace(cluster, joined_s=_joined(found.instances, state.joined_s, snapshot.monotonic_s))
+    cluster = replace(cluster, registered_s=_joined(found.instances, state.registered_s, snapshot.monotonic_s))
     if not found.is_head_running:
         return replace(cluster, why_not="the head's Ray node is not running")
     availability = _availability_inputs(snapshot, current)
@@ -65,9 +65,9 @@ def _instance_inputs(
         nodes=gcs.nodes,
         types=types,
         now_s=snapshot.monotonic_s,
-        wanted={each.group.name: each.replicas * each.group.num_of_hosts for each in current.targets},
+        desired_hosts={each.group.name: each.replicas * each.group.num_of_hosts for each in current.targets},
         to_delete=frozenset(name for each in current.targets for name in each.names_to_delete),
-        drains=frozenset(state.leaving_s),
+        drains=frozenset(state.draining_since_s),
     )
 
 
@@ -84,5 +84,5 @@ def _availability_inputs(snapshot: Snapshot, current: CurrentTargets) -> Availab
     )
 
 
-def _joined(found: Iterable[Instance], joined_s: Mapping[str, float], now_s: float) -> dict[str, float]:
-    return {i.node_id: joined_s.get(i.node_id, now_s) for i in found if i.node_id}
+def _joined(found: Iterable[Instance], registered_s: Mapping[str, float], now_s: float) -> dict[str, float]:
+    return {i.node_id: registered_s.get(i.node_id, now_s) for i in found if i.node_id}

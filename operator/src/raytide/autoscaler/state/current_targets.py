@@ -122,7 +122,7 @@ def with_own_pods(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, pods=tuple(pod for pod in snapshot.pods if pod.owner_uid in ("", uid)))
 
 
-def is_head_leaving(snapshot: Snapshot) -> bool:
+def is_head_terminating(snapshot: Snapshot) -> bool:
     """Whether this sidecar's head pod is terminating or gone, so that another sidecar is in charge of the cluster.
 
     The sidecar can see its pod terminating before it receives SIGTERM: a record written now would name no head, or a

@@ -19,7 +19,13 @@ from raytide.api.pod import PodView
 from raytide.api.pod_failure import Cause
 from raytide.autoscaler.model import COUNTABLE, UNSEEN, Instance, NodeType, Status
 from raytide.autoscaler.replicas import touched_replicas
-from raytide.autoscaler.state.instance_lifecycle import DEFAULT_LIMITS, NO_RAY_NODE, Deaths, StageEntry, TimeLimits
+from raytide.autoscaler.state.instance_lifecycle import (
+    DEFAULT_LIMITS,
+    STAGES_BEFORE_RAY_NODE,
+    EarlyExits,
+    StageEntry,
+    TimeLimits,
+)
 from raytide.autoscaler.state.instances import Instances
 from raytide.autoscaler.state.node_autoscaler_events import UNKNOWN, NodeAutoscaler, wait_s
 from raytide.autoscaler.state.node_types import NodeTypes
@@ -30,7 +36,7 @@ FIRST_BACKOFF_S: Final = 30.0
 LONGEST_BACKOFF_S: Final = 300.0
 RECOVERY_S: Final = 600.0
 """How long a failure lowers a group's score (AS:S-23)."""
-MOST_RECENT_S: Final = 10.0
+MAX_RECENT_S: Final = 10.0
 NEVER: Final = float("-inf")
 
 
@@ -108,7 +114,7 @@ def assess_availability(
     recovery_s: float = RECOVERY_S,
 ) -> Limits:
     """Take blocked groups and stuck instances out of the types and instances the scheduler uses."""
-    groups = _GroupIndex(found.by_group(), found.last_joined_s(), _newest(found))
+    groups = _GroupIndex(found.by_group(), found.last_registered_s(), _newest(found))
     views = [
         _view(node_type, found, groups, inputs, time_limits)
         for node_type in types.types
@@ -166,7 +172,7 @@ class _GroupIndex:
 
     instances: Mapping[str, Sequence[Instance]]
     """By group."""
-    last_joined_s: Mapping[str, float]
+    last_registered_s: Mapping[str, float]
     """By group."""
     newest: datetime | None
     """Creation time of the newest pod in the cluster."""
@@ -180,9 +186,9 @@ def _view(
     if old is not None and _has_recovered(old, mine, found, inputs):
         old = None
     is_in_backoff = old is not None and inputs.now < old.until
-    last_joined_s = groups.last_joined_s.get(node_type.name, NEVER)
+    last_registered_s = groups.last_registered_s.get(node_type.name, NEVER)
     detector = _StuckDetector.of(
-        node_type.name, found, inputs, limits, is_in_backoff=is_in_backoff, last_joined_s=last_joined_s
+        node_type.name, found, inputs, limits, is_in_backoff=is_in_backoff, last_registered_s=last_registered_s
     )
     stuck_instances = [verdict for instance in mine if (verdict := detector.verdict(instance)) is not None]
     stuck_instances += detector.crash_loop(mine, began_s=_began_s(old, inputs))
@@ -250,9 +256,9 @@ class _StuckDetector:
     """Reason and message of the API server's rejection of the group's pods."""
     is_silent: bool
     """The group got no pod for `silent_s` while other groups did; if no group gets pods, the group is not at fault."""
-    last_joined_s: float
+    last_registered_s: float
     """When an instance of the group last registered."""
-    deaths: Deaths | None
+    early_exits: EarlyExits | None
     node_autoscaler: NodeAutoscaler
 
     @classmethod
@@ -264,9 +270,9 @@ class _StuckDetector:
         limits: TimeLimits,
         *,
         is_in_backoff: bool,
-        last_joined_s: float,
+        last_registered_s: float,
     ) -> "_StuckDetector":
-        others = (came_s for name, came_s in found.timers.came_s.items() if name != group)
+        others = (last_new_pod_s for name, last_new_pod_s in found.timers.last_new_pod_s.items() if name != group)
         since_s = found.timers.stalled_s.get(group, inputs.now_s)
         return cls(
             found=found,
@@ -275,8 +281,8 @@ class _StuckDetector:
             is_in_backoff=is_in_backoff,
             rejected=rejection_of(inputs.conditions, group),
             is_silent=inputs.now_s - since_s > limits.silent_s and max(others, default=since_s) > since_s,
-            last_joined_s=last_joined_s,
-            deaths=found.timers.deaths.get(group),
+            last_registered_s=last_registered_s,
+            early_exits=found.timers.early_exits.get(group),
             node_autoscaler=inputs.node_autoscaler,
         )
 
@@ -285,7 +291,7 @@ class _StuckDetector:
         if instance.status in UNSEEN:
             return self._no_pod(instance)
         pod, entry = self.found.pods.get(instance.instance_id), self.found.timers.stages.get(instance.instance_id)
-        if pod is None or entry is None or entry.stage not in NO_RAY_NODE:
+        if pod is None or entry is None or entry.stage not in STAGES_BEFORE_RAY_NODE:
             return None
         startup = startup_of(pod, is_crash_loop=entry.restarts.is_crash_loop(self.now_s, self.limits.broken_s))
         is_known = self.is_in_backoff and isinstance(startup.reason, Cause) and startup.reason != Cause.UNSCHEDULABLE
@@ -295,16 +301,16 @@ class _StuckDetector:
             lasted_s = max(lasted_s, entry.restarts.crashing_for_s)
         if lasted_s <= limit_s(startup, self.limits, node_s=node_s) and not is_known:
             return None
-        is_groups_fault = startup.reason in NO_CAPACITY or self.last_joined_s <= entry.since_s
+        is_groups_fault = startup.reason in NO_CAPACITY or self.last_registered_s <= entry.since_s
         return _StuckInstance(instance, startup.reason, f"pod {pod.name}: {startup.detail}", is_groups_fault)
 
     def crash_loop(self, mine: Iterable[Instance], began_s: float) -> list[_StuckInstance]:
         """Why the group is unavailable if its pods end before their Ray node registers, although no instance is stuck."""
-        if self.deaths is None or self.deaths.last_s <= began_s or self.is_in_backoff:
+        if self.early_exits is None or self.early_exits.last_s <= began_s or self.is_in_backoff:
             return []
-        if any(i.status is Status.RAY_RUNNING for i in mine) and self.deaths.count < FAILURES_UNTIL_BLOCKED:
+        if any(i.status is Status.RAY_RUNNING for i in mine) and self.early_exits.count < FAILURES_UNTIL_BLOCKED:
             return []
-        return [_StuckInstance(None, Cause.CRASH, f"{self.deaths.detail} ({self.deaths.count} in a row)")]
+        return [_StuckInstance(None, Cause.CRASH, f"{self.early_exits.detail} ({self.early_exits.count} in a row)")]
 
     def _no_pod(self, instance: Instance) -> _StuckInstance | None:
         if self.rejected is not None:
@@ -380,7 +386,7 @@ def _has_recovered(old: Backoff, mine: Iterable[Instance], found: Instances, inp
 
 
 def _has_joined_after(entry: StageEntry | None, began_s: float) -> bool:
-    return entry is not None and entry.joined_s is not None and entry.joined_s > began_s
+    return entry is not None and entry.registered_s is not None and entry.registered_s > began_s
 
 
 def _is_younger(pod: PodView | None, newest: datetime | None) -> bool:
@@ -402,7 +408,7 @@ def _availability(failed: Mapping[str, datetime]) -> dict[str, float]:
 
 def _recoverable(age_s: float, window_s: float) -> float:
     """0 right after the failure, then growing linearly to 1 at the end of the window (AS:S-23)."""
-    if age_s < min(MOST_RECENT_S, window_s / 10):
+    if age_s < min(MAX_RECENT_S, window_s / 10):
         return 0.0
     return min(1.0, age_s / window_s)
 

@@ -77,18 +77,18 @@ class Stage(StrEnum):
     VANISHED = "VANISHED"
     """A pod whose Ray node the GCS no longer lists."""
     RUNNING = "RUNNING"
-    DRAIN_ASKED = "DRAIN_ASKED"
+    DRAIN_REQUESTED = "DRAIN_REQUESTED"
     """Its Ray node is running, and a drain was requested."""
     DRAINING = "DRAINING"
     DEAD = "DEAD"
     """Its pod exists, its Ray node is dead."""
-    LEAVING = "LEAVING"
+    TERMINATING = "TERMINATING"
     """Its pod is terminating or finished, is named for deletion, or its group was removed or suspended."""
 
 
 LONGEST_CRASH_BACKOFF_S: Final = 300.0
 """Longest wait of the kubelet before it restarts a container; one that ran longer has recovered."""
-NO_RAY_NODE: Final = frozenset({Stage.UNPLACED, Stage.STARTING})
+STAGES_BEFORE_RAY_NODE: Final = frozenset({Stage.UNPLACED, Stage.STARTING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class StageEntry:
     since_s: float
     node_id: str = ""
     """The Ray node it has or had."""
-    joined_s: float | None = None
+    registered_s: float | None = None
     """When its Ray node was seen to register; None if it was there from the start."""
     step: str = ""
     """Start-up step while there is no Ray node: a new step is progress and restarts the clock (pod_startup.py)."""
@@ -164,7 +164,7 @@ class OpenRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Deaths:
+class EarlyExits:
     """Pods of a group that ended before their Ray node registered, since a node of the group last registered."""
 
     count: int
@@ -182,9 +182,9 @@ class Timers:
     """By group, oldest first: new pods satisfy the oldest requests (AS §3.3 a)."""
     stalled_s: Mapping[str, float] = field(default_factory=dict)
     """By group that waits for pods: when the last one appeared, or when the wait began."""
-    came_s: Mapping[str, float] = field(default_factory=dict)
+    last_new_pod_s: Mapping[str, float] = field(default_factory=dict)
     """By group, when a new pod last appeared."""
-    deaths: Mapping[str, Deaths] = field(default_factory=dict)
+    early_exits: Mapping[str, EarlyExits] = field(default_factory=dict)
     """By group: detects crash loops where failed pods are replaced instead of restarted."""
 
 
@@ -202,15 +202,15 @@ def next_stage(
     If the GCS no longer lists the Ray node, the stage is DEAD if it was dead or draining, else VANISHED. Another Ray
     node in the same pod is a restarted raylet and begins a new entry.
     """
-    if stage in NO_RAY_NODE and old is not None and old.node_id:
+    if stage in STAGES_BEFORE_RAY_NODE and old is not None and old.node_id:
         is_dying = old.stage in (Stage.DEAD, Stage.DRAINING)
         stage, node_id, step = (Stage.DEAD if is_dying else Stage.VANISHED), old.node_id, ""
     if old is not None and (old.stage, old.node_id, old.step) == (stage, node_id, step):
         return old if old.restarts == restarts else replace(old, restarts=restarts)
-    joined_s = None if old is None else old.joined_s
+    registered_s = None if old is None else old.registered_s
     if stage is Stage.RUNNING and old is not None and old.node_id != node_id:
-        joined_s = now_s
-    return StageEntry(stage, now_s, node_id, joined_s, step, restarts)
+        registered_s = now_s
+    return StageEntry(stage, now_s, node_id, registered_s, step, restarts)
 
 
 def paused(entry: StageEntry, now_s: float) -> StageEntry:
@@ -229,17 +229,17 @@ def status_of(entry: StageEntry, now_s: float, limits: TimeLimits) -> Status:
             return Status.RAY_STOPPED if age_s > limits.vanished_s else Status.ALLOCATED
         case Stage.RUNNING:
             return Status.RAY_RUNNING
-        case Stage.DRAIN_ASKED:
+        case Stage.DRAIN_REQUESTED:
             return Status.RAY_RUNNING if age_s > limits.stop_request_s else Status.RAY_STOP_REQUESTED
         case Stage.DRAINING:
             return Status.RAY_STOPPING
         case Stage.DEAD:
             return Status.RAY_STOPPED
-        case Stage.LEAVING:
+        case Stage.TERMINATING:
             return Status.TERMINATION_FAILED if age_s > limits.terminate_s else Status.TERMINATING
 
 
-def must_end(entry: StageEntry, now_s: float, limits: TimeLimits) -> bool:
+def has_failed(entry: StageEntry, now_s: float, limits: TimeLimits) -> bool:
     """Whether its pod has no further use and must be terminated (AS §3.4 l)."""
     status = status_of(entry, now_s, limits)
     if entry.stage is Stage.DEAD:

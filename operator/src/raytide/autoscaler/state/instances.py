@@ -18,15 +18,15 @@ from raytide.autoscaler.replicas import replicas_to_fill
 from raytide.autoscaler.state.instance_cache import UNKNOWN, CachedInstance, InstanceCache
 from raytide.autoscaler.state.instance_lifecycle import (
     DEFAULT_LIMITS,
-    NO_RAY_NODE,
     NO_RESTARTS,
-    Deaths,
+    STAGES_BEFORE_RAY_NODE,
+    EarlyExits,
     OpenRequest,
     Stage,
     StageEntry,
     TimeLimits,
     Timers,
-    must_end,
+    has_failed,
     next_open_requests,
     next_restarts,
     next_stage,
@@ -37,7 +37,7 @@ from raytide.autoscaler.state.instance_lifecycle import (
 from raytide.autoscaler.state.observation import InstanceInputs, ObservedState, head_of
 from raytide.autoscaler.state.pod_startup import is_crashed, restart_count, startup_of
 
-MOST_OPEN_REQUESTS: Final = 10_000
+MAX_OPEN_REQUESTS: Final = 10_000
 """Per group: `replicas: 2000000000` must not exhaust memory."""
 NO_TIMERS: Final = Timers()
 
@@ -48,7 +48,7 @@ class Instances:
 
     instances: tuple[Instance, ...] = ()
     timers: Timers = field(default_factory=Timers)
-    to_end: frozenset[str] = frozenset()
+    failed_pods: frozenset[str] = frozenset()
     """Pods without further use that are not yet named for deletion; they need no drain (AS §3.4 l)."""
     overdue: frozenset[str] = frozenset()
     """Instances that have been stopping or terminating for so long that a warning is due (AS §3.4 j)."""
@@ -66,13 +66,13 @@ class Instances:
             found.setdefault(instance.node_type, []).append(instance)
         return found
 
-    def last_joined_s(self) -> dict[str, float]:
-        """By group, when the last of its current nodes registered; groups without a registration seen are left out."""
+    def last_registered_s(self) -> dict[str, float]:
+        """By group, when the last of its current nodes registered; groups whose nodes were registered before are left out."""
         found: dict[str, float] = {}
         for name, entry in self.timers.stages.items():
             pod = self.pods.get(name)
-            if pod is not None and entry.joined_s is not None:
-                found[pod.group] = max(entry.joined_s, found.get(pod.group, entry.joined_s))
+            if pod is not None and entry.registered_s is not None:
+                found[pod.group] = max(entry.registered_s, found.get(pod.group, entry.registered_s))
         return found
 
 
@@ -83,19 +83,19 @@ def instances(
     known: InstanceCache = UNKNOWN,
 ) -> Instances:
     """All current instances, plus the timers and the cache for the next tick."""
-    seen = ObservedState.of(inputs, known)
-    head = head_of([pod for pod in seen.pods.pods if pod.is_head], seen)
-    workers = [pod for pod in seen.pods.pods if not pod.is_head]
-    classifier = _PodClassifier(inputs, seen, timers, limits, _is_running(head, inputs, seen))
-    there = workers if head is None else [head, *workers]
+    observed = ObservedState.of(inputs, known)
+    head = head_of([pod for pod in observed.pods.pods if pod.is_head], observed)
+    workers = [pod for pod in observed.pods.pods if not pod.is_head]
+    classifier = _PodClassifier(inputs, observed, timers, limits, _is_running(head, inputs, observed))
+    present = workers if head is None else [head, *workers]
     stages: dict[str, StageEntry] = {}
     found: list[Instance] = []
     cached: dict[str, CachedInstance] = {}
     moving: list[PodView] = []
-    for pod in there:
-        node, held = seen.node_of(pod), seen.cached.get(pod.name)
-        if held is None or node is None or not classifier.holds(held, pod, node):
-            entry, instance = classifier.at(pod, node)
+    for pod in present:
+        node, held = observed.node_of(pod), observed.cached.get(pod.name)
+        if held is None or node is None or not classifier.is_still_valid(held, pod, node):
+            entry, instance = classifier.classify(pod, node)
             moving.append(pod)
             held = (
                 CachedInstance(pod, node, entry, instance)
@@ -106,24 +106,32 @@ def instances(
             cached[pod.name], entry, instance = held, held.entry, held.instance
         stages[pod.name] = entry
         found.append(instance)
-    staying = [pod for pod in workers if stages[pod.name].stage is not Stage.LEAVING]
-    asked, open_requests = _requested_instances(inputs, seen, staying, timers, limits)
+    staying = [pod for pod in workers if stages[pod.name].stage is not Stage.TERMINATING]
+    requested, open_requests = _requested_instances(inputs, observed, staying, timers, limits)
     moving = [pod for pod in moving if not pod.is_head]
-    came = {pod.group for pod in moving if pod.name not in timers.stages}
+    groups_with_new_pods = {pod.group for pod in moving if pod.name not in timers.stages}
     return Instances(
-        instances=(*(instance for instance in found if not _is_nothing(instance)), *asked, *_unmanaged(seen, head)),
+        instances=(
+            *(instance for instance in found if not _is_nothing(instance)),
+            *requested,
+            *_unmanaged(observed, head),
+        ),
         timers=Timers(
             stages=stages,
             open_requests=open_requests,
-            stalled_s=_since(open_requests, came, timers.stalled_s, inputs.now_s),
-            came_s=_since({pod.group for pod in workers}, came, timers.came_s, inputs.now_s),
-            deaths=_deaths(moving, stages, timers, inputs.now_s) if classifier.is_head_running else timers.deaths,
+            stalled_s=_since(open_requests, groups_with_new_pods, timers.stalled_s, inputs.now_s),
+            last_new_pod_s=_since(
+                {pod.group for pod in workers}, groups_with_new_pods, timers.last_new_pod_s, inputs.now_s
+            ),
+            early_exits=_early_exits(moving, stages, timers, inputs.now_s)
+            if classifier.is_head_running
+            else timers.early_exits,
         ),
-        to_end=_to_end(moving, stages, seen, inputs.now_s, limits),
+        failed_pods=_failed_pods(moving, stages, observed, inputs.now_s, limits),
         overdue=_overdue(stages, inputs.now_s, limits),
         is_head_running=classifier.is_head_running,
-        pods={pod.name: pod for pod in there},
-        known=InstanceCache(seen.pods, seen.skipped, cached),
+        pods={pod.name: pod for pod in present},
+        known=InstanceCache(observed.pods, observed.skipped, cached),
     )
 
 
@@ -132,27 +140,27 @@ class _PodClassifier:
     """Determines stage and instance of one pod at a time."""
 
     inputs: InstanceInputs
-    seen: ObservedState
+    observed: ObservedState
     timers: Timers
     limits: TimeLimits
     is_head_running: bool
 
-    def holds(self, held: CachedInstance, pod: PodView, node: RayNode) -> bool:
+    def is_still_valid(self, held: CachedInstance, pod: PodView, node: RayNode) -> bool:
         """Whether the cached entry of a pod with a running Ray node is still valid."""
         return (
             held.pod is pod
             and held.node is node
             and self.timers.stages.get(pod.name) is held.entry
             and node.node_id not in self.inputs.drains
-            and (pod.is_head or (pod.name not in self.inputs.to_delete and self.seen.is_in_spec(pod)))
+            and (pod.is_head or (pod.name not in self.inputs.to_delete and self.observed.is_in_spec(pod)))
         )
 
-    def at(self, pod: PodView, node: RayNode | None) -> tuple[StageEntry, Instance]:
-        """Stay and instance of one pod."""
+    def classify(self, pod: PodView, node: RayNode | None) -> tuple[StageEntry, Instance]:
+        """Stage and instance of one pod."""
         now_s = self.inputs.now_s
-        stage = _stage(pod, node, self.inputs, self.seen)
+        stage = _stage(pod, node, self.inputs, self.observed)
         old, node_id, step, restarts = self.timers.stages.get(pod.name), node.node_id if node else "", "", NO_RESTARTS
-        if stage in NO_RAY_NODE:
+        if stage in STAGES_BEFORE_RAY_NODE:
             known = old.restarts if old else None
             restarts = next_restarts(known, restart_count(pod), now_s, is_crashed=is_crashed(pod))
             step = startup_of(pod, is_crash_loop=restarts.is_crash_loop(now_s, self.limits.broken_s)).step
@@ -161,33 +169,33 @@ class _PodClassifier:
         status = status_of(entry, now_s, self.limits)
         is_forgotten = entry.stage is Stage.VANISHED and status in COUNTABLE
         shown = Status.RAY_RUNNING if is_forgotten else status
-        return entry, _instance(pod, node, shown, self.seen, is_forgotten=is_forgotten)
+        return entry, _instance(pod, node, shown, self.observed, is_forgotten=is_forgotten)
 
 
-def _is_running(head: PodView | None, inputs: InstanceInputs, seen: ObservedState) -> bool:
+def _is_running(head: PodView | None, inputs: InstanceInputs, observed: ObservedState) -> bool:
     if head is None:
-        return seen.bare_head is not None
-    return _stage(head, seen.node_of(head), inputs, seen) is Stage.RUNNING
+        return observed.bare_head is not None
+    return _stage(head, observed.node_of(head), inputs, observed) is Stage.RUNNING
 
 
 # --- pods and nodes --------------------------------------------------------------------------------------------------
 
 
-def _stage(pod: PodView, node: RayNode | None, inputs: InstanceInputs, seen: ObservedState) -> Stage:
-    is_ordered = not pod.is_head and (pod.name in inputs.to_delete or not seen.is_in_spec(pod))
-    if pod.is_terminating or pod.is_finished or is_ordered:
-        return Stage.LEAVING
+def _stage(pod: PodView, node: RayNode | None, inputs: InstanceInputs, observed: ObservedState) -> Stage:
+    is_named_for_deletion = not pod.is_head and (pod.name in inputs.to_delete or not observed.is_in_spec(pod))
+    if pod.is_terminating or pod.is_finished or is_named_for_deletion:
+        return Stage.TERMINATING
     if node is None:
         return Stage.STARTING if pod.node_name or pod.is_running else Stage.UNPLACED
     if node.status is NodeStatus.DEAD:
         return Stage.DEAD
     if node.status is NodeStatus.DRAINING:
         return Stage.DRAINING
-    return Stage.DRAIN_ASKED if node.node_id in inputs.drains else Stage.RUNNING
+    return Stage.DRAIN_REQUESTED if node.node_id in inputs.drains else Stage.RUNNING
 
 
 def _instance(
-    pod: PodView, node: RayNode | None, status: Status, seen: ObservedState, *, is_forgotten: bool
+    pod: PodView, node: RayNode | None, status: Status, observed: ObservedState, *, is_forgotten: bool
 ) -> Instance:
     """Instance of one pod; until its Ray node is alive it has the resources of its node type (AS:S-3, AS:S-4).
 
@@ -195,7 +203,7 @@ def _instance(
     """
     bare = Instance(
         instance_id=pod.name,
-        node_type=HEAD_TYPE if pod.is_head else "" if pod.group in seen.skipped else pod.group,
+        node_type=HEAD_TYPE if pod.is_head else "" if pod.group in observed.skipped else pod.group,
         status=status,
         is_head=pod.is_head,
         pod=pod.name,
@@ -203,7 +211,7 @@ def _instance(
     )
     if node is not None and node.is_alive:
         return _with_node(bare, node)
-    bare = _with_type_resources(bare, seen.types.get(bare.node_type))
+    bare = _with_type_resources(bare, observed.types.get(bare.node_type))
     return replace(bare, available=()) if is_forgotten else bare
 
 
@@ -235,16 +243,16 @@ def _is_nothing(instance: Instance) -> bool:
     return instance.is_unmanaged and instance.status is not Status.RAY_RUNNING
 
 
-def _unmanaged(seen: ObservedState, head: PodView | None) -> tuple[Instance, ...]:
+def _unmanaged(observed: ObservedState, head: PodView | None) -> tuple[Instance, ...]:
     """Ray nodes without a pod of this cluster: nodes joined by hand, and a head that is not a pod."""
     found = [
         _with_node(Instance(node.node_id, "", Status.RAY_RUNNING), node)
-        for node in seen.bare
+        for node in observed.bare
         if node.status is not NodeStatus.DRAINING
     ]
-    if head is None and seen.bare_head is not None:
-        bare = Instance(seen.bare_head.node_id, HEAD_TYPE, Status.RAY_RUNNING, is_head=True)
-        found.insert(0, _with_node(bare, seen.bare_head))
+    if head is None and observed.bare_head is not None:
+        bare = Instance(observed.bare_head.node_id, HEAD_TYPE, Status.RAY_RUNNING, is_head=True)
+        found.insert(0, _with_node(bare, observed.bare_head))
     return tuple(found)
 
 
@@ -252,28 +260,28 @@ def _unmanaged(seen: ObservedState, head: PodView | None) -> tuple[Instance, ...
 
 
 def _requested_instances(
-    inputs: InstanceInputs, seen: ObservedState, staying: Sequence[PodView], timers: Timers, limits: TimeLimits
+    inputs: InstanceInputs, observed: ObservedState, staying: Sequence[PodView], timers: Timers, limits: TimeLimits
 ) -> tuple[list[Instance], dict[str, tuple[OpenRequest, ...]]]:
     """An instance for each requested pod that does not exist yet, and the open requests by group."""
-    wanted = inputs.types.wanted if inputs.wanted is None else inputs.wanted
+    desired_hosts = inputs.types.desired_hosts if inputs.desired_hosts is None else inputs.desired_hosts
     pods_by_group: dict[str, list[PodView]] = {}
     for pod in staying:
         pods_by_group.setdefault(pod.group, []).append(pod)
-    found: list[Instance] = []
+    requested: list[Instance] = []
     open_requests: dict[str, tuple[OpenRequest, ...]] = {}
-    for name, node_type in seen.types.items():
+    for name, node_type in observed.types.items():
         pods = pods_by_group.get(name, [])
         missing = (
             0
-            if node_type.is_head or name in seen.suspended
-            else min(wanted.get(name, 0) - len(pods), MOST_OPEN_REQUESTS)
+            if node_type.is_head or name in observed.suspended
+            else min(desired_hosts.get(name, 0) - len(pods), MAX_OPEN_REQUESTS)
         )
         if missing > 0:
-            current = next_open_requests(timers.open_requests.get(name, ()), missing, inputs.now_s)
-            answers = [retry_request(request, inputs.now_s, limits) for request in current]
-            open_requests[name] = tuple(request for _, request in answers)
-            found += _requested(node_type, pods, [status for status, _ in answers])
-    return found, open_requests
+            requests = next_open_requests(timers.open_requests.get(name, ()), missing, inputs.now_s)
+            retried = [retry_request(request, inputs.now_s, limits) for request in requests]
+            open_requests[name] = tuple(request for _, request in retried)
+            requested += _requested(node_type, pods, [status for status, _ in retried])
+    return requested, open_requests
 
 
 def _requested(node_type: NodeType, pods: Sequence[PodView], statuses: Sequence[Status]) -> list[Instance]:
@@ -287,45 +295,49 @@ def _requested(node_type: NodeType, pods: Sequence[PodView], statuses: Sequence[
 
 
 def _since(
-    groups: Iterable[str], came: Collection[str], before_s: Mapping[str, float], now_s: float
+    groups: Iterable[str], with_new_pods: Collection[str], before_s: Mapping[str, float], now_s: float
 ) -> dict[str, float]:
-    """By group, when a new pod last appeared; each pod counts once, when it is first seen."""
-    return {group: now_s if group in came else before_s.get(group, now_s) for group in groups}
+    """By group, when a new pod last appeared; each pod counts once, when it is first observed."""
+    return {group: now_s if group in with_new_pods else before_s.get(group, now_s) for group in groups}
 
 
-def _deaths(
+def _early_exits(
     workers: Iterable[PodView], stages: Mapping[str, StageEntry], timers: Timers, now_s: float
-) -> dict[str, Deaths]:
-    """Count each pod that ended early once; a node that registers resets the count of its group."""
-    found = dict(timers.deaths)
+) -> dict[str, EarlyExits]:
+    """By group, pods that ended before their Ray node registered, each counted once; a node that registers resets it."""
+    counts = dict(timers.early_exits)
     for pod in workers:
         entry, old = stages[pod.name], timers.stages.get(pod.name)
-        if entry.joined_s == now_s:
-            found.pop(pod.group, None)
-        elif (
-            pod.is_finished
-            and not entry.node_id
-            and entry.since_s == now_s
-            and (old is None or old.stage in NO_RAY_NODE)
-        ):
-            count = found[pod.group].count if pod.group in found else 0
-            found[pod.group] = Deaths(count + 1, now_s, f"pod {pod.name} ended before its Ray node registered")
-    return found
+        has_registered_now = entry.registered_s == now_s
+        has_ended_now = pod.is_finished and entry.since_s == now_s
+        had_ray_node = bool(entry.node_id) or (old is not None and old.stage not in STAGES_BEFORE_RAY_NODE)
+        if has_registered_now:
+            counts.pop(pod.group, None)
+        elif has_ended_now and not had_ray_node:
+            count = counts[pod.group].count if pod.group in counts else 0
+            counts[pod.group] = EarlyExits(count + 1, now_s, f"pod {pod.name} ended before its Ray node registered")
+    return counts
 
 
 # --- instances to terminate ------------------------------------------------------------------------------------------
 
 
-def _to_end(
-    workers: Iterable[PodView], stages: Mapping[str, StageEntry], seen: ObservedState, now_s: float, limits: TimeLimits
+def _failed_pods(
+    workers: Iterable[PodView],
+    stages: Mapping[str, StageEntry],
+    observed: ObservedState,
+    now_s: float,
+    limits: TimeLimits,
 ) -> frozenset[str]:
     return frozenset(
-        pod.name for pod in workers if pod.group not in seen.skipped and must_end(stages[pod.name], now_s, limits)
+        pod.name for pod in workers if pod.group not in observed.skipped and has_failed(stages[pod.name], now_s, limits)
     )
 
 
 def _overdue(stages: Mapping[str, StageEntry], now_s: float, limits: TimeLimits) -> frozenset[str]:
-    leaving = (Stage.DRAINING, Stage.DEAD, Stage.LEAVING)
+    terminating_stages = (Stage.DRAINING, Stage.DEAD, Stage.TERMINATING)
     return frozenset(
-        name for name, entry in stages.items() if entry.stage in leaving and now_s - entry.since_s > limits.warn_s
+        name
+        for name, entry in stages.items()
+        if entry.stage in terminating_stages and now_s - entry.since_s > limits.warn_s
     )

@@ -84,7 +84,7 @@ class NodeTypes:
     """Groups that could not be read: their nodes are capacity, but they are not scaled."""
     suspended: frozenset[str] = frozenset()
     """Groups with `suspend: true`: max 0, and only the operator removes their pods; their `replicas` stay."""
-    wanted: Mapping[str, int] = field(default_factory=dict)
+    desired_hosts: Mapping[str, int] = field(default_factory=dict)
     """By group of `types`, the pods an operator makes of the spec alone: `replicas` within min and max (RC:WG-2)."""
 
     def by_name(self) -> dict[str, NodeType]:
@@ -120,7 +120,7 @@ def node_types(
         is_conservative=options.get("upscalingMode") == CONSERVATIVE,
         skipped=frozenset(reading.skipped),
         suspended=frozenset(reading.suspended),
-        wanted=reading.wanted,
+        desired_hosts=reading.desired_hosts,
     )
 
 
@@ -153,7 +153,7 @@ class _Reading:
         self.problems: list[Problem] = []
         self.skipped: set[str] = set()
         self.suspended: set[str] = set()
-        self.wanted: dict[str, int] = {}
+        self.desired_hosts: dict[str, int] = {}
 
     def add_problem(self, group: str, message: str) -> None:
         """Record a problem that does not prevent reading the group."""
@@ -214,7 +214,7 @@ class _Reading:
         first_resources, first_labels = self._of_first(name, found, resources, labels)
         if hosts == 1 and first_resources:
             resources, labels, first_resources, first_labels = first_resources, first_labels, (), ()
-        self.wanted[name] = clamp_between(replicas, least, most) * hosts
+        self.desired_hosts[name] = clamp_between(replicas, least, most) * hosts
         return NodeType(
             name=name,
             min_nodes=least * hosts,

@@ -28,8 +28,8 @@ class InstanceInputs:
     types: NodeTypes
     now_s: float
     """Monotonic."""
-    wanted: Mapping[str, int] | None = None
-    """By group, the pods the operator works towards (spec, record and limits combined); None: `types.wanted`."""
+    desired_hosts: Mapping[str, int] | None = None
+    """By group, the pods the operator works towards (spec, record and limits combined); None: `types.desired_hosts`."""
     to_delete: Collection[str] = ()
     """Names in `workersToDelete`, of spec and record."""
     drains: Collection[str] = ()

@@ -83,18 +83,18 @@ class DrainRejection:
 class ReconcilerState:
     """Timers in monotonic seconds, and the last log lines; a restart may lose all of it at any time."""
 
-    wrote_s: float | None = None
+    written_at_s: float | None = None
     """Last attempt to patch, successful or not."""
     unrecorded: Mapping[str, GroupDecision] = field(default_factory=dict)
     """By group, the substitute for the record under an operator that reads none: the replicas last seen in the spec
     from this autoscaler, backoff and reasons."""
-    joined_s: Mapping[str, float] = field(default_factory=dict)
+    registered_s: Mapping[str, float] = field(default_factory=dict)
     """By Ray node id, when it was first seen."""
-    unneeded_s: Mapping[str, float] = field(default_factory=dict)
+    unneeded_since_s: Mapping[str, float] = field(default_factory=dict)
     """By group, since when requested replicas without a pod have had no demand."""
-    pending_s: Mapping[str, float] = field(default_factory=dict)
+    pending_since_s: Mapping[str, float] = field(default_factory=dict)
     """By instance id, since when a pod without a Ray node has had no demand; empty if such pods are not terminated."""
-    leaving_s: Mapping[str, float] = field(default_factory=dict)
+    draining_since_s: Mapping[str, float] = field(default_factory=dict)
     """By Ray node id, since when it has accepted its drain or has been leaving a group that is too large."""
     rejections: Mapping[str, DrainRejection] = field(default_factory=dict)
     """By Ray node id, drains that were rejected or not answered."""

@@ -16,7 +16,7 @@ from raytide.fairshare.algorithm.model import Participant, ParticipantId, Resize
 from raytide.fairshare.pod_placement import NO_PODS
 from raytide.fairshare.victims import name_victims
 
-MOST_NAMED: Final = 3
+MAX_NAMED: Final = 3
 """Pods or nodes of one resize that the table names; `-o json` names all."""
 
 
@@ -125,9 +125,9 @@ def _placements(each: Resize) -> dict[str, int]:
 
 def _where(victims: Sequence[str], placements: Mapping[str, int]) -> str:
     """Which pods are removed, and where new ones come, if it is short."""
-    if 0 < len(victims) <= MOST_NAMED:
+    if 0 < len(victims) <= MAX_NAMED:
         return f"; removes {', '.join(victims)}"
-    if 0 < len(placements) <= MOST_NAMED:
+    if 0 < len(placements) <= MAX_NAMED:
         return f"; planned on {', '.join(f'{node} ({number})' for node, number in placements.items())}"
     return ""
 

@@ -49,14 +49,14 @@ def plan_next_pass(
 ) -> PlanResult:
     """The plan of the next sharing pass if the submitted jobs existed."""
     new = tuple(with_uid(job) for job in submitted)
-    invalid = {job.key: fault for job in snapshot.jobs if (fault := fault_of(job))}
+    invalid = {job.key: problem for job in snapshot.jobs if (problem := invalid_reason(job))}
     valid = tuple(job for job in snapshot.jobs if job.key not in invalid)
     inputs = _with_assumed_pods(snapshot, valid, config, now)
     invalid_jobs = [
-        *((id_of(Key(namespace, name)), fault) for namespace, name, fault in snapshot.unreadable),
-        *((id_of(key), fault) for key, fault in invalid.items()),
+        *((id_of(Key(namespace, name)), problem) for namespace, name, problem in snapshot.unreadable),
+        *((id_of(key), problem) for key, problem in invalid.items()),
     ]
-    invalid_waiting = tuple(Waiting(id_, INVALID_SPEC, fault) for id_, fault in invalid_jobs)
+    invalid_waiting = tuple(Waiting(id_, INVALID_SPEC, problem) for id_, problem in invalid_jobs)
     before, trainers = _snapshot_of(inputs, config, now)
     if not new:
         return PlanResult(before, allocate(before), invalid_waiting, trainers=trainers)
@@ -80,7 +80,7 @@ def _with_assumed_pods(
     return replace(shown, pods=(*shown.pods, *assumed_pods(jobs, shown.pods, nodes, config.gpus)))
 
 
-def fault_of(job: TrainingJob) -> str:
+def invalid_reason(job: TrainingJob) -> str:
     """Why the job is invalid, in one line; empty if it is valid."""
     return "; ".join(str(each) for each in violations(job))
 
