@@ -18,7 +18,7 @@ from pathlib import Path
 
 from raytide.autoscaler.model import (
     HEAD_TYPE,
-    UNIT,
+    RESOURCE_UNIT_SCALING,
     Amounts,
     Demand,
     Gang,
@@ -60,7 +60,7 @@ def running(count: int, types: tuple[NodeType, ...], free: float | None, seed: i
         left = []
         for name, amount in node_type.resources:
             share = rng.random() if free is None else free
-            unit = 10**9 * UNIT if name == "memory" and free is None else UNIT
+            unit = 10**9 * RESOURCE_UNIT_SCALING if name == "memory" and free is None else RESOURCE_UNIT_SCALING
             left.append((name, int(amount * share) // unit * unit))
         nodes.append(_node(number, node_type, tuple(left), store.randrange(OBJECT_STORE)))
     return tuple(nodes)
@@ -68,9 +68,9 @@ def running(count: int, types: tuple[NodeType, ...], free: float | None, seed: i
 
 def _node(number: int, node_type: NodeType, left: Amounts, stored: int) -> Instance:
     """As the GCS shows it: a resource that is used up is missing; its address is a resource and its id a label."""
-    address = (f"node:10.0.{number >> 8}.{number & 255}", UNIT)
-    own = (address, ("object_store_memory", OBJECT_STORE * UNIT))
-    own_left = (address, ("object_store_memory", (OBJECT_STORE - stored) * UNIT))
+    address = (f"node:10.0.{number >> 8}.{number & 255}", RESOURCE_UNIT_SCALING)
+    own = (address, ("object_store_memory", OBJECT_STORE * RESOURCE_UNIT_SCALING))
+    own_left = (address, ("object_store_memory", (OBJECT_STORE - stored) * RESOURCE_UNIT_SCALING))
     node_id = f"{number:056x}"
     return Instance(
         f"pod-{number:05d}",

@@ -17,7 +17,7 @@ from raytide.autoscaler.gcs.channel import connect_gcs
 from raytide.autoscaler.gcs.client import Gcs, announce_metrics, is_autoscaler_v2, session_name
 from raytide.autoscaler.gcs.credentials import GcsAccess, gcs_access
 from raytide.autoscaler.model import (
-    UNIT,
+    RESOURCE_UNIT_SCALING,
     Demand,
     Drained,
     DrainReason,
@@ -34,7 +34,7 @@ from support.fake_gcs import UNKNOWN_NODE
 from support.ray_processes import BareGcs, Ray
 
 RAY = Ray.under_test()
-CPU = Request((("CPU", UNIT),))
+CPU = Request((("CPU", RESOURCE_UNIT_SCALING),))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from raytide.autoscaler.gcs.client import Gcs, is_autoscaler_v2, session_name
 from raytide.autoscaler.gcs.credentials import gcs_access
 from raytide.autoscaler.model import (
     HEAD_TYPE,
-    UNIT,
+    RESOURCE_UNIT_SCALING,
     Amounts,
     DrainReason,
     GcsState,
@@ -59,7 +59,7 @@ sys.stdin.read()
 """
 
 
-BUNDLE = (("CPU", 5 * UNIT),)
+BUNDLE = (("CPU", 5 * RESOURCE_UNIT_SCALING),)
 
 
 @pytest.fixture(scope="module")
@@ -120,10 +120,10 @@ async def test_nodes_carry_the_names_their_pods_gave_them(client: Gcs) -> None:
         "pod-busy": "cpu",
         "pod-idle": "gpu",
     }
-    assert dict(node(state, "head").total)["node:__internal_head__"] == UNIT
+    assert dict(node(state, "head").total)["node:__internal_head__"] == RESOURCE_UNIT_SCALING
     idle = node(state, "pod-idle")
-    assert dict(idle.total)["GPU"] == dict(idle.available)["GPU"] == 2 * UNIT
-    assert dict(node(state, "pod-busy").total)["busy"] == UNIT
+    assert dict(idle.total)["GPU"] == dict(idle.available)["GPU"] == 2 * RESOURCE_UNIT_SCALING
+    assert dict(node(state, "pod-busy").total)["busy"] == RESOURCE_UNIT_SCALING
     assert "busy" not in dict(node(state, "pod-busy").available)
     assert (idle.status, idle.idle_ms > 0) == (NodeStatus.IDLE, True)
     assert not state.problems

@@ -24,7 +24,7 @@ from raytide.autoscaler.gcs.client import Gcs, Rpc
 from raytide.autoscaler.gcs.messages import encode_demand, encode_gang
 from raytide.autoscaler.model import (
     HEAD_TYPE,
-    UNIT,
+    RESOURCE_UNIT_SCALING,
     Demand,
     Drained,
     DrainReason,
@@ -275,8 +275,8 @@ def _node(node: RayNode) -> pb.NodeState:
         node_id=bytes.fromhex(node.node_id),
         instance_id=node.instance_id,
         ray_node_type_name=node.node_type,
-        available_resources={name: amount / UNIT for name, amount in node.available},
-        total_resources={name: amount / UNIT for name, amount in node.total},
+        available_resources={name: amount / RESOURCE_UNIT_SCALING for name, amount in node.available},
+        total_resources={name: amount / RESOURCE_UNIT_SCALING for name, amount in node.total},
         dynamic_labels=dict(node.dynamic_labels),
         status=node.status.value,
         idle_duration_ms=node.idle_ms,

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from raytide.autoscaler.model import (
     HEAD_TYPE,
-    UNIT,
+    RESOURCE_UNIT_SCALING,
     Amounts,
     Demand,
     Gang,
@@ -126,7 +126,7 @@ class Case:
         if status is not Status.RAY_RUNNING:
             return Instance(name, node_type.name, status, is_head=is_head)
         idle = rng.choice((0, 0, 0, 10_000, 40_000, 40_000, 90_000, 400_000))
-        total = {resource: amount / UNIT for resource, amount in node_type.resources}
+        total = {resource: amount / RESOURCE_UNIT_SCALING for resource, amount in node_type.resources}
         free: dict[str, float] = {}
         for resource, amount in total.items():
             kinds = (amount,) if idle else (0.0, 0.0, amount, amount / 2, amount / 4)

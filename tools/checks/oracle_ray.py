@@ -43,7 +43,7 @@ class Answer:
 
 def floats(amounts: model.Amounts) -> dict[str, float]:
     """Ray's numbers."""
-    return {name: amount / model.UNIT for name, amount in amounts}
+    return {name: amount / model.RESOURCE_UNIT_SCALING for name, amount in amounts}
 
 
 def request_of(request: model.Request) -> Any:
@@ -159,7 +159,9 @@ def answer_of_ray(question: model.SchedulingRequest) -> Answer:
         unplaced=unplaced,
         unplaced_gangs=tuple(sorted(gang.details for gang in reply.infeasible_gang_resource_requests)),
         is_constraint_unmet=bool(reply.infeasible_cluster_resource_constraints),
-        cluster_resources={name: round(n * model.UNIT) for name, n in sorted(reply.cluster_resources.items()) if n},
+        cluster_resources={
+            name: round(n * model.RESOURCE_UNIT_SCALING) for name, n in sorted(reply.cluster_resources.items()) if n
+        },
     )
 
 

@@ -216,7 +216,7 @@ WAYS = (
             "raycluster/manifests/pods.py:worker_pod",
             "controller/executor.py:Executor.apply",
             "controller/executor.py:Executor._create",
-            "kube/client.py:Client.create_as",
+            "kube/client.py:Client.create_and_decode",
         ),
     ),
     Way(
@@ -278,7 +278,7 @@ WAYS = (
             "trainingjob/manifests/environment.py:environment",
             "controller/executor.py:Executor.apply",
             "controller/executor.py:Executor._create",
-            "kube/client.py:Client.create_as",
+            "kube/client.py:Client.create_and_decode",
         ),
     ),
 )

@@ -268,9 +268,9 @@ class World:
         """A node comes for every pod of a group that has machines, and for no other."""
         old = [pod for pod in self.pods.values() if self.now_s - pod.created_s >= self.answer_s]
         answers = {pod.name: pod.group not in self.blocked for pod in old} if self.machine_s else {}
-        has_spoken = self.node_autoscaler.has_spoken or bool(answers)
-        self.node_autoscaler = replace(self.node_autoscaler, has_spoken=has_spoken)
-        return replace(self.node_autoscaler, answers=answers)
+        has_sent_events = self.node_autoscaler.has_sent_events or bool(answers)
+        self.node_autoscaler = replace(self.node_autoscaler, has_sent_events=has_sent_events)
+        return replace(self.node_autoscaler, scale_up_by_pod=answers)
 
     def _cpus(self, name: str) -> int:
         found = [g for g in self.groups_now() if g["groupName"] == name]

@@ -57,7 +57,7 @@ def size_for(job: TrainingJob, trainers: int) -> Size:
     return Size(trainers, 0 if job.spec.pserver is None else job.spec.pserver.count_for(trainers))
 
 
-def is_launched(job: TrainingJob) -> bool:
+def uses_launcher(job: TrainingJob) -> bool:
     """Whether Paddle's launcher, `paddle_k8s`, starts the containers; with other frameworks they run the entrypoint."""
     return job.spec.framework == "paddle"
 
@@ -100,7 +100,7 @@ def scheduling_spec(job: TrainingJob, role: str) -> Manifest:
     """The fields of the pod spec that the scheduler reads, before the user's template is merged."""
     spec, own = job.spec, role_spec(job, role)
     containers: list[Manifest] = [{"name": role, "resources": resources_manifest(role_resources(job, role))}]
-    if role == MASTER and is_launched(job):
+    if role == MASTER and uses_launcher(job):
         containers.append({"name": ETCD, "resources": resources_manifest(_ETCD_RESOURCES)})
     outline: Manifest = {"containers": containers}
     if own.node_selector:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-UNIT: Final = 10_000
+RESOURCE_UNIT_SCALING: Final = 10_000
 """One unit of a Ray resource: `{"CPU": 5_000}` is half a CPU; memory is bytes times this."""
 
 Amounts: TypeAlias = tuple[tuple[str, int], ...]
@@ -27,12 +27,12 @@ IMPLICIT: Final = "node:__internal_implicit_resource_"
 
 def amounts_of(resources: Mapping[str, float]) -> Amounts:
     """Ray's floats as whole numbers, rounded to the nearest 1/10000 here and nowhere else."""
-    return tuple(sorted((name, round(amount * UNIT)) for name, amount in resources.items()))
+    return tuple(sorted((name, round(amount * RESOURCE_UNIT_SCALING)) for name, amount in resources.items()))
 
 
 def implicit_amount(resource: str) -> int:
     """Amount of a resource that a node does not list: one unit of an implicit resource, none of any other."""
-    return UNIT if resource.startswith(IMPLICIT) else 0
+    return RESOURCE_UNIT_SCALING if resource.startswith(IMPLICIT) else 0
 
 
 def labels_of(labels: Mapping[str, str]) -> Labels:

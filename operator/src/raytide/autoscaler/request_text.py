@@ -3,7 +3,7 @@
 The same request always gives the same text. Pure; called by scaling/limit_reasons.py and reporting/messages.py.
 """
 
-from raytide.autoscaler.model import UNIT, Amounts, Request
+from raytide.autoscaler.model import RESOURCE_UNIT_SCALING, Amounts, Request
 
 
 def shape_of(request: Request) -> str:
@@ -21,8 +21,12 @@ def shape_of(request: Request) -> str:
 
 def whole(amounts: Amounts, name: str) -> int:
     """Amount of the resource in whole Ray units."""
-    return dict(amounts).get(name, 0) // UNIT
+    return dict(amounts).get(name, 0) // RESOURCE_UNIT_SCALING
 
 
 def _number(amount: int) -> str:
-    return f"{amount / UNIT:g}" if amount % UNIT else str(amount // UNIT)
+    return (
+        f"{amount / RESOURCE_UNIT_SCALING:g}"
+        if amount % RESOURCE_UNIT_SCALING
+        else str(amount // RESOURCE_UNIT_SCALING)
+    )

@@ -240,7 +240,7 @@ class Executor:
     async def _create(self, reader: ViewDecoder[Any], run: _Pass, action: Create) -> Any:
         """Create the object; returns its current view."""
         try:
-            live = await self._client.create_as(reader.read, action.resource, action.manifest)
+            live = await self._client.create_and_decode(reader.read, action.resource, action.manifest)
         except ApiStatusError as error:
             if not error.is_already_exists:
                 # Concurrent creates conflicted on a ResourceQuota, or a new Role has not reached all API servers yet:
@@ -263,7 +263,7 @@ class Executor:
     async def _delete(self, reader: ViewDecoder[Any], action: Delete) -> Any:
         """Delete the object; returns its current view, None when it is gone."""
         try:
-            return await self._client.delete_as(reader.read, action.resource, _key(action), action.uid)
+            return await self._client.delete_and_decode(reader.read, action.resource, _key(action), action.uid)
         except ApiStatusError as error:
             if error.is_not_found:
                 return None

@@ -113,7 +113,7 @@ def _phrase(status: int) -> str:
         return f"HTTP{status}"
 
 
-def as_object(body: bytes) -> Manifest:
+def decode_object(body: bytes) -> Manifest:
     """Decode the whole body; callers that need few fields use their own decoder, at a tenth of the cost."""
     decoded = msgspec.json.decode(body)
     if not isinstance(decoded, dict):
@@ -121,9 +121,9 @@ def as_object(body: bytes) -> Manifest:
     return decoded
 
 
-def _decoded(response: Response, read: Callable[[bytes], T]) -> T:
+def _decoded(response: Response, decode: Callable[[bytes], T]) -> T:
     try:
-        return read(response.body)
+        return decode(response.body)
     except GARBAGE as error:
         raise ApiUnavailableError(messages.response_undecodable(error), is_outcome_unknown=True) from error
 
@@ -167,7 +167,7 @@ class Client:
     async def get(self, resource: Resource, key: Key) -> Manifest | None:
         """Return the object, or None if it does not exist."""
         try:
-            return _decoded(await self._read(resource.path(key.namespace, key.name)), as_object)
+            return _decoded(await self._read(resource.path(key.namespace, key.name)), decode_object)
         except ApiStatusError as error:
             if error.is_not_found:
                 return None
@@ -175,32 +175,32 @@ class Client:
 
     async def create(self, resource: Resource, manifest: Manifest) -> Manifest:
         """POST the object into its namespace; returns it as stored."""
-        return await self.create_as(as_object, resource, manifest)
+        return await self.create_and_decode(decode_object, resource, manifest)
 
-    async def create_as(self, read: Callable[[bytes], T], resource: Resource, manifest: Manifest) -> T:
-        """Like `create`; returns what `read` makes of the body."""
+    async def create_and_decode(self, decode: Callable[[bytes], T], resource: Resource, manifest: Manifest) -> T:
+        """Like `create`, with the response body decoded by `decode`."""
         path = resource.path(manifest["metadata"].get("namespace"))
-        return await self._write(read, "POST", path, body=manifest, query={"fieldManager": FIELD_MANAGER})
+        return await self._write(decode, "POST", path, body=manifest, query={"fieldManager": FIELD_MANAGER})
 
     async def replace(self, resource: Resource, key: Key, manifest: Manifest) -> Manifest:
         """PUT the whole object; rejected with Conflict unless it still has the resourceVersion in `manifest`."""
         path = resource.path(key.namespace, key.name)
-        return await self._write(as_object, "PUT", path, body=manifest, query={"fieldManager": FIELD_MANAGER})
+        return await self._write(decode_object, "PUT", path, body=manifest, query={"fieldManager": FIELD_MANAGER})
 
     async def delete(self, resource: Resource, key: Key, uid: str, *, grace_period_s: int | None = None) -> Manifest:
         """DELETE the object with this uid only; returns the object (terminating) or a Status (gone)."""
-        return await self.delete_as(as_object, resource, key, uid, grace_period_s=grace_period_s)
+        return await self.delete_and_decode(decode_object, resource, key, uid, grace_period_s=grace_period_s)
 
-    async def delete_as(
+    async def delete_and_decode(
         self,
-        read: Callable[[bytes], T],
+        decode: Callable[[bytes], T],
         resource: Resource,
         key: Key,
         uid: str,
         *,
         grace_period_s: int | None = None,
     ) -> T:
-        """Like `delete`; returns what `read` makes of the body."""
+        """Like `delete`, the uid as precondition included; the response body is decoded by `decode`."""
         body: Manifest = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -209,7 +209,7 @@ class Client:
         }
         if grace_period_s is not None:
             body["gracePeriodSeconds"] = grace_period_s
-        return await self._write(read, "DELETE", resource.path(key.namespace, key.name), body=body)
+        return await self._write(decode, "DELETE", resource.path(key.namespace, key.name), body=body)
 
     async def patch(
         self,
@@ -227,7 +227,7 @@ class Client:
         if is_forced:
             query["force"] = "true"
         path = resource.path(key.namespace, key.name, subresource)
-        return await self._write(as_object, "PATCH", path, body=body, query=query, content_type=kind.value)
+        return await self._write(decode_object, "PATCH", path, body=body, query=query, content_type=kind.value)
 
     async def patch_status(self, resource: Resource, key: Key, body: object) -> Manifest:
         """Merge-patch the status subresource; a resourceVersion in `metadata` guards against other objects (D8).
@@ -260,13 +260,13 @@ class Client:
         if field_selector:
             query["fieldSelector"] = field_selector
         while True:
-            body, most = await self._page(resource.path(namespace), query)
+            body, limit = await self._page(resource.path(namespace), query)
             try:
                 page = msgspec.json.decode(body, type=_Page)
             except GARBAGE as error:
                 raise ApiUnavailableError(messages.list_undecodable(error)) from error
             more = page.metadata.continue_
-            query["limit"] = str(min(page_size, most if len(body) > LARGE_PAGE_BYTES else 2 * most))
+            query["limit"] = str(min(page_size, limit if len(body) > LARGE_PAGE_BYTES else 2 * limit))
             query["continue"] = more
             yield Page(tuple(page.items or ()), page.metadata.resource_version)
             if not more:
@@ -275,14 +275,14 @@ class Client:
 
     async def _page(self, path: str, query: Mapping[str, str]) -> tuple[bytes, int]:
         """One page and its object limit; smaller than requested if the answer would be too large."""
-        most = int(query["limit"])
+        limit = int(query["limit"])
         while True:
             try:
-                return (await self._read(path, query={**query, "limit": str(most)})).body, most
+                return (await self._read(path, query={**query, "limit": str(limit)})).body, limit
             except TooLargeError:
-                if most == 1:
+                if limit == 1:
                     raise
-                most = max(1, most // 4)
+                limit = max(1, limit // 4)
 
     async def watch(
         self, resource: Resource, namespace: str | None = None, *, query: Mapping[str, str], silence_s: float
@@ -322,7 +322,7 @@ class Client:
 
     async def _write(
         self,
-        read: Callable[[bytes], T],
+        decode: Callable[[bytes], T],
         method: str,
         path: str,
         *,
@@ -330,7 +330,7 @@ class Client:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> T:
-        """Send once, within the time that the gate grants."""
+        """Send once, within the time that the gate grants; returns the response body decoded by `decode`."""
         content = msgspec.json.encode(body)
         timeout_s = self._granted_s()  # last: no time must pass between the gate and sending
         ends_at = self._clock.boottime() + timeout_s
@@ -343,7 +343,7 @@ class Client:
                 body=content,
                 timeout_s=timeout_s,
             )
-            return _decoded(_accept(response), read)
+            return _decoded(_accept(response), decode)
         except asyncio.CancelledError:
             self._outcome_unknown_until = max(self._outcome_unknown_until, ends_at)
             raise

@@ -17,7 +17,7 @@ from raytide.autoscaler.gcs.messages import (
     encode_report,
 )
 from raytide.autoscaler.model import (
-    UNIT,
+    RESOURCE_UNIT_SCALING,
     Demand,
     FailedRequest,
     Gang,
@@ -32,7 +32,7 @@ from raytide.autoscaler.model import (
 )
 from support.fake_gcs import GcsWorld, fake_gcs, node_id_of
 
-CPU = Request((("CPU", UNIT),))
+CPU = Request((("CPU", RESOURCE_UNIT_SCALING),))
 PG = "_PG_aa"
 
 
@@ -136,7 +136,7 @@ def test_a_task_is_read_with_its_alternatives_in_order_and_an_empty_one_is_kept(
         (LabelConstraint("zone", ("c",), is_in=False),),
         (),
     )
-    assert state.tasks == (Demand(Request((("CPU", UNIT), ("GPU", 0)), alternatives), 3),)
+    assert state.tasks == (Demand(Request((("CPU", RESOURCE_UNIT_SCALING), ("GPU", 0)), alternatives), 3),)
     assert not state.problems
 
 
@@ -157,7 +157,7 @@ def test_a_demand_that_cannot_be_is_skipped_and_the_others_stay(resources: dict[
 @pytest.mark.parametrize("count", [0, -1, -(2**63)])
 def test_an_empty_demand_is_skipped(count: int) -> None:
     state = decode(pending_resource_requests=[asked({"CPU": 1}, count=count), asked({"GPU": 1})])
-    assert state.tasks == (Demand(Request((("GPU", UNIT),))),)
+    assert state.tasks == (Demand(Request((("GPU", RESOURCE_UNIT_SCALING),))),)
     assert len(state.problems) == 1
 
 
@@ -380,7 +380,7 @@ def test_unchanged_nodes_are_the_same_objects_as_before():
     assert second.nodes[0] is first.nodes[0]
     busy.total_resources["CPU"] = 3.0
     third = decode_state(reply_of(busy), cache)
-    assert dict(third.nodes[0].total)["CPU"] == 3 * UNIT
+    assert dict(third.nodes[0].total)["CPU"] == 3 * RESOURCE_UNIT_SCALING
     assert len(cache) == 1, "nothing is kept of nodes that are gone"
 
 

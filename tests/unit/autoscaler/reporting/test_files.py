@@ -26,7 +26,7 @@ def test_nodes_and_resources_are_counted_as_ray_counts_them():
     statuses = [Status.RAY_RUNNING, Status.RAY_RUNNING, Status.REQUESTED, Status.TERMINATING]
     instances = tuple(Instance(f"w{n}", "cpu", status) for n, status in enumerate(statuses))
     state = GcsState(tasks=(Demand(Request(()), 7),))
-    metrics.note(Tick(0.1, ReconcileResult(types=types, instances=instances), state))
+    metrics.update(Tick(0.1, ReconcileResult(types=types, instances=instances), state))
     text = generate_latest(metrics.registry).decode()
     for line in (
         'autoscaler_active_nodes{NodeType="cpu",SessionName="s"} 2.0',
@@ -42,8 +42,8 @@ def test_nodes_and_resources_are_counted_as_ray_counts_them():
 
 def test_drains_and_broken_turns_are_counted():
     metrics = SidecarMetrics()
-    metrics.note(Tick(0.1, ReconcileResult(), answers={"a": Drained(is_accepted=True), "b": None}))
-    metrics.note(Tick(0.1, skipped="bug"))
+    metrics.update(Tick(0.1, ReconcileResult(), answers={"a": Drained(is_accepted=True), "b": None}))
+    metrics.update(Tick(0.1, skipped="bug"))
     text = generate_latest(metrics.registry).decode()
     assert 'autoscaler_stopped_nodes_total{SessionName=""} 1.0' in text
     assert 'autoscaler_drain_node_exceptions_total{SessionName=""} 1.0' in text

@@ -14,7 +14,7 @@ from raytide.autoscaler.state.node_autoscaler_events import (
     NodeAutoscaler,
     PodEvent,
     Presence,
-    answers_of,
+    latest_scale_ups,
     wait_s,
 )
 from raytide.kube.client import Client
@@ -27,7 +27,7 @@ from simulation.operator_under_test import SimulatedClock
 from simulation.simulated_kube import SimulatedKube
 
 NO_NODE = PodCondition("False", "Unschedulable", "0/3 nodes are available")
-READABLE = NodeAutoscaler(is_readable=True)
+READABLE = NodeAutoscaler(can_list_events=True)
 
 
 def cloud(**known: object) -> World:
@@ -44,7 +44,7 @@ def cloud(**known: object) -> World:
 @pytest.mark.rule("FD:AS-A2")
 @pytest.mark.parametrize(
     "known",
-    [{"is_readable": True}, {"is_readable": True, "has_spoken": True}, {"presence": Presence.PRESENT}],
+    [{"can_list_events": True}, {"can_list_events": True, "has_sent_events": True}, {"presence": Presence.PRESENT}],
     ids=["its first event", "seen before", "by the setting"],
 )
 def test_pods_wait_for_their_machines_and_no_pod_is_created_twice(known):
@@ -55,8 +55,8 @@ def test_pods_wait_for_their_machines_and_no_pod_is_created_twice(known):
 
 
 @pytest.mark.rule("FD:AS-A2", "SC:S2")
-def test_a_not_triggered_scale_up_event_blocks_the_group_at_once():
-    world = cloud(is_readable=True)
+def test_where_it_says_no_the_work_goes_to_the_next_group_at_once():
+    world = cloud(can_list_events=True)
     world.blocked.add("spot")
     world.demand(8)
     world.run(20)
@@ -82,12 +82,22 @@ def test_without_a_node_autoscaler_another_group_runs_the_tasks_within_30_s(know
         pytest.param(UNKNOWN, 8, id="nothing can be read"),
         pytest.param(READABLE, 15, id="no event yet"),
         pytest.param(
-            NodeAutoscaler(is_readable=True, has_spoken=True), 900, id="it is active, without an event about this pod"
+            NodeAutoscaler(can_list_events=True, has_sent_events=True), 900, id="it works, and has said nothing of this"
         ),
-        pytest.param(NodeAutoscaler(is_readable=True, has_spoken=True, answers={"a": True}), 900, id="a node comes"),
-        pytest.param(NodeAutoscaler(is_readable=True, has_spoken=True, answers={"a": False}), -1, id="none comes"),
-        pytest.param(NodeAutoscaler(Presence.PRESENT), 900, id="the setting is present"),
-        pytest.param(NodeAutoscaler(Presence.ABSENT, has_spoken=True, answers={"a": True}), 8, id="or absent"),
+        pytest.param(
+            NodeAutoscaler(can_list_events=True, has_sent_events=True, scale_up_by_pod={"a": True}),
+            900,
+            id="a node comes",
+        ),
+        pytest.param(
+            NodeAutoscaler(can_list_events=True, has_sent_events=True, scale_up_by_pod={"a": False}),
+            -1,
+            id="none comes",
+        ),
+        pytest.param(NodeAutoscaler(Presence.PRESENT), 900, id="the setting says so"),
+        pytest.param(
+            NodeAutoscaler(Presence.ABSENT, has_sent_events=True, scale_up_by_pod={"a": True}), 8, id="or says no"
+        ),
     ],
 )
 def test_how_long_a_pod_waits_for_a_node(known, seconds):
@@ -98,9 +108,13 @@ def test_how_long_a_pod_waits_for_a_node(known, seconds):
     ("known", "seconds"),
     [
         pytest.param(UNKNOWN, -1, id="nothing can be read"),
-        pytest.param(NodeAutoscaler(Presence.ABSENT), -1, id="the setting is absent"),
-        pytest.param(NodeAutoscaler(is_readable=True, has_spoken=True), 15, id="its own answer is waited for"),
-        pytest.param(NodeAutoscaler(is_readable=True, has_spoken=True, answers={"a": True}), 900, id="a node comes"),
+        pytest.param(NodeAutoscaler(Presence.ABSENT), -1, id="the setting says that there is none"),
+        pytest.param(NodeAutoscaler(can_list_events=True, has_sent_events=True), 15, id="its own answer is waited for"),
+        pytest.param(
+            NodeAutoscaler(can_list_events=True, has_sent_events=True, scale_up_by_pod={"a": True}),
+            900,
+            id="a node comes",
+        ),
     ],
 )
 def test_how_long_a_pod_of_a_group_without_nodes_waits(known, seconds):
@@ -117,7 +131,7 @@ def test_the_latest_event_about_the_current_pod_counts():
         PodEvent("c", "uid-c", "ScaleDown", EPOCH),
         PodEvent("gone", "", "Nominated", EPOCH),
     ]
-    assert answers_of(events, pods) == {"a": False, "b": True}
+    assert latest_scale_ups(events, pods) == {"a": False, "b": True}
 
 
 def test_a_setting_that_cannot_be_meant_is_named():
@@ -157,7 +171,7 @@ class EventSource:
         self.plane.store.create("events", obj)
 
     async def look(self, *names: str) -> NodeAutoscaler:
-        return await self.events.look([pending(name, scheduled=NO_NODE) for name in names])
+        return await self.events.refresh([pending(name, scheduled=NO_NODE) for name in names])
 
 
 @pytest.mark.looptime
@@ -174,18 +188,18 @@ class EventSource:
 )
 async def test_events_of_node_autoscalers_are_read_and_no_others(reason, source, answer):
     event_source = EventSource()
-    assert (await event_source.look("a")) == READABLE.__class__(is_readable=True, answers={})
+    assert (await event_source.look("a")) == READABLE.__class__(can_list_events=True, scale_up_by_pod={})
     event_source.report("a", reason, source)
     await asyncio.sleep(5)
     found = await event_source.look("a")
-    assert (found.answer("a"), found.has_spoken) == (answer, answer is not None)
+    assert (found.scales_up_for("a"), found.has_sent_events) == (answer, answer is not None)
 
 
 @pytest.mark.looptime
 @pytest.mark.rule("FD:AS-A2", "SC:S17")
 async def test_events_are_listed_only_while_pods_are_pending_and_rarely():
     event_source = EventSource()
-    await event_source.events.look([pending("a"), pending("b", node_name="n")])
+    await event_source.events.refresh([pending("a"), pending("b", node_name="n")])
     assert event_source.asked == 0
     for _ in range(60):
         await event_source.look("a")
@@ -216,7 +230,7 @@ async def test_a_pod_pending_without_a_node_autoscaler_costs_few_lists_and_hides
     await event_source.look("a", "b")
     event_source.report("b", "TriggeredScaleUp")
     await asyncio.sleep(3)
-    assert (await event_source.look("a", "b")).answer("b") is True
+    assert (await event_source.look("a", "b")).scales_up_for("b") is True
 
 
 @pytest.mark.looptime
@@ -236,5 +250,5 @@ async def test_without_permission_events_are_listed_every_ten_minutes_and_the_se
     for _ in range(60):
         found = await event_source.look("a")
         await asyncio.sleep(5)
-    assert (event_source.asked, found.is_readable, found.is_at_work) == (1, False, True)
-    assert (await EventSource(Presence.ABSENT).look("a")).answers is None
+    assert (event_source.asked, found.can_list_events, found.is_active) == (1, False, True)
+    assert (await EventSource(Presence.ABSENT).look("a")).scale_up_by_pod is None

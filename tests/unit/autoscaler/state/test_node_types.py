@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from raytide.api.quantity import MAX_INT32
 from raytide.autoscaler.model import (
-    UNIT,
+    RESOURCE_UNIT_SCALING,
     Demand,
     Gang,
     GcsState,
@@ -297,8 +297,8 @@ def test_a_bad_head_is_reported_and_changes_nothing_else():
 def test_planned_nodes_have_the_requested_resources_of_live_nodes():
     nodes = (live_node(CPU=1, **{"accelerator_type:A100": 1, "widget": 2, "node:10.0.0.1": 1}),)
     kind = one(read(group("cpu"), live=nodes, asked=frozenset({"accelerator_type:A100", "node:10.0.0.1"})))
-    assert dict(kind.resources)["accelerator_type:A100"] == UNIT
-    assert "widget" not in dict(kind.resources), "no demand requests it, so it must not change scores"
+    assert dict(kind.resources)["accelerator_type:A100"] == RESOURCE_UNIT_SCALING
+    assert "widget" not in dict(kind.resources), "nobody asks for it, so it must not change scores"
     assert "node:10.0.0.1" not in dict(kind.resources), "a new node has another address"
 
 
@@ -311,35 +311,36 @@ def test_planned_nodes_have_the_minimum_of_what_all_live_nodes_of_the_group_have
         RayNode("dead", NodeStatus.DEAD, node_type="cpu"),
     )
     resources = dict(one(read(group("cpu"), live=nodes, asked=frozenset({"widget", "gadget"}))).resources)
-    assert resources["widget"] == 2 * UNIT
+    assert resources["widget"] == 2 * RESOURCE_UNIT_SCALING
     assert "gadget" not in resources
 
 
 @pytest.mark.rule("AS:V-8")
 def test_the_template_takes_precedence_over_resources_of_old_nodes():
     assert (
-        dict(one(read(group("cpu", template=template(cpu="8")), live=(live_node(CPU=4),))).resources)["CPU"] == 8 * UNIT
+        dict(one(read(group("cpu", template=template(cpu="8")), live=(live_node(CPU=4),))).resources)["CPU"]
+        == 8 * RESOURCE_UNIT_SCALING
     )
 
 
 @pytest.mark.rule("AS:V-8")
 def test_memory_that_is_only_requested_is_taken_from_live_nodes():
     requests_only = {"spec": {"containers": [{"resources": {"requests": {"cpu": "1", "memory": "2Gi"}}}]}}
-    assert dict(one(read(_bare(template=requests_only))).resources)["memory"] == 2**31 * UNIT
+    assert dict(one(read(_bare(template=requests_only))).resources)["memory"] == 2**31 * RESOURCE_UNIT_SCALING
     taught = read(_bare(template=requests_only), live=(live_node(CPU=1, memory=1.5e9),))
-    assert dict(one(taught).resources)["memory"] == 1_500_000_000 * UNIT
+    assert dict(one(taught).resources)["memory"] == 1_500_000_000 * RESOURCE_UNIT_SCALING
 
 
 @pytest.mark.rule("AS:V-8")
 def test_resources_of_a_custom_ray_start_command_take_precedence_over_the_template():
     own = {"spec": {"containers": [{"command": ["ray start --num-cpus=2"], "resources": {"limits": {"cpu": "1"}}}]}}
-    assert dict(one(read(_bare(template=own), live=(live_node(CPU=2),))).resources)["CPU"] == 2 * UNIT
+    assert dict(one(read(_bare(template=own), live=(live_node(CPU=2),))).resources)["CPU"] == 2 * RESOURCE_UNIT_SCALING
 
 
 @pytest.mark.rule("AS:V-8")
 def test_a_group_without_cpus_in_its_template_is_read_once_one_of_its_nodes_is_live():
     found = read(_bare(template={}), live=(live_node(CPU=16),))
-    assert dict(one(found).resources)["CPU"] == 16 * UNIT
+    assert dict(one(found).resources)["CPU"] == 16 * RESOURCE_UNIT_SCALING
     assert not found.skipped
 
 
@@ -420,7 +421,7 @@ def test_no_amount_makes_it_fail(params, resources, limits, requests, selector):
     pod = {"spec": {"containers": [container], "nodeSelector": selector}}
     found = node_types({"workerGroupSpecs": [_bare(rayStartParams=params, resources=resources, template=pod)]})
     for kind in found.types:
-        assert all(amount >= 0 and amount % UNIT == 0 for _, amount in kind.resources)
+        assert all(amount >= 0 and amount % RESOURCE_UNIT_SCALING == 0 for _, amount in kind.resources)
     assert ("cpu" in found.skipped) == ("cpu" not in found.by_name())
 
 

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from raytide.autoscaler.gcs import gcs_pb2 as pb
 from raytide.autoscaler.model import (
-    UNIT,
+    RESOURCE_UNIT_SCALING,
     Amounts,
     Demand,
     Gang,
@@ -191,7 +191,7 @@ class _Reader:
 def _amounts(resources: Mapping[str, float]) -> Amounts | None:
     """In units of 1/10000; None if one of them is negative, infinite or not a number."""
     try:
-        amounts = tuple(sorted([(name, round(amount * UNIT)) for name, amount in resources.items()]))
+        amounts = tuple(sorted([(name, round(amount * RESOURCE_UNIT_SCALING)) for name, amount in resources.items()]))
     except (ValueError, OverflowError):  # raised by round() for NaN and infinity
         return None
     return None if any(amount < 0 for _, amount in amounts) else amounts
@@ -289,7 +289,7 @@ def _encode_request(request: Request, *, is_labelled: bool = True) -> pb.Resourc
         affinity=_encode_pair(request.affinity), anti_affinity=_encode_pair(request.anti_affinity)
     )
     return pb.ResourceRequest(
-        resources_bundle={name: amount / UNIT for name, amount in request.amounts},
+        resources_bundle={name: amount / RESOURCE_UNIT_SCALING for name, amount in request.amounts},
         placement_constraints=[placement] if request.affinity or request.anti_affinity else [],
         label_selectors=map(_encode_selector, request.selectors) if is_labelled else [],
     )

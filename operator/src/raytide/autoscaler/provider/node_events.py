@@ -1,9 +1,9 @@
 """Events of node autoscalers about unschedulable pods.
 
-Lists the events by source, only while a pod is unschedulable: every few seconds for the first answer about each pod,
+Lists the events by source, only while a pod is unschedulable: every few seconds for the first event about each pod,
 less often once there is one or none has arrived for a while; never more than a few pages. If the Role does not allow
-it, as with KubeRay, this is logged once and retried later; an error costs an answer, never a decision. Called by
-loop.py; evaluated by autoscaler/state/node_autoscaler_events.py.
+it, as with KubeRay, this is logged once and retried later; an error delays an event, never a decision. Called by
+sidecar/loop.py; evaluated by autoscaler/state/node_autoscaler_events.py.
 """
 
 import logging
@@ -20,17 +20,17 @@ from raytide.api.meta import EVENTS
 from raytide.api.pod import PodView
 from raytide.api.pod_failure import Cause, failure_of
 from raytide.autoscaler import messages
-from raytide.autoscaler.state.node_autoscaler_events import NodeAutoscaler, PodEvent, Presence, Source, answers_of
+from raytide.autoscaler.state.node_autoscaler_events import NodeAutoscaler, PodEvent, Presence, Source, latest_scale_ups
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
 POLL_INTERVAL_S: Final = 2.0
-FIRST_ANSWER_S: Final = 30.0
-"""So long a first answer about a pod is polled often: node autoscalers act every ten seconds."""
+FIRST_EVENT_S: Final = 30.0
+"""How long the first event about a pod is polled for often: node autoscalers act every ten seconds."""
 RECHECK_S: Final = 20.0
-"""Interval once every waiting pod has an answer or got none in that time: answers may change."""
+"""Interval once every pending pod has an event, or got none in that time: a later event may say something else."""
 REJECTED_RETRY_S: Final = 600.0
 MAX_PAGES: Final = 10
 
@@ -61,77 +61,79 @@ class _Event(msgspec.Struct, gc=False, rename="camel"):
 class NodeEvents:
     """The node autoscalers' events of one namespace.
 
-    - `look` returns the current state; it lists events at most once in a few seconds, and only for unschedulable pods.
+    - `refresh` returns the current state; it lists events at most once in a few seconds, and only for unschedulable pods.
     """
 
     def __init__(self, client: Client, namespace: str, *, clock: Clock, presence: Presence = Presence.AUTO) -> None:
         self._client = client
         self._namespace = namespace
         self._clock = clock
-        self._known = NodeAutoscaler(presence, is_readable=True)
+        self._state = NodeAutoscaler(presence, can_list_events=True)
         self._sources: tuple[Source, ...] = tuple(Source)
-        self._next_s = 0.0
-        self._is_open = False
-        """Whether a pod waits for a first answer."""
-        self._since_s: dict[str, float] = {}
-        """By unschedulable pod, since when it was seen to be."""
+        self._next_list_s = 0.0
+        self._is_event_due = False
+        """Whether the first event about a pending pod may still arrive."""
+        self._pending_since_s: dict[str, float] = {}
+        """By unschedulable pod, since when this process has observed it as such."""
 
     @property
     def requeue_after_s(self) -> float | None:
-        """Seconds until an answer a pod waits for may arrive; None: no pod waits for one."""
-        return POLL_INTERVAL_S if self._is_open else None
+        """Seconds until the events are to be listed again; None: no first event about a pending pod is due."""
+        return POLL_INTERVAL_S if self._is_event_due else None
 
-    async def look(self, pods: Sequence[PodView]) -> NodeAutoscaler:
-        """The node autoscaler's state with regard to these pods."""
-        waiting = [pod for pod in pods if pod.is_worker and not pod.is_terminating and _is_unschedulable(pod)]
+    async def refresh(self, pods: Sequence[PodView]) -> NodeAutoscaler:
+        """The state of the node autoscaler with regard to these pods; lists its events if that is due."""
+        pending = [pod for pod in pods if pod.is_worker and not pod.is_terminating and _is_unschedulable(pod)]
         now_s = self._clock.monotonic()
-        self._note(waiting, now_s)
-        if self._known.presence is not Presence.ABSENT and waiting and now_s >= self._next_s:
-            await self._list_events(waiting)
-            if self._known.is_readable:
-                self._next_s = self._clock.monotonic() + (POLL_INTERVAL_S if self._is_any_open(now_s) else RECHECK_S)
-        self._is_open = self._is_any_open(now_s)
-        return self._known
+        self._track_pending(pending, now_s)
+        if self._state.presence is not Presence.ABSENT and pending and now_s >= self._next_list_s:
+            await self._list_events(pending)
+            if self._state.can_list_events:
+                self._next_list_s = self._clock.monotonic() + (
+                    POLL_INTERVAL_S if self._is_any_event_due(now_s) else RECHECK_S
+                )
+        self._is_event_due = self._is_any_event_due(now_s)
+        return self._state
 
-    def _note(self, waiting: Sequence[PodView], now_s: float) -> None:
-        """Track since when each pod waits; events about a new one are listed soon."""
-        before = self._since_s
-        self._since_s = {pod.name: before.get(pod.name, now_s) for pod in waiting}
-        if self._known.is_readable and self._since_s.keys() - before.keys():
-            self._next_s = min(self._next_s, now_s + POLL_INTERVAL_S)
+    def _track_pending(self, pending: Sequence[PodView], now_s: float) -> None:
+        """Track since when each pod is pending; the events are listed soon if one is new."""
+        before = self._pending_since_s
+        self._pending_since_s = {pod.name: before.get(pod.name, now_s) for pod in pending}
+        if self._state.can_list_events and self._pending_since_s.keys() - before.keys():
+            self._next_list_s = min(self._next_list_s, now_s + POLL_INTERVAL_S)
 
-    def _is_any_open(self, now_s: float) -> bool:
-        """Whether a first answer may come soon; without a node autoscaler none does, and a pod may wait for days."""
-        if self._known.presence is Presence.ABSENT or not self._known.is_readable:
+    def _is_any_event_due(self, now_s: float) -> bool:
+        """Whether a first event may arrive soon; without a node autoscaler none does, and a pod may be pending for days."""
+        if self._state.presence is Presence.ABSENT or not self._state.can_list_events:
             return False
         return any(
-            now_s - since_s < FIRST_ANSWER_S and self._known.answer(name) is None
-            for name, since_s in self._since_s.items()
+            now_s - since_s < FIRST_EVENT_S and self._state.scales_up_for(name) is None
+            for name, since_s in self._pending_since_s.items()
         )
 
-    async def _list_events(self, waiting: Sequence[PodView]) -> None:
+    async def _list_events(self, pending: Sequence[PodView]) -> None:
         events: list[PodEvent] = []
         for source in self._sources:
             try:
                 found = await self._list(source)
             except ApiStatusError as error:
-                if self._known.is_readable:
+                if self._state.can_list_events:
                     log.info(messages.events_forbidden(error))
-                self._known = replace(self._known, is_readable=False, answers=None)
-                self._next_s = self._clock.monotonic() + REJECTED_RETRY_S
+                self._state = replace(self._state, can_list_events=False, scale_up_by_pod=None)
+                self._next_list_s = self._clock.monotonic() + REJECTED_RETRY_S
                 return
             except ApiUnavailableError as error:
                 log.debug(messages.events_unavailable(error))
                 return
-            if found and not self._known.has_spoken:
+            if found and not self._state.has_sent_events:
                 log.info(messages.node_autoscaler_found(source))
                 self._sources = (source,)
             events += found
-        self._known = replace(
-            self._known,
-            is_readable=True,
-            has_spoken=self._known.has_spoken or bool(events),
-            answers=answers_of(events, waiting),
+        self._state = replace(
+            self._state,
+            can_list_events=True,
+            has_sent_events=self._state.has_sent_events or bool(events),
+            scale_up_by_pod=latest_scale_ups(events, pending),
         )
 
     async def _list(self, source: Source) -> list[PodEvent]:
@@ -152,17 +154,17 @@ def _events(items: Iterable[msgspec.Raw]) -> Iterable[PodEvent]:
             event = msgspec.json.decode(item, type=_Event)
         except msgspec.MsgspecError:
             continue
-        yield PodEvent(event.involved_object.name, event.involved_object.uid, event.reason or "", _moment(event))
+        yield PodEvent(event.involved_object.name, event.involved_object.uid, event.reason or "", _timestamp(event))
 
 
-def _moment(event: _Event) -> datetime | None:
+def _timestamp(event: _Event) -> datetime | None:
     times = (
         event.series.last_observed_time if event.series else None,
         event.last_timestamp,
         event.event_time,
         event.metadata.creation_timestamp,
     )
-    return max((moment for text in times if text and (moment := parse_timestamp(text))), default=None)
+    return max((timestamp for text in times if text and (timestamp := parse_timestamp(text))), default=None)
 
 
 def _is_unschedulable(pod: PodView) -> bool:

@@ -12,13 +12,13 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-from raytide.autoscaler.model import UNIT, Demand, GcsState, Instance, NodeType, Status
+from raytide.autoscaler.model import RESOURCE_UNIT_SCALING, Demand, GcsState, Instance, NodeType, Status
 from raytide.autoscaler.reporting.tick import Tick
 from raytide.autoscaler.state.snapshot import ReconcileResult
 
 PENDING: Final = frozenset({Status.QUEUED, Status.REQUESTED, Status.ALLOCATED, Status.RAY_INSTALLING})
 ACTIVE: Final = frozenset({Status.RAY_RUNNING, Status.RAY_STOP_REQUESTED, Status.RAY_STOPPING})
-ENDING: Final = frozenset({Status.TERMINATING})
+TERMINATING: Final = frozenset({Status.TERMINATING})
 UPDATE_BUCKETS: Final = (0.01, 0.1, 1, 10, 100, 1000)
 TICK_BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 SESSION: Final = "SessionName"
@@ -31,16 +31,16 @@ class SidecarMetrics:
         self.registry = CollectorRegistry()
         self.session = ""
         ProcessCollector(registry=self.registry)
-        self._rays()
-        self._ours()
+        self._register_rays_metrics()
+        self._register_own_metrics()
 
-    def _rays(self) -> None:
+    def _register_rays_metrics(self) -> None:
         """Register the metrics that have names, labels and resource names as in Ray; the resource label is in lower case."""
         self._pending_nodes = self._gauge("autoscaler_pending_nodes", "Pending nodes.", "NodeType")
         self._active_nodes = self._gauge(
             "autoscaler_active_nodes", "Nodes that run Ray, including the head.", "NodeType"
         )
-        self._ending_nodes = self._gauge(
+        self._terminating_nodes = self._gauge(
             "autoscaler_recently_failed_nodes", "Nodes that are terminating; the name is Ray's.", "NodeType"
         )
         self._cluster_resources = self._gauge(
@@ -63,7 +63,7 @@ class SidecarMetrics:
             registry=self.registry,
         )
 
-    def _ours(self) -> None:
+    def _register_own_metrics(self) -> None:
         self._demand = self._gauge("raytide_autoscaler_demand", "Pending demand of Ray, by kind of request.", "kind")
         self._unmet = self._gauge("raytide_autoscaler_unmet", "Demand without a node, by cause.", "why")
         self._wanted = self._gauge("raytide_autoscaler_wanted_replicas", "Desired replicas, by group.", "group")
@@ -78,7 +78,7 @@ class SidecarMetrics:
             registry=self.registry,
         )
 
-    def note(self, tick: Tick) -> None:
+    def update(self, tick: Tick) -> None:
         """Count one tick."""
         self._update_time.labels(self.session).observe(tick.lasted_s)
         self._tick_time.labels(self.session).observe(tick.lasted_s)
@@ -89,20 +89,20 @@ class SidecarMetrics:
             return
         if tick.written is not None:
             self._patches.labels(self.session, tick.written.value).inc()
-        self._note_plan(tick.plan)
-        self._note_drains(tick)
+        self._set_plan_metrics(tick.plan)
+        self._count_drains(tick)
         if tick.gcs is not None:
-            self._note_demand(tick.gcs)
+            self._set_demand_gauge(tick.gcs)
 
-    def _note_plan(self, plan: ReconcileResult) -> None:
-        self._note_nodes(plan.instances, plan.types)
-        self._fill(self._wanted, {group: decision.replicas for group, decision in plan.decisions.items()})
+    def _set_plan_metrics(self, plan: ReconcileResult) -> None:
+        self._set_node_gauges(plan.instances, plan.types)
+        self._set_gauge(self._wanted, {group: decision.replicas for group, decision in plan.decisions.items()})
         reply = plan.reply
         if reply is None:
             return
         self._started.labels(self.session).inc(sum(reply.launches.values()) if plan.patch else 0)
         unplaced, impossible = _count(reply.unplaced), _count(reply.impossible)
-        self._fill(
+        self._set_gauge(
             self._unmet,
             {
                 "no_room": unplaced - impossible,
@@ -112,7 +112,7 @@ class SidecarMetrics:
             },
         )
 
-    def _note_nodes(self, instances: Iterable[Instance], types: Iterable[NodeType]) -> None:
+    def _set_node_gauges(self, instances: Iterable[Instance], types: Iterable[NodeType]) -> None:
         """Count as Ray does: every known type has a value, resources are the type's times the nodes."""
         resources = {node_type.name: node_type.resources for node_type in types}
         by_status = Tally((instance.node_type, instance.status) for instance in instances if instance.node_type)
@@ -120,27 +120,28 @@ class SidecarMetrics:
         for gauge, statuses in (
             (self._pending_nodes, PENDING),
             (self._active_nodes, ACTIVE),
-            (self._ending_nodes, ENDING),
+            (self._terminating_nodes, TERMINATING),
         ):
-            self._fill(gauge, {name: sum(by_status[name, status] for status in statuses) for name in names})
+            self._set_gauge(gauge, {name: sum(by_status[name, status] for status in statuses) for name in names})
         for gauge, statuses in ((self._pending_resources, PENDING), (self._cluster_resources, ACTIVE)):
             sums: Tally[str] = Tally()
             for (name, status), count in by_status.items():
-                for resource, amount in resources.get(name, ()) if status in statuses else ():
-                    sums[resource] += amount * count
-            self._fill(gauge, {resource: amount / UNIT for resource, amount in sums.items()})
+                if status in statuses:
+                    for resource, amount in resources.get(name, ()):
+                        sums[resource] += amount * count
+            self._set_gauge(gauge, {resource: amount / RESOURCE_UNIT_SCALING for resource, amount in sums.items()})
 
-    def _note_drains(self, tick: Tick) -> None:
+    def _count_drains(self, tick: Tick) -> None:
         for answer in tick.answers.values():
-            word = "none" if answer is None else "accepted" if answer.is_accepted else "refused"
-            self._drains.labels(self.session, word).inc()
+            label = "none" if answer is None else "accepted" if answer.is_accepted else "refused"
+            self._drains.labels(self.session, label).inc()
             if answer is None:
                 self._drain_exceptions.labels(self.session).inc()
             elif answer.is_accepted:
                 self._stopped.labels(self.session).inc()
 
-    def _note_demand(self, state: GcsState) -> None:
-        self._fill(
+    def _set_demand_gauge(self, state: GcsState) -> None:
+        self._set_gauge(
             self._demand,
             {"tasks": _count(state.tasks), "gangs": len(state.gangs), "constraint": _count(state.constraint or ())},
         )
@@ -151,7 +152,7 @@ class SidecarMetrics:
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, [SESSION, *labels], registry=self.registry)
 
-    def _fill(self, gauge: Gauge, values: dict[str, float] | dict[str, int]) -> None:
+    def _set_gauge(self, gauge: Gauge, values: dict[str, float] | dict[str, int]) -> None:
         """Set these values and remove all others, so that removed labels do not keep their last value."""
         gauge.clear()
         for label, value in values.items():

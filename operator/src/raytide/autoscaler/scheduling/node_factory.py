@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from raytide.autoscaler.model import (
     COUNTABLE,
-    UNIT,
+    RESOURCE_UNIT_SCALING,
     Amounts,
     Instance,
     Labels,
@@ -260,8 +260,8 @@ class NodeFactory:
         for name, amount in total:
             if not amount or name not in free:
                 continue
-            whole, resource = amount / UNIT, self.vocabulary.index.get(name, -1)
-            share = (whole - free[name] / UNIT) / whole
+            whole, resource = amount / RESOURCE_UNIT_SCALING, self.vocabulary.index.get(name, -1)
+            share = (whole - free[name] / RESOURCE_UNIT_SCALING) / whole
             term = whole * (share**3)
             is_broken = is_broken or (resource < 0 and share < 0)
             if resource < 0 and term == 0:

@@ -14,7 +14,7 @@ from itertools import accumulate
 from itertools import count as counting
 from typing import TypeAlias
 
-from raytide.autoscaler.model import UNIT, NodeType
+from raytide.autoscaler.model import RESOURCE_UNIT_SCALING, NodeType
 from raytide.autoscaler.scheduling.node_classes import NOTHING, BinFill, Free, Node, NodeClass, Placed, placed_after
 from raytide.autoscaler.scheduling.resource_shapes import RaySchedulingError, Run, Shape
 
@@ -283,7 +283,7 @@ class NodeScorer:
             if resource < 0:
                 terms.append(constant)
                 continue
-            share = (total - left[resource] / UNIT) / total
+            share = (total - left[resource] / RESOURCE_UNIT_SCALING) / total
             if share < 0 and self._is_exact:
                 raise RaySchedulingError("AssertionError")
             terms.append(total * (share**3))

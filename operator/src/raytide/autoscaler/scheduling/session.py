@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from raytide.autoscaler.model import (
-    UNIT,
+    RESOURCE_UNIT_SCALING,
     Amounts,
     Demand,
     Instance,
@@ -115,7 +115,9 @@ def _share_in_use(instance: Instance) -> float:
     """Mean over its resources, without what this decision places (AS:S-10)."""
     free = dict(instance.available)
     shares = [
-        (amount / UNIT - free.get(name, 0) / UNIT) / (amount / UNIT) for name, amount in instance.total if amount > 0
+        (amount / RESOURCE_UNIT_SCALING - free.get(name, 0) / RESOURCE_UNIT_SCALING) / (amount / RESOURCE_UNIT_SCALING)
+        for name, amount in instance.total
+        if amount > 0
     ]
     return sum(shares) / len(shares) if shares else 0.0
 

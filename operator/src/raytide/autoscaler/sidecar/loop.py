@@ -237,7 +237,7 @@ class Autoscaler:
             raise SkippedError("gone", messages.cluster_missing(self.provider.key))
         self._note_gcs(gcs)
         pods = self.provider.pods()
-        node_autoscaler = await self._node_events.look(pods)
+        node_autoscaler = await self._node_events.refresh(pods)
         return Snapshot(
             cluster=cluster,
             pods=pods,

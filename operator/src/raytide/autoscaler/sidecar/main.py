@@ -191,7 +191,7 @@ class Sidecar:
                 clock=clock,
                 key=self._identity.key,
                 settings=loop_settings(self._settings),
-                on_tick=(self._files.write, self._note_session, self._metrics.note),
+                on_tick=(self._files.write, self._check_session, self._metrics.update),
                 on_progress=watchdog.note_progress,
             )
             await self._autoscaler.run()
@@ -257,7 +257,7 @@ class Sidecar:
         running_s = self._autoscaler.running_s()
         return running_s < LONGEST_TICK_S, f"the current tick has been running for {running_s:.0f} s"
 
-    def _note_session(self, tick: Tick) -> None:
+    def _check_session(self, tick: Tick) -> None:
         session = tick.gcs.session if tick.gcs is not None else ""
         if session and session != self._metrics.session:
             self._metrics.session = session

@@ -1,7 +1,7 @@
 """Node autoscaler events: whether Cluster Autoscaler or Karpenter adds a node for a pod.
 
-Takes the events of both about unschedulable pods and returns which pods get a node, which do not, and how long a pod
-may wait. With an active node autoscaler a pod waits for its node and is not launched again in another group; without
+Takes the events of both about unschedulable pods and returns for which pods a node will be added, for which none will,
+and how long a pod may wait. With an active node autoscaler a pod waits for its node and is not launched again in another group; without
 one, or after its negative answer, the demand soon moves to another group (SC:S2). A setting decides where events cannot
 be read. Pure; autoscaler/provider/node_events.py lists the events, group_availability.py reads the result.
 """
@@ -32,9 +32,9 @@ class Source(StrEnum):
     KARPENTER = "karpenter"
 
 
-COMING: Final = frozenset({"TriggeredScaleUp", "Nominated"})
+SCALE_UP_REASONS: Final = frozenset({"TriggeredScaleUp", "Nominated"})
 """Event reasons that announce a node for the pod."""
-NOT_COMING: Final = frozenset({"NotTriggerScaleUp", "FailedScheduling"})
+NO_SCALE_UP_REASONS: Final = frozenset({"NotTriggerScaleUp", "FailedScheduling"})
 """Event reasons that rule a node out: no node group fits, or all are at their maximum or out of stock."""
 
 
@@ -50,27 +50,27 @@ class PodEvent:
 
 @dataclass(frozen=True, slots=True)
 class NodeAutoscaler:
-    """The node autoscaler as observed at one moment."""
+    """The node autoscaler, as its events show it at one moment."""
 
     presence: Presence = Presence.AUTO
-    is_readable: bool = False
-    """Whether its events can be read; if not, only the setting counts."""
-    has_spoken: bool = False
-    """Whether any event of it was seen since this process started."""
-    answers: Mapping[str, bool] | None = None
-    """By pod, its latest answer: whether a node is added."""
+    can_list_events: bool = False
+    """Whether its events can be listed; if not, only the setting counts."""
+    has_sent_events: bool = False
+    """Whether an event of it has been listed since this process started."""
+    scale_up_by_pod: Mapping[str, bool] | None = None
+    """By pod, whether it will add a node for the pod, according to its latest event; None: no events were listed."""
 
-    def answer(self, pod: str) -> bool | None:
-        """Whether a node is added for the pod; None if no event says so either way."""
-        return None if self.answers is None else self.answers.get(pod)
+    def scales_up_for(self, pod: str) -> bool | None:
+        """Whether it will add a node for the pod; None if no event is about this."""
+        return None if self.scale_up_by_pod is None else self.scale_up_by_pod.get(pod)
 
     @property
-    def is_at_work(self) -> bool:
+    def is_active(self) -> bool:
         """Whether a node autoscaler adds nodes to this cluster."""
-        return self.presence is Presence.PRESENT or (self.presence is Presence.AUTO and self.has_spoken)
+        return self.presence is Presence.PRESENT or (self.presence is Presence.AUTO and self.has_sent_events)
 
 
-AT_ONCE: Final = -1.0
+NO_WAIT: Final = -1.0
 """A limit that is already exceeded."""
 UNKNOWN: Final = NodeAutoscaler()
 """No events, and none can be read."""
@@ -79,31 +79,31 @@ UNKNOWN: Final = NodeAutoscaler()
 def wait_s(pod: str, autoscaler: NodeAutoscaler, limits: TimeLimits, *, is_in_backoff: bool = False) -> float:
     """Seconds an unschedulable pod may wait for a node; `is_in_backoff`: its group is in backoff."""
     if autoscaler.presence is Presence.ABSENT:
-        return AT_ONCE if is_in_backoff else limits.capacity_s
-    match autoscaler.answer(pod):
+        return NO_WAIT if is_in_backoff else limits.capacity_s
+    match autoscaler.scales_up_for(pod):
         case True:
             return limits.node_s
         case False:
-            return AT_ONCE
-    if autoscaler.is_at_work and not is_in_backoff:
+            return NO_WAIT
+    if autoscaler.is_active and not is_in_backoff:
         return limits.node_s
-    if is_in_backoff and not (autoscaler.is_at_work and autoscaler.is_readable):
-        return AT_ONCE
-    return max(limits.capacity_s, limits.answer_s) if autoscaler.is_readable else limits.capacity_s
+    if is_in_backoff and not (autoscaler.is_active and autoscaler.can_list_events):
+        return NO_WAIT
+    return max(limits.capacity_s, limits.answer_s) if autoscaler.can_list_events else limits.capacity_s
 
 
-def answers_of(events: Iterable[PodEvent], pods: Iterable[PodView]) -> dict[str, bool]:
-    """By pod, whether a node is added for it according to the latest event."""
+def latest_scale_ups(events: Iterable[PodEvent], pods: Iterable[PodView]) -> dict[str, bool]:
+    """By pod, whether the cluster autoscaler will add a node for it, according to the latest event about the pod."""
     uids = {pod.name: pod.uid for pod in pods}
     latest: dict[str, PodEvent] = {}
     for event in events:
-        is_about = event.pod in uids and event.uid in ("", uids[event.pod])
-        if is_about and event.reason in COMING | NOT_COMING:
-            known = latest.get(event.pod)
-            if known is None or _moment(known) <= _moment(event):
+        concerns_pod = event.pod in uids and event.uid in ("", uids[event.pod])
+        if concerns_pod and event.reason in SCALE_UP_REASONS | NO_SCALE_UP_REASONS:
+            previous = latest.get(event.pod)
+            if previous is None or _timestamp(previous) <= _timestamp(event):
                 latest[event.pod] = event
-    return {name: event.reason in COMING for name, event in latest.items()}
+    return {name: event.reason in SCALE_UP_REASONS for name, event in latest.items()}
 
 
-def _moment(event: PodEvent) -> float:
+def _timestamp(event: PodEvent) -> float:
     return event.at.timestamp() if event.at else 0.0

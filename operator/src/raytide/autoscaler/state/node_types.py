@@ -16,7 +16,7 @@ from raytide.api.autoscaler_decision import clamp_between
 from raytide.api.quantity import MAX_INT32, Quantity, QuantityError
 from raytide.autoscaler.model import (
     HEAD_TYPE,
-    UNIT,
+    RESOURCE_UNIT_SCALING,
     Amounts,
     GcsState,
     Labels,
@@ -281,7 +281,7 @@ class _Reading:
                 "the number of CPUs per node is unknown: set limits.cpu of the first container, or rayStartParams[num-cpus]"
             )
         kind = RESOURCE + accelerator_of(group, found.amounts)
-        known = {kind: UNIT} if kind in self._asked and not live else {}
+        known = {kind: RESOURCE_UNIT_SCALING} if kind in self._asked and not live else {}
         return tuple(sorted({**known, **dict(_amounts(found.amounts)), **learnt}.items()))
 
     def _of_first(self, name: str, found: NodeResources, resources: Amounts, labels: Labels) -> tuple[Amounts, Labels]:
@@ -334,7 +334,7 @@ def _shown(given: Any) -> str:
 
 
 def _amounts(whole: Mapping[str, int]) -> Amounts:
-    return tuple(sorted((name, amount * UNIT) for name, amount in whole.items()))
+    return tuple(sorted((name, amount * RESOURCE_UNIT_SCALING) for name, amount in whole.items()))
 
 
 # --- learnt from live nodes ------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ _PLAIN: Final = {MASTER: "start_master", PSERVER: "start_pserver", TRAINER: "sta
 
 def start_command(context: PodContext) -> Manifest:
     """`command` and `workingDir` of the main container; empty when the image's command applies."""
-    if context.is_launched:
+    if context.uses_launcher:
         commands = _TOLERANT if context.is_tolerant_launch else _PLAIN
         return {"command": [LAUNCHER, commands[context.role]]}
     if not context.entrypoint:

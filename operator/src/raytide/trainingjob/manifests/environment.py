@@ -24,15 +24,15 @@ LONGEST_VALUE: Final = 100_000
 def environment(context: PodContext) -> list[Manifest]:
     """The main container's variables; `POD_IP` precedes the variables that refer to it."""
     variables = [*identity(context)]
-    if context.is_launched:
-        variables += context.of.launcher_variables
+    if context.uses_launcher:
+        variables += context.job_context.launcher_variables
     variables += torchrun_variables(context) if context.job.spec.framework == "torchrun" else fleet_variables(context)
     return merged_entries(variables, users_variables(context), "name")
 
 
 def etcd_environment(context: PodContext) -> list[Manifest]:
     """The etcd container's variables: identity and launcher variables, as upstream."""
-    return [*identity(context), *context.of.launcher_variables]
+    return [*identity(context), *context.job_context.launcher_variables]
 
 
 def identity(context: PodContext) -> list[Manifest]:
@@ -86,7 +86,7 @@ def torchrun_variables(context: PodContext) -> list[Manifest]:
     return _literals(
         {
             "PET_NNODES": f"{spec.trainer.min_instance}:{spec.trainer.ceiling}",
-            "PET_NPROC_PER_NODE": str(context.of.gpus or 1),
+            "PET_NPROC_PER_NODE": str(context.job_context.gpus or 1),
             "PET_NODE_RANK": str(rank),
             "PET_RDZV_BACKEND": "c10d",
             "PET_RDZV_ENDPOINT": f"{rendezvous}:{spec.port}",

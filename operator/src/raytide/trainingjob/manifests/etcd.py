@@ -41,7 +41,7 @@ def build_etcd(context: PodContext, outlined: Manifest) -> Manifest:
 
 def etcd_volumes(context: PodContext) -> list[Manifest]:
     """The data volume: an emptyDir, which is lost with the pod, as upstream."""
-    return [{"name": DATA_VOLUME, "emptyDir": {}}] if context.is_master and context.is_launched else []
+    return [{"name": DATA_VOLUME, "emptyDir": {}}] if context.is_master and context.uses_launcher else []
 
 
 def _command(context: PodContext) -> list[str]:

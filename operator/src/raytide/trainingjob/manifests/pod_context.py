@@ -15,7 +15,7 @@ from raytide.api.quantity import QuantityError, to_bytes
 from raytide.api.training_resources import gpus_per_trainer, role_resources
 from raytide.api.trainingjob import RoleSpec, TrainingJob
 from raytide.api.trainingjob_constants import MASTER, PSERVER, TRAINER
-from raytide.api.trainingjob_pods import Size, is_launched, role_spec
+from raytide.api.trainingjob_pods import Size, role_spec, uses_launcher
 
 CUDA_LIBRARIES: Final = "/usr/local/cuda/lib64"
 
@@ -77,7 +77,7 @@ class JobPodContext:
 class PodContext:
     """The pod `role`-`index` of a job."""
 
-    of: JobPodContext
+    job_context: JobPodContext
     role: str
     index: int
     planned_node: str = ""
@@ -86,17 +86,17 @@ class PodContext:
     @property
     def job(self) -> TrainingJob:
         """The job."""
-        return self.of.job
+        return self.job_context.job
 
     @property
     def size(self) -> Size:
         """The job's current size."""
-        return self.of.size
+        return self.job_context.size
 
     @property
     def config(self) -> JobConfig:
         """The settings."""
-        return self.of.config
+        return self.job_context.config
 
     @property
     def role_spec(self) -> RoleSpec:
@@ -119,9 +119,9 @@ class PodContext:
         return self.role == TRAINER
 
     @property
-    def is_launched(self) -> bool:
+    def uses_launcher(self) -> bool:
         """Whether Paddle's launcher starts its containers."""
-        return is_launched(self.job)
+        return uses_launcher(self.job)
 
     @property
     def is_tolerant_launch(self) -> bool:

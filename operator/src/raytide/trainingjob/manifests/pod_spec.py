@@ -69,7 +69,7 @@ def _main_container(context: PodContext, outlined: Manifest) -> Manifest:
         "image": spec.image,
         **_pull_policy(context),
         **start_command(context),
-        "ports": ports(context),
+        "ports": container_ports(context),
         "env": environment(context),
     }
     if mounts := [*spec.volume_mounts, *_membership_mounts(context)]:
@@ -83,11 +83,11 @@ def _main_container(context: PodContext, outlined: Manifest) -> Manifest:
     return container
 
 
-def ports(context: PodContext) -> list[Manifest]:
-    """Container ports: the master's and etcd's on a master, else the job's (TJ §2.2)."""
+def container_ports(context: PodContext) -> list[Manifest]:
+    """Container ports: the master's on a master, and etcd's if Paddle's launcher is used; else the job's (TJ §2.2)."""
     if not context.is_master:
-        return list(context.of.job_ports)
-    etcd = [{"name": "etcd-port", "containerPort": ETCD_PORT}] if context.is_launched else []
+        return list(context.job_context.job_ports)
+    etcd = [{"name": "etcd-port", "containerPort": ETCD_PORT}] if context.uses_launcher else []
     return [{"name": "master-port", "containerPort": MASTER_PORT}, *etcd]
 
 
