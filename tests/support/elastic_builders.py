@@ -362,7 +362,7 @@ class World:
         used = self._used()
         return ClusterSnapshot(
             nodes=tuple(
-                replace(one, used=used[one.name], leaving=self._leaving(one.name), charged=self._charged(one))
+                replace(one, used=used[one.name], terminating=self._leaving(one.name), charged=self._charged(one))
                 for one in self.nodes
             ),
             participants=tuple(self._participant(pods) for pods in self.jobs.values()),

@@ -146,11 +146,11 @@ def test_scores_are_the_products():
     for seed in range(40):
         world = random_world(seed)
         nodes = capacities(world)
-        for share in begin(world.pool()).shares:
-            scores = scores_of(share.of, nodes)
-            assert sorted(scores, key=share.score_if) == sorted(scores)
+        for participant in begin(world.pool()).participants:
+            scores = scores_of(participant.spec, nodes)
+            assert sorted(scores, key=participant.score_if) == sorted(scores)
             for size, score in scores.items():
-                assert share.score_if(size) == (score.numerator << 64) // score.denominator
+                assert participant.score_if(size) == (score.numerator << 64) // score.denominator
 
 
 def test_clusters_are_uneven_and_nearly_full():

@@ -137,7 +137,7 @@ def test_a_job_that_lost_its_record_and_its_size_keeps_both(gpu):
     """`kubectl replace -f` with the manifest of the first day: neither annotation nor replicas."""
     admitted = {"conditions": [{"type": "Admitted", "status": "True"}], "trainer": {"desired": 5}}
     one = only(job(gpu=gpu, status=admitted), [pod_of(i, "n1") for i in range(4)], [node()])
-    assert (one.current, one.uncreated) == (5, 1)
+    assert (one.current, one.pods_to_create) == (5, 1)
 
 
 @pytest.mark.rule("TJ:3.6")
@@ -151,7 +151,7 @@ def test_a_size_below_the_minimum_does_not_make_its_own_pods_leave():
     """Its controller keeps the minimum: if the snapshot counted one of them as leaving, its capacity would be awaited for ever."""
     pods = [pod_of(0, "n1", cpu="4"), pod_of(1, "n1", cpu="4")]
     pool = made(job(floor=2, ceiling=2, replicas=1), pods, [node(cpu="8")])
-    assert pool.nodes[0].leaving == {}
+    assert pool.nodes[0].terminating == {}
     (lifted,) = allocate(pool).resizes
     assert (lifted.before, lifted.after, lifted.reason, lifted.is_released) == (1, 2, "ReachingMinimum", True)
 
@@ -160,7 +160,7 @@ def test_the_scaling_fields_of_the_spec():
     scaling = {"enabled": False, "step": 2, "allowedSizes": [6, 4, 99, 1], "rebalance": True, "accounting": "Requests"}
     one = only(job(scaling=scaling))
     assert (one.is_scaling_enabled, one.step, one.sizes) == (False, 2, (2, 4, 6))
-    assert (one.rebalances, one.is_accounted_by_limits) == (True, False)
+    assert (one.rebalances, one.uses_limits) == (True, False)
     assert not only(job(scaling={"step": -3})).step - 1
 
 
@@ -192,7 +192,7 @@ def test_pods_of_jobs_that_are_no_participants_are_counted(more, leaves):
     assert found.participants == ()
     (there,) = found.nodes
     assert there.used["cpu"] == 1000
-    assert bool(there.leaving) == leaves
+    assert bool(there.terminating) == leaves
 
 
 def test_a_gang_that_timed_out_waits_before_its_next_admission():
@@ -222,7 +222,7 @@ def test_pods_count_where_they_are():
     one = only(job(replicas=5), pods, [node("n1"), node("n2")])
     assert one.placed == {"n1": 2, "n2": 1}
     assert one.leaves_last == "n1", "trainer 0"
-    assert one.uncreated == 1
+    assert one.pods_to_create == 1
     assert not one.may_grow, "its last resize is not carried out"
     assert one.may_shrink
 
@@ -256,7 +256,7 @@ def test_what_is_leaving(pods, placed, leaving):
     found = made(job(replicas=2), pods, [node()])
     (one,), (there,) = found.participants, found.nodes
     assert sum(one.placed.values()) == placed
-    assert there.leaving.get("cpu") == leaving
+    assert there.terminating.get("cpu") == leaving
     assert there.used["cpu"] == sum(pod.requests["cpu"] for pod in pods if pod.node)
     assert there.used["pods"] == sum(1 for pod in pods if pod.node)
 
@@ -274,14 +274,14 @@ def test_what_is_leaving(pods, placed, leaving):
 def test_named_victims_leave_first(victims, replicas, leaving):
     pods = [pod_of(0, "n1"), pod_of(1, "n1"), pod_of(2, "n1", cpu="4")]
     found = made(job(replicas=replicas, record=ordered(replicas, victims=victims)), pods, [node()])
-    assert found.nodes[0].leaving.get("cpu") == leaving
+    assert found.nodes[0].terminating.get("cpu") == leaving
 
 
 @pytest.mark.rule("FD:SH-B3", "TJ:3.21")
 def test_at_a_size_that_a_user_wrote_the_highest_index_leaves():
     pods = [pod_of(0, "n1"), pod_of(1, "n1"), pod_of(2, "n1"), pod_of(3, "n1", cpu="4")]
     found = made(job(replicas=3, record=ordered(2, victims=("j-trainer-1", "j-trainer-2"))), pods, [node()])
-    assert found.nodes[0].leaving.get("cpu") == 4000
+    assert found.nodes[0].terminating.get("cpu") == 4000
 
 
 def test_pods_of_an_earlier_job_of_the_same_name_are_external():
@@ -300,14 +300,14 @@ def test_settled_jobs_may_grow():
 
 def test_once_a_trainer_has_ended_well_nothing_moves_any_more():
     one = only(job(replicas=5, status={"trainer": {"succeeded": 2}}), [pod_of(i, "n1") for i in (0, 1, 2)], [node()])
-    assert (one.floor, one.ceiling, one.current, one.uncreated) == (3, 3, 3, 0)
+    assert (one.floor, one.ceiling, one.current, one.pods_to_create) == (3, 3, 3, 0)
 
 
 @pytest.mark.parametrize(("said", "lost"), [("2,4", 2), ("1-3", 3), ("", 0), ("x-y,-,9-", 1), (7, 0), ("5-3", 0)])
 def test_permanently_failed_trainers_lower_floor_and_ceiling(said, lost):
     one = only(job(replicas=5, scaling={"allowedSizes": [4, 6]}, status={"trainer": {"failedIndexes": said}}))
     assert (one.floor, one.ceiling, one.current) == (max(0, 2 - lost), 6 - lost, 5 - lost)
-    assert one.uncreated == 5 - lost
+    assert one.pods_to_create == 5 - lost
     assert one.sizes == tuple(sorted({one.floor, *(size for size in (4, 6) if size <= one.ceiling)}))
 
 

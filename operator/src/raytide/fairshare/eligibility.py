@@ -75,7 +75,7 @@ class JobDemand:
     """Trainers that failed permanently: they have no pod, and are not replaced."""
 
     @property
-    def has_begun(self) -> bool:
+    def has_started(self) -> bool:
         """Whether it may have pods."""
         return self.current > 0 or not self.is_gang
 
@@ -100,7 +100,7 @@ class JobDemand:
     @property
     def is_requested(self) -> bool:
         """Whether another client wrote the size and the record does not have it yet (TJ §3 row 21)."""
-        return self.record is not None and self.has_begun and self.current != self.record.replicas
+        return self.record is not None and self.has_started and self.current != self.record.replicas
 
 
 def record_of(job: TrainingJob) -> SharingRecord | None:

@@ -46,19 +46,19 @@ class ResourceUsage:
     """What is in use on one node."""
 
     used: dict[str, int] = field(default_factory=dict)
-    leaving: dict[str, int] = field(default_factory=dict)
+    terminating: dict[str, int] = field(default_factory=dict)
     charged: dict[str, int] = field(default_factory=dict)
     """What counts against the load by limits, if the node is usable."""
 
     @property
     def is_nothing(self) -> bool:
         """Whether nothing is in use there."""
-        return not (self.used or self.leaving or self.charged)
+        return not (self.used or self.terminating or self.charged)
 
     def add(self, more: "ResourceUsage", times: int) -> None:
         """Add another one (1), or subtract it (-1)."""
         add(self.used, more.used, times)
-        add(self.leaving, more.leaving, times)
+        add(self.terminating, more.terminating, times)
         add(self.charged, more.charged, times)
 
 
@@ -70,29 +70,29 @@ class PodUsage:
     waiting: list[CapacityPod] = field(default_factory=list)
     """Pods of other workloads without a node."""
 
-    def hold(self, pods: Iterable[CapacityPod], *, is_leaving: bool = False) -> None:
+    def hold(self, pods: Iterable[CapacityPod], *, is_terminating: bool = False) -> None:
         """Add pods of no participant: they count by their requests; without a node they are pending."""
         for pod in pods:
             if pod.node:
-                taken = self._take(pod, is_leaving=is_leaving or pod.is_terminating)
+                taken = self._take(pod, is_terminating=is_terminating or pod.is_terminating)
                 add(taken.charged, pod.requests)
-            elif not (pod.is_terminating or pod.is_scheduling_gated or is_leaving):
+            elif not (pod.is_terminating or pod.is_scheduling_gated or is_terminating):
                 self.waiting.append(pod)
 
     def keep(self, standing: RolePods) -> None:
         """Add the pods of one role of a participant; they count by their limits."""
         for pod in standing.kept:
             if pod.node:
-                add(self._take(pod, is_leaving=False).charged, pod.limits)
-        for pod in standing.leaving:
+                add(self._take(pod, is_terminating=False).charged, pod.limits)
+        for pod in standing.released:
             if pod.node:
-                add(self._take(pod, is_leaving=True).charged, pod.limits)
+                add(self._take(pod, is_terminating=True).charged, pod.limits)
 
-    def _take(self, pod: CapacityPod, *, is_leaving: bool) -> ResourceUsage:
+    def _take(self, pod: CapacityPod, *, is_terminating: bool) -> ResourceUsage:
         taken = self._on(pod.node)
         add(taken.used, pod.requests)
-        if is_leaving:
-            add(taken.leaving, pod.requests)
+        if is_terminating:
+            add(taken.terminating, pod.requests)
         return taken
 
     def _on(self, name: str) -> ResourceUsage:
@@ -135,7 +135,7 @@ class NodeUsage:
             name=node.name,
             allocatable=node.allocatable,
             used=dict(taken.used),
-            leaving=dict(taken.leaving),
+            terminating=dict(taken.terminating),
             charged=dict(taken.charged),
             labels=node.labels,
             taints=_taints(node),

@@ -48,7 +48,9 @@ class ParticipantBuilder:
         claim, trainers = self.claim, self.standings[TRAINER]
         spec, (floor, ceiling, current) = claim.job.spec, _bounds(claim)
         is_forbidden = claim.is_forbidden
-        is_settled = all(each.is_carried_out or (is_forbidden and not each.leaving) for each in self.standings.values())
+        is_settled = all(
+            each.is_carried_out or (is_forbidden and not each.released) for each in self.standings.values()
+        )
         return Participant(
             id=id_of(claim.job.key),
             floor=floor,
@@ -62,7 +64,7 @@ class ParticipantBuilder:
             companion=self._companion(),
             placed=trainers.placed,
             leaves_last=trainers.meeting_place,
-            uncreated=trainers.uncreated,
+            pods_to_create=trainers.pods_to_create,
             is_forbidden=is_forbidden,
             is_repeatedly_forbidden=claim.is_repeatedly_forbidden,
             unschedulable=sum(pod.is_unschedulable for pod in trainers.kept),
@@ -70,11 +72,11 @@ class ParticipantBuilder:
             sizes=_sizes(claim, floor, ceiling),
             step=max(1, spec.scaling.step),
             step_from=spec.trainer.min_instance,
-            may_grow=rest.growth_until is None and (is_settled or not claim.has_begun),
+            may_grow=rest.growth_until is None and (is_settled or not claim.has_started),
             may_shrink=rest.shrinking_until is None,
-            is_settled=is_settled or not claim.has_begun,
+            is_settled=is_settled or not claim.has_started,
             is_scaling_enabled=spec.scaling.enabled,
-            is_accounted_by_limits=spec.scaling.accounting == "Limits",
+            uses_limits=spec.scaling.accounting == "Limits",
             rebalances=spec.scaling.rebalance,
             is_fresh=rest.fresh_until is not None,
             is_in_burst=rest.burst_until is not None,
@@ -96,7 +98,7 @@ class ParticipantBuilder:
     def _without_node(self, role: str, count: int) -> int:
         """How many of them claim capacity; none that the API server refuses to create."""
         standing = self.standings[role]
-        wanted = len(standing.kept) if self.claim.is_forbidden and self.claim.has_begun else count
+        wanted = len(standing.kept) if self.claim.is_forbidden and self.claim.has_started else count
         return wanted - sum(standing.placed.values())
 
     def _companion(self) -> Companion | None:
@@ -128,15 +130,15 @@ class ParticipantBuilder:
         later = [moment for moment in moments if moment > counts_until] if current > floor else []
         return len(moments) - sum(moment > counts_until for moment in moments), min(later, default=None)
 
-    def uncreated(self) -> Amounts:
+    def pods_to_create(self) -> Amounts:
         """What is ordered and has no pod yet, by requests and `limits.*`."""
         if self.claim.is_forbidden:
             return {}
         return added(
             *(
-                {name: amount * standing.uncreated for name, amount in _for_quota(self.shapes[role]).items()}
+                {name: amount * standing.pods_to_create for name, amount in _for_quota(self.shapes[role]).items()}
                 for role, standing in self.standings.items()
-                if standing.uncreated
+                if standing.pods_to_create
             )
         )
 
@@ -149,7 +151,7 @@ def claimed(
         return None, None
     live = sum(1 for pod in pods if pod.role == TRAINER and not pod.is_terminating)
     claim = job_demand(job, live_trainers=live, gpus=gpus)
-    waits_until = None if claim.has_begun else admission_waits_until(job, now)
+    waits_until = None if claim.has_started else admission_waits_until(job, now)
     return (claim, None) if waits_until is None else (None, waits_until)
 
 
@@ -160,7 +162,7 @@ def role_shapes(job: TrainingJob) -> dict[str, Shape]:
 
 def wanted_pods(claim: JobDemand) -> dict[str, int]:
     """Role -> how many pods its controller keeps now."""
-    if not claim.has_begun:
+    if not claim.has_started:
         return {}
     job = claim.job
     return {
@@ -176,7 +178,7 @@ def _bounds(claim: JobDemand) -> tuple[int, int, int]:
     Once the first trainer has succeeded the job is about to end: it is neither scaled up nor down
     (kubeflow/trainer#1751).
     """
-    if claim.has_succeeded and claim.has_begun:
+    if claim.has_succeeded and claim.has_started:
         return claim.trainers, claim.trainers, claim.trainers
     trainer = claim.job.spec.trainer
     return claim.trainers_at(trainer.min_instance), claim.trainers_at(trainer.ceiling), claim.trainers_at(claim.current)

@@ -142,7 +142,7 @@ def _job_patch(
     if participant is None:
         return _held_back(job, now)
     record, ordered = record_of(job), _desired_replicas(job, participant)
-    live = sum(not pod.is_terminating for pod in (*trainers.kept, *trainers.leaving))
+    live = sum(not pod.is_terminating for pod in (*trainers.kept, *trainers.released))
     sized: list[Resize] = []
     for each in resizes:
         before = sized[-1].after if sized else ordered

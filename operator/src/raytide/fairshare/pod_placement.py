@@ -21,10 +21,10 @@ class RolePods:
     wanted: int
     kept: tuple[CapacityPod, ...] = ()
     """In the order in which a scale-down removes them."""
-    leaving: tuple[CapacityPod, ...] = ()
+    released: tuple[CapacityPod, ...] = ()
 
     @property
-    def uncreated(self) -> int:
+    def pods_to_create(self) -> int:
         """How many are wanted and have no pod."""
         return max(0, self.wanted - len(self.kept))
 
@@ -51,7 +51,7 @@ class RolePods:
     @property
     def is_carried_out(self) -> bool:
         """Whether exactly the wanted pods exist, and none is leaving."""
-        return len(self.kept) == self.wanted and not self.leaving
+        return len(self.kept) == self.wanted and not self.released
 
 
 NO_PODS: Final = RolePods(wanted=0)
@@ -79,9 +79,9 @@ def _role_pods(pods: list[CapacityPod], wanted: int, victims: Collection[str]) -
     going = [pod for pod in pods if pod.is_terminating]
     staying = sorted((pod for pod in pods if not pod.is_terminating), key=_first_to_go)
     surplus = max(0, len(staying) - max(0, wanted))
-    leaving = sorted(staying, key=lambda pod: (is_meeting_place(pod), pod.name not in victims))[:surplus]
-    gone = {pod.name for pod in leaving}
-    return RolePods(wanted, tuple(pod for pod in staying if pod.name not in gone), (*going, *leaving))
+    released = sorted(staying, key=lambda pod: (is_meeting_place(pod), pod.name not in victims))[:surplus]
+    gone = {pod.name for pod in released}
+    return RolePods(wanted, tuple(pod for pod in staying if pod.name not in gone), (*going, *released))
 
 
 def is_meeting_place(pod: CapacityPod) -> bool:

@@ -25,7 +25,7 @@ class Ordered:
     id: ParticipantId
     priority_class: str
     """Of its trainers."""
-    uncreated: Amounts
+    pods_to_create: Amounts
     """What is ordered and has no pod yet, by requests and `limits.*`."""
 
 
@@ -47,17 +47,17 @@ def _left(quota: CapacityQuota, jobs: list[Ordered]) -> Quota | None:
     own = [job for job in jobs if quota.admits_class(job.priority_class)]
     if quota.class_rules and not own:
         return None
-    free = _free(quota, added(*(job.uncreated for job in own)))
+    free = _free(quota, added(*(job.pods_to_create for job in own)))
     return Quota(quota.namespace, quota.name, free, frozenset(job.id for job in own) if quota.class_rules else None)
 
 
-def _free(quota: CapacityQuota, uncreated: Amounts) -> dict[str, int]:
+def _free(quota: CapacityQuota, pods_to_create: Amounts) -> dict[str, int]:
     free: dict[str, int] = {}
     for written, hard in quota.hard.items():
         name = _counted(written)
         if name is None:
             continue
-        left = hard - quota.used.get(written, 0) - uncreated.get(name, 0)
+        left = hard - quota.used.get(written, 0) - pods_to_create.get(name, 0)
         free[name] = min(left, free.get(name, left))
     return free
 

@@ -74,7 +74,7 @@ class _Known:
     holding: PodUsage
     participant: Participant | None = None
     trainers: RolePods | None = None
-    uncreated: Amounts = field(default_factory=dict)
+    pods_to_create: Amounts = field(default_factory=dict)
 
     def holds_for(self, job: TrainingJob, pods: Sequence[CapacityPod], now: datetime) -> bool:
         """Whether the result would be the same."""
@@ -173,7 +173,7 @@ class SnapshotBuilder:
         claim, until = claimed(job, pods, gpus=self._options.gpus, now=now)
         holding = PodUsage()
         if claim is None:
-            holding.hold(pods, is_leaving=is_going(job) or is_eligible(job))
+            holding.hold(pods, is_terminating=is_going(job) or is_eligible(job))
             return _Known(job, pods, now, until, shapes, holding)
         victims = victims_of(claim.record, job.spec.trainer.replicas)
         sharer = ParticipantBuilder(claim, group_pods_by_role(pods, wanted_pods(claim), victims), shapes)
@@ -185,7 +185,7 @@ class SnapshotBuilder:
         tenant = self._tenant_of.get(job.key.namespace, "")
         participant = sharer.participant(self._priorities, rest, unplaced, tenant=tenant)
         trainers = sharer.standings[TRAINER]
-        return _Known(job, pods, now, until, shapes, holding, participant, trainers, sharer.uncreated())
+        return _Known(job, pods, now, until, shapes, holding, participant, trainers, sharer.pods_to_create())
 
     # --- pods of other workloads ---------------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ def _by_holder(pods: Iterable[CapacityPod]) -> tuple[dict[Owner, list[CapacityPo
 
 def _quotas(quotas: Iterable[CapacityQuota], jobs: Iterable[_Known]) -> tuple[Quota, ...]:
     ordered = (
-        Ordered(known.participant.id, priority_class_of(known.job, TRAINER), known.uncreated)
+        Ordered(known.participant.id, priority_class_of(known.job, TRAINER), known.pods_to_create)
         for known in jobs
         if known.participant is not None
     )

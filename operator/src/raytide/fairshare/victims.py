@@ -23,7 +23,7 @@ def name_victims(trainers: RolePods, resizes: Iterable[Resize], size: int) -> tu
     count = len(trainers.kept) - size
     if count <= 0:
         return ()
-    leaving = [pod for pod in trainers.leaving if not pod.is_terminating]
+    released = [pod for pod in trainers.released if not pod.is_terminating]
     planned = Counter[str]()
     for resize in resizes:
         planned.subtract(resize.nodes)
@@ -31,7 +31,7 @@ def name_victims(trainers: RolePods, resizes: Iterable[Resize], size: int) -> tu
     chosen = {pod.name for pod in on_planned_nodes}
     others = [pod for pod in trainers.kept if pod.name not in chosen]
     victims = (*on_planned_nodes, *others)[:count]
-    return tuple(pod.name for pod in (*leaving, *victims))[:MAX_VICTIMS]
+    return tuple(pod.name for pod in (*released, *victims))[:MAX_VICTIMS]
 
 
 def _on_planned_nodes(kept: Iterable[CapacityPod], planned: Counter[str]) -> list[CapacityPod]:

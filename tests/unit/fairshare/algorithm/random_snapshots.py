@@ -87,7 +87,7 @@ def participant_of(chance: random.Random, name: str) -> Participant:
         may_grow=chance.choice([True, True, False]),
         may_shrink=chance.choice([True, True, False]),
         is_scaling_enabled=chance.choice([True, True, True, False]),
-        is_accounted_by_limits=chance.random() < 0.5,
+        uses_limits=chance.random() < 0.5,
         rebalances=chance.choice([False, False, True]),
         yields=chance.choice([False, False, True]),
     )

@@ -90,7 +90,9 @@ def test_a_victim_whose_node_does_not_get_enough_capacity_keeps_its_size():
     ("fields", "reason"),
     [
         pytest.param({}, INSUFFICIENT, id="of capacity"),
-        pytest.param({"uncreated": 1, "is_forbidden": True}, CREATION_FORBIDDEN, id="of the API server's rejection"),
+        pytest.param(
+            {"pods_to_create": 1, "is_forbidden": True}, CREATION_FORBIDDEN, id="of the API server's rejection"
+        ),
     ],
 )
 def test_a_job_with_pods_that_have_no_node_does_not_grow_because(fields, reason):
@@ -426,15 +428,15 @@ def test_no_donor_shrinks_for_a_gang_that_a_quota_rejects():
 
 
 @pytest.mark.rule("TJ:3.14")
-def test_no_donor_shrinks_for_pods_that_a_quota_does_not_let_be_created():
-    pool = World([node(cpu=4)], [job("a", 1, 4, 4), job("b", 2, 4, 2, namespace="two", uncreated=2)]).pool()
+def test_nobody_gives_for_pods_that_a_quota_does_not_let_come_into_being():
+    pool = World([node(cpu=4)], [job("a", 1, 4, 4), job("b", 2, 4, 2, namespace="two", pods_to_create=2)]).pool()
     plan = allocate(replace(pool, quotas=(quota("two", pods=-2),)))
     assert (plan.resizes, waiting_of(plan)) == ((), {"b": QUOTA_EXCEEDED})
 
 
 @pytest.mark.rule("TJ:3.14")
 def test_pods_that_a_quota_lets_come_into_being_are_served():
-    pool = World([node(cpu=4)], [job("a", 1, 4, 4), job("b", 2, 4, 2, namespace="two", uncreated=2)]).pool()
+    pool = World([node(cpu=4)], [job("a", 1, 4, 4), job("b", 2, 4, 2, namespace="two", pods_to_create=2)]).pool()
     assert resizes_of(allocate(replace(pool, quotas=(quota("two", pods=0),)))) == {"a": -2}
 
 
@@ -451,7 +453,7 @@ def test_quotas_of_other_namespaces_do_not_limit_a_job():
 def test_growth_never_crosses_the_load(percent, expected):
     world = World([node(cpu=10)], [job("a", 1, 20, 1)], options=AllocationOptions({CPU: percent}))
     for is_by_limits in (True, False):
-        plan = plan_of(world.changed(a={"is_accounted_by_limits": is_by_limits}))
+        plan = plan_of(world.changed(a={"uses_limits": is_by_limits}))
         assert resizes_of(plan) == ({"a": expected} if expected else {})
 
 

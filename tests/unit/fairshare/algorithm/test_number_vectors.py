@@ -73,10 +73,10 @@ ROWS = {
     "V9 by limits ten CPUs hold five more": Row([job("A", 1, 10, 5, shape=HALF_OF_LIMIT)], {"A": 5}, cpu=10),
     "V9 by limits eight CPUs hold three more": Row([job("A", 1, 10, 5, shape=HALF_OF_LIMIT)], {"A": 3}, cpu=8),
     "V9 by requests ten CPUs hold five more": Row(
-        [job("A", 1, 10, 5, shape=HALF_OF_LIMIT, is_accounted_by_limits=False)], {"A": 5}, cpu=10
+        [job("A", 1, 10, 5, shape=HALF_OF_LIMIT, uses_limits=False)], {"A": 5}, cpu=10
     ),
     "V9 by requests eight CPUs hold five more": Row(
-        [job("A", 1, 10, 5, shape=HALF_OF_LIMIT, is_accounted_by_limits=False)], {"A": 5}, cpu=8
+        [job("A", 1, 10, 5, shape=HALF_OF_LIMIT, uses_limits=False)], {"A": 5}, cpu=8
     ),
     "V10 a job above its maximum shrinks in one step": Row([job("A", 1, 4, 6)], {"A": -2}),
     "V11 below the minimum with much free capacity: to the maximum": Row([job("A", 5, 8, 3)], {"A": 5}, cpu=13),

@@ -133,7 +133,7 @@ def test_kinds_of_nodes_answer_as_each_node_does():
     ],
 )
 def test_growth_needs_a_node(there, expected):
-    world = World([node("old", cpu=1), there], [job("a", 1, 9, 1, is_accounted_by_limits=False)])
+    world = World([node("old", cpu=1), there], [job("a", 1, 9, 1, uses_limits=False)])
     if not there.is_usable:
         assert world.jobs[next(iter(world.jobs))].trainers == ["old"]
     assert resizes_of(allocate(world.pool())) == ({"a": expected} if expected else {})
@@ -201,8 +201,8 @@ def test_equal_shapes_are_one():
 
 
 def test_what_is_free_now_comes_before_what_is_free_soon():
-    leaving = node("a", cpu=2, used=amounts(cpu=2), leaving=amounts(cpu=2))
-    room = capacity_of(leaving, node("b", cpu=1), shapes=(shape(1),))
+    leaving = node("a", cpu=2, used=amounts(cpu=2), terminating=amounts(cpu=2))
+    room = room_of(leaving, node("b", cpu=1), shapes=(shape(1),))
     pod = room.pod(shape(1))
     found = []
     while (place := room.find(pod)) is not None:

@@ -187,7 +187,7 @@ def test_no_trainer_is_removed_if_a_pending_pod_would_take_the_freed_capacity():
 @pytest.mark.rule("FD:SH-B5")
 def test_a_pending_pod_that_needs_more_than_is_freed_stops_nothing():
     world = two_pools(job("large", 30, 30, 30, **on("east", cpu=20)))
-    world = world.changed(a={"is_accounted_by_limits": False}, b={"is_accounted_by_limits": False})
+    world = world.changed(a={"uses_limits": False}, b={"uses_limits": False})
     resizes = resizes_of(allocate(world.pool()))
     assert (resizes["a"], resizes["b"]) == (-8, 8)
 

@@ -143,7 +143,7 @@ def shrinks_only_for_jobs_that_reach_their_minimum(plan: Allocation) -> None:
 def moves_counted() -> Iterator[list[int]]:
     """By how many instances sizes were changed while a plan was computed, changes and reverts included."""
     moves: list[int] = []
-    grows, shrinks_by = ParticipantState.grows, ParticipantState.shrinks_by
+    grows, shrinks_by = ParticipantState.record_growth, ParticipantState.record_shrink
 
     def counted_grows(share, after, *rest, **more):
         moves.append(after - share.size)
@@ -154,8 +154,8 @@ def moves_counted() -> Iterator[list[int]]:
         shrinks_by(share, count, *rest, **more)
 
     with (
-        patch.object(ParticipantState, "grows", counted_grows),
-        patch.object(ParticipantState, "shrinks_by", counted_shrinks),
+        patch.object(ParticipantState, "record_growth", counted_grows),
+        patch.object(ParticipantState, "record_shrink", counted_shrinks),
     ):
         yield moves
 
@@ -538,7 +538,7 @@ def test_two_plans_are_enough_where_pods_are_placed_as_planned(world):
 def test_what_is_taken_back_waited_and_stays_gone(world, chance):
     world = world.running()
     pool = world.pool()
-    loose = {one.id: max(0, one.current - sum(one.placed.values()) - one.uncreated) for one in pool.participants}
+    loose = {one.id: max(0, one.current - sum(one.placed.values()) - one.pods_to_create) for one in pool.participants}
     known = (replace(one, unplaced_for_long=chance.randint(0, loose[one.id])) for one in pool.participants)
     pool = replace(pool, participants=tuple(known))
     plan, participants = allocate(pool), {one.id: one for one in pool.participants}

@@ -128,7 +128,7 @@ def test_no_donor_shrinks_while_terminating_pods_free_capacity():
         pool.nodes[0],
         allocatable=roomy.allocatable,
         used=added(pool.nodes[0].used, leaving),
-        leaving=leaving,
+        terminating=leaving,
         charged={"cpu": 44_000},
     )
     plan = allocate(replace(pool, nodes=(there,)))
@@ -161,7 +161,7 @@ def test_a_higher_priority_never_gives_so_that_a_lower_one_is_spared():
 def test_what_leaves_counts_as_free_and_stops_nothing():
     """One CPU is about to be free: it goes to the job that is behind, and the other one gives one less."""
     pool = World([node(cpu=21, pods=500, used=amounts(1, pods=1))], jobs_of(a=18, b=2)).pool()
-    pool = replace(pool, nodes=(replace(pool.nodes[0], leaving=amounts(1, pods=1)),))
+    pool = replace(pool, nodes=(replace(pool.nodes[0], terminating=amounts(1, pods=1)),))
     assert resizes_of(allocate(pool)) == {"a": -7, "b": 8}
     moving = job("c", 0, 1, 0, priority=-1, is_settled=False, may_grow=False)
     assert resizes_of(allocate(replace(pool, participants=(*pool.participants, moving)))) == {"a": -7, "b": 8}

@@ -110,6 +110,9 @@ def test_trainers_behind_pods_of_higher_priority_are_released_at_once():
         pytest.param(
             external_pod(priority=1), {"uncreated": 4}, -4, id="trainers that are not created yet are released too"
         ),
+        pytest.param(
+            external_pod(priority=1), {"pods_to_create": 4}, -4, id="pods that are not made yet need not be made"
+        ),
     ],
 )
 def test_pods_ahead_that_release_trainers(first, more, taken):
@@ -135,7 +138,7 @@ def test_pods_ahead_that_wait_for_other_nodes_release_no_trainers():
 
 def test_what_a_quota_refuses_waits_for_the_quota():
     """Otherwise it would be given up one by one, pass by pass: each one less is one less that the quota refuses."""
-    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), external_pod(count=3, priority=1), uncreated=4)
+    pool = behind(World([node(cpu=8)], [job("a", 2, 20, 12)]), external_pod(count=3, priority=1), pods_to_create=4)
     assert allocate(replace(pool, quotas=(quota(cpu=-3000),))).resizes == ()
 
 

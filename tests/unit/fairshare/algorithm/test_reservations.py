@@ -68,7 +68,9 @@ def test_then_the_next_in_line_has_one():
     [
         pytest.param(gang("large", 9, born=OLD), id="more than the cluster has"),
         pytest.param(job("large", 1, 1, 0, gpu=5, created_at=OLD), id="more than any node has"),
-        pytest.param(gang("large", 8, born=OLD, is_forbidden=True, uncreated=8), id="pods that the API server rejects"),
+        pytest.param(
+            gang("large", 8, born=OLD, is_forbidden=True, pods_to_create=8), id="pods that the API server rejects"
+        ),
     ],
 )
 def test_what_cannot_start_reserves_nothing(first):

@@ -56,7 +56,7 @@ def test_a_part_of_a_floor_does_not_hold_what_a_whole_one_needs():
 
 
 def test_what_claims_leave_over_is_for_external_pods_before_growth():
-    grower = job("grower", 1, 9, 1, is_accounted_by_limits=False)
+    grower = job("grower", 1, 9, 1, uses_limits=False)
     world = World([node(cpu=3)], [grower, job("leaver", 0, 2, 2)]).changed(leaver={"ceiling": 0})
     world = in_between(world)
     assert resizes_of(allocate(world.pool())) == {"grower": 2}

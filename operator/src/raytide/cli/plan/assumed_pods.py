@@ -76,7 +76,7 @@ def assumed_pods(
 def _wanted(job: TrainingJob, gpus: frozenset[str]) -> Iterator[_Wanted]:
     """The pods that the controller would keep, in start order."""
     claim = job_demand(job, live_trainers=job.spec.trainer.replicas or 0, gpus=gpus)
-    if not claim.has_begun:
+    if not claim.has_started:
         return
     pserver = job.spec.pserver
     counts = {

@@ -140,8 +140,8 @@ def read_submitted(
         job = _view(one, TrainingJob.parse)
         if job.key in there:
             raise InputError(f"{one.where}: {one.name} exists already; submit it under another name")
-        if found := violations(job):
-            raise InputError(f"{one.where} ({one.name}): {'; '.join(str(violation) for violation in found)}")
+        if broken := violations(job):
+            raise InputError(f"{one.where} ({one.name}): {'; '.join(str(violation) for violation in broken)}")
         jobs.append(job)
     return jobs
 
@@ -207,7 +207,7 @@ def objects_in(name: str, text: str) -> Iterator[Found]:
 def _yaml_error_text(error: yaml.YAMLError) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
-        return f"line {mark.line + 1}, column {mark.column + 1}: {error.violation}"
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
     return " ".join(str(error).split())
 
 

@@ -48,7 +48,7 @@ def as_json(result: PlanResult) -> dict[str, Any]:
                 "victims": list(_victims(result, each)),
                 "placements": _placements(each),
             }
-            for each in result.division.resizes
+            for each in result.allocation.resizes
         ],
         "waiting": [
             {
@@ -68,13 +68,13 @@ def explain_job(result: PlanResult, id_: ParticipantId) -> str:
     for each in result.invalid:
         if each.id == id_:
             raise NotFoundError(f"TrainingJob {id_} is not part of the plan: {each.message}")
-    known = sorted(str(each.id) for each in result.pool.participants)
+    known = sorted(str(each.id) for each in result.snapshot.participants)
     if str(id_) not in known:
         raise NotFoundError(
             f"TrainingJob {id_} is not part of the plan: it does not exist, has ended, is suspended, or its gang timed out recently"
             f" (jobs in the plan: {', '.join(known) or 'none'})"
         )
-    return explain(result.pool, result.division, id_)
+    return explain(result.snapshot, result.allocation, id_)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -82,27 +82,27 @@ def explain_job(result: PlanResult, id_: ParticipantId) -> str:
 
 def _tables(result: PlanResult) -> str:
     parts = [_summary(result)]
-    if result.division.resizes:
-        rows = [_resize(each, _where(_victims(result, each), _placements(each))) for each in result.division.resizes]
+    if result.allocation.resizes:
+        rows = [_resize(each, _where(_victims(result, each), _placements(each))) for each in result.allocation.resizes]
         parts.append(_columns(("JOB", "FROM", "TO", "REASON", "MESSAGE"), rows))
     if result.waiting:
-        sizes = {each.id: each for each in result.pool.participants}
+        sizes = {each.id: each for each in result.snapshot.participants}
         rows = [_waiting(each, sizes.get(each.id), is_new=each.id in result.submitted) for each in result.waiting]
         parts.append(_columns(("WAITING", "HAS", "MIN", "MAX", "REASON", "MESSAGE"), rows))
     if result.before is not None:
-        lines = differences(result.before, (result.pool, result.division), result.submitted)
+        lines = differences(result.before, (result.snapshot, result.allocation), result.submitted)
         parts.append("\n".join([f"If {_join_ids(result.submitted)} were submitted:", *(f"  {line}" for line in lines)]))
     return "\n\n".join(parts)
 
 
 def _summary(result: PlanResult) -> str:
-    pool = result.pool
+    pool = result.snapshot
     usable = sum(node.is_usable for node in pool.nodes)
-    below = sum(each.is_below_floor for each in result.division.waiting)
+    below = sum(each.is_below_floor for each in result.allocation.waiting)
     counts = [
         _count(len(pool.participants), "job"),
         f"{usable} of {_count(len(pool.nodes), 'node')} usable",
-        _count(len(result.division.resizes), "resize"),
+        _count(len(result.allocation.resizes), "resize"),
         f"{below} below minimum",
     ]
     return ", ".join(counts) + "."

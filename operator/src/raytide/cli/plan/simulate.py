@@ -26,22 +26,22 @@ from raytide.trainingjob.validation import violations
 
 @dataclass(frozen=True, slots=True)
 class PlanResult:
-    """A plan, and the pool it was computed from."""
+    """A plan, and the snapshot it was computed from."""
 
-    pool: ClusterSnapshot
-    division: Allocation
+    snapshot: ClusterSnapshot
+    allocation: Allocation
     invalid: tuple[Waiting, ...] = ()
     """Jobs that take no part because their spec is invalid."""
     submitted: tuple[ParticipantId, ...] = ()
     before: tuple[ClusterSnapshot, Allocation] | None = None
     """The plan without the submitted jobs; None if there are none."""
     trainers: Mapping[ParticipantId, RolePods] = field(default_factory=dict)
-    """The trainers of the jobs in the pool: those that a scale-down removes are named."""
+    """The trainers of the jobs in the snapshot: those that a scale-down removes are named."""
 
     @property
     def waiting(self) -> tuple[Waiting, ...]:
         """Every participant that waits, and every invalid job, in the order of ids."""
-        return tuple(sorted((*self.division.waiting, *self.invalid), key=lambda each: each.id))
+        return tuple(sorted((*self.allocation.waiting, *self.invalid), key=lambda each: each.id))
 
 
 def plan_next_pass(
@@ -88,7 +88,7 @@ def invalid_reason(job: TrainingJob) -> str:
 def _snapshot_of(
     snapshot: PlanInputs, config: SharingConfig, now: datetime
 ) -> tuple[ClusterSnapshot, Mapping[ParticipantId, RolePods]]:
-    """The pool, and the trainers of the jobs in it."""
+    """The snapshot, and the trainers of the jobs in it."""
     builder = SnapshotBuilder(config)
     pool = builder.build(
         snapshot.jobs,

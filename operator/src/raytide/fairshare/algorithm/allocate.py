@@ -27,52 +27,55 @@ from raytide.fairshare.algorithm.pending_reasons import Reasons
 from raytide.fairshare.algorithm.preemption import cut
 from raytide.fairshare.algorithm.release_unschedulable import release_unschedulable
 from raytide.fairshare.algorithm.resize_messages import sentence
-from raytide.fairshare.algorithm.state import Rejection, State, begin
+from raytide.fairshare.algorithm.state import AllocationState, Rejection, begin
 
 
-def allocate(pool: ClusterSnapshot) -> Allocation:
+def allocate(snapshot: ClusterSnapshot) -> Allocation:
     """The plan for this snapshot; guarantees are in the module docstring."""
-    state = begin(pool)
-    for share in state.shares:
-        _cut(state, share)
+    state = begin(snapshot)
+    for participant in state.participants:
+        _cut(state, participant)
     claims = MinimumGuarantees(state)
     claims.guarantee_minimums()
     release_unschedulable(state, claims.fill_again)
     kept = grow(state, claims)
     state.forget(kept.for_claims)
     kept.restore_sizes()
-    for share in state.shares:
-        _round_down(state, share)
+    for participant in state.participants:
+        _round_down(state, participant)
     return Allocation(_resizes(state), _waiting(state, claims.reserving), frozenset(state.contradicted))
 
 
-def _cut(state: State, share: ParticipantState) -> None:
+def _cut(state: AllocationState, participant: ParticipantState) -> None:
     """Shrink the participant to its largest allowed size (TJ §4 step 0)."""
-    largest = largest_size(share.of)
-    if share.size > largest:
-        before = share.size
-        step = cut(state, share, largest)
-        share.shrinks_by(before - largest, ABOVE_MAXIMUM, step.nodes)
+    largest = largest_size(participant.spec)
+    if participant.size > largest:
+        before = participant.size
+        step = cut(state, participant, largest)
+        participant.record_shrink(before - largest, ABOVE_MAXIMUM, step.nodes)
 
 
-def _round_down(state: State, share: ParticipantState) -> None:
+def _round_down(state: AllocationState, participant: ParticipantState) -> None:
     """Shrink to an allowed size: `kubectl scale` and failures may leave one that is not allowed (FD:SH-B12)."""
-    before, after = share.size, allowed_size(share.of, share.size)
-    if share.of.floor <= after < before:
-        step = cut(state, share, after)
-        share.shrinks_by(before - after, SIZE_NOT_ALLOWED, step.nodes)
+    before, after = participant.size, allowed_size(participant.spec, participant.size)
+    if participant.spec.floor <= after < before:
+        step = cut(state, participant, after)
+        participant.record_shrink(before - after, SIZE_NOT_ALLOWED, step.nodes)
 
 
 # --- output ----------------------------------------------------------------------------------------------------------------
 
 
-def _resizes(state: State) -> tuple[Resize, ...]:
+def _resizes(state: AllocationState) -> tuple[Resize, ...]:
     """All shrinks, then admissions and minimums, then other growth; each by priority and id."""
-    floors = {share.of.id: share for share in state.shares}
+    floors = {participant.spec.id: participant for participant in state.participants}
     found = [
-        ((_phase(segment), -share.of.priority, share.of.id, number), _resize(share, segment, floors))
-        for share in state.shares
-        for number, segment in enumerate(share.segments)
+        (
+            (_phase(segment), -participant.spec.priority, participant.spec.id, number),
+            _resize(participant, segment, floors),
+        )
+        for participant in state.participants
+        for number, segment in enumerate(participant.segments)
         if segment.before != segment.after
     ]
     return tuple(resize for _, resize in sorted(found, key=lambda one: one[0]))
@@ -84,45 +87,37 @@ def _phase(segment: ResizeStep) -> int:
     return 1 if segment.reason in (ADMITTED, REACHING_MINIMUM) else 2
 
 
-def _resize(share: ParticipantState, segment: ResizeStep, shares: dict[ParticipantId, ParticipantState]) -> Resize:
+def _resize(
+    participant: ParticipantState, segment: ResizeStep, participants: dict[ParticipantId, ParticipantState]
+) -> Resize:
     companions = None
-    if share.of.companion is not None:
+    if participant.spec.companion is not None:
         # The present number may differ from that for this size when the ratio was edited.
-        is_first = share.segments[0] is segment
-        before = share.of.companion.current if is_first else share.companions_at(segment.before)
-        companions = (before, share.companions_at(segment.after))
+        is_first = participant.segments[0] is segment
+        before = participant.spec.companion.current if is_first else participant.companions_at(segment.before)
+        companions = (before, participant.companions_at(segment.after))
     return Resize(
-        share.of.id,
+        participant.spec.id,
         segment.before,
         segment.after,
         segment.reason,
-        sentence(share, segment, shares, reader=share.of.id.namespace),
+        sentence(participant, segment, participants, reader=participant.spec.id.namespace),
         next(iter((*segment.for_ids, *segment.receivers)), None),
         companions,
         segment.is_released,
         {name: number for name, number in sorted(segment.nodes.items()) if number},
-        sentence(share, segment, shares),
-        _core_nodes(share) if segment.reason in (ADMITTED, REACHING_MINIMUM) else {},
+        sentence(participant, segment, participants),
     )
 
 
-def _core_nodes(share: ParticipantState) -> dict[str, dict[str, int]]:
-    missing = (core.name for core in share.of.core if core.missing > 0)
-    return {
-        name: dict(Counter(sorted(pods.pending)))
-        for name, pods in zip(missing, share.cores, strict=True)
-        if pods.pending
-    }
-
-
-def _waiting(state: State, reserving: Collection[ParticipantId]) -> tuple[Waiting, ...]:
+def _waiting(state: AllocationState, reserving: Collection[ParticipantId]) -> tuple[Waiting, ...]:
     """Every participant below its minimum, and every elastic one below its maximum that may grow at all."""
     reasons = Reasons(state, reserving)
-    return tuple(reasons.waiting(share, refusal) for share, refusal in _refused(state))
+    return tuple(reasons.waiting(participant, rejection) for participant, rejection in _with_rejections(state))
 
 
-def _refused(state: State) -> Iterator[tuple[ParticipantState, Rejection]]:
-    for share in state.shares:
-        refusal = state.refusals.get(share.of.id)
-        if refusal is not None and (share.is_waiting or share.larger() is not None):
-            yield share, refusal
+def _with_rejections(state: AllocationState) -> Iterator[tuple[ParticipantState, Rejection]]:
+    for participant in state.participants:
+        rejection = state.rejections.get(participant.spec.id)
+        if rejection is not None and (participant.is_waiting or participant.larger() is not None):
+            yield participant, rejection

@@ -38,21 +38,21 @@ class Overload:
 class LoadBudget:
     """What growth may still fill of the usable nodes of a pool together, by resource.
 
-    A pool is a set of nodes that share no pod with the others (`node_affinity.pools_of`): what is used in one pool
+    A pool is a set of nodes that share no pod with the others (`node_affinity.number_pools`): what is used in one pool
     limits no growth in another one, and nodes that no participant may use count nowhere (FD:SH-B8).
     """
 
-    def __init__(self, pool: ClusterSnapshot, room: ClusterCapacity) -> None:
-        self._names = room.resources
-        self._percents = [pool.options.max_load_percent.get(name, _FULL) for name in room.resources]
-        self._pods = room.number_of[PODS]
-        count = max(room.pool_of, default=-1) + 2  # the last one: shapes that no node admits, with nothing
+    def __init__(self, snapshot: ClusterSnapshot, capacity: ClusterCapacity) -> None:
+        self._names = capacity.resources
+        self._percents = [snapshot.options.max_load_percent.get(name, _FULL) for name in capacity.resources]
+        self._pods = capacity.number_of[PODS]
+        count = max(capacity.pool_of, default=-1) + 2  # the last one: shapes that no node admits, with nothing
         self._bounds = [[0] * len(self._names) for _ in range(count)]
         self._by_limits = [[0] * len(self._names) for _ in range(count)]
         self._by_requests = [[0] * len(self._names) for _ in range(count)]
-        self._leaving = [[0] * len(self._names) for _ in range(count)]
-        """What pods are about to leave, by requests; it still counts in both sums."""
-        for node, number in zip(room.nodes, room.pool_of, strict=True):
+        self._terminating = [[0] * len(self._names) for _ in range(count)]
+        """What terminating pods request; it still counts in both sums."""
+        for node, number in zip(capacity.nodes, capacity.pool_of, strict=True):
             self._add(node, number)
         for number, bounds in enumerate(self._bounds):
             for resource, percent in enumerate(self._percents):
@@ -60,16 +60,16 @@ class LoadBudget:
                 self._by_limits[number][resource] += bounds[resource]
                 self._by_requests[number][resource] += bounds[resource]
         self._is_limited = any(percent < _FULL for percent in self._percents)
-        self.has_leaving: Final = any(any(leaving) for leaving in self._leaving)
+        self.has_terminating: Final = any(any(terminating) for terminating in self._terminating)
 
     def _add(self, node: Node, number: int) -> None:
         bounds, by_limits, by_requests = self._bounds[number], self._by_limits[number], self._by_requests[number]
-        leaving = self._leaving[number]
+        terminating = self._terminating[number]
         for resource, name in enumerate(self._names):
             bounds[resource] += node.allocatable.get(name, 0)
             by_limits[resource] -= node.charged.get(name, 0)
             by_requests[resource] -= node.used.get(name, 0)
-            leaving[resource] += node.leaving.get(name, 0)
+            terminating[resource] += node.terminating.get(name, 0)
 
     def _limits_requests(self, resource: int) -> bool:
         return self._percents[resource] < _FULL and resource != self._pods
@@ -87,44 +87,44 @@ class LoadBudget:
         return self._by_requests[pod.pool][self._names.index(name)]
 
     def shortfall(
-        self, pod: PodShape, count: int, *, is_by_limits: bool, is_free_now: bool = False
+        self, pod: PodShape, count: int, *, uses_limits: bool, counts_terminating: bool = False
     ) -> Shortfall | None:
         """The sum that `count` more pods would exceed; None if they fit.
 
-        What pods are about to leave counts as left, unless `is_free_now`.
+        What terminating pods use counts as left, unless `counts_terminating`.
         """
         by_limits, by_requests = self._by_limits[pod.pool], self._by_requests[pod.pool]
-        leaving = self._leaving[-1] if is_free_now else self._leaving[pod.pool]
-        for number, amount in pod.limits if is_by_limits else ():
-            if by_limits[number] + leaving[number] < amount * count and number != self._pods:
-                return Shortfall(self._names[number], amount * count, by_limits[number] + leaving[number])
+        terminating = self._terminating[-1] if counts_terminating else self._terminating[pod.pool]
+        for number, amount in pod.limits if uses_limits else ():
+            if by_limits[number] + terminating[number] < amount * count and number != self._pods:
+                return Shortfall(self._names[number], amount * count, by_limits[number] + terminating[number])
         for number, amount in pod.wants if self._is_limited else ():
-            if by_requests[number] + leaving[number] < amount * count and self._limits_requests(number):
-                return Shortfall(self._names[number], amount * count, by_requests[number] + leaving[number])
+            if by_requests[number] + terminating[number] < amount * count and self._limits_requests(number):
+                return Shortfall(self._names[number], amount * count, by_requests[number] + terminating[number])
         return None
 
     def overload(self, pool: int) -> Overload:
         """By how much the two sums of the pool are exceeded."""
-        leaving = self._leaving[pool]
+        terminating = self._terminating[pool]
         return Overload(
             *(
-                [max(0, -left - more) for left, more in zip(sums[pool], leaving, strict=True)]
+                [max(0, -left - more) for left, more in zip(sums[pool], terminating, strict=True)]
                 for sums in (self._by_limits, self._by_requests)
             )
         )
 
-    def exceeded(self, pods: Iterable[tuple[PodShape, int]], overload: Overload, *, is_by_limits: bool) -> int | None:
+    def exceeded(self, pods: Iterable[tuple[PodShape, int]], overload: Overload, *, uses_limits: bool) -> int | None:
         """The sum that these pods, already charged by requests only, would exceed by more than that; None if there is none."""
         for pod, count in pods:
-            by_limits, by_requests, leaving = (
-                each[pod.pool] for each in (self._by_limits, self._by_requests, self._leaving)
+            by_limits, by_requests, terminating = (
+                each[pod.pool] for each in (self._by_limits, self._by_requests, self._terminating)
             )
-            for number, amount in pod.limits if is_by_limits else ():
-                left = by_limits[number] + leaving[number] - amount * count
+            for number, amount in pod.limits if uses_limits else ():
+                left = by_limits[number] + terminating[number] - amount * count
                 if left < -overload.by_limits[number] and number != self._pods:
                     return number
             for number, _ in pod.wants if self._is_limited else ():
-                left = by_requests[number] + leaving[number]
+                left = by_requests[number] + terminating[number]
                 if left < -overload.by_requests[number] and self._limits_requests(number):
                     return number
         return None
@@ -146,10 +146,10 @@ class LoadBudget:
 class QuotaLedger:
     """What the quotas of each namespace still allow, and for which participants."""
 
-    def __init__(self, pool: ClusterSnapshot, room: ClusterCapacity) -> None:
-        self._names = room.resources
+    def __init__(self, snapshot: ClusterSnapshot, capacity: ClusterCapacity) -> None:
+        self._names = capacity.resources
         self._left: dict[str, list[tuple[Quota, dict[str, int]]]] = {}
-        for quota in sorted(pool.quotas, key=lambda quota: (quota.namespace, quota.name)):
+        for quota in sorted(snapshot.quotas, key=lambda quota: (quota.namespace, quota.name)):
             self._left.setdefault(quota.namespace, []).append((quota, dict(quota.free)))
         self.has_any: Final = bool(self._left)
 
@@ -157,8 +157,8 @@ class QuotaLedger:
         """The quotas that the participant's pods count against."""
         return tuple(f"{quota.namespace}/{quota.name}" for quota, _ in self._for(who))
 
-    def overdraft(self, who: ParticipantId, pod: PodShape) -> tuple[int, str, Shortfall] | None:
-        """How many of its wanted pods will be rejected, by which quota, and what that lacks."""
+    def excess_pods(self, who: ParticipantId, pod: PodShape) -> tuple[int, str, Shortfall] | None:
+        """How many of its wanted pods exceed a quota and will be rejected, by which quota, and what that lacks."""
         worst: tuple[int, str, Shortfall] | None = None
         quotas = self._for(who)
         charge = self._charge([(pod, 1)]) if quotas else {}

@@ -27,14 +27,14 @@ def fits(wants: Wants, vector: Vector) -> bool:
 
 def times_that_fit(wants: Wants, vector: Vector) -> int:
     """How many pods fit there."""
-    least = -1
+    minimum = -1
     for resource, amount in wants:
         times = vector[resource] // amount
         if times <= 0:
             return 0
-        if least < 0 or times < least:
-            least = times
-    return max(0, least)
+        if minimum < 0 or times < minimum:
+            minimum = times
+    return max(0, minimum)
 
 
 class CapacityIndex:
@@ -53,7 +53,7 @@ class CapacityIndex:
                 return True
         return False
 
-    def most(self, resource: int) -> int:
+    def maximum(self, resource: int) -> int:
         """The largest amount in any of them; 0 if there are none."""
         amounts, _ = self._sorted(resource)
         return max(0, amounts[-1]) if amounts else 0
@@ -71,8 +71,8 @@ class CapacityIndex:
         nearest vector.
         """
         for resource, amount in wants:
-            if self.most(resource) < amount:
-                return resource, amount, self.most(resource)
+            if self.maximum(resource) < amount:
+                return resource, amount, self.maximum(resource)
         vectors, first = self._rarest(wants)
         nearest = vectors[max(first, len(vectors) - _LOOKED_AT) :]
         best = max(nearest, key=lambda vector: _nearness(wants, vector), default=None)

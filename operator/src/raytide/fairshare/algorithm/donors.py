@@ -33,7 +33,7 @@ from typing import NamedTuple
 from raytide.fairshare.algorithm.capacity_index import Vector, Wants
 from raytide.fairshare.algorithm.participant_state import SCORE_BITS, ParticipantState, Pods, smallest_size
 from raytide.fairshare.algorithm.placement import PodShape, count_that_fits
-from raytide.fairshare.algorithm.state import State
+from raytide.fairshare.algorithm.state import AllocationState
 
 
 class Scope(Enum):
@@ -53,7 +53,7 @@ class Claim:
     scope: Scope
     priority: int
     needs: tuple[tuple[Pods, int], ...]
-    share: ParticipantState | None = None
+    participant: ParticipantState | None = None
     """The claimant; None: pods of another workload."""
     gap: Fraction = Fraction(0)
     """Growth: the part of its score by which a donor of the same priority has to be ahead, unless both are resized anyway."""
@@ -61,45 +61,49 @@ class Claim:
     @property
     def additional(self) -> list[tuple[PodShape, int]]:
         """The pods that it adds to what its claimant wants already."""
-        of = self.share
-        is_wanted = of is None or (self.scope is not Scope.GROWTH and of.size >= of.of.floor)
+        claimant = self.participant
+        is_wanted = claimant is None or (self.scope is not Scope.GROWTH and claimant.size >= claimant.spec.floor)
         return [] if is_wanted else [(pods.pod, count) for pods, count in self.needs]
 
     @property
     def borrows(self) -> bool:
         """Whether its claimant's tenant would use more than its nominal quota with it."""
-        return self.share is not None and self.share.tenant.share_with(self.additional) > 0
+        return self.participant is not None and self.participant.tenant.share_with(self.additional) > 0
 
 
-def least_size(donor: ParticipantState, claim: Claim) -> int:
+def minimum_size(donor: ParticipantState, claim: Claim) -> int:
     """The smallest size to which the participant shrinks for the claim; its present size if it gives nothing."""
-    of = donor.of
-    if not of.is_scaling_enabled or donor.size <= of.floor:
+    spec = donor.spec
+    if not spec.is_scaling_enabled or donor.size <= spec.floor:
         return donor.size
-    if claim.share is not None and claim.share.tenant is not donor.tenant and (contested := _contested(donor, claim)):
-        return _least_for_tenant(donor, claim, claim.share, contested)
-    if claim.scope is not Scope.GROWTH or claim.share is None:
-        return of.floor if is_in_scope(_group(donor), claim.priority, claim.scope) else donor.size
-    return _least_for_growth(donor, claim.share, claim.gap)
+    if (
+        claim.participant is not None
+        and claim.participant.tenant is not donor.tenant
+        and (contested := _contested(donor, claim))
+    ):
+        return _minimum_for_tenant(donor, claim, claim.participant, contested)
+    if claim.scope is not Scope.GROWTH or claim.participant is None:
+        return spec.floor if is_in_scope(_group(donor), claim.priority, claim.scope) else donor.size
+    return _minimum_for_growth(donor, claim.participant, claim.gap)
 
 
-def _least_for_growth(donor: ParticipantState, receiver: ParticipantState, gap: Fraction) -> int:
-    of = donor.of
-    is_bound = not (of.rebalances and of.may_shrink and of.is_settled) or of.priority > receiver.of.priority
-    if is_bound or donor is receiver or donor.has_grown or donor.instances.loose:
+def _minimum_for_growth(donor: ParticipantState, receiver: ParticipantState, gap: Fraction) -> int:
+    spec = donor.spec
+    is_bound = not (spec.rebalances and spec.may_shrink and spec.is_settled) or spec.priority > receiver.spec.priority
+    if is_bound or donor is receiver or donor.has_grown or donor.instances.unplaced:
         return donor.size
-    if of.priority < receiver.of.priority or (receiver.has_gpus and not donor.has_gpus):
-        return of.floor
+    if spec.priority < receiver.spec.priority or (receiver.has_gpus and not donor.has_gpus):
+        return spec.floor
     if donor.has_gpus and not receiver.has_gpus:
         return donor.size
     if receiver.score >= (donor.score if _is_started(donor, receiver) else far_behind(donor.score, gap)):
         return donor.size
-    return smallest_size(of, _first_above(donor, receiver.score))
+    return smallest_size(spec, _first_above(donor, receiver.score))
 
 
 def _is_started(donor: ParticipantState, receiver: ParticipantState) -> bool:
     """Whether both are resized anyway, and are made even."""
-    return (donor.has_given or donor.of.is_in_burst) and (receiver.has_grown or receiver.of.is_in_burst)
+    return (donor.has_given or donor.spec.is_in_burst) and (receiver.has_grown or receiver.spec.is_in_burst)
 
 
 def _contested(donor: ParticipantState, claim: Claim) -> set[int]:
@@ -109,17 +113,17 @@ def _contested(donor: ParticipantState, claim: Claim) -> set[int]:
     return wanted & given & donor.tenant.totals.keys()
 
 
-def _least_for_tenant(donor: ParticipantState, claim: Claim, claimant: ParticipantState, contested: set[int]) -> int:
+def _minimum_for_tenant(donor: ParticipantState, claim: Claim, claimant: ParticipantState, contested: set[int]) -> int:
     """The same for a claimant of another tenant: instances go while their tenant borrows what is contested.
 
     It gives what the claimant's tenant has within its nominal quota; beyond that, until the shares of the two are even.
     """
-    of, own, other = donor.of, donor.tenant, claimant.tenant
+    spec, own, other = donor.spec, donor.tenant, claimant.tenant
     borrowed = [number for number in contested if own.used[number] > own.nominal[number]]
-    if not borrowed or not (of.may_shrink or claim.scope is Scope.COOLING):
+    if not borrowed or not (spec.may_shrink or claim.scope is Scope.COOLING):
         return donor.size
     is_growth = claim.scope is Scope.GROWTH
-    if is_growth and (donor.has_grown or donor.instances.loose or not (of.rebalances and of.is_settled)):
+    if is_growth and (donor.has_grown or donor.instances.unplaced or not (spec.rebalances and spec.is_settled)):
         return donor.size
     more = claim.additional
     guaranteed = other.within_nominal(more)
@@ -133,11 +137,11 @@ def _least_for_tenant(donor: ParticipantState, claim: Claim, claimant: Participa
             return True
         return bool(there) and is_fair and own.share_with(_released(donor, count)) > before
 
-    low, high = 0, donor.size - of.floor
+    low, high = 0, donor.size - spec.floor
     while low < high:
         count = (low + high + 1) // 2
         low, high = (count, high) if may_give(count) else (low, count - 1)
-    return smallest_size(of, donor.size - low)
+    return smallest_size(spec, donor.size - low)
 
 
 def _released(donor: ParticipantState, count: int) -> list[tuple[PodShape, int]]:
@@ -154,12 +158,12 @@ def far_behind(score: int, gap: Fraction) -> int:
     return score * (gap.denominator - gap.numerator) // gap.denominator
 
 
-def preference(share: ParticipantState, score: int, gap: Fraction) -> int:
+def preference(participant: ParticipantState, score: int, gap: Fraction) -> int:
     """By how much that score of a participant that the plan resizes anyway counts better, as a donor or as a receiver.
 
     Nothing in a burst: participants in a burst are made even, and what one gets before others it has to give again.
     """
-    return 0 if share.of.is_in_burst else score * gap.numerator // (2 * gap.denominator)
+    return 0 if participant.spec.is_in_burst else score * gap.numerator // (2 * gap.denominator)
 
 
 def _first_above(donor: ParticipantState, score: int) -> int:
@@ -167,7 +171,7 @@ def _first_above(donor: ParticipantState, score: int) -> int:
     surplus = (score * donor.span) >> SCORE_BITS
     while (surplus << SCORE_BITS) // donor.span <= score:
         surplus += 1
-    return donor.of.floor + surplus
+    return donor.spec.floor + surplus
 
 
 # --- hopeless claims -------------------------------------------------------------------------------------------------------
@@ -185,22 +189,24 @@ class Group(NamedTuple):
 class Potential:
     """Capacity of each node if all participants shrank to their minimums; built before anything is preempted."""
 
-    def __init__(self, state: State) -> None:
-        self._room = state.room
-        self._soon = [list(spot.soon) for spot in state.room.spots]
+    def __init__(self, state: AllocationState) -> None:
+        self._capacity = state.capacity
+        self._soon = [list(spot.soon) for spot in state.capacity.spots]
         self._by_group: dict[Group, dict[int, Vector]] = {}
         self._vectors: dict[frozenset[Group], dict[int, Vector]] = {}
         self._counts: dict[tuple[int, frozenset[Group], int], int] = {}
-        for share in state.shares:
-            if share.of.is_scaling_enabled and share.size > share.of.floor:
-                group = self._by_group.setdefault(_group(share), {})
-                self._add(group, share.instances, share.size - share.of.floor)
-                if share.companions is not None:
-                    surplus = share.companions_at(share.size) - share.companions_at(share.of.floor)
-                    self._add(group, share.companions, surplus)
+        for participant in state.participants:
+            if participant.spec.is_scaling_enabled and participant.size > participant.spec.floor:
+                group = self._by_group.setdefault(_group(participant), {})
+                self._add(group, participant.instances, participant.size - participant.spec.floor)
+                if participant.companions is not None:
+                    surplus = participant.companions_at(participant.size) - participant.companions_at(
+                        participant.spec.floor
+                    )
+                    self._add(group, participant.companions, surplus)
 
     def _add(self, group: dict[int, Vector], pods: Pods, at_most: int) -> None:
-        spot_of, wants = self._room.spot_of, pods.pod.wants
+        spot_of, wants = self._capacity.spot_of, pods.pod.wants
         for name, number in pods.where.items():
             spot = spot_of.get(name)
             if spot is not None and at_most > 0:
@@ -237,12 +243,12 @@ def _increase(vector: Vector, wants: Wants, times: int) -> None:
 
 
 def _group(donor: ParticipantState) -> Group:
-    return Group(donor.tenant.of.name, donor.of.priority, donor.of.may_shrink, donor.of.yields)
+    return Group(donor.tenant.spec.name, donor.spec.priority, donor.spec.may_shrink, donor.spec.yields)
 
 
 def _may_give(group: Group, claim: Claim) -> bool:
-    """Whether such participants may give anything; those of other tenants by `_least_for_tenant`."""
-    is_other = claim.share is not None and claim.share.tenant.of.name != group.tenant
+    """Whether such participants may give anything; those of other tenants by `_minimum_for_tenant`."""
+    is_other = claim.participant is not None and claim.participant.tenant.spec.name != group.tenant
     is_tenants = is_other and (group.may_shrink or claim.scope is Scope.COOLING)
     return is_tenants or is_in_scope(group, claim.priority, claim.scope)
 

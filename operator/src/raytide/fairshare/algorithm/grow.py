@@ -28,8 +28,8 @@ from raytide.fairshare.algorithm.minimums import MinimumGuarantees, shrink_donor
 from raytide.fairshare.algorithm.model import COOLING_DOWN, INSUFFICIENT
 from raytide.fairshare.algorithm.participant_state import SCORE_BITS, ParticipantState, Pods
 from raytide.fairshare.algorithm.preemption import Preemption
-from raytide.fairshare.algorithm.scale_steps import Step, charge, is_free_now, step_to, tried
-from raytide.fairshare.algorithm.state import Placement, Rejection, State
+from raytide.fairshare.algorithm.scale_steps import Step, charge, fits_before_release, step_to, try_step
+from raytide.fairshare.algorithm.state import AllocationState, Placement, Rejection
 from raytide.fairshare.algorithm.tenants import TenantState
 
 _FEW: Final = 32
@@ -49,20 +49,23 @@ class Kept:
 
     def restore_sizes(self) -> None:
         """Restore the real sizes: what was kept is decided once the resize has settled."""
-        for share, size in self.sizes_before.values():
-            share.size = size
+        for participant, size in self.sizes_before.values():
+            participant.size = size
 
 
-def grow(state: State, claims: MinimumGuarantees) -> Kept:
+def grow(state: AllocationState, claims: MinimumGuarantees) -> Kept:
     """Grant capacity above minimums; returns what was kept, for the caller to release."""
-    growth = _Growth(state, state.pool.options.rebalance_gap)
-    cooling = sorted(claims.cooling, key=lambda claim: -claim[0].of.priority)
-    shares = sorted(state.shares, key=lambda share: -share.of.priority)
-    levels = [(priority, list(level)) for priority, level in groupby(shares, key=lambda share: share.of.priority)]
+    growth = _Growth(state, state.snapshot.options.rebalance_gap)
+    cooling = sorted(claims.cooling, key=lambda claim: -claim[0].spec.priority)
+    participants = sorted(state.participants, key=lambda participant: -participant.spec.priority)
+    levels = [
+        (priority, list(level))
+        for priority, level in groupby(participants, key=lambda participant: participant.spec.priority)
+    ]
     if state.tenants.has_any:  # shares of tenants come before priorities
-        levels = [(min((priority for priority, _ in levels), default=0), shares)]
+        levels = [(min((priority for priority, _ in levels), default=0), participants)]
     for priority, level in levels:
-        while cooling and cooling[0][0].of.priority >= priority:
+        while cooling and cooling[0][0].spec.priority >= priority:
             for pods, count in cooling.pop(0)[1]:
                 growth.kept.for_claims += state.place(pods, count)
         growth.fill(level)
@@ -111,7 +114,7 @@ class _Turns:
 class _Growth:
     """Rounds of growth in one plan."""
 
-    state: State
+    state: AllocationState
     gap: Fraction
     """The part of its score by which a donor has to be ahead of a receiver."""
     kept: Kept = field(default_factory=Kept)
@@ -142,153 +145,162 @@ class _Growth:
 
     def fill(self, level: list[ParticipantState]) -> None:
         """Grow participants of one priority, or of all tenants, until no step fits."""
-        shares = [share for share in level if _wants_more(self.state, share) or _is_under_way(self.state, share)]
+        participants = [
+            participant
+            for participant in level
+            if _wants_more(self.state, participant) or _is_under_way(self.state, participant)
+        ]
         if not self._is_again:
-            self._growing = self._would_grow(shares)
-        turns = _Turns(map(self._turn, shares))
-        while (share := turns.pop()) is not None:
-            if self._has_grown(share) and share.larger() is not None:
-                turns.push(self._turn(share))
+            self._growing = self._would_grow(participants)
+        turns = _Turns(map(self._turn, participants))
+        while (participant := turns.pop()) is not None:
+            if self._try_grow(participant) and participant.larger() is not None:
+                turns.push(self._turn(participant))
 
-    def _turn(self, share: ParticipantState) -> Turn:
+    def _turn(self, participant: ParticipantState) -> Turn:
         """GPUs first, then the least fulfilled; a participant that grows anyway before those that would be resized as well."""
-        return self._turn_of(share, is_growing=share.has_grown or share.rank in self._growing)
+        return self._turn_of(participant, is_growing=participant.has_grown or participant.rank in self._growing)
 
-    def _turn_of(self, share: ParticipantState, *, is_growing: bool) -> Turn:
-        score = share.score - preference(share, share.score, self.gap) if is_growing else share.score
-        return -share.of.priority, not share.has_gpus, score, share.rank, share
+    def _turn_of(self, participant: ParticipantState, *, is_growing: bool) -> Turn:
+        score = (
+            participant.score - preference(participant, participant.score, self.gap)
+            if is_growing
+            else participant.score
+        )
+        return -participant.spec.priority, not participant.has_gpus, score, participant.rank, participant
 
-    def _would_grow(self, shares: list[ParticipantState]) -> set[int]:
+    def _would_grow(self, participants: list[ParticipantState]) -> set[int]:
         """The ranks of the participants among which the free capacity is shared: few, unless they fall behind the others.
 
         Nothing is changed. Which participants grow is decided first, so that those that do are served evenly.
         """
         growing: set[int] = set()
         granted: list[tuple[ParticipantState, int, list[Placement], Step]] = []
-        turns = _Turns(map(self._turn, shares))
-        while (share := turns.pop()) is not None:
-            after = share.larger()
-            step = [] if after is None else step_to(share, after)
-            placements = None if after is None else tried(self.state, share, step)
+        turns = _Turns(map(self._turn, participants))
+        while (participant := turns.pop()) is not None:
+            after = participant.larger()
+            step = [] if after is None else step_to(participant, after)
+            placements = None if after is None else try_step(self.state, participant, step)
             if isinstance(placements, Rejection):
-                self._rejected[share.rank] = placements
+                self._rejected[participant.rank] = placements
             if after is None or placements is None or isinstance(placements, Rejection):
                 continue
-            charge(self.state, share, step)
-            granted.append((share, share.size, placements, step))
-            share.size = after
-            growing.add(share.rank)
-            turns.push(self._turn_of(share, is_growing=True))
-        for share, before, placements, step in reversed(granted):
-            share.size = before
-            charge(self.state, share, [(pods, -count) for pods, count in step])
+            charge(self.state, participant, step)
+            granted.append((participant, participant.size, placements, step))
+            participant.size = after
+            growing.add(participant.rank)
+            turns.push(self._turn_of(participant, is_growing=True))
+        for participant, before, placements, step in reversed(granted):
+            participant.size = before
+            charge(self.state, participant, [(pods, -count) for pods, count in step])
             self.state.forget(placements)
         if granted:  # what did not fit beside them may fit instead of them
             self._rejected.clear()
         return growing
 
-    def _has_grown(self, share: ParticipantState) -> bool:
-        if not share.of.may_grow and _is_soon(share):
-            return self._keep_one_step(share)
-        refusal = self._one_step(share)
-        if refusal is None:
+    def _try_grow(self, participant: ParticipantState) -> bool:
+        """Grant or reserve its next allowed size; False, with the rejection recorded, if that is not possible."""
+        if not participant.spec.may_grow and _may_grow_soon(participant):
+            return self._reserve_step(participant)
+        rejection = self._try_grow_one_step(participant)
+        if rejection is None:
             self._rejected.clear()
             return True
-        self.state.refusals[share.of.id] = refusal
+        self.state.rejections[participant.spec.id] = rejection
         return False
 
-    def _keep_one_step(self, share: ParticipantState) -> bool:
-        """Keep the capacity of its next allowed size for it."""
-        after = share.larger()
-        if after is None or isinstance(tried(self.state, share, step_to(share, after)), Rejection):
+    def _reserve_step(self, participant: ParticipantState) -> bool:
+        """Reserve the capacity of its next allowed size until its cooldown ends; False if it does not fit."""
+        after = participant.larger()
+        if after is None or isinstance(try_step(self.state, participant, step_to(participant, after)), Rejection):
             return False
-        charge(self.state, share, step_to(share, after))
-        self.kept.sizes_before.setdefault(share.rank, (share, share.size))
-        share.size = after
+        charge(self.state, participant, step_to(participant, after))
+        self.kept.sizes_before.setdefault(participant.rank, (participant, participant.size))
+        participant.size = after
         self._rejected.clear()
         return True
 
-    def _one_step(self, share: ParticipantState) -> Rejection | None:
+    def _try_grow_one_step(self, participant: ParticipantState) -> Rejection | None:
         """Grant the next allowed size, or return why not, with nothing changed."""
-        after = share.larger()
+        after = participant.larger()
         if after is None:
             return None
-        step = step_to(share, after)
-        known = self._rejected.get(share.rank)
-        is_now = known is None and is_free_now(self.state, share, step)
-        placements = known or tried(self.state, share, step)
+        step = step_to(participant, after)
+        known = self._rejected.get(participant.rank)
+        is_now = known is None and fits_before_release(self.state, participant, step)
+        placements = known or try_step(self.state, participant, step)
         if isinstance(placements, Rejection):
-            return None if self._has_preempted(share, step, after, placements) else placements
-        nodes = [spot.name for pods, spot, _ in placements if pods is share.instances]
-        charge(self.state, share, step)
-        share.grows(after, GROWING, nodes, is_released=is_now and all(each for _, _, each in placements))
+            return None if self._try_preempt(participant, step, after, placements) else placements
+        nodes = [spot.name for pods, spot, _ in placements if pods is participant.instances]
+        charge(self.state, participant, step)
+        participant.record_growth(after, GROWING, nodes, is_released=is_now and all(each for _, _, each in placements))
         return None
 
     # --- from donors ---------------------------------------------------------------------------------------------------
 
-    def _has_preempted(self, share: ParticipantState, step: Step, after: int, refusal: Rejection) -> bool:
-        """Whether donors gave the step."""
-        if not share.of.rebalances or refusal.quota:
+    def _try_preempt(self, participant: ParticipantState, step: Step, after: int, rejection: Rejection) -> bool:
+        """Take the step from donors and grant it; False, with nothing changed, if no donors can give it."""
+        if not participant.spec.rebalances or rejection.quota:
             return False
-        options = self.state.pool.options
+        options = self.state.snapshot.options
         kind = (
             tuple([(pods.pod.number, count) for pods, count in step]),  # a generator costs twice as much: P10
-            share.of.priority,
-            share.of.is_accounted_by_limits,
-            share.has_grown or share.of.is_in_burst,
-            share.tenant.of.name,
+            participant.spec.priority,
+            participant.spec.uses_limits,
+            participant.has_grown or participant.spec.is_in_burst,
+            participant.tenant.spec.name,
         )
-        if share.score >= self._hopeless.get(kind, 1 << SCORE_BITS + 1):
+        if participant.score >= self._hopeless.get(kind, 1 << SCORE_BITS + 1):
             return False
-        claim = Claim(Scope.GROWTH, share.of.priority, tuple(step), share, self.gap)
-        attempt = self._attempt(claim, options.victims_per_instance * (after - share.size))
+        claim = Claim(Scope.GROWTH, participant.spec.priority, tuple(step), participant, self.gap)
+        attempt = self._attempt(claim, options.victims_per_instance * (after - participant.size))
         if attempt is None:
-            self._hopeless[kind] = share.score
+            self._hopeless[kind] = participant.score
             return False
         if self._is_contested(attempt):
-            self._hopeless[kind] = share.score
+            self._hopeless[kind] = participant.score
             attempt.undo()
             return False
-        charge(self.state, share, step)
-        shrink_donors(attempt, REBALANCED, for_id=share.of.id)
+        charge(self.state, participant, step)
+        shrink_donors(attempt, REBALANCED, for_id=participant.spec.id)
         self._near += [donor for donor in attempt.donors if donor not in self._near]
-        nodes = [spot.name for pods, spot, _ in attempt.placements if pods is share.instances]
-        share.grows(after, REBALANCED, nodes, is_released=False)
+        nodes = [spot.name for pods, spot, _ in attempt.placements if pods is participant.instances]
+        participant.record_growth(after, REBALANCED, nodes, is_released=False)
         self.has_preempted = True
         return True
 
-    def _attempt(self, claim: Claim, most: int) -> Preemption | None:
+    def _attempt(self, claim: Claim, max_victims: int) -> Preemption | None:
         """The attempt that succeeded. With tenants many may give: the first few are tried first, because looking at all costs time."""
-        donors = [] if claim.share is None else list(self._candidates(claim.share))
+        donors = [] if claim.participant is None else list(self._candidates(claim.participant))
         is_many = self.state.tenants.has_any and len(donors) > _FEW
         for some in (donors[:_FEW], donors) if is_many else (donors,):
-            attempt = Preemption(self.state, claim, most, some)
-            if some and attempt.succeeds():
+            attempt = Preemption(self.state, claim, max_victims, some)
+            if some and attempt.try_preempt():
                 return attempt
         return None
 
     def _candidates(self, receiver: ParticipantState) -> Iterator[ParticipantState]:
         """Participants that might give to the receiver: a superset, so that most need not be looked at."""
         if not self._by_lead:
-            willing = (each for each in self.state.shares if each.of.rebalances and each.of.may_shrink)
-            for each in sorted(willing, key=lambda each: (each.of.priority, -each.began_at)):
-                self._by_lead.setdefault(each.tenant.of.name, []).append(each)
+            willing = (each for each in self.state.participants if each.spec.rebalances and each.spec.may_shrink)
+            for each in sorted(willing, key=lambda each: (each.spec.priority, -each.began_at)):
+                self._by_lead.setdefault(each.tenant.spec.name, []).append(each)
                 if self.state.tenants.has_any:
                     counted = frozenset(_requested(each) & each.tenant.totals.keys())
-                    self._by_counted.setdefault(each.tenant.of.name, {}).setdefault(counted, []).append(each)
-                if each.has_given or each.of.is_in_burst:
+                    self._by_counted.setdefault(each.tenant.spec.name, {}).setdefault(counted, []).append(each)
+                if each.has_given or each.spec.is_in_burst:
                     self._near.append(each)
         if self.state.tenants.has_any:
             yield from self._candidates_of_other_tenants(receiver)
-        priority, score, far = receiver.of.priority, receiver.score, set[int]()
-        for donor in self._by_lead.get(receiver.tenant.of.name, ()):
-            is_lower = donor.of.priority < priority
+        priority, score, far = receiver.spec.priority, receiver.score, set[int]()
+        for donor in self._by_lead.get(receiver.tenant.spec.name, ()):
+            is_lower = donor.spec.priority < priority
             is_far = is_lower or receiver.has_gpus or score < far_behind(donor.began_at, self.gap)
-            if donor.of.priority > priority or not is_far:
+            if donor.spec.priority > priority or not is_far:
                 break
             far.add(donor.rank)
             yield donor
-        near = (each for each in self._near if each.of.priority == priority and each.rank not in far)
+        near = (each for each in self._near if each.spec.priority == priority and each.rank not in far)
         yield from (each for each in near if each.tenant is receiver.tenant)
 
     def _candidates_of_other_tenants(self, receiver: ParticipantState) -> Iterator[ParticipantState]:
@@ -302,7 +314,7 @@ class _Growth:
         for tenant in self.state.tenants.by_share():
             if tenant is own:
                 continue
-            name = tenant.of.name
+            name = tenant.spec.name
             is_ahead = own.share < far_behind(tenant.share, self.gap)
             if is_ahead or any(tenant.used[number] > tenant.nominal[number] for number in guaranteed):
                 yield from self._by_lead.get(name, ())
@@ -316,9 +328,14 @@ class _Growth:
     def _is_contested(self, attempt: Preemption) -> bool:
         """Whether a pod that has no node would take what is freed before the receiver has its pods."""
         if self._waiting is None:
-            shares = (pods for share in self.state.shares if share.has_begun for pods in share.all_pods())
-            guests = (guest.pods for guest in self.state.guests)
-            self._waiting = [pods for pods in (*shares, *guests) if pods.loose]
+            participants = (
+                pods
+                for participant in self.state.participants
+                if participant.has_started
+                for pods in participant.all_pods()
+            )
+            external_pods = (external.pods for external in self.state.external_pods)
+            self._waiting = [pods for pods in (*participants, *external_pods) if pods.unplaced]
         spots = {spot.index: spot for _, spot, _ in attempt.placements}
         for spot in spots.values():
             free = list(spot.soon)
@@ -336,68 +353,69 @@ class _Growth:
     def explain_resting(self) -> None:
         """Report missing capacity for a resting participant without any: a reason that changes with rests is noise."""
         resting = []
-        for share in self.state.shares:
-            refusal = self.state.refusals.get(share.of.id)
-            is_resting = refusal is not None and refusal.kind == COOLING_DOWN and not refusal.needs
-            if is_resting and share.rank not in self.kept.sizes_before:
-                resting.append(share)
+        for participant in self.state.participants:
+            rejection = self.state.rejections.get(participant.spec.id)
+            is_resting = rejection is not None and rejection.kind == COOLING_DOWN and not rejection.needs
+            if is_resting and participant.rank not in self.kept.sizes_before:
+                resting.append(participant)
         best = _best_off(self.state) if resting else {}
-        for share in resting:
-            _tell_lack_of_room(self.state, share, best.get(share.of.priority, 0))
+        for participant in resting:
+            _record_missing_capacity(self.state, participant, best.get(participant.spec.priority, 0))
 
 
-def _best_off(state: State) -> dict[int, int]:
+def _best_off(state: AllocationState) -> dict[int, int]:
     """Priority -> the highest score that a participant would keep after one step down for a less fulfilled one."""
     best: dict[int, int] = {}
-    for share in state.shares:
-        smaller = share.smaller()
-        if share.of.rebalances and share.of.is_scaling_enabled and smaller is not None:
-            best[share.of.priority] = max(best.get(share.of.priority, 0), share.score_if(smaller))
+    for participant in state.participants:
+        smaller = participant.smaller()
+        if participant.spec.rebalances and participant.spec.is_scaling_enabled and smaller is not None:
+            best[participant.spec.priority] = max(best.get(participant.spec.priority, 0), participant.score_if(smaller))
     return best
 
 
-def _tell_lack_of_room(state: State, share: ParticipantState, best: int) -> None:
+def _record_missing_capacity(state: AllocationState, participant: ParticipantState, best: int) -> None:
     """Report missing capacity, unless rebalancing would serve it: then only its cooldown has to end."""
-    after = share.larger()
-    if after is None or (share.of.rebalances and best >= share.score_if(after)):
+    after = participant.larger()
+    if after is None or (participant.spec.rebalances and best >= participant.score_if(after)):
         return
-    placements = tried(state, share, step_to(share, after))
+    placements = try_step(state, participant, step_to(participant, after))
     if isinstance(placements, Rejection):
-        state.refusals[share.of.id] = placements
+        state.rejections[participant.spec.id] = placements
     else:
         state.forget(placements)
 
 
-def _requested(share: ParticipantState) -> set[int]:
+def _requested(participant: ParticipantState) -> set[int]:
     """The resources that its elastic pods request."""
-    return {number for pods in share.elastic_pods() for number, _ in pods.pod.wants}
+    return {number for pods in participant.elastic_pods() for number, _ in pods.pod.wants}
 
 
-def _wants_more(state: State, share: ParticipantState) -> bool:
-    of = share.of
-    if share.is_waiting or share.is_released or not share.has_begun:
+def _wants_more(state: AllocationState, participant: ParticipantState) -> bool:
+    spec = participant.spec
+    if participant.is_waiting or participant.is_released or not participant.has_started:
         return False
-    if not of.is_scaling_enabled or share.larger() is None:
+    if not spec.is_scaling_enabled or participant.larger() is None:
         return False
-    if any(pods.loose for pods in share.all_pods()):
-        loose = tuple((pods.pod, pods.loose) for pods in share.all_pods() if pods.loose)
-        state.refusals.setdefault(of.id, Rejection(INSUFFICIENT, needs=loose))
+    if any(pods.unplaced for pods in participant.all_pods()):
+        unplaced = tuple((pods.pod, pods.unplaced) for pods in participant.all_pods() if pods.unplaced)
+        state.rejections.setdefault(spec.id, Rejection(INSUFFICIENT, needs=unplaced))
         return False
-    if not of.may_grow:
-        state.refusals[of.id] = Rejection(COOLING_DOWN)
+    if not spec.may_grow:
+        state.rejections[spec.id] = Rejection(COOLING_DOWN)
         return False
     return True
 
 
-def _is_under_way(state: State, share: ParticipantState) -> bool:
+def _is_under_way(state: AllocationState, participant: ParticipantState) -> bool:
     """Whether it would grow in a moment: otherwise settled participants would take its share.
 
     No capacity is kept for a cooldown longer than that of a fresh resize.
     """
-    refusal = state.refusals.get(share.of.id)
-    is_resting = refusal is not None and refusal.kind == COOLING_DOWN and not refusal.needs
-    return is_resting and _is_soon(share) and not share.segments
+    rejection = state.rejections.get(participant.spec.id)
+    is_resting = rejection is not None and rejection.kind == COOLING_DOWN and not rejection.needs
+    return is_resting and _may_grow_soon(participant) and not participant.segments
 
 
-def _is_soon(share: ParticipantState) -> bool:
-    return not share.of.is_settled or share.of.is_fresh
+def _may_grow_soon(participant: ParticipantState) -> bool:
+    """Whether its cooldown ends soon: its last resize is not complete, or was a moment ago."""
+    return not participant.spec.is_settled or participant.spec.is_fresh

@@ -33,7 +33,7 @@ from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods
 from raytide.fairshare.algorithm.placement import PodShape
 from raytide.fairshare.algorithm.preemption import Preemption
 from raytide.fairshare.algorithm.reservations import Reservations
-from raytide.fairshare.algorithm.state import Placement, Rejection, State, quota_refusal
+from raytide.fairshare.algorithm.state import AllocationState, Placement, Rejection, quota_rejection
 from raytide.fairshare.algorithm.tenants import TenantState
 
 _THERE, _TO_COME = range(2)
@@ -48,7 +48,7 @@ Needs: TypeAlias = list[tuple[Pods, int]]
 class MinimumGuarantees:
     """The claims of one plan, and which of them wait for a cooldown to end."""
 
-    state: State
+    state: AllocationState
     cooling: list[tuple[ParticipantState, Needs]] = field(default_factory=list)
     reserving: set[ParticipantId] = field(default_factory=set)
     """Participants with a reservation."""
@@ -64,20 +64,20 @@ class MinimumGuarantees:
         """Serve all in turn: highest priority first, existing pods before claims, then by age."""
         turns: list[tuple[tuple[int, int, str, str], ExternalPods | ParticipantState]] = [
             ((-pods.priority, _THERE, pods.created_at, _spelled(pods.shape)), pods)
-            for pods in self.state.pool.external_pods
+            for pods in self.state.snapshot.external_pods
         ]
-        for number, share in enumerate(self.state.shares):
-            if share.is_complete:
+        for number, participant in enumerate(self.state.participants):
+            if participant.is_complete:
                 continue
-            priority, born, last = -share.of.priority, share.of.created_at, f"{number:09}"
-            turns.append(((priority, _THERE, born, last), share))
-            turns.append(((priority, _TO_COME, born, last), share))
+            priority, born, last = -participant.spec.priority, participant.spec.created_at, f"{number:09}"
+            turns.append(((priority, _THERE, born, last), participant))
+            turns.append(((priority, _TO_COME, born, last), participant))
         late, borrowing = self._late, dict[TenantState, list[ParticipantState]]()
         for (_, phase, _, _), who in sorted(turns, key=lambda turn: turn[0]):
             if phase == _THERE:  # kube-scheduler places what exists wherever it fits
                 self._reservations.lift()
             if isinstance(who, ExternalPods):
-                pods = self.state.receive(who)
+                pods = self.state.place_external(who)
                 if who.is_unschedulable and not who.is_doubted:
                     self._yield_to(who, pods)
                 late.append((pods, None))
@@ -100,91 +100,102 @@ class MinimumGuarantees:
 
         The tenant with the lowest share is next; its participants are served in the order of turns.
         """
-        turns = [(tenant.share, number, shares[::-1]) for number, (tenant, shares) in enumerate(borrowing.items())]
+        turns = [
+            (tenant.share, number, participants[::-1])
+            for number, (tenant, participants) in enumerate(borrowing.items())
+        ]
         heapify(turns)
         while turns:
-            known, number, shares = heappop(turns)
-            tenant = shares[-1].tenant
+            known, number, participants = heappop(turns)
+            tenant = participants[-1].tenant
             if known == tenant.share:  # it may have given since
                 self._reservations.enforce()
-                self._claim(shares.pop())
-            if shares:
-                heappush(turns, (tenant.share, number, shares))
+                self._claim(participants.pop())
+            if participants:
+                heappush(turns, (tenant.share, number, participants))
 
     def fill_again(self) -> None:
         """Place pods that still have no node on capacity that other pods are about to leave, in the order of turns."""
-        for pods, of in self._late:
-            self.state.fill_late(pods, of)
+        for pods, spec in self._late:
+            self.state.fill_late(pods, spec)
 
-    def _claim(self, share: ParticipantState) -> None:
-        needs = self._needs(share)
+    def _claim(self, participant: ParticipantState) -> None:
+        needs = self._needs(participant)
         if not needs:
-            if share.has_begun and share.size < share.of.floor:  # wants less than its minimum, and has all of it
-                share.grows(share.of.floor, REACHING_MINIMUM, [], is_released=True)
+            if (
+                participant.has_started and participant.size < participant.spec.floor
+            ):  # wants less than its minimum, and has all of it
+                participant.record_growth(participant.spec.floor, REACHING_MINIMUM, [], is_released=True)
             return
-        share.is_waiting = True
-        refusal = self.state.refusals.get(share.of.id) or self._refused_by_quota(share, needs)
-        if refusal is None:
-            refusal = self._granted(share, needs)
-        if refusal is None:
-            share.is_waiting = False
+        participant.is_waiting = True
+        rejection = self.state.rejections.get(participant.spec.id) or self._quota_rejection(participant, needs)
+        if rejection is None:
+            rejection = self._try_grant(participant, needs)
+        if rejection is None:
+            participant.is_waiting = False
         else:
-            self.state.refusals[share.of.id] = refusal
+            self.state.rejections[participant.spec.id] = rejection
 
     @staticmethod
-    def _needs(share: ParticipantState) -> Needs:
+    def _needs(participant: ParticipantState) -> Needs:
         """What it lacks for its minimum; empty if it has that."""
-        if share.of.floor == 0 and share.size == 0:
+        if participant.spec.floor == 0 and participant.size == 0:
             return []
-        needs = [(pods, share.lacks_of(pods)) for pods in share.all_pods() if share.lacks_of(pods) > 0]
+        needs = [
+            (pods, participant.missing_for_minimum(pods))
+            for pods in participant.all_pods()
+            if participant.missing_for_minimum(pods) > 0
+        ]
         return sorted(needs, key=lambda need: need[0].pod.size, reverse=True)
 
-    def _refused_by_quota(self, share: ParticipantState, needs: Needs) -> Rejection | None:
-        """The refusal if quotas do not allow the pods of a gang, which do not exist yet."""
-        if share.size >= share.of.floor:
+    def _quota_rejection(self, participant: ParticipantState, needs: Needs) -> Rejection | None:
+        """The rejection if quotas do not allow the pods of a gang, which do not exist yet."""
+        if participant.size >= participant.spec.floor:
             return None
-        refusal = self.state.quotas.shortfall(share.of.id, _wanted(needs))
-        return None if refusal is None else quota_refusal(refusal)
+        rejection = self.state.quotas.shortfall(participant.spec.id, _wanted(needs))
+        return None if rejection is None else quota_rejection(rejection)
 
-    def _granted(self, share: ParticipantState, needs: Needs) -> Rejection | None:
-        """None if it has all it needs now; else the refusal, with nothing changed."""
-        free = Preemption(self.state, self._claim_of(share, needs))
-        if free.places():
-            self._commit(share, free)
+    def _try_grant(self, participant: ParticipantState, needs: Needs) -> Rejection | None:
+        """None if it has all it needs now; else the rejection, with nothing changed."""
+        free = Preemption(self.state, self._claim_of(participant, needs))
+        if free.try_place():
+            self._commit(participant, free)
             return None
-        if share.of.is_forbidden:  # no donor shrinks for pods that the API server has rejected before
+        if participant.spec.is_forbidden:  # no donor shrinks for pods that the API server has rejected before
             return Rejection(INSUFFICIENT, needs=_wanted(needs))
-        refusal, first = self._from_donors(share, needs), self._reservations.first_in_line(needs)
-        if refusal is not None and refusal.tenant:  # nothing is reserved for what its tenant may not use
-            return refusal
-        if refusal is not None and first is not None and self._is_held_up(share, needs):
-            return Rejection(CAPACITY_RESERVED, needs=_wanted(needs), holder=first.of.id)
-        if refusal is not None and self._reservations.reserve(share, needs):
-            self.reserving.add(share.of.id)
-        return refusal
+        rejection, first = self._from_donors(participant, needs), self._reservations.first_in_line(needs)
+        if rejection is not None and rejection.tenant:  # nothing is reserved for what its tenant may not use
+            return rejection
+        if rejection is not None and first is not None and self._is_held_up(participant, needs):
+            return Rejection(CAPACITY_RESERVED, needs=_wanted(needs), holder=first.spec.id)
+        if rejection is not None and self._reservations.reserve(participant, needs):
+            self.reserving.add(participant.spec.id)
+        return rejection
 
-    def _from_donors(self, share: ParticipantState, needs: Needs) -> Rejection | None:
+    def _from_donors(self, participant: ParticipantState, needs: Needs) -> Rejection | None:
         """The same with what donors give."""
         for scope in _SCOPES:
-            attempt = self._attempt(Claim(scope, share.of.priority, tuple(needs), share))
+            attempt = self._attempt(Claim(scope, participant.spec.priority, tuple(needs), participant))
             if attempt is not None and scope is Scope.MINIMUM:
-                self._commit(share, attempt)
+                self._commit(participant, attempt)
                 return None
             if attempt is not None:
-                return self._held_by(share, needs, attempt, scope)
-        claim = self._claim_of(share, needs)
-        return self.state.refused_by_tenant(share, claim.additional) or Rejection(INSUFFICIENT, needs=_wanted(needs))
+                return self._held_by(participant, needs, attempt, scope)
+        claim = self._claim_of(participant, needs)
+        return self.state.tenant_rejection(participant, claim.additional) or Rejection(
+            INSUFFICIENT, needs=_wanted(needs)
+        )
 
     @staticmethod
-    def _claim_of(share: ParticipantState, needs: Needs) -> Claim:
-        return Claim(Scope.MINIMUM, share.of.priority, tuple(needs), share)
+    def _claim_of(participant: ParticipantState, needs: Needs) -> Claim:
+        return Claim(Scope.MINIMUM, participant.spec.priority, tuple(needs), participant)
 
-    def _is_held_up(self, share: ParticipantState, needs: Needs) -> bool:
+    def _is_held_up(self, participant: ParticipantState, needs: Needs) -> bool:
         """Whether it would have its minimum without the reservation of another participant; nothing is changed."""
         self._reservations.lift()
-        claim = self._claim_of(share, needs)
+        claim = self._claim_of(participant, needs)
         free = Preemption(self.state, claim)
-        attempt = free if free.places() else self._attempt(claim)
+        attempt = free if free.try_place() else self._attempt(claim)
         if attempt is not None:
             attempt.undo()
         self._reservations.enforce()
@@ -196,20 +207,26 @@ class MinimumGuarantees:
         While such a participant shrinks, or may, capacity that pods are leaving goes to these pods before claims are
         served, as kube-scheduler would do by priority; otherwise other claimants would take what was released for them.
         """
-        offering = [share for share in self.state.shares if share.of.yields and share.of.priority < who.priority]
-        if not any(share.size > share.of.floor or not share.of.is_settled for share in offering):
+        offering = [
+            participant
+            for participant in self.state.participants
+            if participant.spec.yields and participant.spec.priority < who.priority
+        ]
+        if not any(
+            participant.size > participant.spec.floor or not participant.spec.is_settled for participant in offering
+        ):
             return
         self.state.fill_late(pods, None)
-        count = pods.loose
+        count = pods.unplaced
         while count:
             attempt = self._attempt(Claim(Scope.EXTERNAL, who.priority, ((pods, count),)))
             if attempt is None:
                 count //= 2  # so many at once do not fit, but each pod counts by itself
                 continue
             shrink_donors(attempt, YIELDED_TO_PODS, for_pods=[who.name] * count)
-            pods.loose -= count
+            pods.unplaced -= count
             pods.pending += [spot.name for _, spot, _ in attempt.placements]
-            count = min(count, pods.loose)
+            count = min(count, pods.unplaced)
 
     def _attempt(self, claim: Claim) -> Preemption | None:
         """The attempt that got everything; hopeless attempts are not made, and none is made twice."""
@@ -218,47 +235,47 @@ class MinimumGuarantees:
         donors = self._potential.donors(claim)
         wanted = _wanted(claim.needs)
         is_behind = self._reservations.is_behind(claim.needs)
-        tenant = "" if claim.share is None else claim.share.tenant.of.name
+        tenant = "" if claim.participant is None else claim.participant.tenant.spec.name
         key = (_numbers(wanted), donors, is_behind, tenant)
         if key in self._failed:
             return None
         if self._potential.suffices(wanted, donors):
             # On reserved nodes a claim pays for the first in line as well: no more than growth would.
-            most = self.state.pool.options.victims_per_instance * sum(count for _, count in claim.needs)
-            attempt = Preemption(self.state, claim, most) if is_behind else Preemption(self.state, claim)
-            if attempt.succeeds():
+            max_victims = self.state.snapshot.options.victims_per_instance * sum(count for _, count in claim.needs)
+            attempt = Preemption(self.state, claim, max_victims) if is_behind else Preemption(self.state, claim)
+            if attempt.try_preempt():
                 return attempt
         self._failed.add(key)
         return None
 
-    def _held_by(self, share: ParticipantState, needs: Needs, attempt: Preemption, scope: Scope) -> Rejection:
-        """The refusal that names the holder; if that only cools down, free capacity is kept for the claim."""
-        holder = attempt.steps[-1].donor.of.id if attempt.steps else None
+    def _held_by(self, participant: ParticipantState, needs: Needs, attempt: Preemption, scope: Scope) -> Rejection:
+        """The rejection that names the holder; if that only cools down, free capacity is kept for the claim."""
+        holder = attempt.steps[-1].donor.spec.id if attempt.steps else None
         attempt.undo()
         if scope is Scope.COOLING:
-            self.cooling.append((share, needs))
+            self.cooling.append((participant, needs))
         kind = COOLING_DOWN if scope is Scope.COOLING else HIGHER_PRIORITY
         return Rejection(kind, needs=_wanted(needs), holder=holder)
 
-    def _commit(self, share: ParticipantState, attempt: Preemption) -> None:
-        shrink_donors(attempt, RECLAIMED, for_id=share.of.id)
+    def _commit(self, participant: ParticipantState, attempt: Preemption) -> None:
+        shrink_donors(attempt, RECLAIMED, for_id=participant.spec.id)
         is_released = all(is_now for _, _, is_now in attempt.placements) and not attempt.steps
-        if share.size < share.of.floor:
-            count = share.of.floor - share.size
-            instances = [spot.name for pods, spot, _ in attempt.placements if pods is share.instances]
-            self._charge(share, attempt.placements)
-            reason = ADMITTED if share.size == 0 and share.of.is_gang else REACHING_MINIMUM
-            share.grows(share.size + count, reason, instances, is_released=is_released)
-        for pods in share.all_pods():
+        if participant.size < participant.spec.floor:
+            count = participant.spec.floor - participant.size
+            instances = [spot.name for pods, spot, _ in attempt.placements if pods is participant.instances]
+            self._charge(participant, attempt.placements)
+            reason = ADMITTED if participant.size == 0 and participant.spec.is_gang else REACHING_MINIMUM
+            participant.record_growth(participant.size + count, reason, instances, is_released=is_released)
+        for pods in participant.all_pods():
             placed = [spot.name for those, spot, _ in attempt.placements if those is pods]
-            pods.loose = max(0, pods.loose - len(placed))
+            pods.unplaced = max(0, pods.unplaced - len(placed))
             pods.pending.extend(placed)
 
-    def _charge(self, share: ParticipantState, placements: list[Placement]) -> None:
+    def _charge(self, participant: ParticipantState, placements: list[Placement]) -> None:
         """Charge pods that do not exist yet to sums and quotas."""
         for pods, _, _ in placements:
             self.state.spend(pods, 1)
-            self.state.quotas.spend(share.of.id, [(pods.pod, 1)])
+            self.state.quotas.spend(participant.spec.id, [(pods.pod, 1)])
 
 
 def shrink_donors(
@@ -270,7 +287,7 @@ def shrink_donors(
         nodes = [name for step in steps for name in step.nodes]
         count = sum(step.count for step in steps)
         # A participant that shrinks for its own master or parameter servers names no claimant.
-        donor.shrinks_by(count, reason, nodes, None if donor.of.id == for_id else for_id, for_pods)
+        donor.record_shrink(count, reason, nodes, None if donor.spec.id == for_id else for_id, for_pods)
 
 
 def _wanted(needs: Iterable[tuple[Pods, int]]) -> tuple[tuple[PodShape, int], ...]:

@@ -89,8 +89,8 @@ class Node:
     name: str
     allocatable: Amounts
     used: Amounts = field(default_factory=dict)
-    leaving: Amounts = field(default_factory=dict)
-    """The part of `used` that is about to be free: pods that terminate, or that are beyond what their job wants."""
+    terminating: Amounts = field(default_factory=dict)
+    """The part of `used` that is about to be free: pods that are terminating, or surplus pods that will be deleted."""
     charged: Amounts = field(default_factory=dict)
     """What pods there count against the load by limits: the limits of participants' pods, the requests of all others
     (TJ §3 row 5)."""
@@ -151,14 +151,14 @@ class Participant:
     core: tuple[Core, ...] = ()
     companion: Companion | None = None
     placed: Mapping[str, int] = field(default_factory=dict)
-    """Node -> instances there that count towards `current`, without those that are leaving."""
+    """Node -> instances there that count towards `current`, without those that are terminating or surplus."""
     leaves_last: str = ""
     """The node of the instance that leaves after all others (trainer 0, where they meet); empty if it has none. The plan
     chooses freely among the others; instances without a node leave before."""
-    uncreated: int = 0
+    pods_to_create: int = 0
     """How many of `current` have no pod yet: below a zero quota they are rejected, and no victim shrinks for them."""
     is_forbidden: bool = False
-    """Whether the API server refuses to create its pods: missing ones hold no capacity and have no victims."""
+    """Whether the API server rejects its pods: missing ones hold no capacity and have no victims."""
     is_repeatedly_forbidden: bool = False
     """Whether it rejected them several times in a row: those above the minimum are released."""
     unschedulable: int = 0
@@ -181,7 +181,7 @@ class Participant:
     capacity is kept for it, and it does not shrink for a participant that is merely less fulfilled (TJ §3 row 17)."""
     is_scaling_enabled: bool = True
     """False if the user disabled scaling: it keeps its size, and nothing is reclaimed from it."""
-    is_accounted_by_limits: bool = True
+    uses_limits: bool = True
     """Whether its growth also has to fit by limits (TJ §3 row 5)."""
     rebalances: bool = False
     """Whether it takes part in rebalancing, as a donor and as a receiver (TJ §3 row 16)."""
@@ -204,13 +204,13 @@ class Participant:
     @property
     def unplaceable(self) -> int:
         """How many of `current` will get no node, whatever the capacity."""
-        return (self.uncreated if self.is_forbidden else 0) + (self.unschedulable if self.is_doubted else 0)
+        return (self.pods_to_create if self.is_forbidden else 0) + (self.unschedulable if self.is_doubted else 0)
 
     @property
     def wanted_in_vain(self) -> int:
         """How many of those are released: what the API server rejected once may be accepted at the next try."""
-        refused = self.uncreated if self.is_repeatedly_forbidden else 0
-        return refused + (self.unschedulable if self.is_doubted else 0)
+        rejected = self.pods_to_create if self.is_repeatedly_forbidden else 0
+        return rejected + (self.unschedulable if self.is_doubted else 0)
 
     def score_at(self, instances: int) -> Fraction:
         """The fulfilment score at that size; 1 if minimum and maximum are equal (TJ §3 row 13)."""
@@ -335,7 +335,7 @@ class Waiting:
     reason: str
     message: str
     is_below_floor: bool = True
-    is_room_kept: bool = False
+    is_capacity_kept: bool = False
     """Whether what it lacks is kept for pods of other workloads."""
     full_message: str = ""
     """`message` with the names of other namespaces, as in `Resize`."""

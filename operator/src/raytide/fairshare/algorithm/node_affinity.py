@@ -106,12 +106,13 @@ def _looked_at(constraints: Iterable[Constraints]) -> tuple[list[str], bool]:
     return sorted(keys), sees_names
 
 
-def pools_of(nodes: int, admitted: Iterable[Iterable[int]]) -> list[int]:
-    """Node -> number of its pool; -1 if nothing admits it.
+def number_pools(node_count: int, admitted: Iterable[Iterable[int]]) -> list[int]:
+    """The pool number of each node; -1 for a node that no constraint admits.
 
-    Two nodes are in one pool if some constraints admit both, or a chain of nodes connects them so.
+    `admitted` has the nodes that each constraint admits. The pools are the connected components, by union-find: two
+    nodes are in the same pool if one constraint admits both, directly or through a chain of nodes.
     """
-    parent = list(range(nodes))
+    parent = list(range(node_count))
 
     def root(node: int) -> int:
         while parent[node] != node:
@@ -119,12 +120,15 @@ def pools_of(nodes: int, admitted: Iterable[Iterable[int]]) -> list[int]:
             node = parent[node]
         return node
 
-    is_used = [False] * nodes
-    for group in admitted:
+    is_admitted = [False] * node_count
+    for admitted_nodes in admitted:
         first = -1
-        for node in group:
-            is_used[node] = True
+        for node in admitted_nodes:
+            is_admitted[node] = True
             first = node if first < 0 else first
             parent[root(node)] = root(first)
-    numbers: dict[int, int] = {}
-    return [numbers.setdefault(root(node), len(numbers)) if is_used[node] else -1 for node in range(nodes)]
+    pool_by_root: dict[int, int] = {}
+    return [
+        pool_by_root.setdefault(root(node), len(pool_by_root)) if is_admitted[node] else -1
+        for node in range(node_count)
+    ]

@@ -49,7 +49,7 @@ class Pods:
 
     pod: PodShape
     where: dict[str, int]
-    loose: int
+    unplaced: int
     """Without a node, both in the cluster and in this plan."""
     pending: list[str] = field(default_factory=list)
     """Nodes that this plan assigned to pods that have none in the cluster: these leave before running ones."""
@@ -81,7 +81,7 @@ class Pods:
 class ParticipantState:
     """One participant in a plan."""
 
-    of: Participant
+    spec: Participant
     rank: int
     """Its rank among equals: smaller GPU, CPU, memory first, then older, then by id (TJ §3 row 8)."""
     size: int
@@ -97,18 +97,18 @@ class ParticipantState:
     began_at: int = 0
     """Its score before the plan."""
     segments: list[ResizeStep] = field(default_factory=list)
-    uncreated: int = 0
+    pods_to_create: int = 0
     """Instances without a pod, which a quota still has to allow."""
     is_waiting: bool = False
     """Below its minimum, with no victim that could shrink for it."""
-    taken_back: str = ""
+    release_message: str = ""
     """Why some of it was released, as a message; empty if nothing was."""
-    taken_back_in_full: str = ""
+    full_release_message: str = ""
     """The same with the names of other namespaces."""
 
-    def without_room(self, reader: str | None) -> str:
+    def release_message_for(self, reader: str | None) -> str:
         """Why some of it was released, for readers of that namespace; None: with all names."""
-        return self.taken_back if reader is not None else self.taken_back_in_full
+        return self.release_message if reader is not None else self.full_release_message
 
     @property
     def score(self) -> int:
@@ -117,11 +117,11 @@ class ParticipantState:
 
     def score_if(self, size: int) -> int:
         """The score it would have at another size."""
-        return ((size - self.of.floor) << SCORE_BITS) // self.span if self.span > 0 else 1 << SCORE_BITS
+        return ((size - self.spec.floor) << SCORE_BITS) // self.span if self.span > 0 else 1 << SCORE_BITS
 
     def companions_at(self, size: int) -> int:
         """How many companions go with that size."""
-        return 0 if self.of.companion is None else self.of.companion.wanted(size)
+        return 0 if self.spec.companion is None else self.spec.companion.wanted(size)
 
     @property
     def has_given(self) -> bool:
@@ -146,37 +146,37 @@ class ParticipantState:
         return any(number == resource for number, _ in (*pod.wants, *pod.limits))
 
     @property
-    def has_begun(self) -> bool:
+    def has_started(self) -> bool:
         """Whether it may have pods: a gang has none before it is admitted, unless its minimum is 0."""
-        return self.size > 0 or not self.of.is_gang or self.of.floor == 0
+        return self.size > 0 or not self.spec.is_gang or self.spec.floor == 0
 
     @property
-    def has_loose(self) -> bool:
+    def has_unplaced(self) -> bool:
         """Whether any of its pods has no node."""
         companions = self.companions
-        return bool(self.instances.loose or self.cores or (companions is not None and companions.loose))
+        return bool(self.instances.unplaced or self.cores or (companions is not None and companions.unplaced))
 
     @property
     def is_complete(self) -> bool:
         """Whether it has its minimum, and all its pods have a node."""
-        return not self.has_loose and self.size >= self.of.floor
+        return not self.has_unplaced and self.size >= self.spec.floor
 
     def larger(self) -> int | None:
         """The next allowed size upwards."""
-        return larger_size(self.of, self.size)
+        return larger_size(self.spec, self.size)
 
     def smaller(self) -> int | None:
         """The next allowed size downwards."""
-        return smaller_size(self.of, self.size)
+        return smaller_size(self.spec, self.size)
 
-    def without_waiting(self, most: int) -> int | None:
-        """The allowed size after releasing at most `most` instances without a node and no other; None if there is none.
+    def size_without_unplaced(self, maximum: int) -> int | None:
+        """The allowed size after releasing at most `maximum` instances without a node and no other; None if there is none.
 
         Instances without a node are only numbers: a thousand of them leave as quickly as one.
         """
         if self.companions is not None:
             return None
-        after = smallest_size(self.of, self.size - min(most, self.instances.loose))
+        after = smallest_size(self.spec, self.size - min(maximum, self.instances.unplaced))
         return after if after < self.size else None
 
     def all_pods(self) -> Iterator[Pods]:
@@ -192,15 +192,15 @@ class ParticipantState:
         if self.companions is not None:
             yield self.companions
 
-    def lacks_of(self, pods: Pods) -> int:
+    def missing_for_minimum(self, pods: Pods) -> int:
         """How many more of these need a node for its minimum."""
         if pods is self.instances:
-            return max(0, self.of.floor - pods.placed)
-        return max(0, self.companions_at(self.of.floor) - pods.placed) if pods is self.companions else pods.loose
+            return max(0, self.spec.floor - pods.placed)
+        return max(0, self.companions_at(self.spec.floor) - pods.placed) if pods is self.companions else pods.unplaced
 
     # --- decisions -----------------------------------------------------------------------------------------------------
 
-    def grows(self, after: int, reason: str, nodes: list[str], *, is_released: bool) -> None:
+    def record_growth(self, after: int, reason: str, nodes: list[str], *, is_released: bool) -> None:
         """Increase the size; after a growth that has to wait for capacity, every later one waits too."""
         last = self.segments[-1] if self.segments else None
         is_released = is_released and (last is None or (last.is_growth and last.is_released))
@@ -211,7 +211,7 @@ class ParticipantState:
             last.nodes[name] = last.nodes.get(name, 0) + 1
         last.after = self.size = after
 
-    def shrinks_by(
+    def record_shrink(
         self,
         count: int,
         reason: str,
@@ -259,10 +259,12 @@ def smaller_size(participant: Participant, size: int) -> int | None:
     return None if size <= participant.floor else allowed_size(participant, size - 1)
 
 
-def smallest_size(participant: Participant, least: int) -> int:
-    """The smallest allowed size that is not below `least`; the maximum if there is none."""
+def smallest_size(participant: Participant, minimum: int) -> int:
+    """The smallest allowed size that is not below `minimum`; the maximum if there is none."""
     return (
-        participant.floor if least <= participant.floor else larger_size(participant, least - 1) or participant.ceiling
+        participant.floor
+        if minimum <= participant.floor
+        else larger_size(participant, minimum - 1) or participant.ceiling
     )
 
 
@@ -271,40 +273,42 @@ def largest_size(participant: Participant) -> int:
     return allowed_size(participant, participant.ceiling)
 
 
-def allowed_size(participant: Participant, most: int) -> int:
-    """The largest allowed size that is not above `most`, and at least the minimum."""
-    floor, most = participant.floor, min(most, participant.ceiling)
+def allowed_size(participant: Participant, maximum: int) -> int:
+    """The largest allowed size that is not above `maximum`, and at least the minimum."""
+    floor, maximum = participant.floor, min(maximum, participant.ceiling)
     if participant.sizes:
-        position = bisect_right(participant.sizes, most)
+        position = bisect_right(participant.sizes, maximum)
         return max(floor, participant.sizes[position - 1]) if position > 0 else floor
     begin = _steps_begin(participant)
-    return max(floor, begin + (most - begin) // participant.step * participant.step) if most >= begin else floor
+    return max(floor, begin + (maximum - begin) // participant.step * participant.step) if maximum >= begin else floor
 
 
 def _steps_begin(participant: Participant) -> int:
     return participant.floor if participant.step_from is None else participant.step_from
 
 
-def build_share(
-    participant: Participant, rank: int, room: ClusterCapacity, pod: PodShape, tenant: TenantState
+def build_participant_state(
+    participant: Participant, rank: int, capacity: ClusterCapacity, pod: PodShape, tenant: TenantState
 ) -> ParticipantState:
     """The state of the participant before anything is decided."""
     size = participant.current
     companion = participant.companion
     instances = _pods(pod, participant.placed, size, [])
     instances.leaves_last = participant.leaves_last
-    has_begun = size > 0 or not participant.is_gang or participant.floor == 0
+    has_started = size > 0 or not participant.is_gang or participant.floor == 0
     companions = None
     if companion is not None:
-        count = max(companion.wanted(size), companion.current) if has_begun else companion.current
-        companions = _pods(room.pod(companion.shape), companion.placed, count, list(reversed(companion.leaves_first)))
-    cores = [Pods(room.pod(core.shape), {}, core.missing) for core in participant.core if core.missing > 0]
-    share = ParticipantState(participant, rank, size, instances, companions, cores, tenant, has_gpus=pod.size[0] > 0)
-    share.span = _span(participant, pod)
-    share.uncreated, share.began_at = participant.uncreated, share.score
-    for pods in share.all_pods():
-        pods.owner = share
-    return share
+        count = max(companion.wanted(size), companion.current) if has_started else companion.current
+        companions = _pods(
+            capacity.pod(companion.shape), companion.placed, count, list(reversed(companion.leaves_first))
+        )
+    cores = [Pods(capacity.pod(core.shape), {}, core.missing) for core in participant.core if core.missing > 0]
+    state = ParticipantState(participant, rank, size, instances, companions, cores, tenant, has_gpus=pod.size[0] > 0)
+    state.span = _span(participant, pod)
+    state.pods_to_create, state.began_at = participant.pods_to_create, state.score
+    for pods in state.all_pods():
+        pods.owner = state
+    return state
 
 
 def _span(participant: Participant, pod: PodShape) -> int:

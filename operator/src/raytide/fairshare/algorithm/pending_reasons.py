@@ -1,6 +1,6 @@
 """Pending reasons: why a participant waits, in one sentence.
 
-Input: the refusals of a plan and the capacity at its end. Output: a reason of `model.py` and a sentence with numbers:
+Input: the rejections of a plan and the capacity at its end. Output: a reason of `model.py` and a sentence with numbers:
 what is missing on one node, what the best node has, which quota or load limit applies, or which participant holds it.
 Distinguishes what no node could ever hold (TJ §7 item 4), what exists in sum but not on one node (TJ §4 V8), and what
 does not exist. Called by `allocate.py` at the end of a plan; decides nothing.
@@ -32,9 +32,9 @@ from raytide.fairshare.algorithm.node_affinity import admits
 from raytide.fairshare.algorithm.participant_state import ParticipantState
 from raytide.fairshare.algorithm.placement import ANY_NUMBER, PodShape
 from raytide.fairshare.algorithm.resize_messages import job_name
-from raytide.fairshare.algorithm.state import Rejection, State
+from raytide.fairshare.algorithm.state import AllocationState, Rejection
 
-_OF_ROOM: Final = (INSUFFICIENT, INSUFFICIENT_GPU, FRAGMENTED)
+_CAPACITY_REASONS: Final = (INSUFFICIENT, INSUFFICIENT_GPU, FRAGMENTED)
 _HELD: Final = {
     CAPACITY_RESERVED: "reserved for {} (first in line)",
     COOLING_DOWN: "held by {}, which is in a cooldown",
@@ -48,101 +48,111 @@ _BESIDE: Final = " beside the capacity reserved for pending pods of other worklo
 class Reasons:
     """Reasons for one plan at its end; equal questions are computed once."""
 
-    state: State
+    state: AllocationState
     reserving: Collection[ParticipantId] = ()
     """Participants with a reservation."""
-    _room_told: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
-    _rooms: dict[int, CapacityIndex] = field(default_factory=dict)
-    _wholes: dict[Constraints, CapacityIndex | None] = field(default_factory=dict)
+    _capacity_reasons: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
+    _capacity_by_order: dict[int, CapacityIndex] = field(default_factory=dict)
+    _empty_nodes_by_constraints: dict[Constraints, CapacityIndex | None] = field(default_factory=dict)
     _nodes: list[tuple[Node, Vector]] = field(default_factory=list)
-    _kept: dict[int | None, dict[str, Vector]] = field(default_factory=dict)
-    _is_short_of_kept: dict[tuple[int, int | None], bool] = field(default_factory=dict)
+    _reserved_vectors: dict[int | None, dict[str, Vector]] = field(default_factory=dict)
+    _is_short_by_priority: dict[tuple[int, int | None], bool] = field(default_factory=dict)
 
-    def waiting(self, share: ParticipantState, refusal: Rejection) -> Waiting:
+    def waiting(self, participant: ParticipantState, rejection: Rejection) -> Waiting:
         """Why the participant waits, or is not larger."""
-        reason, missing = self._why(refusal)
-        is_kept = reason in _OF_ROOM and self._is_kept(share, refusal)
-        is_reserving = bool(self.reserving) and share.of.id in self.reserving
-        goal = f"to reach its minimum of {share.of.floor}" if share.is_waiting else f"to grow beyond {share.size}"
+        reason, missing = self._why(rejection)
+        is_capacity_kept = reason in _CAPACITY_REASONS and self._is_reserved_for_external(participant, rejection)
+        is_reserving = bool(self.reserving) and participant.spec.id in self.reserving
+        goal = (
+            f"to reach its minimum of {participant.spec.floor}"
+            if participant.is_waiting
+            else f"to grow beyond {participant.size}"
+        )
 
-        if refusal.needs and reason in _HELD:  # what is held, for what, and by which job
+        if rejection.needs and reason in _HELD:  # what is held, for what, and by which job
             message, full_message = (
-                f"{missing} {goal}, {_held(refusal, each)}" for each in (share.of.id.namespace, None)
+                f"{missing} {goal}, {_held(rejection, each)}" for each in (participant.spec.id.namespace, None)
             )
         else:
-            what = missing + (_BESIDE if is_kept else "")
+            what = missing + (_BESIDE if is_capacity_kept else "")
             message = full_message = f"{what}, {goal}" if what else goal
-        return Waiting(share.of.id, reason, message, share.is_waiting, is_kept, full_message, is_reserving)
+        return Waiting(
+            participant.spec.id, reason, message, participant.is_waiting, is_capacity_kept, full_message, is_reserving
+        )
 
-    def _why(self, refusal: Rejection) -> tuple[str, str]:
-        gap = refusal.shortfall
-        if refusal.tenant and gap is not None:
+    def _why(self, rejection: Rejection) -> tuple[str, str]:
+        gap = rejection.shortfall
+        if rejection.tenant and gap is not None:
             left, wanted = spell(gap.resource, gap.left), spell_with_name(gap.resource, gap.wanted)
             within = "within its nominal quota and borrowing limit"
-            return QUOTA_EXCEEDED, f"tenant {refusal.tenant} has {left} left of {wanted} needed {within}"
-        if refusal.kind == QUOTA_EXCEEDED and gap is not None:
+            return QUOTA_EXCEEDED, f"tenant {rejection.tenant} has {left} left of {wanted} needed {within}"
+        if rejection.kind == QUOTA_EXCEEDED and gap is not None:
             left = spell(gap.resource, gap.left)
             return (
                 QUOTA_EXCEEDED,
-                f"quota {refusal.quota} has {left} left of {spell_with_name(gap.resource, gap.wanted)} needed",
+                f"quota {rejection.quota} has {left} left of {spell_with_name(gap.resource, gap.wanted)} needed",
             )
         if gap is not None:
-            reason = INSUFFICIENT_GPU if gap.resource in self.state.room.gpus else INSUFFICIENT
+            reason = INSUFFICIENT_GPU if gap.resource in self.state.capacity.gpus else INSUFFICIENT
             wanted, left = spell_with_name(gap.resource, gap.wanted), spell(gap.resource, max(0, gap.left))
             return reason, f"needs {wanted} more; {left} are left of the usable capacity of all nodes"
-        if refusal.kind == CREATION_FORBIDDEN:
-            return refusal.kind, f"the API server rejects {refusal.count} of its pods"
-        if refusal.kind == UNSCHEDULABLE:
+        if rejection.kind == CREATION_FORBIDDEN:
+            return rejection.kind, f"the API server rejects {rejection.count} of its pods"
+        if rejection.kind == UNSCHEDULABLE:
             return (
-                refusal.kind,
-                f"kube-scheduler finds no node for {refusal.count} of its pods, although nodes have enough free capacity",
+                rejection.kind,
+                f"kube-scheduler finds no node for {rejection.count} of its pods, although nodes have enough free capacity",
             )
-        if refusal.kind == COOLING_DOWN and not refusal.needs:
+        if rejection.kind == COOLING_DOWN and not rejection.needs:
             return COOLING_DOWN, "is in a cooldown, because its last resize is recent or not complete"
-        if refusal.kind in _HELD:
-            return refusal.kind, _needed(self.state, refusal.needs)
-        return self._no_room(refusal.needs)
+        if rejection.kind in _HELD:
+            return rejection.kind, _needed(self.state, rejection.needs)
+        return self._no_capacity(rejection.needs)
 
     # --- capacity that is kept for pods of other workloads -------------------------------------------------------------
 
-    def _is_kept(self, share: ParticipantState, refusal: Rejection) -> bool:
+    def _is_reserved_for_external(self, participant: ParticipantState, rejection: Rejection) -> bool:
         """Whether what is short on a node it may use is kept there for pods of other workloads.
 
         A claim comes before pods of other workloads with a lower priority; growth comes after all of them.
         """
-        least = share.of.priority if share.is_waiting else None
-        if least not in self._kept:
-            self._kept[least] = self._kept_from(least)
-        return any(self._is_short(pod, least) for pod, _ in refusal.needs) if self._kept[least] else False
+        min_priority = participant.spec.priority if participant.is_waiting else None
+        if min_priority not in self._reserved_vectors:
+            self._reserved_vectors[min_priority] = self._reserved_for_external(min_priority)
+        return (
+            any(self._is_short(pod, min_priority) for pod, _ in rejection.needs)
+            if self._reserved_vectors[min_priority]
+            else False
+        )
 
-    def _is_short(self, pod: PodShape, least: int | None) -> bool:
-        key = (pod.number, least)
-        if key not in self._is_short_of_kept:
-            kept, spot_of = self._kept[least], self.state.room.spot_of
+    def _is_short(self, pod: PodShape, min_priority: int | None) -> bool:
+        key = (pod.number, min_priority)
+        if key not in self._is_short_by_priority:
+            kept, spot_of = self._reserved_vectors[min_priority], self.state.capacity.spot_of
             spots = ((spot_of[name].soon, kept[name]) for name in kept if spot_of[name].index in pod.order.rank)
-            self._is_short_of_kept[key] = any(
+            self._is_short_by_priority[key] = any(
                 held[number] and soon[number] < amount for soon, held in spots for number, amount in pod.wants
             )
-        return self._is_short_of_kept[key]
+        return self._is_short_by_priority[key]
 
-    def _kept_from(self, least: int | None) -> dict[str, Vector]:
+    def _reserved_for_external(self, min_priority: int | None) -> dict[str, Vector]:
         """Node -> what this plan keeps there for pods of other workloads of at least that priority."""
         kept: dict[str, Vector] = {}
-        for guest in self.state.guests:
-            if least is None or guest.of.priority >= least:
-                for name in guest.pods.pending:
-                    held = kept.setdefault(name, [0] * len(self.state.room.resources))
-                    for number, amount in guest.pods.pod.wants:
+        for external in self.state.external_pods:
+            if min_priority is None or external.spec.priority >= min_priority:
+                for name in external.pods.pending:
+                    held = kept.setdefault(name, [0] * len(self.state.capacity.resources))
+                    for number, amount in external.pods.pod.wants:
                         held[number] += amount
         return kept
 
     # --- capacity -------------------------------------------------------------------------------------------------------
 
-    def _no_room(self, needs: Iterable[tuple[PodShape, int]]) -> tuple[str, str]:
+    def _no_capacity(self, needs: Iterable[tuple[PodShape, int]]) -> tuple[str, str]:
         """The most important reason among the shapes without enough capacity."""
-        told = [self._room_for(pod, count) for pod, count in needs]
+        reasons = [self._capacity_reason_for(pod, count) for pod, count in needs]
         ranked = [UNSATISFIABLE, INSUFFICIENT_GPU, INSUFFICIENT, FRAGMENTED]
-        lacking = [one for one in told if one[0]]
+        lacking = [one for one in reasons if one[0]]
         if not lacking:
             return (
                 INSUFFICIENT,
@@ -150,13 +160,13 @@ class Reasons:
             )
         return min(lacking, key=lambda one: ranked.index(one[0]))
 
-    def _room_for(self, pod: PodShape, count: int) -> tuple[str, str]:
+    def _capacity_reason_for(self, pod: PodShape, count: int) -> tuple[str, str]:
         key = (pod.number, count)
-        if key not in self._room_told:
-            self._room_told[key] = self._tell_room(pod, count)
-        return self._room_told[key]
+        if key not in self._capacity_reasons:
+            self._capacity_reasons[key] = self._capacity_reason(pod, count)
+        return self._capacity_reasons[key]
 
-    def _tell_room(self, pod: PodShape, count: int) -> tuple[str, str]:
+    def _capacity_reason(self, pod: PodShape, count: int) -> tuple[str, str]:
         impossible = self._impossible(pod)
         if impossible:
             return UNSATISFIABLE, impossible
@@ -165,47 +175,47 @@ class Reasons:
                 INSUFFICIENT,
                 f"needs {_requests_text(self.state, pod)} on one node; no node that it may use is ready",
             )
-        room = self._room_of(pod)
-        lacking = room.lacking(pod.wants)
+        capacity = self._capacity_of(pod)
+        lacking = capacity.lacking(pod.wants)
         fitting = 0
         if lacking is None:
             fitting = sum(times_that_fit(pod.wants, spot.soon) for spot in pod.order.spots)
             if fitting >= count:
                 return "", ""
             sentence = f"needs capacity for {count} x ({_requests_text(self.state, pod)}); {fitting} fit"
-            return self._short_for(pod, count, room), sentence
+            return self._short_for(pod, count, capacity), sentence
         number, amount, free = lacking
-        name = self.state.room.resources[number]
+        name = self.state.capacity.resources[number]
         wanted, where = spell_with_name(name, amount), "free on one node"
         if count > 1:
             wanted, where = f"{count} x {wanted}", "free, each on one node"
         sentence = f"needs {wanted} {where}; the best node has {spell(name, free)} free"
-        if all(room.total(other) >= wanted * count for other, wanted in pod.wants):
+        if all(capacity.total(other) >= wanted * count for other, wanted in pod.wants):
             return FRAGMENTED, sentence
-        return (INSUFFICIENT_GPU if name in self.state.room.gpus else INSUFFICIENT), sentence
+        return (INSUFFICIENT_GPU if name in self.state.capacity.gpus else INSUFFICIENT), sentence
 
-    def _short_for(self, pod: PodShape, count: int, room: CapacityIndex) -> str:
+    def _short_for(self, pod: PodShape, count: int, capacity: CapacityIndex) -> str:
         """The reason if one pod fits and `count` do not: GPUs if there are too few of them."""
-        names = self.state.room.resources
+        names = self.state.capacity.resources
         for number, amount in pod.wants:
-            if room.total(number) < amount * count:
-                return INSUFFICIENT_GPU if names[number] in self.state.room.gpus else INSUFFICIENT
+            if capacity.total(number) < amount * count:
+                return INSUFFICIENT_GPU if names[number] in self.state.capacity.gpus else INSUFFICIENT
         return FRAGMENTED
 
-    def _room_of(self, pod: PodShape) -> CapacityIndex:
+    def _capacity_of(self, pod: PodShape) -> CapacityIndex:
         """The capacity of the nodes that the shape may use, as it is now."""
         key = id(pod.order)
-        if key not in self._rooms:
-            self._rooms[key] = CapacityIndex([spot.soon for spot in pod.order.spots])
-        return self._rooms[key]
+        if key not in self._capacity_by_order:
+            self._capacity_by_order[key] = CapacityIndex([spot.soon for spot in pod.order.spots])
+        return self._capacity_by_order[key]
 
     def _impossible(self, pod: PodShape) -> str:
         """Why no node, even empty, could hold one; empty if one could."""
-        whole = self._wholes_of(pod.shape.constraints)
+        whole = self._empty_nodes_of(pod.shape.constraints)
         if whole is None:
             return (
                 "no node matches its node selector, affinity and tolerations"
-                if self.state.pool.nodes
+                if self.state.snapshot.nodes
                 else "there are no nodes"
             )
         if whole.holds(pod.wants):
@@ -213,38 +223,38 @@ class Reasons:
         lacking = whole.lacking(pod.wants)
         if lacking is None:
             return f"needs {_requests_text(self.state, pod)} on one node; no node has all of it"
-        number, amount, most = lacking
-        name = self.state.room.resources[number]
-        return f"needs {spell_with_name(name, amount)} on one node; the largest node has {spell(name, most)}"
+        number, amount, largest = lacking
+        name = self.state.capacity.resources[number]
+        return f"needs {spell_with_name(name, amount)} on one node; the largest node has {spell(name, largest)}"
 
-    def _wholes_of(self, constraints: Constraints) -> CapacityIndex | None:
+    def _empty_nodes_of(self, constraints: Constraints) -> CapacityIndex | None:
         """The capacity of empty nodes, ready or not, that admit the constraints; None if there are none."""
-        if constraints not in self._wholes:
-            vectors = [whole for node, whole in self._all_wholes() if admits(node, constraints)]
-            self._wholes[constraints] = CapacityIndex(vectors) if vectors else None
-        return self._wholes[constraints]
+        if constraints not in self._empty_nodes_by_constraints:
+            vectors = [whole for node, whole in self._all_empty_nodes() if admits(node, constraints)]
+            self._empty_nodes_by_constraints[constraints] = CapacityIndex(vectors) if vectors else None
+        return self._empty_nodes_by_constraints[constraints]
 
-    def _all_wholes(self) -> list[tuple[Node, Vector]]:
+    def _all_empty_nodes(self) -> list[tuple[Node, Vector]]:
         if not self._nodes:
-            names = self.state.room.resources
-            self._nodes = [(node, [_whole(node, name) for name in names]) for node in self.state.pool.nodes]
+            names = self.state.capacity.resources
+            self._nodes = [(node, [_empty_amount(node, name) for name in names]) for node in self.state.snapshot.nodes]
         return self._nodes
 
 
-def _whole(node: Node, name: str) -> int:
+def _empty_amount(node: Node, name: str) -> int:
     """The node's capacity for it when empty."""
     return node.allocatable.get(name, ANY_NUMBER if name == PODS else 0)
 
 
-def _requests_text(state: State, pod: PodShape) -> str:
-    names = state.room.resources
+def _requests_text(state: AllocationState, pod: PodShape) -> str:
+    names = state.capacity.resources
     parts = [spell_with_name(names[number], amount) for number, amount in pod.wants if names[number] != PODS]
     return " and ".join(parts) or "a pod slot"
 
 
-def _held(refusal: Rejection, reader: str | None) -> str:
-    return _HELD[refusal.kind].format(job_name(refusal.holder, reader) if refusal.holder else "another job")
+def _held(rejection: Rejection, reader: str | None) -> str:
+    return _HELD[rejection.kind].format(job_name(rejection.holder, reader) if rejection.holder else "another job")
 
 
-def _needed(state: State, needs: Iterable[tuple[PodShape, int]]) -> str:
+def _needed(state: AllocationState, needs: Iterable[tuple[PodShape, int]]) -> str:
     return "needs " + " and ".join(f"{count} x ({_requests_text(state, pod)})" for pod, count in needs)

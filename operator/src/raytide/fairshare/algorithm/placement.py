@@ -22,7 +22,7 @@ from typing import Final
 
 from raytide.fairshare.algorithm.capacity_index import CapacityIndex, Vector, Wants, fits, times_that_fit
 from raytide.fairshare.algorithm.model import CPU, MEMORY, PODS, Amounts, Constraints, Node, Shape
-from raytide.fairshare.algorithm.node_affinity import NodeKinds, pools_of
+from raytide.fairshare.algorithm.node_affinity import NodeKinds, number_pools
 
 ANY_NUMBER: Final = 1 << 60
 """Capacity of a node that does not limit its number of pods."""
@@ -101,14 +101,18 @@ class ClusterCapacity:
         self.spots: Final = [self._spot(index, node) for index, node in enumerate(self.nodes)]
         self.spot_of: Final = {spot.name: spot for spot in self.spots}
         self._kinds = NodeKinds(self.nodes, (shape.constraints for shape in shapes))
-        most = {name: max((node.allocatable.get(name, 0) for node in self.nodes), default=0) for name in self.resources}
-        most[PODS] = ANY_NUMBER
+        maximum = {
+            name: max((node.allocatable.get(name, 0) for node in self.nodes), default=0) for name in self.resources
+        }
+        maximum[PODS] = ANY_NUMBER
         # A shape that requests more than any node has keeps no node free, and joins no pools (TJ:D5).
         possible = {
-            each.constraints for each in shapes if all(most.get(n, 0) >= amount for n, amount in each.requests.items())
+            each.constraints
+            for each in shapes
+            if all(maximum.get(n, 0) >= amount for n, amount in each.requests.items())
         }
         self._asked_for = self._counts_of_kinds(possible)
-        self.pool_of: Final = pools_of(len(self.nodes), map(self._kinds.admitting, possible))
+        self.pool_of: Final = number_pools(len(self.nodes), map(self._kinds.admitting, possible))
         """Node -> its pool; -1: no shape may use it."""
         self._ranks = [self._rank(index, node) for index, node in enumerate(self.nodes)]
         self._gpus_of = [sum(node.allocatable.get(name, 0) for name in gpus) for node in self.nodes]
@@ -116,12 +120,12 @@ class ClusterCapacity:
         self._pods: dict[object, PodShape] = {}
         self._known: dict[int, tuple[Shape, PodShape]] = {}
         """By the identity of the shape: most participants share a few objects."""
-        self._leaving = [spot for spot in self.spots if spot.now != spot.soon]
+        self._terminating = [spot for spot in self.spots if spot.now != spot.soon]
         self._gains: list[NodeCapacity] = []
 
     def _spot(self, index: int, node: Node) -> NodeCapacity:
         now = [self._free(node, name) for name in self.resources]
-        soon = [free + node.leaving.get(name, 0) for free, name in zip(now, self.resources, strict=True)]
+        soon = [free + node.terminating.get(name, 0) for free, name in zip(now, self.resources, strict=True)]
         return NodeCapacity(index, node.name, now, soon)
 
     @staticmethod
@@ -163,7 +167,9 @@ class ClusterCapacity:
         pool = self.pool_of[order.spots[0].index] if order.spots else -1
         pod = PodShape(len(self._pods), wants, self._wants(limits), shape, order, size, pool)
         pod.soon.at = len(pod.order.spots)
-        pod.soon.regained = sorted(pod.order.rank[spot.index] for spot in self._leaving if spot.index in pod.order.rank)
+        pod.soon.regained = sorted(
+            pod.order.rank[spot.index] for spot in self._terminating if spot.index in pod.order.rank
+        )
         return pod
 
     def _wants(self, amounts: Amounts) -> Wants:
@@ -204,17 +210,17 @@ class ClusterCapacity:
 
     # --- nodes ---------------------------------------------------------------------------------------------------------
 
-    def find(self, pod: PodShape, *, is_free_now: bool = False) -> tuple[NodeCapacity, bool] | None:
+    def find(self, pod: PodShape, *, counts_terminating: bool = False) -> tuple[NodeCapacity, bool] | None:
         """The node for one more, and whether its capacity is free already; None if it fits nowhere, even soon.
 
-        If `is_free_now`, capacity that pods have yet to leave is ignored.
+        If `counts_terminating`, the capacity that terminating pods still use is not free.
         """
         if pod.is_new:
             self._first_look(pod)
         spot = self._next(pod, pod.now, is_now=True)
         if spot is not None:
             return spot, True
-        if is_free_now:
+        if counts_terminating:
             return None
         spot = self._next(pod, pod.soon, is_now=False)
         return None if spot is None else (spot, False)
@@ -305,10 +311,10 @@ def _resources(shapes: Sequence[Shape], gpus: frozenset[str]) -> tuple[str, ...]
 def count_that_fits(pod: PodShape, vectors: Mapping[int, Vector], *, enough: int) -> int:
     """How many fit on the nodes that the shape may use, given free capacity by node index; stops at `enough`."""
     found = 0
-    scarce, least = pod.wants[0]
+    scarce, minimum = pod.wants[0]
     for spot in pod.order.spots:
         vector = vectors[spot.index]
-        if vector[scarce] >= least:
+        if vector[scarce] >= minimum:
             found += times_that_fit(pod.wants, vector)
             if found >= enough:
                 return enough

@@ -15,12 +15,12 @@ from typing import Final, TypeAlias
 
 from raytide.fairshare.algorithm.budgets import Overload
 from raytide.fairshare.algorithm.capacity_index import Vector, fits
-from raytide.fairshare.algorithm.donors import Claim, Scope, least_size, preference
+from raytide.fairshare.algorithm.donors import Claim, Scope, minimum_size, preference
 from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods, smaller_size
 from raytide.fairshare.algorithm.placement import NodeCapacity, PodShape
-from raytide.fairshare.algorithm.state import Placement, State
+from raytide.fairshare.algorithm.state import AllocationState, Placement
 
-_LOOSE, _PENDING, _ORDERED, _CHOSEN = range(4)
+_UNPLACED, _PENDING, _ORDERED, _CHOSEN = range(4)
 """Where a leaving pod comes from: without a node, assigned in this plan, the next of a known order, or chosen here."""
 
 _UNLIMITED: Final = 1 << 60
@@ -49,12 +49,12 @@ class ReleasedStep:
     @property
     def is_of_waiting_pods(self) -> bool:
         """Whether only instances without a node leave."""
-        return all(source == _LOOSE for *_, source in self.gone)
+        return all(source == _UNPLACED for *_, source in self.gone)
 
     @property
     def is_any_order(self) -> bool:
         """Whether it may be undone before later steps of the same donor: a single instance that could be any."""
-        has_single_steps = self.donor.companions is None and not self.donor.of.sizes and self.donor.of.step == 1
+        has_single_steps = self.donor.companions is None and not self.donor.spec.sizes and self.donor.spec.step == 1
         return has_single_steps and len(self.gone) == 1 and self.gone[0][-1] == _CHOSEN
 
     @property
@@ -80,19 +80,19 @@ class _Option:
 class Preemption:
     """An attempt: the steps taken and the pods placed so far."""
 
-    state: State
+    state: AllocationState
     claim: Claim
-    most: int = _UNLIMITED
+    max_victims: int = _UNLIMITED
     """How many instances with a node it may cost."""
     candidates: Sequence[ParticipantState] | None = None
     """All that may be donors; None: every participant."""
     steps: list[ReleasedStep] = field(default_factory=list)
     placements: list[Placement] = field(default_factory=list)
-    _is_refused: bool = False
+    _gave_too_much: bool = False
     """Whether donors of one tenant gave more together than the tenant may have to give."""
-    _is_relieved: bool = False
+    _has_relieved: bool = False
     """Whether a donor shrank for a sum, and not for a node."""
-    _least: dict[int, int] = field(default_factory=dict)
+    _minimum_sizes: dict[int, int] = field(default_factory=dict)
     """Rank of a donor -> the smallest size to which it shrinks for this claim."""
     _queues: dict[int, list[tuple[Cost, int]]] = field(default_factory=dict)
     """Number of a shape -> nodes by cost; a cost is a lower bound until it is computed again."""
@@ -107,20 +107,20 @@ class Preemption:
         """The participants that shrink, each once."""
         return sorted({id(step.donor): step.donor for step in self.steps}.values(), key=lambda donor: donor.rank)
 
-    def succeeds(self) -> bool:
-        """Whether everything was placed within all limits; otherwise nothing has changed."""
+    def try_preempt(self) -> bool:
+        """Preempt donors and place everything within all limits; if that fails, change nothing and return False."""
         overload = self.state.load.overload(self.claim.needs[0][0].pod.pool)
-        if self._takes_all() and self._is_within_sums(overload) and not self._is_refused:
+        if self._try_take_all() and self._try_fit_limits(overload) and not self._gave_too_much:
             self._undo_unneeded()
-            if self.victims <= self.most:
+            if self.victims <= self.max_victims:
                 return True
         self.undo()
         return False
 
-    def places(self) -> bool:
-        """Whether everything fits as things are; otherwise nothing is placed."""
-        is_allowed = self._tenant_lacks() is None
-        if is_allowed and all(not self._place(pods, count) for pods, count in self.claim.needs):
+    def try_place(self) -> bool:
+        """Place everything without preemption; if it does not all fit, place nothing and return False."""
+        is_allowed = self._tenant_shortfall() is None
+        if is_allowed and all(not self._place_and_count_missing(pods, count) for pods, count in self.claim.needs):
             return True
         self.undo()
         return False
@@ -130,93 +130,93 @@ class Preemption:
         self.state.forget(self.placements)
         for step in reversed(self.steps):
             self._restore(step)
-        self.placements, self.steps, self._is_refused = [], [], False
+        self.placements, self.steps, self._gave_too_much = [], [], False
 
-    def _takes_all(self) -> bool:
+    def _try_take_all(self) -> bool:
         for pods, count in self.claim.needs:
-            missing = self._place(pods, count)
+            missing = self._place_and_count_missing(pods, count)
             if missing and self.claim.scope is not Scope.GROWTH:
                 self._release_waiting(pods.pod)
             while missing:
-                if self.victims > self.most or not self._preempt_for(pods.pod):
+                if self.victims > self.max_victims or not self._preempt_for(pods.pod):
                     return False
-                missing = self._place(pods, missing)
+                missing = self._place_and_count_missing(pods, missing)
         return True
 
-    def _place(self, pods: Pods, count: int) -> int:
-        """Place as many as fit; returns how many do not."""
+    def _place_and_count_missing(self, pods: Pods, count: int) -> int:
+        """Place as many as fit; returns how many are missing."""
         placed = self.state.place(pods, count)
         self.placements += placed
         return count - len(placed)
 
-    def _is_within_sums(self, overload: Overload) -> bool:
+    def _try_fit_limits(self, overload: Overload) -> bool:
         """Whether the load limit allows the growth, donors having shrunk until it does; minimums are not limited.
 
         Where minimums have exceeded it before, growth that donors give does not have to pay for that too: it may stay so.
         """
-        share = self.claim.share
-        if share is None:
+        participant = self.claim.participant
+        if participant is None:
             return True
-        while (short := self._tenant_lacks()) is not None:
-            if not self._relieves(
-                each for each in self._donors() if each.tenant is share.tenant and each.is_charged(short)
+        while (short := self._tenant_shortfall()) is not None:
+            if not self._try_relieve(
+                each for each in self._donors() if each.tenant is participant.tenant and each.is_charged(short)
             ):
                 return False
         if self.claim.scope is not Scope.GROWTH:
             return True
         needs = [(pods.pod, count) for pods, count in self.claim.needs]
-        is_by_limits = share.of.is_accounted_by_limits
-        while (short := self.state.load.exceeded(needs, overload, is_by_limits=is_by_limits)) is not None:
-            if not self._relieves(each for each in self._donors() if each.is_charged(short)):
+        uses_limits = participant.spec.uses_limits
+        while (short := self.state.load.exceeded(needs, overload, uses_limits=uses_limits)) is not None:
+            if not self._try_relieve(each for each in self._donors() if each.is_charged(short)):
                 return False
         return True
 
-    def _tenant_lacks(self) -> int | None:
-        """The resource of which the claimant's tenant may not use so much more; None if it may."""
-        share = self.claim.share
-        if share is None or not self.state.tenants.has_any:
+    def _tenant_shortfall(self) -> int | None:
+        """The resource of which the claim would exceed its tenant's quota and borrowing limit; None if there is none."""
+        participant = self.claim.participant
+        if participant is None or not self.state.tenants.has_any:
             return None
-        found = share.tenant.shortfall(self.claim.additional)
+        found = participant.tenant.shortfall(self.claim.additional)
         return None if found is None else found[0]
 
-    def _relieves(self, donors: Iterable[ParticipantState]) -> bool:
+    def _try_relieve(self, donors: Iterable[ParticipantState]) -> bool:
         """Shrink the first of the donors by one step, for a sum; False if none can give it."""
         donors = [each for each in donors if self._can_step(each)]
-        if not donors or self.victims > self.most:
+        if not donors or self.victims > self.max_victims:
             return False
         *_, donor = min(self._turn(donor, donor.score) for donor in donors)
-        self._is_relieved = True
+        self._has_relieved = True
         self._take(donor, "", donor.smaller())
         return True
 
     # --- who gives -----------------------------------------------------------------------------------------------------
 
-    def _least_of(self, donor: ParticipantState) -> int:
-        least = self._least.get(donor.rank)
-        if least is None:
-            least = self._least[donor.rank] = least_size(donor, self.claim)
-        return least
+    def _minimum_size_of(self, donor: ParticipantState) -> int:
+        minimum = self._minimum_sizes.get(donor.rank)
+        if minimum is None:
+            minimum = self._minimum_sizes[donor.rank] = minimum_size(donor, self.claim)
+        return minimum
 
     def _donors(self) -> list[ParticipantState]:
         """Those that have something to give for this claim."""
-        candidates = self.state.shares if self.candidates is None else self.candidates
-        return [donor for donor in candidates if self._least_of(donor) < donor.size]
+        candidates = self.state.participants if self.candidates is None else self.candidates
+        return [donor for donor in candidates if self._minimum_size_of(donor) < donor.size]
 
     def _can_step(self, donor: ParticipantState) -> bool:
         after = donor.smaller()
-        return after is not None and after >= self._least_of(donor)
+        return after is not None and after >= self._minimum_size_of(donor)
 
     def _gains(self, donor: ParticipantState, name: str, steps: int) -> Gains:
         """What so many steps of the donor free on the node; empty if it does not give so many."""
         after = _after(donor, steps)
-        if not self._least_of(donor) <= after < donor.size:
+        if not self._minimum_size_of(donor) <= after < donor.size:
             return {}
         gains: Gains = {}
         for pods in donor.elastic_pods():
             count = donor.size - after
             if pods is donor.companions:
                 count = donor.companions_at(donor.size) - donor.companions_at(after)
-            count = min(count - pods.loose, _available(pods, name, is_last=after == 0))
+            count = min(count - pods.unplaced, _available(pods, name, is_last=after == 0))
             for number, amount in pods.pod.wants if count > 0 else ():
                 gains[number] = gains.get(number, 0) + amount * count
         return gains
@@ -233,7 +233,7 @@ class Preemption:
                 heappop(queue)
             elif option.cost > known:
                 heapreplace(queue, (option.cost, rank))
-            elif self._is_carried_out(pod, pod.order.spots[rank], option):
+            elif self._try_option(pod, pod.order.spots[rank], option):
                 return True
             else:
                 heappop(queue)
@@ -243,8 +243,8 @@ class Preemption:
         """Nodes with instances that may go, by the least that it can cost there."""
         queue = self._queues.get(pod.number)
         if queue is None:
-            least: dict[int, tuple[int, int]] = {}
-            most: dict[int, Gains] = {}
+            lowest_cost: dict[int, tuple[int, int]] = {}
+            max_gains: dict[int, Gains] = {}
             donors = self._donors()
             useful = self._useful(pod, donors)
             for donor in donors if useful else ():
@@ -254,20 +254,20 @@ class Preemption:
                     for rank, number in self._ranks(pod, pods.where.items()):  # of every pod of every donor: P10
                         if rank not in useful:
                             continue
-                        gains = most.get(rank)
+                        gains = max_gains.get(rank)
                         if gains is None:
-                            gains = most[rank] = {}
-                            least[rank] = turn
-                        elif turn < least[rank]:
-                            least[rank] = turn
+                            gains = max_gains[rank] = {}
+                            lowest_cost[rank] = turn
+                        elif turn < lowest_cost[rank]:
+                            lowest_cost[rank] = turn
                         count = min(at_most, number)
                         for resource, amount in wants:
                             gains[resource] = gains.get(resource, 0) + amount * count
             spots = pod.order.spots
             queue = [
                 ((level, 1, score, rank), rank)
-                for rank, (level, score) in least.items()
-                if _fits_with(pod, spots[rank].soon, [most[rank]])
+                for rank, (level, score) in lowest_cost.items()
+                if _fits_with(pod, spots[rank].soon, [max_gains[rank]])
             ]
             self._queues[pod.number] = queue
             heapify(queue)
@@ -287,14 +287,14 @@ class Preemption:
 
     def _surplus(self, donor: ParticipantState) -> Iterator[tuple[Pods, int]]:
         """The pods that it gives at most."""
-        least = self._least_of(donor)
-        yield donor.instances, donor.size - least
+        minimum = self._minimum_size_of(donor)
+        yield donor.instances, donor.size - minimum
         if donor.companions is not None:
-            yield donor.companions, donor.companions_at(donor.size) - donor.companions_at(least)
+            yield donor.companions, donor.companions_at(donor.size) - donor.companions_at(minimum)
 
     def _ranks(self, pod: PodShape, where: Iterable[tuple[str, int]]) -> Iterator[tuple[int, int]]:
         """The places of these nodes among those that the shape may use, each with its number."""
-        spot_of, rank_of = self.state.room.spot_of, pod.order.rank
+        spot_of, rank_of = self.state.capacity.spot_of, pod.order.rank
         for name, number in where:
             spot = spot_of.get(name)
             if spot is not None and spot.index in rank_of:
@@ -303,7 +303,7 @@ class Preemption:
     def _option(self, pod: PodShape, spot: NodeCapacity, rank: int) -> _Option | None:
         """What has to go from this node for one more; None if all that may go is not enough."""
         owners = {pods.owner.rank: pods.owner for pods in self.state.pods_on(spot.name) if pods.owner is not None}
-        donors = [donor for donor in owners.values() if self._least_of(donor) < donor.size]
+        donors = [donor for donor in owners.values() if self._minimum_size_of(donor) < donor.size]
         turns = sorted(self._turn(donor, donor.score) for donor in donors)
         steps = self._single(pod, spot, turns) or self._several(pod, spot, turns)
         if not steps:
@@ -358,17 +358,17 @@ class Preemption:
                 steps[number], gains[number] = steps[number] - 1, fewer
         return {number: count for number, count in steps.items() if count}
 
-    def _is_carried_out(self, pod: PodShape, spot: NodeCapacity, option: _Option) -> bool:
+    def _try_option(self, pod: PodShape, spot: NodeCapacity, option: _Option) -> bool:
         """Take the steps; False, with nothing changed, if donors of one tenant would give more together than it has to."""
         begin = len(self.steps)
         for donor, count in option.steps:
             for _ in range(count):
                 self._take(donor, spot.name, donor.smaller())
-        if self._is_refused:
+        if self._gave_too_much:
             while len(self.steps) > begin:
                 self._restore(self.steps.pop())
-            self._is_refused = False
-            self._least.clear()
+            self._gave_too_much = False
+            self._minimum_sizes.clear()
             return False
         elsewhere = {name: 1 for step in self.steps[begin:] for _, name, _, _ in step.gone if name != spot.name}
         for rank, _ in self._ranks(pod, elsewhere.items()):  # what is freed there as well may make these nodes cheaper
@@ -380,16 +380,16 @@ class Preemption:
     def _release_waiting(self, pod: PodShape) -> None:
         """Remove pods without a node that compete for what will be freed; surplus instances of donors only."""
         for donor in self._donors():
-            if donor.instances.loose and _competes(donor, pod):
-                self._take(donor, "", donor.without_waiting(donor.size - self._least_of(donor)))
+            if donor.instances.unplaced and _competes(donor, pod):
+                self._take(donor, "", donor.size_without_unplaced(donor.size - self._minimum_size_of(donor)))
 
     def _take(self, donor: ParticipantState, name: str, after: int | None) -> None:
         """Shrink the donor to `after`, on that node as far as possible; None: it has no such size."""
         if after is None:
             return
         if self.state.tenants.has_any:  # what it may give depends on what others of its tenant have given
-            self._is_refused |= after < least_size(donor, self.claim)
-            self._least.clear()
+            self._gave_too_much |= after < minimum_size(donor, self.claim)
+            self._minimum_sizes.clear()
         step = ReleasedStep(donor, donor.size - after)
         step.gone += _leave(self.state, donor.instances, step.count, name)
         if donor.companions is not None:
@@ -402,14 +402,14 @@ class Preemption:
         step.donor.size += step.count
         for pods, name, count, source in reversed(step.gone):
             self.state.spend(pods, count)
-            if source == _LOOSE:
-                pods.loose += count
+            if source == _UNPLACED:
+                pods.unplaced += count
                 continue
             pods.add(name)
             self.state.load.spend_requests(pods.pod, 1)
-            spot = self.state.room.spot_of.get(name)
+            spot = self.state.capacity.spot_of.get(name)
             if spot is not None:
-                self.state.room.keep(pods.pod, spot)
+                self.state.capacity.keep(pods.pod, spot)
             if source == _PENDING:
                 pods.pending.append(name)
             elif source == _ORDERED:
@@ -419,7 +419,7 @@ class Preemption:
 
     def _undo_unneeded(self) -> None:
         """Undo steps that turned out not to be needed, the last ones first; what a sum needed is not judged by nodes."""
-        if self._is_relieved:
+        if self._has_relieved:
             return
         kept: list[ReleasedStep] = []
         settled: set[int] = set()
@@ -434,14 +434,14 @@ class Preemption:
 
     def _is_harmless(self, step: ReleasedStep) -> bool:
         """Whether the pods without a node fit besides; otherwise they would take what is freed for the claim."""
-        return self.state.room.find(step.donor.instances.pod) is not None
+        return self.state.capacity.find(step.donor.instances.pod) is not None
 
     def _fits_beside(self, step: ReleasedStep) -> bool:
         """Whether all of it could stay beside the claim's pods."""
         left: dict[int, Vector] = {}
         for pods, name, _, source in step.gone:
-            spot = self.state.room.spot_of.get(name)
-            if source == _LOOSE or spot is None:
+            spot = self.state.capacity.spot_of.get(name)
+            if source == _UNPLACED or spot is None:
                 continue
             vector = left.setdefault(spot.index, list(spot.soon))
             if not fits(pods.pod.wants, vector):
@@ -451,32 +451,32 @@ class Preemption:
         return True
 
 
-def cut(state: State, donor: ParticipantState, size: int) -> ReleasedStep:
+def cut(state: AllocationState, donor: ParticipantState, size: int) -> ReleasedStep:
     """Shrink to that size, wherever the instances are."""
     step = ReleasedStep(donor, donor.size - size)
     step.gone = [*_leave(state, donor.instances, step.count, "")]
     if donor.companions is not None:
-        surplus = donor.companions.placed + donor.companions.loose - donor.companions_at(size)
+        surplus = donor.companions.placed + donor.companions.unplaced - donor.companions_at(size)
         step.gone += _leave(state, donor.companions, surplus, "")
     donor.size = size
     return step
 
 
-def _leave(state: State, pods: Pods, count: int, wished: str) -> Iterator[Gone]:
+def _leave(state: AllocationState, pods: Pods, count: int, wished: str) -> Iterator[Gone]:
     """Remove so many: those without a node at once and first, then one by one, on the wished node if possible."""
     count = max(0, count)
     state.spend(pods, -count)
-    loose = min(count, max(0, pods.loose))
-    if loose > 0:
-        pods.loose -= loose
-        yield pods, "", loose, _LOOSE
-    for _ in range(count - loose):
+    unplaced = min(count, max(0, pods.unplaced))
+    if unplaced > 0:
+        pods.unplaced -= unplaced
+        yield pods, "", unplaced, _UNPLACED
+    for _ in range(count - unplaced):
         name, source = _next_to_leave(pods, wished)
         pods.remove(name)
         state.load.spend_requests(pods.pod, -1)
-        spot = state.room.spot_of.get(name)
+        spot = state.capacity.spot_of.get(name)
         if spot is not None:
-            state.room.release(pods.pod, spot)
+            state.capacity.release(pods.pod, spot)
         yield pods, name, 1, source
 
 
@@ -507,7 +507,7 @@ def _after(donor: ParticipantState, steps: int) -> int:
     """The size after so many steps down; the present size if there are fewer."""
     size = donor.size
     for _ in range(steps):
-        smaller = smaller_size(donor.of, size)
+        smaller = smaller_size(donor.spec, size)
         if smaller is None:
             return donor.size
         size = smaller
@@ -529,7 +529,7 @@ def _fits_with(pod: PodShape, free: Vector, gains: Iterable[Gains]) -> bool:
 
 def _level(donor: ParticipantState) -> int:
     """Sort key: the share of the tenant, highest first, then the priority."""
-    return donor.of.priority - (donor.tenant.share << _PRIORITY_BITS)
+    return donor.spec.priority - (donor.tenant.share << _PRIORITY_BITS)
 
 
 def _competes(donor: ParticipantState, pod: PodShape) -> bool:

@@ -16,51 +16,53 @@ from raytide.fairshare.algorithm.model import NO_NODE_S
 from raytide.fairshare.algorithm.participant_state import ParticipantState, smaller_size
 from raytide.fairshare.algorithm.preemption import cut
 from raytide.fairshare.algorithm.resize_messages import pod_name
-from raytide.fairshare.algorithm.state import State
+from raytide.fairshare.algorithm.state import AllocationState
 
 
-def release_unschedulable(state: State, fill_again: Callable[[], None]) -> None:
+def release_unschedulable(state: AllocationState, fill_again: Callable[[], None]) -> None:
     """Release in turn, participants that may free capacity first; `fill_again` offers it to all pending pods."""
-    line = _Line(state)
-    for share in sorted(state.shares, key=_frees_nothing):
-        reason, left = _waiting(state, share, line)
-        while left > 0 and share.size > share.of.floor:
-            before, after = share.size, share.without_waiting(left)
+    higher_priority_pods = _HigherPriorityPods(state)
+    for participant in sorted(state.participants, key=_frees_no_capacity):
+        reason, left = _release_count_and_reason(state, participant, higher_priority_pods)
+        while left > 0 and participant.size > participant.spec.floor:
+            before, after = participant.size, participant.size_without_unplaced(left)
             if after is None:
-                after = smaller_size(share.of, share.size) or share.of.floor
-            step = cut(state, share, after)
-            share.shrinks_by(before - after, reason, step.nodes)
+                after = smaller_size(participant.spec, participant.size) or participant.spec.floor
+            step = cut(state, participant, after)
+            participant.record_shrink(before - after, reason, step.nodes)
             if not step.is_of_waiting_pods:
                 fill_again()
-            left = min(left - (before - after), share.instances.loose)
+            left = min(left - (before - after), participant.instances.unplaced)
 
 
-def _frees_nothing(share: ParticipantState) -> bool:
-    return share.companions is None and not share.of.sizes and share.of.step == 1
+def _frees_no_capacity(participant: ParticipantState) -> bool:
+    return participant.companions is None and not participant.spec.sizes and participant.spec.step == 1
 
 
-def _waiting(state: State, share: ParticipantState, line: "_Line") -> tuple[str, int]:
+def _release_count_and_reason(
+    state: AllocationState, participant: ParticipantState, higher_priority_pods: "_HigherPriorityPods"
+) -> tuple[str, int]:
     """How many of its instances are released, and why."""
-    loose = share.instances.loose
-    if not loose or not share.of.is_scaling_enabled or share.size <= share.of.floor:
+    unplaced = participant.instances.unplaced
+    if not unplaced or not participant.spec.is_scaling_enabled or participant.size <= participant.spec.floor:
         return INSUFFICIENT_CAPACITY, 0
-    first = line.before(share)
-    if first and not state.record_quota_shortfall(share):  # pods that a quota rejects wait for the quota
-        share.taken_back = _behind(pod_name(first, share.of.id.namespace))
-        share.taken_back_in_full = _behind(first)
-        return INSUFFICIENT_CAPACITY, loose
-    if in_vain := min(share.of.wanted_in_vain, loose):
-        reason = CREATION_FORBIDDEN if share.of.is_repeatedly_forbidden else UNSCHEDULABLE
-        share.taken_back = share.taken_back_in_full = _TOLD[reason].format(in_vain)
-        return reason, in_vain
-    if waiting := min(share.of.unplaced_for_long, loose):
-        share.taken_back = f"{share.of.unplaced_for_long} of its pods had no node for {NO_NODE_S} s"
-        share.taken_back_in_full = share.taken_back
+    first = higher_priority_pods.before(participant)
+    if first and not state.record_unplaceable(participant):  # pods that a quota rejects wait for the quota
+        participant.release_message = _behind(pod_name(first, participant.spec.id.namespace))
+        participant.full_release_message = _behind(first)
+        return INSUFFICIENT_CAPACITY, unplaced
+    if rejected_count := min(participant.spec.wanted_in_vain, unplaced):
+        reason = CREATION_FORBIDDEN if participant.spec.is_repeatedly_forbidden else UNSCHEDULABLE
+        participant.release_message = participant.full_release_message = _MESSAGES[reason].format(rejected_count)
+        return reason, rejected_count
+    if waiting := min(participant.spec.unplaced_for_long, unplaced):
+        participant.release_message = f"{participant.spec.unplaced_for_long} of its pods had no node for {NO_NODE_S} s"
+        participant.full_release_message = participant.release_message
         return INSUFFICIENT_CAPACITY, waiting
     return INSUFFICIENT_CAPACITY, 0
 
 
-_TOLD: Final = {
+_MESSAGES: Final = {
     CREATION_FORBIDDEN: "the API server rejects {} of its pods",
     UNSCHEDULABLE: (
         "kube-scheduler finds no node for {} of its pods although nodes have enough free capacity, so another constraint is "
@@ -74,18 +76,26 @@ def _behind(first: str) -> str:
 
 
 @dataclass(eq=False, slots=True)
-class _Line:
+class _HigherPriorityPods:
     """Pending pods of other workloads that could have a node; equal questions are computed once."""
 
-    state: State
-    _told: dict[tuple[int, int], str] = field(default_factory=dict)
+    state: AllocationState
+    _first_by_nodes: dict[tuple[int, int], str] = field(default_factory=dict)
 
-    def before(self, share: ParticipantState) -> str:
+    def before(self, participant: ParticipantState) -> str:
         """The first pod with a higher priority that could use a node of the participant; empty if there is none."""
-        order, priority = share.instances.pod.order, share.of.priority
+        order, priority = participant.instances.pod.order, participant.spec.priority
         key = (id(order), priority)
-        if key not in self._told:
-            ahead = (guest for guest in self.state.guests if guest.is_short and guest.of.priority > priority)
-            could = (guest for guest in ahead if self.state.room.could_hold(guest.pods.pod, order.rank))
-            self._told[key] = next((guest.of.name for guest in could), "")
-        return self._told[key]
+        if key not in self._first_by_nodes:
+            higher_priority = (
+                external
+                for external in self.state.external_pods
+                if external.is_short and external.spec.priority > priority
+            )
+            able = (
+                external
+                for external in higher_priority
+                if self.state.capacity.could_hold(external.pods.pod, order.rank)
+            )
+            self._first_by_nodes[key] = next((external.spec.name for external in able), "")
+        return self._first_by_nodes[key]

@@ -18,7 +18,7 @@ from raytide.fairshare.algorithm.capacity_index import Vector, Wants, fits
 from raytide.fairshare.algorithm.donors import Claim, Potential, Scope
 from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods
 from raytide.fairshare.algorithm.placement import NodeCapacity, count_that_fits
-from raytide.fairshare.algorithm.state import Placement, State
+from raytide.fairshare.algorithm.state import AllocationState, Placement
 
 Lack: TypeAlias = tuple[tuple[int, ...], int, NodeCapacity]
 """Order of nodes: what a pod would lack there of each resource, scarce ones first; then the rank of the node."""
@@ -28,7 +28,7 @@ Lack: TypeAlias = tuple[tuple[int, ...], int, NodeCapacity]
 class Reservations:
     """The reservations of one plan."""
 
-    state: State
+    state: AllocationState
     _first_in: dict[int, ParticipantState] = field(default_factory=dict)
     """Pool -> the participant that has a reservation there."""
     _reserved: list[Placement] = field(default_factory=list)
@@ -59,36 +59,38 @@ class Reservations:
             self._is_enforced = False
             self.state.forget(self._reserved)
 
-    def reserve(self, share: ParticipantState, needs: list[tuple[Pods, int]]) -> bool:
+    def reserve(self, participant: ParticipantState, needs: list[tuple[Pods, int]]) -> bool:
         """Reserve the nodes where the participant lacks least, if its pools have no reservation; returns whether it has one.
 
         It has none if the cluster could not hold it without other participants either.
         """
         key = tuple((pods.pod.number, count) for pods, count in needs)
-        if share.of.is_reservation_lapsed or self.first_in_line(needs) is not None or key in self._too_large:
+        if participant.spec.is_reservation_lapsed or self.first_in_line(needs) is not None or key in self._too_large:
             return False
-        found = self._chosen(share, needs)
+        found = self._chosen(participant, needs)
         if found is None:
             self._too_large.add(key)
             return False
         for pods, spot, _ in found:
             self._put(pods, spot)
         self._reserved += found
-        self._first_in.update({pods.pod.pool: share for pods, _ in needs})
+        self._first_in.update({pods.pod.pool: participant for pods, _ in needs})
         return True
 
     def _put(self, pods: Pods, spot: NodeCapacity) -> None:
-        self.state.room.put(pods.pod, spot)
+        self.state.capacity.put(pods.pod, spot)
         self.state.load.spend_requests(pods.pod, 1)
         pods.add(spot.name)
 
-    def _chosen(self, share: ParticipantState, needs: list[tuple[Pods, int]]) -> list[Placement] | None:
+    def _chosen(self, participant: ParticipantState, needs: list[tuple[Pods, int]]) -> list[Placement] | None:
         whole = self._without_participants()
         if any(count_that_fits(pods.pod, whole, enough=count) < count for pods, count in needs):
             return None
         emptied = {index: list(vector) for index, vector in whole.items()}
         potential = Potential(self.state)
-        vectors = potential.vectors(potential.donors(Claim(Scope.COOLING, share.of.priority, tuple(needs), share)))
+        vectors = potential.vectors(
+            potential.donors(Claim(Scope.COOLING, participant.spec.priority, tuple(needs), participant))
+        )
         left = {index: list(vector) for index, vector in vectors.items()}
         chosen: list[Placement] = []
         for pods, count in needs:
@@ -114,14 +116,14 @@ class Reservations:
 
     def _without_participants(self) -> dict[int, Vector]:
         if self._emptied is None:
-            self._emptied = {index: list(spot.soon) for index, spot in enumerate(self.state.room.spots)}
-            room = self.state.room
-            for share in self.state.shares:
-                cores = [(room.pod(core.shape), core.placed) for core in share.of.core]
-                for pod, where in (*cores, *((pods.pod, pods.where) for pods in share.all_pods())):
+            self._emptied = {index: list(spot.soon) for index, spot in enumerate(self.state.capacity.spots)}
+            capacity = self.state.capacity
+            for participant in self.state.participants:
+                cores = [(capacity.pod(core.shape), core.placed) for core in participant.spec.core]
+                for pod, where in (*cores, *((pods.pod, pods.where) for pods in participant.all_pods())):
                     for name, number in where.items():
-                        if name in room.spot_of:
-                            _decrease(self._emptied[room.spot_of[name].index], pod.wants, -number)
+                        if name in capacity.spot_of:
+                            _decrease(self._emptied[capacity.spot_of[name].index], pod.wants, -number)
         return self._emptied
 
 

@@ -35,14 +35,16 @@ _TAKEN_BACK: Final = frozenset({INSUFFICIENT_CAPACITY, UNSCHEDULABLE, CREATION_F
 Shares = Mapping[ParticipantId, ParticipantState]
 
 
-def sentence(share: ParticipantState, segment: ResizeStep, shares: Shares, *, reader: str | None = None) -> str:
+def sentence(
+    participant: ParticipantState, segment: ResizeStep, participants: Shares, *, reader: str | None = None
+) -> str:
     """The message for readers of that namespace; None: with all names."""
     sizes = f"{segment.before}→{segment.after}"
     if segment.is_growth:
-        return _larger(share, segment, sizes)
-    why = _why_smaller(share, segment, shares, reader)
-    if segment.reason not in _TAKEN_BACK and share.without_room(reader):
-        why = f"{why}; {share.without_room(reader)}"
+        return _larger(participant, segment, sizes)
+    why = _why_smaller(participant, segment, participants, reader)
+    if segment.reason not in _TAKEN_BACK and participant.release_message_for(reader):
+        why = f"{why}; {participant.release_message_for(reader)}"
     return f"ScaledDown {sizes}{why}"
 
 
@@ -60,38 +62,38 @@ def _is_readable(namespace: str, reader: str | None) -> bool:
     return reader is None or namespace == reader
 
 
-def _larger(share: ParticipantState, segment: ResizeStep, sizes: str) -> str:
+def _larger(participant: ParticipantState, segment: ResizeStep, sizes: str) -> str:
     later = "" if segment.is_released else ", as soon as terminating pods are gone"
     if segment.reason == ADMITTED:
-        return f"Admitted with {segment.after}: its minimum of {share.of.floor} fits{later}"
+        return f"Admitted with {segment.after}: its minimum of {participant.spec.floor} fits{later}"
     if segment.reason == REACHING_MINIMUM:
-        return f"ScaledUp {sizes} to reach its minimum of {share.of.floor}{later}"
+        return f"ScaledUp {sizes} to reach its minimum of {participant.spec.floor}{later}"
     if segment.reason == REBALANCED:
         return f"ScaledUp {sizes} with capacity from other jobs{later}"
     return f"ScaledUp {sizes} into free capacity{later}"
 
 
-def _why_smaller(share: ParticipantState, segment: ResizeStep, shares: Shares, reader: str | None) -> str:
+def _why_smaller(participant: ParticipantState, segment: ResizeStep, participants: Shares, reader: str | None) -> str:
     if segment.reason in (RECLAIMED, YIELDED_TO_PODS):
-        needs = _needs([shares[each] for each in segment.for_ids], reader) + _pods(segment.for_pods, reader)
-        needs += _receivers(share, [shares[each] for each in segment.receivers], reader)
+        needs = _needs([participants[each] for each in segment.for_ids], reader) + _pods(segment.for_pods, reader)
+        needs += _receivers(participant, [participants[each] for each in segment.receivers], reader)
         return f" for {', and for '.join(needs) or 'its own pods that have no node'}"
     if segment.reason == REBALANCED:
-        return f" for {', and for '.join(_receivers(share, [shares[each] for each in segment.receivers], reader))}"
+        return f" for {', and for '.join(_receivers(participant, [participants[each] for each in segment.receivers], reader))}"
     if segment.reason in _TAKEN_BACK:
-        return f": {share.without_room(reader)}"
+        return f": {participant.release_message_for(reader)}"
     if segment.reason == SIZE_NOT_ALLOWED:
         return f": {segment.before} is not an allowed size"
-    if (largest := largest_size(share.of)) < share.of.ceiling:
-        return f": {largest} is the largest allowed size up to its maximum of {share.of.ceiling}"
-    return f": its maximum is {share.of.ceiling}"
+    if (largest := largest_size(participant.spec)) < participant.spec.ceiling:
+        return f": {largest} is the largest allowed size up to its maximum of {participant.spec.ceiling}"
+    return f": its maximum is {participant.spec.ceiling}"
 
 
 def _receivers(donor: ParticipantState, receivers: Sequence[ParticipantState], reader: str | None) -> list[str]:
     """One phrase for each reason why jobs grow with what the donor gives."""
     groups: dict[str, list[ParticipantId]] = {}
     for each in receivers:
-        groups.setdefault(_claim(donor, each), []).append(each.of.id)
+        groups.setdefault(_claim(donor, each), []).append(each.spec.id)
     return [f"{_names(ids, reader)}, which {_CLAIMS[claim][len(ids) > 1]}" for claim, ids in groups.items()]
 
 
@@ -107,7 +109,7 @@ _CLAIMS: Final = {
 def _claim(donor: ParticipantState, receiver: ParticipantState) -> str:
     if receiver.tenant is not donor.tenant:
         return "tenant"
-    if receiver.of.priority > donor.of.priority:
+    if receiver.spec.priority > donor.spec.priority:
         return "priority"
     return "gpus" if receiver.has_gpus and not donor.has_gpus else "score"
 
@@ -122,9 +124,9 @@ def _names(ids: Sequence[ParticipantId], reader: str | None) -> str:
 
 def _needs(claimants: Sequence[ParticipantState], reader: str | None) -> list[str]:
     """One phrase for each claimant that may be named, and one for all others."""
-    known = [each for each in claimants if _is_readable(each.of.id.namespace, reader)]
-    hidden = [each for each in claimants if not _is_readable(each.of.id.namespace, reader)]
-    words = [f"{each.of.id}, which needs {_missing(each)} to reach its minimum" for each in known]
+    known = [each for each in claimants if _is_readable(each.spec.id.namespace, reader)]
+    hidden = [each for each in claimants if not _is_readable(each.spec.id.namespace, reader)]
+    words = [f"{each.spec.id}, which needs {_missing(each)} to reach its minimum" for each in known]
     if hidden:
         missing, one = sum(map(_missing, hidden)), len(hidden) == 1
         verb, whose = ("needs", "its minimum") if one else ("need", "their minimum")
@@ -133,7 +135,7 @@ def _needs(claimants: Sequence[ParticipantState], reader: str | None) -> list[st
 
 
 def _missing(claimant: ParticipantState) -> int:
-    return max(1, claimant.of.floor - sum(claimant.of.placed.values()))
+    return max(1, claimant.spec.floor - sum(claimant.spec.placed.values()))
 
 
 def _hidden_jobs(count: int) -> str:

@@ -34,9 +34,9 @@ Pods = Iterable[tuple[PodShape, int]]
 class TenantState:
     """One tenant in a plan."""
 
-    of: Tenant
+    spec: Tenant
     nominal: Vector
-    most: Vector
+    limit: Vector
     """Nominal quota and borrowing limit together, by number of the resource."""
     used: Vector
     totals: Mapping[int, int]
@@ -65,17 +65,17 @@ class TenantState:
 
     def shortfall(self, pods: Pods) -> tuple[int, int, int] | None:
         """The resource of which these pods would exceed quota and borrowing limit together, what is wanted and left."""
-        if not self.of.borrowing_limit:
+        if not self.spec.borrowing_limit:
             return None
         wanted = [0] * len(self.used)
         _add(wanted, pods)
         for number, amount in enumerate(wanted):
-            if amount > 0 and self.used[number] + amount > self.most[number]:
-                return number, amount, max(0, self.most[number] - self.used[number])
+            if amount > 0 and self.used[number] + amount > self.limit[number]:
+                return number, amount, max(0, self.limit[number] - self.used[number])
         return None
 
     def _share(self, used: Vector) -> int:
-        weight = self.of.weight
+        weight = self.spec.weight
         above = (
             (max(0, used[number] - self.nominal[number]) << SHARE_BITS)
             * weight.denominator
@@ -88,25 +88,27 @@ class TenantState:
 class TenantLedger:
     """All tenants of a plan."""
 
-    def __init__(self, pool: ClusterSnapshot, room: ClusterCapacity) -> None:
-        self.has_any: Final = bool(pool.tenants)
-        self._names = room.resources
-        self._totals = _totals(pool, room) if pool.tenants else {}
-        self._of = {each.name: self._state(each) for each in (Tenant(""), *pool.tenants)}
+    def __init__(self, snapshot: ClusterSnapshot, capacity: ClusterCapacity) -> None:
+        self.has_any: Final = bool(snapshot.tenants)
+        self._names = capacity.resources
+        self._totals = _totals(snapshot, capacity) if snapshot.tenants else {}
+        self._by_name = {each.name: self._state(each) for each in (Tenant(""), *snapshot.tenants)}
 
     def _state(self, tenant: Tenant) -> TenantState:
         nominal = [tenant.nominal_quota.get(name, 0) for name in self._names]
-        limits = [tenant.borrowing_limit.get(name) for name in self._names]
-        most = [_UNLIMITED if more is None else own + more for own, more in zip(nominal, limits, strict=True)]
-        return TenantState(tenant, nominal, most, [0] * len(self._names), self._totals)
+        borrowing_limits = [tenant.borrowing_limit.get(name) for name in self._names]
+        limit = [
+            _UNLIMITED if more is None else own + more for own, more in zip(nominal, borrowing_limits, strict=True)
+        ]
+        return TenantState(tenant, nominal, limit, [0] * len(self._names), self._totals)
 
-    def of(self, name: str) -> TenantState:
+    def by_name(self, name: str) -> TenantState:
         """The tenant of that name; participants of no tenant that is known form one of weight 1 without a quota."""
-        return self._of.get(name) or self._of[""]
+        return self._by_name.get(name) or self._by_name[""]
 
     def by_share(self) -> list[TenantState]:
         """All tenants, that with the highest share first."""
-        return sorted(self._of.values(), key=lambda tenant: (-tenant.share, tenant.of.name))
+        return sorted(self._by_name.values(), key=lambda tenant: (-tenant.share, tenant.spec.name))
 
     def shortfall(self, tenant: TenantState, pods: Pods) -> Shortfall | None:
         """What the tenant lacks for these additional pods within its quota and borrowing limit."""
@@ -114,12 +116,12 @@ class TenantLedger:
         return None if found is None else Shortfall(self._names[found[0]], *found[1:])
 
 
-def _totals(pool: ClusterSnapshot, room: ClusterCapacity) -> dict[int, int]:
+def _totals(snapshot: ClusterSnapshot, capacity: ClusterCapacity) -> dict[int, int]:
     """The resources that count for shares: those that a tenant names, or all if no tenant names any."""
-    named = {name for tenant in pool.tenants for name in (*tenant.nominal_quota, *tenant.borrowing_limit)}
-    counted = [name for name in room.resources if name != PODS and (not named or name in named)]
-    totals = {name: sum(node.allocatable.get(name, 0) for node in room.nodes) for name in counted}
-    return {room.number_of[name]: total for name, total in totals.items() if total > 0}
+    named = {name for tenant in snapshot.tenants for name in (*tenant.nominal_quota, *tenant.borrowing_limit)}
+    counted = [name for name in capacity.resources if name != PODS and (not named or name in named)]
+    totals = {name: sum(node.allocatable.get(name, 0) for node in capacity.nodes) for name in counted}
+    return {capacity.number_of[name]: total for name, total in totals.items() if total > 0}
 
 
 def _add(vector: Vector, pods: Pods) -> None:
