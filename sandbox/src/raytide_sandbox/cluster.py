@@ -78,7 +78,7 @@ class Cluster:
         names = [f"sandbox-{number}" for number in range(1, self.settings.nodes + 1)]
         registered: list[asyncio.Event] = []
         for number, account in enumerate(self.plane.node_accounts(names)):
-            config = self._kubelet_config(account, self._directory / str(number), port, router.note_pods)
+            config = self._kubelet_config(account, self._directory / str(number), port, router.on_pods_changed)
             kubelet = Kubelet(config, self.runtime, self._now)
             self._kubelets.append(kubelet)
             registered.append(asyncio.Event())

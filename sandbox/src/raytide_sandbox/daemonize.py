@@ -79,7 +79,7 @@ def start(settings: Settings, state: StateDirectory, *, deadline_s: float) -> Re
     if answer is None:
         server.kill()
         server.wait()
-        _sweep(state)
+        _clean_up(state)
         raise LaunchError(f"the sandbox was not ready within {deadline_s:g} s\n{_log_tail(state.log)}")
     record = state.read_record()
     if answer.get("ready") and record is not None:
@@ -139,7 +139,7 @@ def stop(state: StateDirectory) -> bool:
     if not state.path.is_dir():
         return was_running
     with _claim(state):
-        _sweep(state)
+        _clean_up(state)
         state.clear()
     return was_running
 
@@ -178,7 +178,7 @@ def _claim(state: StateDirectory) -> StateLock:
             time.sleep(_RETRY_S)
 
 
-def _sweep(state: StateDirectory) -> None:
+def _clean_up(state: StateDirectory) -> None:
     """Kill the processes that carry this sandbox's mark; usually the kernel has ended them already."""
     mark = process_tags.node_mark(state.scratch)
     left = process_tags.kill_all(lambda: process_tags.marked(mark))

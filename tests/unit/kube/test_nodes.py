@@ -44,14 +44,14 @@ async def following(*stream, listed=(), then=(), pods=()):
     reported = []
 
     def note(_old, new):
-        dead.note(new)
+        dead.update(new)
 
     informer = Informer(
         SharedWatches(Client(wire, clock=Clock()), clock=Clock()), NODES, decoder=decode_node, on_change=note
     )
     dead = DeadNodes(informer)
     for pod in pods:
-        dead.note_pod(None, pod)
+        dead.update_pod(None, pod)
     tasks = [asyncio.ensure_future(work) for work in (informer.run(), dead.run(reported.extend))]
     try:
         await informer.wait_synced()
@@ -174,10 +174,10 @@ def test_no_node_is_unready_while_nodes_cannot_be_watched():
 def test_the_recorded_version_of_a_pod_starts_with_its_node_and_ends_with_its_deletion():
     async def main():
         async with following(HANG, pods=[on("", 40), on("gone", 90, "b")]) as (dead, _):
-            dead.note_pod(on("", 40), on("gone", 150))
+            dead.update_pod(on("", 40), on("gone", 150))
             assert not dead.unready([on("gone", 170)]), "it was not on it before version 150"
-            dead.note_pod(on("gone", 150), None)
-            dead.note_pod(on("gone", 90, "b"), on("gone", 160, "c"))
+            dead.update_pod(on("gone", 150), None)
+            dead.update_pod(on("gone", 90, "b"), on("gone", 160, "c"))
             assert not dead.unready([on("gone", 170, "c")]), "another pod of that name"
             assert dead.unready([on("gone", 100)]) == {"gone"}, "only its version is recorded"
 
@@ -187,7 +187,7 @@ def test_the_recorded_version_of_a_pod_starts_with_its_node_and_ends_with_its_de
 def test_a_pod_of_a_restored_store_counts_by_its_new_lower_version():
     async def main():
         async with following(HANG, pods=[on("gone", 900)]) as (dead, _):
-            dead.note_pod(on("gone", 900), on("gone", 60))
+            dead.update_pod(on("gone", 900), on("gone", 60))
             assert dead.unready([on("gone", 60)]) == {"gone"}
 
     virtual_time.run(main())

@@ -17,7 +17,7 @@ def outcome(group="cpu", result=Result.REJECTED):
 
 
 def note(backoff, *outcomes, now=0.0, generation=1, uid="u"):
-    backoff.note(KEY, uid, generation, outcomes, now)
+    backoff.record_outcomes(KEY, uid, generation, outcomes, now)
 
 
 def waits(backoff, now, generation=1, uid="u"):

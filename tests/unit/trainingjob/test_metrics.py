@@ -50,7 +50,7 @@ def history(*resizes):
 
 @pytest.mark.rule("TJ §8")
 def test_a_status_sets_the_gauges(measures):
-    measures.note(KEY, {"trainer": {"desired": 4, "ready": 3, "fulfillment": 0.5}, "master": {"running": 1}})
+    measures.update(KEY, {"trainer": {"desired": 4, "ready": 3, "fulfillment": 0.5}, "master": {"running": 1}})
     assert value("trainingjob_instances", role="trainer", state="desired") == 4
     assert value("trainingjob_instances", role="trainer", state="ready") == 3
     assert value("trainingjob_instances", role="master", state="running") == 1
@@ -70,8 +70,8 @@ def test_a_status_sets_the_gauges(measures):
         ),
     ],
 )
-def test_the_waiting_time_is_computed_at_each_scrape(measures, conditions, seconds):
-    measures.note(KEY, {"conditions": conditions})
+def test_how_long_it_waits_is_counted_when_somebody_asks(measures, conditions, seconds):
+    measures.update(KEY, {"conditions": conditions})
     assert value("trainingjob_waiting_seconds") == seconds
 
 
@@ -86,10 +86,10 @@ def test_a_resize_is_counted_when_the_status_names_it_for_the_first_time(measure
         for r in (sharing_record.GROWING, sharing_record.RECLAIMED, "Other")
     }
     first, second = resize(2, 4, sharing_record.GROWING), resize(4, 3, sharing_record.RECLAIMED)
-    measures.note_written({}, history(first))
-    measures.note_written(history(first), history(first, second))
-    measures.note_written(history(first, second), history(first, second))
-    measures.note_written(history(first, second), history(second, resize(3, 9, "written by another client")))
+    measures.record_written_status({}, history(first))
+    measures.record_written_status(history(first), history(first, second))
+    measures.record_written_status(history(first, second), history(first, second))
+    measures.record_written_status(history(first, second), history(second, resize(3, 9, "made up by somebody")))
     after = {key: counted(*key) - value for key, value in before.items()}
     assert after == {
         ("up", sharing_record.GROWING): 1,
@@ -101,16 +101,16 @@ def test_a_resize_is_counted_when_the_status_names_it_for_the_first_time(measure
     }
 
 
-def test_the_series_are_removed_with_the_job(measures):
-    measures.note(KEY, {"trainer": {"ready": 1}})
+def test_the_series_go_with_the_job(measures):
+    measures.update(KEY, {"trainer": {"ready": 1}})
     assert len(series()) == 3 * 6 + 2
     measures.forget(KEY)
     assert series() == []
     measures.forget(KEY)  # idempotent
 
 
-def test_a_replica_that_stops_leading_exports_no_series(measures):
-    measures.note(KEY, {})
-    measures.note(Key("team", "other"), {})
+def test_who_leads_no_more_tells_nothing(measures):
+    measures.update(KEY, {})
+    measures.update(Key("team", "other"), {})
     measures.clear()
     assert series() == []

@@ -42,12 +42,12 @@ class Backoff:
     """Creation time, by the API server, of the newest pod seen when the backoff began; a younger pod came after it."""
 
 
-def clamp_between(replicas: int, least: int, most: int) -> int:
+def clamp_between(replicas: int, minimum: int, maximum: int) -> int:
     """Clamp replicas to minimum and maximum, checking the minimum first as KubeRay does (RC:WG-2).
 
     Shared by operator and sidecar, so that both get the same number even where the maximum is below the minimum.
     """
-    return least if replicas < least else min(replicas, most)
+    return minimum if replicas < minimum else min(replicas, maximum)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,8 +71,8 @@ def faults_of(error: ValidationError) -> tuple[Violation, ...]:
 def _too_long(one: ErrorDetails) -> str:
     if one["type"] != "too_long":
         return ""
-    most = one["ctx"]["max_length"]
-    return f"has more than {most} entries; this object is not reconciled: keep at most {most}"
+    maximum = one["ctx"]["max_length"]
+    return f"has more than {maximum} entries; this object is not reconciled: keep at most {maximum}"
 
 
 def field_path(location: tuple[int | str, ...]) -> str:

@@ -109,6 +109,6 @@ def _cut(message: str) -> str:
     return encoded[: MAX_MESSAGE_BYTES - 3].decode(errors="ignore") + "…"
 
 
-def cut(text: str, most: int) -> str:
-    """The text cut to at most `most` characters, with an ellipsis; the limit of a condition's message is in bytes."""
-    return text if len(text) <= most else text[: max(0, most - 1)] + "…"[:most]
+def cut(text: str, maximum: int) -> str:
+    """The text cut to at most `maximum` characters, with an ellipsis; the limit of a condition's message is in bytes."""
+    return text if len(text) <= maximum else text[: max(0, maximum - 1)] + "…"[:maximum]

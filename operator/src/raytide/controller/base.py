@@ -260,12 +260,12 @@ class BaseController(ABC):
             self.reconcile_loop.enqueue_coalesced(key)
 
     def _on_pod(self, old: PodOnNode | None, new: PodOnNode | None) -> None:
-        self.dead_nodes.note_pod(old, new)
+        self.dead_nodes.update_pod(old, new)
         self._on_child(old, new)
 
     def _on_node(self, old: NodeView | None, new: NodeView | None) -> None:
         """Enqueue the owners of terminating pods on that node if its readiness has changed."""
-        self.dead_nodes.note(new)
+        self.dead_nodes.update(new)
         node = new or old
         if node is not None and has_readiness_changed(old, new):
             self._enqueue_on_node_loss({node.name})

@@ -69,7 +69,7 @@ class CreateBackoff(Generic[H]):
         owner = self._find(key, uid, generation)
         return owner.held if owner is not None else {}
 
-    def note(self, key: Key, uid: str, generation: int, outcomes: Iterable[Outcome], now: float) -> None:
+    def record_outcomes(self, key: Key, uid: str, generation: int, outcomes: Iterable[Outcome], now: float) -> None:
         """Record the outcomes of a pass."""
         owner = self._find(key, uid, generation) or _OwnerBackoff(uid, generation)
         outcomes_by_group: dict[str, list[Outcome]] = {}
@@ -77,7 +77,7 @@ class CreateBackoff(Generic[H]):
             if isinstance(outcome.action, Create):
                 outcomes_by_group.setdefault(outcome.action.group, []).append(outcome)
         for group, found in outcomes_by_group.items():
-            self._note(owner.held, group, found, now)
+            self._record_rejections(owner.held, group, found, now)
         if owner.held:
             self._by_owner[key] = owner
         else:
@@ -100,7 +100,9 @@ class CreateBackoff(Generic[H]):
         owner = self._by_owner.get(key)
         return owner if owner is not None and (owner.uid, owner.generation) == (uid, generation) else None
 
-    def _note(self, held_by_group: dict[str, H], group: str, outcomes: Iterable[Outcome], now: float) -> None:
+    def _record_rejections(
+        self, held_by_group: dict[str, H], group: str, outcomes: Iterable[Outcome], now: float
+    ) -> None:
         last_by_result = {outcome.result: outcome for outcome in outcomes}
         rejected, is_some_done = last_by_result.get(Result.REJECTED), Result.DONE in last_by_result
         held = held_by_group.get(group)

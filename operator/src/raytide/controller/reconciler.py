@@ -128,13 +128,15 @@ class BaseReconciler(ABC, Generic[R, S, P]):
         """The status after the writes of a plan."""
 
     @abstractmethod
-    def _note_status(self, obj: R, computed: ComputedStatus, *, is_written: bool) -> None:
+    def _record_status(self, obj: R, computed: ComputedStatus, *, is_written: bool) -> None:
         """Update metrics with the computed status."""
 
-    def _note_outcomes(self, obj: R, planned: P, outcomes: Sequence[Outcome]) -> None:  # noqa: ARG002 - for subclasses
+    def _record_outcomes(self, obj: R, planned: P, outcomes: Sequence[Outcome]) -> None:  # noqa: ARG002 - for subclasses
         """Record the outcomes of the plan's writes before the status is computed."""
         metadata = obj.metadata
-        self._create_backoff.note(obj.key, metadata.uid, metadata.generation, outcomes, self._clock.monotonic())
+        self._create_backoff.record_outcomes(
+            obj.key, metadata.uid, metadata.generation, outcomes, self._clock.monotonic()
+        )
 
     def _deadlines_s(self, obj: R, outcomes: Iterable[Outcome]) -> Iterable[float | None]:  # noqa: ARG002 - for subclasses
         """Requeue delays besides those of the plan and the status."""
@@ -150,7 +152,7 @@ class BaseReconciler(ABC, Generic[R, S, P]):
             return None
         again = await runner.due_retries(key, uid, planned.actions, planned.unwanted, may_create=planned.may_create)
         applied = await runner.apply(key, uid, planned.actions, again)
-        self._note_outcomes(obj, planned, applied.outcomes)
+        self._record_outcomes(obj, planned, applied.outcomes)
         status_delay_s = await self._report(obj, seen_at, planned, applied)
         deadlines_s = (status_delay_s, planned.requeue_after_s, *self._deadlines_s(obj, applied.outcomes))
         return runner.requeue_after_s(
@@ -172,7 +174,7 @@ class BaseReconciler(ABC, Generic[R, S, P]):
                 is_written = True
         finally:  # emit events for the writes even if the status patch failed
             self._deps.events.emit(obj.raw, applied.outcomes, planned.events)
-        self._note_status(obj, computed, is_written=is_written)
+        self._record_status(obj, computed, is_written=is_written)
         next_step_s = 0.0 if is_written and planned.is_status_gated else wait_s if wait_s > 0 else None
         return earliest(next_step_s, computed.requeue_after_s)
 

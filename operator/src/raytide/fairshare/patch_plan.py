@@ -163,7 +163,7 @@ def _job_patch(
             )
     else:
         changed = SharingRecord(uid=job.metadata.uid, replicas=0, resizes=record.resizes if record else ())
-    note = _note(waiting.get(participant.id), resizes[len(released) :], participant)
+    note = _waiting_note(waiting.get(participant.id), resizes[len(released) :], participant)
     if note is not None and note.is_below_minimum:
         note = _with_reservation(note, waiting.get(participant.id), record, now, reservation_s)
     is_written = changed.replicas != job.spec.trainer.replicas and (after > 0 or not participant.is_gang)
@@ -248,7 +248,7 @@ def _pservers(job: TrainingJob, trainers: int) -> int | None:
     return pserver.count_for(trainers) if pserver is not None and pserver.is_by_ratio else None
 
 
-def _note(waiting: Waiting | None, promised: list[Resize], participant: Participant) -> WaitingNote | None:
+def _waiting_note(waiting: Waiting | None, promised: list[Resize], participant: Participant) -> WaitingNote | None:
     if promised:  # resizes after an unreleased one do not matter yet
         first = promised[0]
         return WaitingNote(

@@ -166,7 +166,7 @@ class Elector:
             is_ours = await self._attempt()
         except (ApiStatusError, ApiUnavailableError) as error:
             self._held = None
-            self._note(error)
+            self._record_error(error)
             return self._is_leading
         self._error = ""
         self._logged_at = None
@@ -239,7 +239,7 @@ class Elector:
         finally:
             self._held = None
 
-    def _note(self, error: ApiStatusError | ApiUnavailableError) -> None:
+    def _record_error(self, error: ApiStatusError | ApiUnavailableError) -> None:
         """Log the error, at most once a minute."""
         self._error = messages.lease_failed(self._key, error)
         now = self._clock.boottime()

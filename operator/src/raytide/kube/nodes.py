@@ -56,12 +56,12 @@ class DeadNodes:
         """The version that the node informer must reach to decide, by node name."""
         self._has_undecided = asyncio.Event()
 
-    def note(self, new: NodeView | None) -> None:
+    def update(self, new: NodeView | None) -> None:
         """Record a node change; None for a deletion."""
         if new is not None:
             self._undecided.pop(new.name, None)
 
-    def note_pod(self, old: PodOnNode | None, new: PodOnNode | None) -> None:
+    def update_pod(self, old: PodOnNode | None, new: PodOnNode | None) -> None:
         """Record that a pod was added, changed or deleted."""
         if old is not None and (new is None or new.uid != old.uid):
             self._first_seen_version.pop(old.uid, None)

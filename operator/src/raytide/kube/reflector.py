@@ -159,29 +159,29 @@ class _Activity:
         """Seconds since then."""
         return self._clock.monotonic() - self._at
 
-    def note_answer(self) -> None:
+    def record_answer(self) -> None:
         """An answer, or the normal end of a watch."""
         self._at = self._clock.monotonic()
         self._has_no_lines = False
 
-    def note_list(self) -> None:
+    def record_list(self) -> None:
         """A page of a list."""
         if not self._has_no_lines:
             self._at = self._clock.monotonic()
 
-    def note_chunk(self, chunk: bytes) -> None:
+    def record_chunk(self, chunk: bytes) -> None:
         """Bytes of a watch; empty once it is open."""
         if chunk or not self._is_timed_out:
-            self.note_answer()
+            self.record_answer()
         if chunk:
             self._is_timed_out = False
 
-    def note_end(self) -> None:
+    def record_end(self) -> None:
         """The normal end of a watch."""
-        self.note_answer()
+        self.record_answer()
         self._is_timed_out = False
 
-    def note_silence(self, *, has_lines: bool, is_whole: bool) -> None:
+    def record_silence(self, *, has_lines: bool, is_whole: bool) -> None:
         """A watch without an answer; `is_whole`: for the whole time after which it counts as dead."""
         self._has_no_lines = self._has_no_lines or not has_lines
         self._is_timed_out = self._is_timed_out or is_whole
@@ -301,13 +301,13 @@ class Reflector:
         try:
             async for page in self._pages():
                 version = page.resource_version
-                self._activity.note_list()
+                self._activity.record_list()
                 for items in _portions(page.items):
                     self._sink.collect(items)
                     await asyncio.sleep(0)  # decoding megabytes must not block the event loop
         except (ApiUnavailableError, ApiStatusError, *GARBAGE) as error:
             self._must_list, self._listed_at = True, self._clock.monotonic()
-            self._note_answer(error)
+            self._record_failure(error)
             if isinstance(error, ApiStatusError) and error.status in (403, 404):
                 self.is_listable = False
             if isinstance(error, ApiStatusError) and error.is_not_found:
@@ -321,7 +321,7 @@ class Reflector:
         self._watches_without_events = 0
         self._absent.reset()
         self._listed_at = self._clock.monotonic()
-        self._activity.note_list()
+        self._activity.record_list()
         self._last_list_done = number
         async with self._progress:
             self._progress.notify_all()
@@ -345,14 +345,14 @@ class Reflector:
                 await self._read()
                 if not self._lines:
                     await self._check_version()
-            self._activity.note_end()
+            self._activity.record_end()
         except TimeoutError as error:
             if self._must_list:
                 return 0.0  # list_now asked for it
             failure = error
         except (ApiUnavailableError, ApiStatusError, _RelistError) as error:
             failure = error
-            self._note_answer(error)
+            self._record_failure(error)
             if (
                 isinstance(error, ApiStatusError)
                 and error.status != 410
@@ -364,7 +364,7 @@ class Reflector:
             self._reading, self.phase = None, Phase.WAITING
         lasted_s = self._clock.monotonic() - opened_at
         if _is_timeout(failure):
-            self._activity.note_silence(has_lines=self._lines > 0, is_whole=lasted_s >= self._silence_s)
+            self._activity.record_silence(has_lines=self._lines > 0, is_whole=lasted_s >= self._silence_s)
         is_healthy = lasted_s >= HEALTHY_S
         if is_healthy and (self._lines or failure is None):
             self._backoff.reset()
@@ -392,10 +392,10 @@ class Reflector:
         self._logged = self.error, consequence
         return self._forbidden_s
 
-    def _note_answer(self, failure: Exception) -> None:
+    def _record_failure(self, failure: Exception) -> None:
         """Count a rejection as activity: while a kind is missing or forbidden, a restart would not help (D9)."""
         if isinstance(failure, ApiStatusError) or (isinstance(failure, ApiUnavailableError) and failure.is_answer):
-            self._activity.note_answer()
+            self._activity.record_answer()
 
     def _after(self, error: Exception) -> float:
         """Decide whether to resume or relist; returns the seconds to wait."""
@@ -429,11 +429,11 @@ class Reflector:
         async with aclosing(chunks):
             async for chunk in chunks:
                 self.error, self.phase = "", Phase.WATCHING  # the first line may take a minute
-                self._activity.note_chunk(chunk)
+                self._activity.record_chunk(chunk)
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     if line:
-                        self._take(line)
+                        self._apply_event(line)
 
     async def _check_version(self) -> None:
         """Raise if the server's version is below ours: one page of one object, only after a watch without lines."""
@@ -443,7 +443,8 @@ class Reflector:
                     raise _RelistError(messages.older_version(page.resource_version, self.version))
                 return
 
-    def _take(self, line: bytes) -> None:
+    def _apply_event(self, line: bytes) -> None:
+        """Apply one line of the watch; raises `_RelistError` if only a new list can continue it."""
         try:
             event = self._events.decode(line)
             if event.type == "ERROR":

@@ -89,7 +89,7 @@ class Operator:
         self._stop = asyncio.Event()
         watched = settings.watch_namespaces
         self._controllers = ControllerManager(client, clock=clock, settings=settings)
-        kinds = tuple(_kind(controller, clock) for controller in self._controllers.kinds)
+        kinds = tuple(_watched_kind(controller, clock) for controller in self._controllers.kinds)
         login = KopfLogin(config.server, config.open_session)
         self._kopf_source = KopfEventSource(login, kinds, clock=clock, namespaces=watched)
         own = lease_namespace(settings, config) if elector else None
@@ -279,18 +279,18 @@ class Operator:
             LEASE_AGE_SECONDS.labels(LEADER_LEASE).set_function(elector.renewed_s)
 
 
-def _kind(controller: BaseController, clock: Clock) -> WatchedKind:
+def _watched_kind(controller: BaseController, clock: Clock) -> WatchedKind:
     """The kind that kopf watches; its lag is measured against our informer (D1)."""
-    trailing = WatchLag(clock)
+    watch_lag = WatchLag(clock)
 
-    def seen(view: ObjectView, is_gone: bool) -> None:  # noqa: FBT001 - the controller calls it by position
+    def on_seen(view: ObjectView, is_gone: bool) -> None:  # noqa: FBT001 - the controller calls it by position
         if is_gone:
-            trailing.informer_lost(view.key)
+            watch_lag.informer_lost(view.key)
         else:
-            trailing.informer_saw(view.key, view.version)
+            watch_lag.informer_saw(view.key, view.version)
 
-    controller.on_seen = seen
-    return WatchedKind(controller.resource, controller.enqueue, lambda: controller.objects.is_listable, trailing)
+    controller.on_seen = on_seen
+    return WatchedKind(controller.resource, controller.enqueue, lambda: controller.objects.is_listable, watch_lag)
 
 
 def lease_namespace(settings: Settings, config: ClientConfig) -> str:

@@ -52,7 +52,7 @@ class RayClusterCreateBackoff(create_backoff.CreateBackoff[_Entry]):
             if max(held.until, held.replicas_at) > now
         )
 
-    def note_plan(self, key: Key, planned: RayClusterPlan, now: float) -> None:
+    def record_plan(self, key: Key, planned: RayClusterPlan, now: float) -> None:
         """Record which groups gave a replica up, and which have all the replicas they want."""
         self.give_up(key, planned.given_up, now)
         for group in planned.needs_no_replica:

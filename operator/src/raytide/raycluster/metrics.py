@@ -17,7 +17,7 @@ from raytide.metrics import PROVISIONED_SECONDS
 _series: dict[Key, tuple[str, str, str]] = {}
 
 
-def note_provisioned(cluster: RayCluster, written: Mapping[str, Any], now: datetime) -> None:
+def observe_provisioned(cluster: RayCluster, written: Mapping[str, Any], now: datetime) -> None:
     """Set the metric if this status patch changed RayClusterProvisioned to True."""
     before, after = cluster.status.get("conditions") or (), written.get("conditions") or ()
     created_at = parse_timestamp(cluster.metadata.creation_timestamp)

@@ -78,7 +78,7 @@ class ObjectLookupCache:
             return frozenset()
         return frozenset(name for name, answer in book.answers.items() if not answer.is_there)
 
-    def note(self, key: Key, uid: str, outcomes: Iterable[Outcome]) -> None:
+    def record_outcomes(self, key: Key, uid: str, outcomes: Iterable[Outcome]) -> None:
         """Update the answers with the outcomes of our own creates."""
         book = self._books.get(key)
         if book is None or book.uid != uid:

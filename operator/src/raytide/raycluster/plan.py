@@ -246,6 +246,7 @@ def _inputs(ctx: PlanContext, group: WorkerGroupSpec, existing_names: frozenset[
 
 
 def _resize(ctx: PlanContext, inputs: GroupInputs) -> RayClusterPlan:
+    """Delete surplus workers of a single-host group and create missing ones; pods with a replica name are outdated."""
     has_replicas = ctx.config.pods.has_multi_host_indexing
     outdated = frozenset(pod.name for pod in inputs.pods if pod.replica_name and has_replicas)
     decision = plan_group(inputs, outdated_names=outdated)

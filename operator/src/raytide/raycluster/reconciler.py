@@ -30,7 +30,7 @@ from raytide.raycluster.desired_replicas import scaling_of
 from raytide.raycluster.failures import kept_groups, names_to_delete
 from raytide.raycluster.manifests.names import Namer
 from raytide.raycluster.manifests.services import head_service_name
-from raytide.raycluster.metrics import forget_provisioned, note_provisioned
+from raytide.raycluster.metrics import forget_provisioned, observe_provisioned
 from raytide.raycluster.object_lookup import ObjectLookupCache
 from raytide.raycluster.observed import Observed, PendingRetry, observe
 from raytide.raycluster.plan import plan, plan_unreadable, wanted_lookups
@@ -145,10 +145,10 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
         metadata = cluster.metadata
         return self._create_backoff.waiting(cluster.key, metadata.uid, metadata.generation, self._clock.monotonic())
 
-    def _note_outcomes(self, cluster: RayCluster, planned: RayClusterPlan, outcomes: Sequence[Outcome]) -> None:
-        self._create_backoff.note_plan(cluster.key, planned, self._clock.monotonic())
-        super()._note_outcomes(cluster, planned, outcomes)
-        self._sources.lookups.note(cluster.key, cluster.metadata.uid, outcomes)
+    def _record_outcomes(self, cluster: RayCluster, planned: RayClusterPlan, outcomes: Sequence[Outcome]) -> None:
+        self._create_backoff.record_plan(cluster.key, planned, self._clock.monotonic())
+        super()._record_outcomes(cluster, planned, outcomes)
+        self._sources.lookups.record_outcomes(cluster.key, cluster.metadata.uid, outcomes)
 
     def _compute_status(
         self,
@@ -166,9 +166,9 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
         )
         return ComputedStatus(computed, requeue_s, now)
 
-    def _note_status(self, cluster: RayCluster, computed: ComputedStatus, *, is_written: bool) -> None:
+    def _record_status(self, cluster: RayCluster, computed: ComputedStatus, *, is_written: bool) -> None:
         if is_written:
-            note_provisioned(cluster, computed.status, computed.at)
+            observe_provisioned(cluster, computed.status, computed.at)
 
     def _deadlines_s(self, cluster: RayCluster, outcomes: Iterable[Outcome]) -> Iterable[float | None]:
         yield from (self._requeue_for(retry) for retry in self._pending_retries(cluster))

@@ -22,12 +22,12 @@ def min_workers(groups: Iterable[WorkerGroupSpec]) -> int:
 
 def max_workers(groups: Iterable[WorkerGroupSpec]) -> int:
     """Maximum number of pods, capped at the largest int32, which is also the value of an absent maximum."""
-    most = sum(
+    maximum = sum(
         (MAX_INT32 if group.max_replicas is None else group.max_replicas) * group.num_of_hosts
         for group in groups
         if not group.suspend
     )
-    return min(most, MAX_INT32)
+    return min(maximum, MAX_INT32)
 
 
 def desired_resources(cluster: RayCluster, *, replicas_by_group: Mapping[str, int]) -> dict[str, str]:

@@ -183,5 +183,5 @@ def _unready_since(conditions: Sequence[Mapping[str, Any]]) -> datetime | None:
     unready = [workers] if workers else []
     if head and head.get("status") == "False":
         unready.append(head)
-    moments = [parse_timestamp(str(condition.get("lastTransitionTime"))) for condition in unready]
-    return min((moment for moment in moments if moment is not None), default=None)
+    times = [parse_timestamp(str(condition.get("lastTransitionTime"))) for condition in unready]
+    return min((time for time in times if time is not None), default=None)

@@ -162,10 +162,10 @@ def _failure(
 
 def _beyond_limits(job: TrainingJob, counts: TerminationCounts) -> JobResult | None:
     """Incidents against the limits in the spec, never against the size that the sharing pass chose (FD:SH-B1)."""
-    incidents, percent, most = counts.incidents, job.spec.max_failed_percent, job.spec.trainer.ceiling
+    incidents, percent, maximum = counts.incidents, job.spec.max_failed_percent, job.spec.trainer.ceiling
     trainers = incidents.by_role.get(constants.TRAINER, 0)
-    if percent is not None and trainers * 100 > percent * most:
-        message = messages.too_many_failed(trainers, percent, most, counts.new_terminations)
+    if percent is not None and trainers * 100 > percent * maximum:
+        message = messages.too_many_failed(trainers, percent, maximum, counts.new_terminations)
         return JobResult(constants.FAILED, messages.TOO_MANY_FAILED, message)
     failures = incidents.total - (trainers if percent is not None else 0)
     if failures > job.spec.backoff_limit:

@@ -233,9 +233,11 @@ def deadline_exceeded(deadline_s: int) -> str:
     return f"the job was active for more than {deadline_s} s"
 
 
-def too_many_failed(failures: int, percent: int, most: int, last: Sequence[object]) -> str:
+def too_many_failed(failures: int, percent: int, maximum: int, last: Sequence[object]) -> str:
     """`MaxFailedPercentExceeded`."""
-    return _with_last(f"{failures} trainer failures, more than maxFailedPercent {percent} of max-instance {most}", last)
+    return _with_last(
+        f"{failures} trainer failures, more than maxFailedPercent {percent} of max-instance {maximum}", last
+    )
 
 
 def backoff_limit_exceeded(failures: int, limit: int, last: Sequence[object]) -> str:
@@ -311,9 +313,9 @@ def uncounted_peer() -> str:
     )
 
 
-def counted_for_percent(failures: int, percent: int, most: int) -> str:
+def counted_for_percent(failures: int, percent: int, maximum: int) -> str:
     """A trainer's failure under maxFailedPercent."""
-    return f"trainer failure {failures}; maxFailedPercent allows {percent} % of max-instance {most}"
+    return f"trainer failure {failures}; maxFailedPercent allows {percent} % of max-instance {maximum}"
 
 
 def counted_for_backoff(failures: int, limit: int) -> str:

@@ -40,7 +40,7 @@ OTHER: Final = "Other"
 class Measures:
     """The series of all jobs in this process.
 
-    - `note` sets a job's gauges from its status; `note_written` counts the resizes that are new in a status, once even
+    - `update` sets a job's gauges from its status; `record_written_status` counts the resizes that are new in a status, once even
       across restarts, because the status stores them.
     - `forget` removes a job's series, `clear` those of all jobs.
     """
@@ -49,7 +49,7 @@ class Measures:
         self._clock = clock
         self._waiting_since: dict[Key, datetime | None] = {}
 
-    def note(self, key: Key, status: Mapping[str, Any]) -> None:
+    def update(self, key: Key, status: Mapping[str, Any]) -> None:
         """Set the job's gauges from its status."""
         for role in constants.ROLES:
             counts = status.get(role) or {}
@@ -63,7 +63,7 @@ class Measures:
         since = parse_timestamp(str(condition.get("lastTransitionTime"))) if condition and is_waiting else None
         self._waiting_since[key] = since
 
-    def note_written(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    def record_written_status(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
         """Count the resizes that the new status has and the old one did not."""
         known = {_identity(resize) for resize in _history(before)}
         for resize in _history(after):

@@ -276,7 +276,7 @@ def start_trainers(ctx: PlanContext) -> TrainingJobPlan:
         return NOTHING
     missing = max(0, len(ctx.wanted.active) - sum(map(is_alive, ctx.observed.trainers)))
     placements = placements_of(ctx.record, ctx.job.spec.trainer.replicas)
-    return _start(ctx, constants.TRAINER, ctx.wanted.active, most=missing, nodes=planned_nodes(placements, missing))
+    return _start(ctx, constants.TRAINER, ctx.wanted.active, maximum=missing, nodes=planned_nodes(placements, missing))
 
 
 def _is_master_ready(ctx: PlanContext) -> bool:
@@ -285,12 +285,12 @@ def _is_master_ready(ctx: PlanContext) -> bool:
 
 
 def _start(
-    ctx: PlanContext, role: str, indices: Iterable[int], most: int = MAX_WRITES, nodes: Iterable[str] = ()
+    ctx: PlanContext, role: str, indices: Iterable[int], maximum: int = MAX_WRITES, nodes: Iterable[str] = ()
 ) -> TrainingJobPlan:
     """Create the missing pods whose names are free (kubernetes #115844); an earlier job's children hold names too.
 
     None before this job's service and membership exist: by those of another owner they would find foreign members.
-    Pods beyond `most` or the plan's budget are created by the next reconcile: one role starts at a time. The missing
+    Pods beyond `maximum` or the plan's budget are created by the next reconcile: one role starts at a time. The missing
     pods prefer `nodes`, in order of their indices; "" is none.
     """
     if not _has_rendezvous(ctx):
@@ -298,15 +298,15 @@ def _start(
     taken = {pod.name for pod in ctx.observed.of(role)} | ctx.observed.foreign_names
     free = (index for index in indices if pod_name(ctx.job, role, index) not in taken)
     missing = list(islice(free, MAX_WRITES + 1))
-    most = min(most, _most_built(ctx, role))
+    maximum = min(maximum, _max_built(ctx, role))
     if not missing:
         return NOTHING
     wait_s = ctx.counts.wait_s(ctx.observed.seen_at)
     if wait_s > 0:
         return TrainingJobPlan(requeue_after_s=wait_s)
-    planned = dict(zip(missing[:most], chain(nodes, repeat("")), strict=False))
+    planned = dict(zip(missing[:maximum], chain(nodes, repeat("")), strict=False))
     created = _unless_rejected(ctx, role, lambda: _create_pods(ctx, role, planned))
-    return replace(created, is_continued=len(missing) > most)
+    return replace(created, is_continued=len(missing) > maximum)
 
 
 STEPS: Final[tuple[Callable[[PlanContext], TrainingJobPlan], ...]] = (
@@ -331,7 +331,7 @@ STEPS: Final[tuple[Callable[[PlanContext], TrainingJobPlan], ...]] = (
 )
 
 
-def _most_built(ctx: PlanContext, role: str) -> int:
+def _max_built(ctx: PlanContext, role: str) -> int:
     """How many pods of a role one plan may build: each is built separately, and blocks the event loop meanwhile."""
     spec, own = ctx.job.spec, role_spec(ctx.job, role)
     written = [

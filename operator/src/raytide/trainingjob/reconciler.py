@@ -118,10 +118,10 @@ class TrainingJobReconciler(BaseReconciler[TrainingJob, Observed, TrainingJobPla
         computed = status(job, observed, planned, outcomes, now)
         return ComputedStatus(computed, requeue_after_s(job, observed, computed, now), now)
 
-    def _note_status(self, job: TrainingJob, computed: ComputedStatus, *, is_written: bool) -> None:
+    def _record_status(self, job: TrainingJob, computed: ComputedStatus, *, is_written: bool) -> None:
         if is_written:
-            self._measures.note_written(job.status, computed.status)
-        self._measures.note(job.key, computed.status)
+            self._measures.record_written_status(job.status, computed.status)
+        self._measures.update(job.key, computed.status)
 
     def _forget(self, key: Key) -> None:
         super()._forget(key)

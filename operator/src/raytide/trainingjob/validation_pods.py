@@ -119,13 +119,14 @@ def _one_amount(name: str, amount: str | float, field: str) -> Iterator[Violatio
 
 
 def _above_limits(resources: Resources, field: str) -> Iterator[Violation]:
+    """Requests above their limits, and requests of extended resources that differ from their limits."""
     for name, limit in resources.limits.items():
         request = resources.requests[name]
-        wanted, most = Quantity.parse(request), Quantity.parse(limit)
-        if is_extended(name) and wanted != most:
+        request_amount, limit_amount = Quantity.parse(request), Quantity.parse(limit)
+        if is_extended(name) and request_amount != limit_amount:
             message = f"is {request}, but its limit is {limit}; write the same in both, or only the limit"
             yield _violation("TJ:3-18", f"{field}.requests.{name}", message)
-        elif wanted > most:
+        elif request_amount > limit_amount:
             message = f"is {request}, above its limit {limit}; lower it or raise the limit"
             yield _violation("TJ:2.1", f"{field}.requests.{name}", message)
 

@@ -74,7 +74,7 @@ class Api:
         self._openapi = OpenApi(self._registry)
         self._authenticate = authenticate
         self._ending: set[str] = set()
-        self._unsubscribe = store.subscribe(self._note_ending, CRDS)
+        self._unsubscribe = store.subscribe(self._on_crd_change, CRDS)
         for name in _SYSTEM_NAMESPACES:
             if store.find("namespaces", "", name) is None:
                 store.create("namespaces", {"metadata": {"name": name}})
@@ -181,7 +181,7 @@ class Api:
         raise _not_allowed()
 
     # --- removal of a custom kind --------------------------------------------------------------------------------
-    def _note_ending(self, change: Change) -> None:
+    def _on_crd_change(self, change: Change) -> None:
         if change.type == "DELETED":
             self._ending.discard(change.key.name)
         elif change.entry.is_terminating:

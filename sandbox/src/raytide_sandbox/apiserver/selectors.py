@@ -139,7 +139,7 @@ def entry_matcher(labels: LabelTest | None, fields: list[tuple[str, str, bool]])
         if labels is not None and not labels(entry.labels):
             return False
         obj = _read_only(entry.raw)
-        return all((_text(obj, path) == value) == is_equal for path, value, is_equal in wanted)
+        return all((_field_value(obj, path) == value) == is_equal for path, value, is_equal in wanted)
 
     return matches
 
@@ -150,7 +150,8 @@ def _read_only(raw: bytes) -> Any:
     return decode(raw)
 
 
-def _text(obj: Any, path: list[str]) -> str:
+def _field_value(obj: Any, path: list[str]) -> str:
+    """The field at that path as text, as field selectors compare it; empty if it is absent."""
     value = obj
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None

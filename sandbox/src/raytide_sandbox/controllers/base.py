@@ -1,6 +1,6 @@
 """Interface of the sandbox's controllers, and helpers for their writes.
 
-A controller records changes in `note` and writes in `act`; between the two it keeps its own indices, so its cost
+A controller records changes in `on_change` and writes in `act`; between the two it keeps its own indices, so its cost
 follows the number of changes and not the size of the cluster. `attempt` and `rewrite` write under the API's rules and
 ignore rejections that only mean that another client wrote first. Pure: time is passed in as `now`.
 """
@@ -58,7 +58,7 @@ class Noted:
 class Controller(Protocol):
     """One control loop without the loop; driven by `Controllers.step`."""
 
-    def note(self, noted: Noted) -> None:
+    def on_change(self, noted: Noted) -> None:
         """Record what this change requires; must not write."""
         ...
 

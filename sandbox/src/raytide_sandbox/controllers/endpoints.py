@@ -37,16 +37,16 @@ class EndpointsController:
         self._due: set[ObjectKey] = set()
 
     # --- noting --------------------------------------------------------------------------------------------------------
-    def note(self, noted: Noted) -> None:
+    def on_change(self, noted: Noted) -> None:
         """Update the indices and queue the services that a change affects."""
         if noted.key.resource == "services":
-            self._note_service(noted)
+            self._on_service_change(noted)
         elif noted.key.resource == "pods":
-            self._note_pod(noted)
+            self._on_pod_change(noted)
         elif noted.key.resource == "endpoints" and noted.is_gone:
             self._due.add(ObjectKey("services", noted.key.namespace, noted.key.name))
 
-    def _note_service(self, noted: Noted) -> None:
+    def _on_service_change(self, noted: Noted) -> None:
         key = noted.key
         old = self._selectors.pop(key, None)
         if old:
@@ -58,7 +58,7 @@ class EndpointsController:
         if selector or old:
             self._due.add(key)
 
-    def _note_pod(self, noted: Noted) -> None:
+    def _on_pod_change(self, noted: Noted) -> None:
         key, change = noted.key, noted.change
         before = change.previous.labels if change.previous else {}
         after: dict[str, str] = {} if noted.is_gone else change.entry.labels

@@ -23,7 +23,7 @@ class EventExpiry:
         self._written: list[tuple[ObjectKey, int]] = []
         self._queue: deque[tuple[datetime, ObjectKey, int]] = deque()
 
-    def note(self, noted: Noted) -> None:
+    def on_change(self, noted: Noted) -> None:
         """Record a written Event."""
         if noted.key.resource == "events" and not noted.is_gone:
             self._written.append((noted.key, noted.change.version))

@@ -25,7 +25,7 @@ class GarbageCollector:
         self._store = store
         self._queue: dict[ObjectKey, None] = {}
 
-    def note(self, noted: Noted) -> None:
+    def on_change(self, noted: Noted) -> None:
         """Queue objects that the change may have orphaned, and terminating owners that may have waited for it."""
         change = noted.change
         entry, previous = change.entry, change.previous
@@ -125,7 +125,7 @@ class OrphanedPods:
         self._pods_by_node: dict[str, set[ObjectKey]] = {}
         self._vanished: set[str] = set()
 
-    def note(self, noted: Noted) -> None:
+    def on_change(self, noted: Noted) -> None:
         """Track which pods are on which node, and which nodes were deleted."""
         key = noted.key
         if key.resource == "pods":

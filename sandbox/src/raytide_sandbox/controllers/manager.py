@@ -56,7 +56,7 @@ class Controllers:
             while self._changes:
                 noted = Noted(self._changes.popleft())
                 for controller in self._controllers:
-                    controller.note(noted)
+                    controller.on_change(noted)
             wakeups = [wakeup for controller in self._controllers if (wakeup := controller.act(now)) is not None]
             if not self._changes:
                 return min(wakeups, default=None)

@@ -35,11 +35,11 @@ class NamespaceLifecycle:
         self._swept: set[str] = set()
         self._due: set[str] = set()
 
-    def note(self, noted: Noted) -> None:
+    def on_change(self, noted: Noted) -> None:
         """Track the objects of each namespace, and the terminating namespaces."""
         key = noted.key
         if key.resource == "namespaces":
-            self._note_namespace(noted)
+            self._on_namespace_change(noted)
         elif key.namespace:
             if noted.is_gone:
                 self._content.get(key.namespace, set()).discard(key)
@@ -48,7 +48,7 @@ class NamespaceLifecycle:
             if key.namespace in self._terminating:
                 self._due.add(key.namespace)
 
-    def _note_namespace(self, noted: Noted) -> None:
+    def _on_namespace_change(self, noted: Noted) -> None:
         name = noted.key.name
         if noted.is_gone:
             self._content.pop(name, None)
@@ -83,7 +83,7 @@ class ServiceAccounts:
         self._authority = authority
         self._due: set[str] = set()
 
-    def note(self, noted: Noted) -> None:
+    def on_change(self, noted: Noted) -> None:
         """Queue new namespaces, and those whose service account or config map was deleted."""
         key = noted.key
         if key.resource == "namespaces" and noted.change.type == "ADDED":

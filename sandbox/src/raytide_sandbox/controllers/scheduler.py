@@ -60,14 +60,14 @@ class Scheduler:
         self._has_more_capacity = False
 
     # --- noting --------------------------------------------------------------------------------------------------------
-    def note(self, noted: Noted) -> None:
+    def on_change(self, noted: Noted) -> None:
         """Update node capacities and pending pods."""
         if noted.key.resource == "pods":
-            self._note_pod(noted)
+            self._on_pod_change(noted)
         elif noted.key.resource == "nodes":
-            self._note_node(noted)
+            self._on_node_change(noted)
 
-    def _note_node(self, noted: Noted) -> None:
+    def _on_node_change(self, noted: Noted) -> None:
         name = noted.key.name
         if noted.is_gone:
             self._nodes.pop(name, None)
@@ -89,7 +89,7 @@ class Scheduler:
         self._nodes[name] = capacity
         self._has_more_capacity = True
 
-    def _note_pod(self, noted: Noted) -> None:
+    def _on_pod_change(self, noted: Noted) -> None:
         key, pod = noted.key, noted.pod
         known = self._forget_waiting(key)
         if noted.is_gone or pod.has_ended:

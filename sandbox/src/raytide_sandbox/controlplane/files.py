@@ -86,7 +86,7 @@ class PlaneFiles:
     def authority(self) -> Authority:
         """The authority that signs the API server's and its clients' certificates."""
         if self._authority is None:
-            self._authority = self._kept_authority("cluster")
+            self._authority = self._load_or_create_authority("cluster")
         return self._authority
 
     @property
@@ -104,9 +104,9 @@ class PlaneFiles:
         self._identity("components", self.authority.issue_server(now, "raytide-components", ["127.0.0.1", "localhost"]))
         kubelet_client = self.authority.issue_client(now, "kube-apiserver-kubelet-client", ADMINISTRATORS)
         self._identity("kubelet-client", kubelet_client)
-        front_proxy = self._kept_authority("front-proxy")
+        front_proxy = self._load_or_create_authority("front-proxy")
         self._identity("front-proxy-client", front_proxy.issue_client(now, "front-proxy-client"))
-        storage = self._kept_authority("storage")
+        storage = self._load_or_create_authority("storage")
         self._identity("storage", storage.issue_server(now, "etcd", ["127.0.0.1"]))
         self._identity("storage-client", storage.issue_client(now, "kube-apiserver-etcd-client"))
         self._write_account_keys()
@@ -139,7 +139,7 @@ class PlaneFiles:
         pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
         self._write("accounts.pub", pem.decode())
 
-    def _kept_authority(self, name: str) -> Authority:
+    def _load_or_create_authority(self, name: str) -> Authority:
         certificate, key = self.file(f"{name}-ca.crt"), self.file(f"{name}-ca.key")
         if certificate.exists():
             return Authority.load(certificate.read_bytes(), key.read_bytes())

@@ -230,7 +230,7 @@ class Faulty:
             case Stale():
                 pass  # a watch starts at the version that the client names
 
-    async def note_line(self, plural: str) -> None:
+    async def record_line(self, plural: str) -> None:
         """Count a delivered line of `plural`, and wake the lines that wait to be overtaken."""
         self._lines_of[plural] = self._lines_of.get(plural, 0) + 1
         async with self._passed:
@@ -274,7 +274,7 @@ class _Lines:
             for line in lines:
                 async for piece in self._after(line + b"\n"):
                     yield piece
-                await self._wire.note_line(self._plural)
+                await self._wire.record_line(self._plural)
                 if self._is_over:
                     return
         if self._held is not None:

@@ -188,12 +188,12 @@ def _recovered(record: ContainerRecord, status: Mapping[str, Any], now: datetime
     state, last = status.get("state") or {}, status.get("lastState") or {}
     known = replace(
         record,
-        last=_read_end(last["terminated"], now) if last.get("terminated") else None,
+        last=_terminated_from_status(last["terminated"], now) if last.get("terminated") else None,
         restart_count=int(status.get("restartCount") or 0),
         image_id=str(status.get("imageID") or ""),
     )
     if state.get("terminated"):
-        return replace(known, state=_read_end(state["terminated"], now))
+        return replace(known, state=_terminated_from_status(state["terminated"], now))
     if not state.get("running"):
         return known
     lost = Terminated(
@@ -207,7 +207,7 @@ def _recovered(record: ContainerRecord, status: Mapping[str, Any], now: datetime
     return exited(known, lost)
 
 
-def _read_end(ended: Mapping[str, Any], now: datetime) -> Terminated:
+def _terminated_from_status(ended: Mapping[str, Any], now: datetime) -> Terminated:
     return Terminated(
         exit_code=int(ended.get("exitCode") or 0),
         finished_at=parse_time(ended.get("finishedAt")) or now,

@@ -59,7 +59,7 @@ class ServiceRouter:
             await self._node_ports.close()
             await api.close()
 
-    def note_pods(self) -> None:
+    def on_pods_changed(self) -> None:
         """Trigger an update after a change of pods, on which `complete` may depend."""
         self._changed.set()
 

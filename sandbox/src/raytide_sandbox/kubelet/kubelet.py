@@ -106,7 +106,7 @@ class Kubelet:
                 tasks.create_task(heartbeat.beat())
                 tasks.create_task(host.events.run())
                 tasks.create_task(self._watch_node())
-                tasks.create_task(self._note_logs())
+                tasks.create_task(self._record_log_growth())
                 tasks.create_task(self._watch_pods(api, host, tasks))
                 if ready:
                     ready.set()
@@ -222,12 +222,12 @@ class Kubelet:
                 await asyncio.sleep(_AFTER_BUG_S)
         self._ours.pop(metadata["uid"], None)
 
-    async def _note_logs(self) -> None:
+    async def _record_log_growth(self) -> None:
         while True:
             await asyncio.sleep(_LOG_PERIOD_S)
             for pod in self._ours.values():
                 if isinstance(pod.worker, PodWorker):
-                    pod.worker.note_logs()
+                    pod.worker.record_log_growth()
 
 
 def _build_worker(host: Host, raw: Manifest) -> _Worker:

@@ -40,7 +40,7 @@ class PodFiles:
         """Write times of that log file."""
         return self._clocks.setdefault((container, attempt), LogClock())
 
-    def note_log(self, container: str, attempt: int, now: datetime) -> None:
+    def record_log_growth(self, container: str, attempt: int, now: datetime) -> None:
         """Record the current size of a log file in its clock."""
         try:
             size = self.log(container, attempt).stat().st_size

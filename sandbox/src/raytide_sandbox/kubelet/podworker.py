@@ -88,10 +88,10 @@ class PodWorker:
         """The pod IP while the sandbox is alive."""
         return self.sandbox.ip if self.sandbox and self.sandbox.is_alive else None
 
-    def note_logs(self) -> None:
+    def record_log_growth(self) -> None:
         """Record the current log sizes of the running containers."""
         for name, running in self.running.items():
-            self.files.note_log(name, running.container.config.attempt, self._host.now())
+            self.files.record_log_growth(name, running.container.config.attempt, self._host.now())
 
     # --- main loop -----------------------------------------------------------------------------------------------
     async def run(self) -> None:

@@ -40,12 +40,12 @@ async def relay_http(
             async with session.request(
                 request.method, url, headers=headers, data=body or None, allow_redirects=False
             ) as answer:
-                return await _pass_on(request, answer)
+                return await _stream_response(request, answer)
         except aiohttp.ClientError as error:
             reject(503, f"error trying to reach port {port} of the pod: {error}")
 
 
-async def _pass_on(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+async def _stream_response(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
     response = web.StreamResponse(status=answer.status, reason=answer.reason)
     for name, value in answer.headers.items():
         if name.lower() not in _HOP_BY_HOP:

@@ -43,7 +43,7 @@ def ended_with(body: str) -> int:
 @pytest.mark.rule("FD:AS-A4")
 def test_a_stuck_process_ends_and_one_that_reports_progress_does_not():
     assert ended_with("pass") == 1
-    assert ended_with("one.note_progress()") == 0
+    assert ended_with("one.report_progress()") == 0
 
 
 @pytest.mark.rule("FD:AS-A4")
@@ -62,7 +62,7 @@ async def test_the_alarm_is_put_off_by_progress_but_not_for_every_step():
     await asyncio.sleep(0)
     for _ in range(1000):
         clock.at_s += 0.5
-        watchdog.note_progress()
+        watchdog.report_progress()
     assert ends == [STUCK_S] * 501
     beating.cancel()
 

@@ -114,7 +114,7 @@ class GrpcTransport:
         try:
             answer: bytes = await method(request, timeout=self._timeout_s, metadata=metadata)
         except grpc.aio.AioRpcError as error:
-            self._note(connection, is_unanswered=error.code() is CODES.DEADLINE_EXCEEDED)
+            self._record_result(connection, is_unanswered=error.code() is CODES.DEADLINE_EXCEEDED)
             raise self._api_error(rpc, error.code(), error.details() or "") from None
         except (asyncio.CancelledError, grpc.aio.UsageError):
             task = asyncio.current_task()
@@ -138,7 +138,7 @@ class GrpcTransport:
         credentials = grpc.ssl_channel_credentials(*certificates)
         return grpc.aio.secure_channel(self.address, credentials, options=OPTIONS)
 
-    def _note(self, connection: _Connection, *, is_unanswered: bool) -> None:
+    def _record_result(self, connection: _Connection, *, is_unanswered: bool) -> None:
         connection.unanswered_calls = connection.unanswered_calls + 1 if is_unanswered else 0
         if connection is self._connection and connection.unanswered_calls >= MAX_UNANSWERED_CALLS:
             self._retire()

@@ -62,7 +62,7 @@ class _Problems:
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
 
-    def note(self, kind: str, example: str) -> None:
+    def add(self, kind: str, example: str) -> None:
         self.counts[kind] += 1
         self.examples.setdefault(kind, example[:200])
 
@@ -85,9 +85,9 @@ class _Reader:
         for entry in found:
             node = self.known_node(entry, used)
             if not node.node_id:
-                self.problems.note("nodes without an ID skipped", repr(node.instance_id))
+                self.problems.add("nodes without an ID skipped", repr(node.instance_id))
             elif node.node_id in nodes:
-                self.problems.note("duplicate nodes skipped", node.node_id)
+                self.problems.add("duplicate nodes skipped", node.node_id)
             else:
                 nodes[node.node_id] = node
         self.cache.clear()
@@ -125,7 +125,7 @@ class _Reader:
         valid = {}
         for name, amount in resources.items():
             if _amounts({name: amount}) is None:
-                self.problems.note("invalid resource amounts of nodes skipped", f"{name} = {amount}")
+                self.problems.add("invalid resource amounts of nodes skipped", f"{name} = {amount}")
             else:
                 valid[name] = amount
         return _amounts(valid) or ()
@@ -134,7 +134,7 @@ class _Reader:
         demands = []
         for entry in found:
             if entry.count <= 0:
-                self.problems.note(f"{what}s with a count below 1 skipped", f"{entry.count} of {_shape(entry.request)}")
+                self.problems.add(f"{what}s with a count below 1 skipped", f"{entry.count} of {_shape(entry.request)}")
             elif (request := self.request(entry.request, what)) is not None:
                 demands.append(Demand(request, entry.count))
         return tuple(demands)
@@ -148,7 +148,7 @@ class _Reader:
     def _new_request(self, entry: pb.ResourceRequest, what: str) -> Request | None:
         amounts = _amounts(entry.resources_bundle)
         if amounts is None:
-            self.problems.note(f"{what}s with invalid resource amounts skipped", _shape(entry))
+            self.problems.add(f"{what}s with invalid resource amounts skipped", _shape(entry))
             return None
         if not entry.placement_constraints:
             return Request(amounts, _selectors(entry))
@@ -157,7 +157,7 @@ class _Reader:
         affinities = [(pair.label_name, pair.label_value) for pair, is_set in pairs if is_set]
         anti_affinities = [(pair.label_name, pair.label_value) for pair, is_set in anti_pairs if is_set]
         if len(affinities) > 1 or len(anti_affinities) > 1:
-            self.problems.note(f"{what}s with several constraints of a kind, only the first is used", _shape(entry))
+            self.problems.add(f"{what}s with several constraints of a kind, only the first is used", _shape(entry))
         return Request(
             amounts,
             _selectors(entry),
@@ -184,7 +184,7 @@ class _Reader:
     def constraint(self, found: Iterable[pb.ClusterResourceConstraint]) -> tuple[Demand, ...] | None:
         constraints = list(found)
         if len(constraints) > 1:
-            self.problems.note("several cluster constraints, only the first is used", f"one of {len(constraints)}")
+            self.problems.add("several cluster constraints, only the first is used", f"one of {len(constraints)}")
         return self.demands(constraints[0].resource_requests, "constraint") if constraints else None
 
 

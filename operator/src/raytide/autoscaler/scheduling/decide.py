@@ -53,10 +53,10 @@ def run_scheduling(
     """Run the scheduler; None: nothing can be scheduled, `cluster.why_not` has the reason."""
     if cluster.limits is None:
         return None
-    question = _build_request(snapshot, state, cluster)
+    inputs = _build_request(snapshot, state, cluster)
     on_progress()
     scheduler = partial(schedule, on_progress=on_progress)
-    choice = schedule_with_fallback(question, cluster.limits, scheduler)
+    choice = schedule_with_fallback(inputs, cluster.limits, scheduler)
     return SchedulingRound(choice, launches(choice, scheduler, is_conservative=cluster.types.is_conservative))
 
 
@@ -94,8 +94,8 @@ def launches(choice: FallbackResult, schedule: Scheduler, *, is_conservative: bo
     planned = choice.reply.launches
     if not is_conservative or not planned:
         return Launches(dict(planned))
-    at_once = schedule(replace(choice.question, tasks=(), gangs=(), idle_timeout_s=None)).launches
-    kinds = {node_type.name: node_type for node_type in choice.question.types}
+    at_once = schedule(replace(choice.inputs, tasks=(), gangs=(), idle_timeout_s=None)).launches
+    kinds = {node_type.name: node_type for node_type in choice.inputs.types}
     now = {
         name: min(count, max(at_once.get(name, 0), _may_launch(kinds[name], choice.instances)))
         for name, count in planned.items()

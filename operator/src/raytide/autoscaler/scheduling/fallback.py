@@ -32,7 +32,7 @@ class FallbackResult:
     """The scheduler's decision and what becomes of stuck instances."""
 
     reply: SchedulingReply
-    question: SchedulingRequest
+    inputs: SchedulingRequest
     """The scheduling input of the decision, with blocked groups and without stuck instances."""
     instances: tuple[Instance, ...]
     """All of them; a withdrawn one is shown as ALLOCATION_TIMEOUT (a pod) or ALLOCATION_FAILED (no pod yet)."""
@@ -42,33 +42,33 @@ class FallbackResult:
     """Ids of stuck instances that keep waiting: they count in `replicas`, but not as capacity."""
 
 
-def schedule_with_fallback(question: SchedulingRequest, limits: Limits, schedule: Scheduler) -> FallbackResult:
-    """Decide with the blocked groups of `limits`; `question` is the input as if no group were blocked.
+def schedule_with_fallback(inputs: SchedulingRequest, limits: Limits, schedule: Scheduler) -> FallbackResult:
+    """Decide with the blocked groups of `limits`; `inputs` is the input as if no group were blocked.
 
     Its types are those of autoscaler/state/node_types.py, its instances all of autoscaler/state/instances.py, stuck
     ones included.
     """
     stuck_ids = {instance.instance_id for instance in limits.stuck}
-    sound = tuple(i for i in question.instances if i.instance_id not in stuck_ids)
+    sound = tuple(i for i in inputs.instances if i.instance_id not in stuck_ids)
     full = frozenset(name for name, blocked in limits.blocked.items() if blocked.is_capacity_missing)
     asked = replace(
-        question,
+        inputs,
         types=limits.types,
         instances=sound,
-        availability={**question.availability, **limits.availability},
-        recoverable={**question.recoverable, **limits.recoverable},
+        availability={**inputs.availability, **limits.availability},
+        recoverable={**inputs.recoverable, **limits.recoverable},
         full=full,
         waiting=tuple(i for i in limits.stuck if i.node_type in full and i.status in COUNTABLE),
     )
     reply = schedule(asked)
     needed = reply.needed & stuck_ids
-    kept = _within_minimum(question, sound, limits) | needed | _beside_running(sound, limits, full)
+    kept = _within_minimum(inputs, sound, limits) | needed | _beside_running(sound, limits, full)
     kept = touched_replicas(limits.stuck, kept)  # a replica waits as a whole or not at all (B-8)
     withdrawn = stuck_ids - kept
     return FallbackResult(
         reply=reply,
-        question=asked,
-        instances=tuple(_given_up(i) if i.instance_id in withdrawn else i for i in question.instances),
+        inputs=asked,
+        instances=tuple(_given_up(i) if i.instance_id in withdrawn else i for i in inputs.instances),
         withdrawn=frozenset(withdrawn),
         kept=kept,
     )
@@ -77,14 +77,14 @@ def schedule_with_fallback(question: SchedulingRequest, limits: Limits, schedule
 # --- stuck instances -------------------------------------------------------------------------------------------------
 
 
-def _within_minimum(question: SchedulingRequest, sound: Sequence[Instance], limits: Limits) -> frozenset[str]:
+def _within_minimum(inputs: SchedulingRequest, sound: Sequence[Instance], limits: Limits) -> frozenset[str]:
     """Stuck instances of a blocked group up to its minimum: withdrawing them would only request the same pods again."""
     counts = Counter(i.node_type for i in sound if i.status in COUNTABLE)
     stuck_by_group: dict[str, list[Instance]] = {}
     for instance in limits.stuck:
         stuck_by_group.setdefault(instance.node_type, []).append(instance)
     kept: set[str] = set()
-    for node_type in (kind for kind in question.types if kind.name in limits.blocked):
+    for node_type in (kind for kind in inputs.types if kind.name in limits.blocked):
         stuck = stuck_by_group.get(node_type.name, [])
         kept.update(i.instance_id for i in stuck[: max(0, node_type.min_nodes - counts[node_type.name])])
     return frozenset(kept)

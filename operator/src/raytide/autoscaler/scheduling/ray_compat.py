@@ -27,33 +27,33 @@ _WITHOUT_TIMEOUT = frozenset({Status.QUEUED, Status.ALLOCATED, Status.RAY_INSTAL
 """Pending nodes are terminated as idle only by a setting that is off by default (AS:S-33)."""
 
 
-def schedule_as_ray(question: SchedulingRequest) -> SchedulingReply:
+def schedule_as_ray(inputs: SchedulingRequest) -> SchedulingReply:
     """The decision, or the exception's name in `error`."""
     try:
-        return _schedule(question)
+        return _schedule(inputs)
     except RaySchedulingError as error:
         return SchedulingReply(error=str(error))
 
 
-def _schedule(question: SchedulingRequest) -> SchedulingReply:
+def _schedule(inputs: SchedulingRequest) -> SchedulingReply:
     # Ray's own autoscaler treats every host of a TPU slice as its first one.
     types = [
         replace(one, num_of_hosts=1, resources=one.first_resources or one.resources, first_resources=())
-        for one in question.types
+        for one in inputs.types
     ]
-    reader = NodeFactory(Vocabulary(question), types, is_exact=True)
-    nodes = _within_limits(question, types, reader)
-    session = Session(question, types, reader, nodes, Counter(node.type_name for node in nodes))
+    reader = NodeFactory(Vocabulary(inputs), types, is_exact=True)
+    nodes = _within_limits(inputs, types, reader)
+    session = Session(inputs, types, reader, nodes, Counter(node.type_name for node in nodes))
     is_unmet = False
-    if question.constraint is not None:
-        plan = session.plan(question.constraint, CONSTRAINT)
+    if inputs.constraint is not None:
+        plan = session.plan(inputs.constraint, CONSTRAINT)
         is_unmet = bool(plan.left)
         if not is_unmet:
             session.accept(plan)
-    unplaced_gangs = _place_gangs(session, question.gangs)
-    plan = session.plan(question.tasks, DEMAND)
+    unplaced_gangs = _place_gangs(session, inputs.gangs)
+    plan = session.plan(inputs.tasks, DEMAND)
     session.accept(plan)
-    _end_idle(session, question, types)
+    _end_idle(session, inputs, types)
     settled = session.fleet.nodes()
     return SchedulingReply(
         launches=launches_of(session.fleet, types),
@@ -69,9 +69,9 @@ def _schedule(question: SchedulingRequest) -> SchedulingReply:
     )
 
 
-def _within_limits(question: SchedulingRequest, types: list[NodeType], reader: NodeFactory) -> list[Node]:
+def _within_limits(inputs: SchedulingRequest, types: list[NodeType], reader: NodeFactory) -> list[Node]:
     """Planning nodes after AS:S-7, S-8 and S-9, in Ray's order."""
-    nodes = reader.nodes(question.instances)
+    nodes = reader.nodes(inputs.instances)
     there = Counter(node.type_name for node in nodes)
     added: list[Node] = []
     for one in types:
@@ -90,8 +90,8 @@ def _within_limits(question: SchedulingRequest, types: list[NodeType], reader: N
             ending += _end(alike, excess, TerminationCause.MAX_NUM_NODE_PER_TYPE)
     nodes = ending + [node for alike in by_type.values() for node in alike]
     staying = [node for node in nodes if node.cause is None]
-    excess = len(staying) - question.max_nodes
-    if question.max_nodes and excess > 0:
+    excess = len(staying) - inputs.max_nodes
+    if inputs.max_nodes and excess > 0:
         before = [node for node in nodes if node.cause is not None]
         nodes = before + _end(staying, excess, TerminationCause.MAX_NUM_NODES) + staying
     return _each_its_own(nodes)
@@ -138,7 +138,7 @@ def _place_gangs(session: Session, gangs: tuple[Gang, ...]) -> list[Gang]:
     return unplaced
 
 
-def _end_idle(session: Session, question: SchedulingRequest, types: list[NodeType]) -> None:
+def _end_idle(session: Session, inputs: SchedulingRequest, types: list[NodeType]) -> None:
     """Terminate nodes idle beyond their timeout that hold no demand (AS:S-30)."""
     by_name = {one.name: one for one in types}
     there = session.fleet.counts(is_counting_ending=False)
@@ -153,7 +153,7 @@ def _end_idle(session: Session, question: SchedulingRequest, types: list[NodeTyp
         ):
             continue
         own = by_name[name].idle_timeout_s
-        timeout_s = question.idle_timeout_s if own is None else own
+        timeout_s = inputs.idle_timeout_s if own is None else own
         idle_ms = instance.idle_ms if node_class.traits.is_running else 0
         if timeout_s is None or idle_ms <= timeout_s * 1000 or any(placed.is_used for placed in node_class.placed):
             continue

@@ -74,8 +74,8 @@ class Run:
 class Vocabulary:
     """The resources and labels named by any request; all others make no difference between nodes."""
 
-    def __init__(self, question: SchedulingRequest) -> None:
-        steps = list(_steps(question))
+    def __init__(self, inputs: SchedulingRequest) -> None:
+        steps = list(_steps(inputs))
         requests = {request for step in steps for request in step}
         self.resources: tuple[str, ...] = tuple(sorted({name for r in requests for name, _ in r.amounts}))
         self.index: dict[str, int] = {name: number for number, name in enumerate(self.resources)}
@@ -163,11 +163,11 @@ class _Sum:
         return replace(self.first, amounts=tuple(sorted(self.amounts.items())))
 
 
-def _steps(question: SchedulingRequest) -> Iterable[set[Request]]:
+def _steps(inputs: SchedulingRequest) -> Iterable[set[Request]]:
     """The requests of each step of the decision; later steps see what earlier ones placed."""
-    yield {demand.request for demand in question.constraint or ()}
-    yield {demand.request for demand in question.tasks}
-    for gang in question.gangs:
+    yield {demand.request for demand in inputs.constraint or ()}
+    yield {demand.request for demand in inputs.tasks}
+    for gang in inputs.gangs:
         yield set(gang.bundles)
 
 

@@ -42,9 +42,9 @@ MAX_ROUNDS = 16
 """Each round but the last adds launches; in practice the second round is the last."""
 
 
-def schedule(question: SchedulingRequest, on_progress: OnProgress = unwatched) -> SchedulingReply:
+def schedule(inputs: SchedulingRequest, on_progress: OnProgress = unwatched) -> SchedulingReply:
     """Decide; `on_progress` is called for every placement."""
-    return schedule_as_ray(question) if question.is_ray_exact else _Scheduler(question, on_progress).decide()
+    return schedule_as_ray(inputs) if inputs.is_ray_exact else _Scheduler(inputs, on_progress).decide()
 
 
 @dataclass(slots=True)
@@ -77,18 +77,18 @@ class _Draft:
 class _Scheduler:
     """One scheduling input with everything derived from it once."""
 
-    def __init__(self, question: SchedulingRequest, on_progress: OnProgress) -> None:
-        self._question = question
+    def __init__(self, inputs: SchedulingRequest, on_progress: OnProgress) -> None:
+        self._inputs = inputs
         self._on_progress = on_progress
-        self._types = {one.name: one for one in question.types}
-        self._turns = {one.name: turn for turn, one in enumerate(question.types)}
+        self._types = {one.name: one for one in inputs.types}
+        self._turns = {one.name: turn for turn, one in enumerate(inputs.types)}
         self._reader = NodeFactory(
-            Vocabulary(question), question.types, is_exact=False, is_conserving=question.has_gpu_conservation
+            Vocabulary(inputs), inputs.types, is_exact=False, is_conserving=inputs.has_gpu_conservation
         )
-        ordered = sorted(question.instances, key=lambda instance: instance.instance_id)
+        ordered = sorted(inputs.instances, key=lambda instance: instance.instance_id)
         self._nodes = self._reader.nodes(ordered)
         self._replicas = end_excess(replicas_by_type(self._nodes, self._types), self._types, self._most_workers())
-        self._occupied = hosts_of(self._replicas, question.types)
+        self._occupied = hosts_of(self._replicas, inputs.types)
         self._occupied.update(node.type_name for node in self._nodes if node.is_head)
         # A cluster above its limit launches nothing until it is below: terminations may still be rejected.
         self._occupied[""] = sum(node.cause is TerminationCause.MAX_NUM_NODES for node in self._nodes)
@@ -111,13 +111,13 @@ class _Scheduler:
 
     def _most_workers(self) -> int | None:
         heads = sum(node.is_head for node in self._nodes)
-        return self._question.max_nodes - heads if self._question.max_nodes else None
+        return self._inputs.max_nodes - heads if self._inputs.max_nodes else None
 
     def _to_minimum(self) -> list[Node]:
         """Nodes to launch so that every type reaches its minimum, within the cluster's limit (AS:S-7)."""
         coming: list[Node] = []
-        limit, total = min(self._question.max_nodes or MAX_NODES, MAX_NODES), self._occupied.total()
-        for one in self._question.types:
+        limit, total = min(self._inputs.max_nodes or MAX_NODES, MAX_NODES), self._occupied.total()
+        for one in self._inputs.types:
             hosts = one.num_of_hosts
             missing = least_replicas(one) - self._occupied[one.name] // hosts
             if one.available is not None:
@@ -130,15 +130,15 @@ class _Scheduler:
 
     def _draft(self, there: Sequence[Node], coming: Sequence[Node]) -> _Draft:
         """Place all demand, given these launches."""
-        question = self._question
+        inputs = self._inputs
         nodes = sorted([*there, *coming], key=self._turn)
         for node in nodes:
             node.forget()
         launched = Counter(node.type_name for node in coming)
         occupied = self._occupied + launched
         session = Session(
-            question,
-            question.types,
+            inputs,
+            inputs.types,
             self._reader,
             nodes,
             occupied,
@@ -146,16 +146,16 @@ class _Scheduler:
             on_progress=self._on_progress,
         )
         draft = _Draft(session)
-        if question.constraint:
-            plan = session.plan(question.constraint, CONSTRAINT)
+        if inputs.constraint:
+            plan = session.plan(inputs.constraint, CONSTRAINT)
             session.accept(plan)
             draft.unmet = demands_of(plan.left)
-        draft.unplaced_gangs = tuple(gang for gang in _in_order(question.gangs) if not self._place(gang, session))
-        plan = session.plan(question.tasks, DEMAND)
+        draft.unplaced_gangs = tuple(gang for gang in _in_order(inputs.gangs) if not self._place(gang, session))
+        plan = session.plan(inputs.tasks, DEMAND)
         session.accept(plan)
         draft.unplaced = demands_of(plan.left)
-        is_simple = not question.constraint and not question.gangs
-        draft.is_repeatable = is_simple and not plan.is_tied and all(t.num_of_hosts == 1 for t in question.types)
+        is_simple = not inputs.constraint and not inputs.gangs
+        draft.is_repeatable = is_simple and not plan.is_tied and all(t.num_of_hosts == 1 for t in inputs.types)
         return draft
 
     def _turn(self, node: Node) -> int:
@@ -172,23 +172,23 @@ class _Scheduler:
         return True
 
     def _decision(self, draft: _Draft) -> SchedulingReply:
-        session, question = draft.session, self._question
+        session, inputs = draft.session, self._inputs
         empty = EmptyNodes(self._empty_nodes() if draft.is_short else ())
         impossible = tuple(demand for demand in draft.unplaced if not empty.could_hold(demand.request))
         impossible_gangs = tuple(
             gang for gang in draft.unplaced_gangs if not all(map(empty.could_hold, merged_by_affinity(gang.bundles)))
         )
         planned = [node for one in session.fleet.classes() for node in one.members]
-        launches = launches_of(session.fleet, question.types)
+        launches = launches_of(session.fleet, inputs.types)
         waiting = [gang for gang in draft.unplaced_gangs if gang not in impossible_gangs]
-        if question.full:
+        if inputs.full:
             tasks = tuple(demand for demand in draft.unplaced if demand not in impossible)
             waiting = self._ask_all_the_same(session, draft.unmet, waiting, tasks)
-            asked = launches_of(session.fleet, question.types)
-            launches |= {name: count for name, count in asked.items() if name in question.full}
+            asked = launches_of(session.fleet, inputs.types)
+            launches |= {name: count for name, count in asked.items() if name in inputs.full}
         if waiting:
             self._hold(session, self._within_limits(waiting))
-        end_idle(self._replicas, question, lambda node: _is_used(node.node_class))
+        end_idle(self._replicas, inputs, lambda node: _is_used(node.node_class))
         return SchedulingReply(
             launches=launches,
             terminations=tuple(
@@ -213,7 +213,7 @@ class _Scheduler:
 
     def _empty_nodes(self) -> Iterator[EmptyNode]:
         """The nodes that feasibility is decided on: those of every type, and the running ones if they were empty."""
-        for one in self._question.types:
+        for one in self._inputs.types:
             yield from empty_nodes(one)
         running = (node.node_class for node in self._nodes if node.cause is None and node.node_class.traits.is_running)
         for node_class in dict.fromkeys(running):
@@ -227,8 +227,8 @@ class _Scheduler:
         A gang is placed on full types alone if they can hold the rest of it. Otherwise other types are considered as
         well, but nothing of them is launched yet: those nodes would only wait.
         """
-        question, full = self._question, self._question.full
-        with_capacity = [replace(one, available=None) if one.name in full else one for one in question.types]
+        inputs, full = self._inputs, self._inputs.full
+        with_capacity = [replace(one, available=None) if one.name in full else one for one in inputs.types]
         waiting, hosts = self._waiting()
         session.widen([one for one in with_capacity if one.name in full], waiting, hosts)
         session.accept(session.plan(unmet, CONSTRAINT))
@@ -241,12 +241,12 @@ class _Scheduler:
     def _waiting(self) -> tuple[list[Node], Counter[str]]:
         """Nodes waiting for capacity, within the maxima, and by type how many more nodes count against these."""
         staying = [node for node in self._nodes if node.cause is None]
-        ordered = sorted(self._question.waiting, key=lambda instance: instance.instance_id)
+        ordered = sorted(self._inputs.waiting, key=lambda instance: instance.instance_id)
         found = self._reader.nodes(ordered, NodeDisposition.WAITING)
         replicas, there = replicas_by_type([*staying, *found], self._types), set(staying)
         nodes: list[Node] = []
         hosts: Counter[str] = Counter()
-        for one in self._question.types:
+        for one in self._inputs.types:
             begun: list[Replica] = []
             alone: list[Replica] = []
             for replica in replicas.get(one.name, ()):
@@ -261,14 +261,14 @@ class _Scheduler:
 
         A gang that exceeds the limits waits for a user's change; nodes held for it would be held forever.
         """
-        question = self._question
-        types = [replace(one, available=None) for one in question.types]
+        inputs = self._inputs
+        types = [replace(one, available=None) for one in inputs.types]
         staying = [node.copy() for node in self._nodes if node.cause is None]
         bare = [node.copy() for node in staying if node.is_head or not node.type_name]
         heads = Counter(node.type_name for node in bare if node.is_head)
         sessions = (
-            Session(question, types, self._reader, bare, heads, on_progress=self._on_progress),
-            Session(question, types, self._reader, staying, self._occupied, on_progress=self._on_progress),
+            Session(inputs, types, self._reader, bare, heads, on_progress=self._on_progress),
+            Session(inputs, types, self._reader, staying, self._occupied, on_progress=self._on_progress),
         )
         known: dict[object, bool] = {}
         found = []

@@ -36,7 +36,7 @@ class Session:
 
     def __init__(
         self,
-        question: SchedulingRequest,
+        inputs: SchedulingRequest,
         types: Sequence[NodeType],
         reader: NodeFactory,
         nodes: Iterable[Node],
@@ -45,13 +45,13 @@ class Session:
         launched: Counter[str] | None = None,
         on_progress: OnProgress = unwatched,
     ) -> None:
-        self.fleet = NodeClasses(reader.vocabulary, is_exact=question.is_ray_exact)
+        self.fleet = NodeClasses(reader.vocabulary, is_exact=inputs.is_ray_exact)
         self.fleet.settle(nodes)
         self.occupied = occupied
         """Nodes by type that count against its maximum and the cluster's."""
         self._launched = Counter(launched or {})
         """Nodes by type that this decision launches; also included in `occupied`."""
-        self._question = question
+        self._inputs = inputs
         self._types = types
         self._reader = reader
         self._on_progress = on_progress
@@ -69,7 +69,7 @@ class Session:
 
     def runs(self, demands: Iterable[Demand]) -> list[Run]:
         """Demands in placement order."""
-        return self._reader.vocabulary.runs(demands, is_merging=not self._question.is_ray_exact)
+        return self._reader.vocabulary.runs(demands, is_merging=not self._inputs.is_ray_exact)
 
     def plan(self, demands: Iterable[Demand], book: int, *, is_launching: bool = True) -> Plan:
         """Plan the placement of these demands."""
@@ -85,10 +85,10 @@ class Session:
                 self._launched[node.type_name] += len(launch.nodes)
 
     def _budget(self, *, is_launching: bool) -> LaunchBudget:
-        question = self._question
+        inputs = self._inputs
         pools = []
         for one in self._types if is_launching else ():
-            if one.is_head and not question.is_ray_exact:
+            if one.is_head and not inputs.is_ray_exact:
                 continue
             hosts = one.num_of_hosts
             remaining = one.max_nodes // hosts * hosts - self.occupied[one.name]
@@ -96,11 +96,11 @@ class Session:
                 remaining = min(remaining, one.available // hosts * hosts - self._launched[one.name])
             if remaining > 0:
                 pools.append(LaunchPool(one, self._reader.fresh(one), remaining, self._reader.fresh_first(one)))
-        most = question.max_nodes or None
-        if not question.is_ray_exact:
-            most = min(most or MAX_NODES, MAX_NODES)
-        remaining_of_all = None if most is None else most - self.occupied.total()
-        return LaunchBudget(pools, remaining_of_all, question.recoverable, question.availability)
+        maximum = inputs.max_nodes or None
+        if not inputs.is_ray_exact:
+            maximum = min(maximum or MAX_NODES, MAX_NODES)
+        remaining_of_all = None if maximum is None else maximum - self.occupied.total()
+        return LaunchBudget(pools, remaining_of_all, inputs.recoverable, inputs.availability)
 
 
 def idle_key(node: Node) -> tuple[bool, int, float]:

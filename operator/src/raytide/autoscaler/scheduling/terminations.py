@@ -93,11 +93,11 @@ def end_excess(
 
 
 def end_idle(
-    found: Mapping[str, Sequence[Replica]], question: SchedulingRequest, is_needed: Callable[[Node], bool]
+    found: Mapping[str, Sequence[Replica]], inputs: SchedulingRequest, is_needed: Callable[[Node], bool]
 ) -> None:
     """Terminate replicas whose hosts are all idle beyond the timeout and hold no demand (AS:S-30)."""
-    for node_type in question.types:
-        timeout_s = question.idle_timeout_s if node_type.idle_timeout_s is None else node_type.idle_timeout_s
+    for node_type in inputs.types:
+        timeout_s = inputs.idle_timeout_s if node_type.idle_timeout_s is None else node_type.idle_timeout_s
         replicas = found.get(node_type.name, ())
         if timeout_s is None or not replicas:
             continue

@@ -235,7 +235,7 @@ class Autoscaler:
             raise SkippedError("kubernetes", messages.cluster_unreadable(self.provider.key, cluster))
         if cluster is None:
             raise SkippedError("gone", messages.cluster_missing(self.provider.key))
-        self._note_gcs(gcs)
+        self._record_gcs_result(gcs)
         pods = self.provider.pods()
         node_autoscaler = await self._node_events.refresh(pods)
         return Snapshot(
@@ -323,7 +323,7 @@ class Autoscaler:
 
     # --- logging -----------------------------------------------------------------------------------------------------
 
-    def _note_gcs(self, found: GcsState | Exception) -> None:
+    def _record_gcs_result(self, found: GcsState | Exception) -> None:
         """Log once when the GCS stops answering and once when it is back."""
         is_away = isinstance(found, Exception)
         if is_away != self._is_gcs_away:

@@ -62,6 +62,7 @@ LOG_EVERY_ATTEMPTS: Final = 60
 """Attempts without an answer per log line: a minute, later five."""
 IN_POD: Final = "KUBERNETES_SERVICE_HOST"
 """Set by the kubelet in every container."""
+METRICS_NOT_REGISTERED: Final = "the metrics address is not registered with Ray's Prometheus service discovery"
 LONGEST_TICK_S: Final = 300.0
 """Every call of a tick has a deadline, that for the API server being by far the longest."""
 
@@ -118,9 +119,9 @@ async def run(identity: SidecarIdentity, settings: SidecarSettings, environ: Map
     async with AsyncExitStack() as closing:
         sidecar = Sidecar(identity, settings, config, closing)
         working = asyncio.create_task(sidecar.work(environ))
-        ending = asyncio.create_task(stop.wait())
-        await asyncio.wait({working, ending}, return_when=asyncio.FIRST_COMPLETED)
-        ending.cancel()
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
         if not working.done():
             log.info(messages.shutting_down())
             working.cancel()
@@ -192,21 +193,21 @@ class Sidecar:
                 key=self._identity.key,
                 settings=loop_settings(self._settings),
                 on_tick=(self._files.write, self._check_session, self._metrics.update),
-                on_progress=watchdog.note_progress,
+                on_progress=watchdog.report_progress,
             )
             await self._autoscaler.run()
 
     async def _send_queries(self, gcs: ray.GcsClient) -> tuple["_Query", ...]:
         """Query what only Ray provides; decisions do not need it. Returns the queries without an answer."""
         attempts = (
-            _Query("Ray's log directory is unknown, logs are in the container's output only", self._find_folders),
+            _Query("Ray's log directory is unknown, logs are in the container's output only", self._find_log_directory),
             _Query(
                 "the name of Ray's session is unknown, the label SessionName of metrics is empty", self._find_session
             ),
             _Query("Ray's autoscaler version is unknown", _check_autoscaler_version),
-            _Query("the metrics address is not registered with Ray's Prometheus service discovery", self._announce),
+            _Query(METRICS_NOT_REGISTERED, self._register_metrics),
         )
-        unanswered = tuple([query for query in attempts if not await query.is_answered(gcs)])
+        unanswered = tuple([query for query in attempts if not await query.send_once(gcs)])
         for query in unanswered:
             log.warning(messages.query_unanswered(query.description))
         metrics = page(lambda: (generate_latest(self._metrics.registry), CONTENT_TYPE_LATEST))
@@ -215,9 +216,7 @@ class Sidecar:
 
     async def _follow_sessions(self, gcs: ray.GcsClient, unanswered: tuple["_Query", ...]) -> None:
         """Retry unanswered queries, and register the metrics address again after a GCS restart, which loses it."""
-        announcing = _Query(
-            "the metrics address is not registered with Ray's Prometheus service discovery", self._announce
-        )
+        registration = _Query(METRICS_NOT_REGISTERED, self._register_metrics)
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(GCS_RETRY_S if unanswered else None):
@@ -225,18 +224,18 @@ class Sidecar:
             if self._is_session_new.is_set():
                 self._is_session_new.clear()
                 unanswered = (
-                    *(query for query in unanswered if query.description != announcing.description),
-                    announcing,
+                    *(query for query in unanswered if query.description != registration.description),
+                    registration,
                 )
-            unanswered = tuple([query for query in unanswered if not await query.is_answered(gcs)])
+            unanswered = tuple([query for query in unanswered if not await query.send_once(gcs)])
 
-    async def _find_folders(self, gcs: ray.GcsClient) -> None:
+    async def _find_log_directory(self, gcs: ray.GcsClient) -> None:
         self._files.open(Path((await gcs.head_directories()).logs))
 
     async def _find_session(self, gcs: ray.GcsClient) -> None:
         self._metrics.session = await ray.session_name(gcs)
 
-    async def _announce(self, gcs: ray.GcsClient) -> None:
+    async def _register_metrics(self, gcs: ray.GcsClient) -> None:
         await ray.announce_metrics(gcs, _with_port(self._own_address, self._settings.metrics_port))
 
     async def _serve(self, port: int, pages: Mapping[str, Answer], what: str) -> None:
@@ -337,8 +336,8 @@ class _Query:
     description: str
     send: Callable[[ray.GcsClient], Awaitable[None]]
 
-    async def is_answered(self, gcs: ray.GcsClient) -> bool:
-        """Send the query; return whether it was answered."""
+    async def send_once(self, gcs: ray.GcsClient) -> bool:
+        """Send the query once; return whether it was answered."""
         try:
             await self.send(gcs)
         except (ApiUnavailableError, ApiStatusError) as error:

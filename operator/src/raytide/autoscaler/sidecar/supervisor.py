@@ -90,8 +90,8 @@ class Supervisor:
 
     def _has_to_stop(self, delay_s: float | None) -> bool:
         """Wait until the child ends (None), or for a time without one; true as soon as a termination signal arrives."""
-        ends_at = None if delay_s is None else time.monotonic() + delay_s
-        while (self._child or ends_at is not None) and (left_s := _left_s(ends_at)) > 0:
+        deadline_s = None if delay_s is None else time.monotonic() + delay_s
+        while (self._child or deadline_s is not None) and (left_s := _left_s(deadline_s)) > 0:
             arrived = signal.sigtimedwait(EXPECTED, left_s)
             number = signal.Signals(arrived.si_signo) if arrived else None
             if number is signal.SIGCHLD:
@@ -99,14 +99,14 @@ class Supervisor:
             elif number is not None and self._child:
                 os.kill(self._child, number)
             if number in ENDING:
-                self._end_child()
+                self._terminate_child()
                 return True
         return False
 
-    def _end_child(self) -> None:
+    def _terminate_child(self) -> None:
         """Give the child, which has received the signal, its grace period; then kill it."""
-        ends_at = time.monotonic() + GRACE_PERIOD_S
-        while self._child and (left_s := _left_s(ends_at)) > 0:
+        deadline_s = time.monotonic() + GRACE_PERIOD_S
+        while self._child and (left_s := _left_s(deadline_s)) > 0:
             if signal.sigtimedwait({signal.SIGCHLD}, left_s) is not None:
                 self._reap()
         if self._child:
@@ -127,6 +127,6 @@ class Supervisor:
                 self._child, self._exit_code = 0, os.waitstatus_to_exitcode(status)
 
 
-def _left_s(ends_at: float | None) -> float:
+def _left_s(deadline_s: float | None) -> float:
     """Seconds until then; a day if there is no limit, because a wait needs a number."""
-    return 86_400.0 if ends_at is None else ends_at - time.monotonic()
+    return 86_400.0 if deadline_s is None else deadline_s - time.monotonic()

@@ -41,7 +41,7 @@ class Watchdog:
             self._reset_at_s = None
             faulthandler.cancel_dump_traceback_later()
 
-    def note_progress(self) -> None:
+    def report_progress(self) -> None:
         """Reset the watchdog because a decision makes progress."""
         if self._reset_at_s is not None and self._clock.monotonic() - self._reset_at_s >= MIN_RESET_INTERVAL_S:
             self._reset()

@@ -48,9 +48,9 @@ _WORDS: Final = re.compile(r"[A-Z0-9]+")
 
 def accelerator_of(group: Mapping[str, Any], amounts: Mapping[str, int]) -> str:
     """Ray's name of the accelerator type; empty if the spec does not determine it or the node has no accelerator."""
-    written = mapping(group.get("labels")).get(ACCELERATOR_LABEL)
-    if isinstance(written, str) and written:
-        return written
+    label = mapping(group.get("labels")).get(ACCELERATOR_LABEL)
+    if isinstance(label, str) and label:
+        return label
     selector = mapping(mapping(mapping(group.get("template")).get("spec")).get("nodeSelector"))
     if amounts.get(TPU):
         generation = TPU_GENERATION.get(str(selector.get(TPU_ACCELERATOR)))

@@ -203,22 +203,22 @@ class _Reading:
 
     def _group(self, name: str, group: Mapping[str, Any]) -> NodeType:
         hosts = self._hosts(group)
-        least, most = self._bounds(name, group)
+        minimum, maximum = self._bounds(name, group)
         if group.get("suspend") is True:
             self.suspended.add(name)
-            least = most = 0
-        replicas = self._count(group, "replicas", least)
+            minimum = maximum = 0
+        replicas = self._count(group, "replicas", minimum)
         found = node_resources(group)
         resources = self._resources(name, group, found)
         labels = self._labels(name, group, hosts, found, dict(resources))
         first_resources, first_labels = self._of_first(name, found, resources, labels)
         if hosts == 1 and first_resources:
             resources, labels, first_resources, first_labels = first_resources, first_labels, (), ()
-        self.desired_hosts[name] = clamp_between(replicas, least, most) * hosts
+        self.desired_hosts[name] = clamp_between(replicas, minimum, maximum) * hosts
         return NodeType(
             name=name,
-            min_nodes=least * hosts,
-            max_nodes=most * hosts,
+            min_nodes=minimum * hosts,
+            max_nodes=maximum * hosts,
             resources=resources,
             labels=labels,
             idle_timeout_s=self.seconds(group.get("idleTimeoutSeconds"), name, "idleTimeoutSeconds"),
@@ -238,12 +238,13 @@ class _Reading:
 
     def _bounds(self, name: str, group: Mapping[str, Any]) -> tuple[int, int]:
         """Minimum and maximum in replicas; a maximum below the minimum is raised to it, as in the operator."""
-        least, most = self._count(group, "minReplicas", 0), self._count(group, "maxReplicas", MAX_INT32)
-        if most < least:
+        minimum, maximum = self._count(group, "minReplicas", 0), self._count(group, "maxReplicas", MAX_INT32)
+        if maximum < minimum:
             self.add_problem(
-                name, f"maxReplicas {most} is below minReplicas {least}: raise it; until then the maximum is {least}"
+                name,
+                f"maxReplicas {maximum} is below minReplicas {minimum}: raise it; until then the maximum is {minimum}",
             )
-        return least, max(least, most)
+        return minimum, max(minimum, maximum)
 
     @staticmethod
     def _count(group: Mapping[str, Any], key: str, default: int) -> int:

@@ -201,7 +201,7 @@ def objects_in(name: str, text: str) -> Iterator[Found]:
         raise InputError(f"{name}: cannot be parsed as YAML: {error}") from error
     for number, document in enumerate(documents, 1):
         if document is not None:
-            yield from _unfolded(document, f"{name}: document {number}")
+            yield from _objects_in(document, f"{name}: document {number}")
 
 
 def _yaml_error_text(error: yaml.YAMLError) -> str:
@@ -211,10 +211,11 @@ def _yaml_error_text(error: yaml.YAMLError) -> str:
     return " ".join(str(error).split())
 
 
-def _unfolded(document: Any, where: str) -> Iterator[Found]:
+def _objects_in(document: Any, where: str) -> Iterator[Found]:
+    """The Kubernetes objects of a document, which may be a list of them; raises InputError for anything else."""
     if isinstance(document, list):
         for number, item in enumerate(document, 1):
-            yield from _unfolded(item, f"{where}, item {number}")
+            yield from _objects_in(item, f"{where}, item {number}")
         return
     if not isinstance(document, dict):
         raise InputError(f"{where}: this is {_described(document)}, not a Kubernetes object")
@@ -242,7 +243,7 @@ def _items(document: Manifest, where: str) -> Iterator[Found]:
     kind = document["kind"].removesuffix("List")
     inherited = {"apiVersion": document["apiVersion"], "kind": kind} if kind else {}
     for number, item in enumerate(items, 1):
-        yield from _unfolded({**inherited, **item} if isinstance(item, dict) else item, f"{where}, item {number}")
+        yield from _objects_in({**inherited, **item} if isinstance(item, dict) else item, f"{where}, item {number}")
 
 
 def _described(value: Any) -> str:

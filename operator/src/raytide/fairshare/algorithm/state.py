@@ -111,7 +111,7 @@ class AllocationState:
     def place_external(self, who: ExternalPods) -> Pods:
         """Place pending pods of another workload on free capacity, unless `is_doubted`."""
         pods = Pods(self.capacity.pod(who.shape), {}, 0 if who.is_doubted else who.count)
-        if self._settle(pods, pods.unplaced, counts_terminating=True) and who.is_unschedulable:
+        if self._place_unplaced(pods, pods.unplaced, counts_terminating=True) and who.is_unschedulable:
             self.contradicted.add(who.name)
         self.external_pods.append(ReservedPods(who, pods, is_short=pods.unplaced > 0))
         return pods
@@ -122,22 +122,22 @@ class AllocationState:
             return
         for pods in participant.all_pods():
             if pods.unplaced:
-                placed = self._settle(pods, self._allowed(pods, participant), counts_terminating=True)
+                placed = self._place_unplaced(pods, self._creatable(pods, participant), counts_terminating=True)
                 if pods is participant.instances and placed and pods.unplaced < participant.spec.unschedulable:
                     self.contradicted.add(participant.spec.id)
 
     def fill_late(self, pods: Pods, participant: ParticipantState | None) -> None:
         """Place pods that still have no node on capacity that terminating pods use, after all claims are served."""
         if pods.unplaced and (participant is None or participant.has_started):
-            self._settle(pods, pods.unplaced if participant is None else self._allowed(pods, participant))
+            self._place_unplaced(pods, pods.unplaced if participant is None else self._creatable(pods, participant))
 
-    def _settle(self, pods: Pods, count: int, *, counts_terminating: bool = False) -> int:
+    def _place_unplaced(self, pods: Pods, count: int, *, counts_terminating: bool = False) -> int:
         placements = self.place(pods, min(count, pods.unplaced), counts_terminating=counts_terminating)
         pods.unplaced -= len(placements)
         pods.pending.extend(spot.name for _, spot, _ in placements)
         return len(placements)
 
-    def _allowed(self, pods: Pods, participant: ParticipantState) -> int:
+    def _creatable(self, pods: Pods, participant: ParticipantState) -> int:
         """How many of its pods without a node a quota allows to be created."""
         return (
             max(0, pods.unplaced - self.record_unplaceable(participant))
