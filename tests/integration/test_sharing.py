@@ -65,7 +65,7 @@ class Scene:
 
     @asynccontextmanager
     async def shared(self, tmp_path, config=CONFIG):
-        """The room at work."""
+        """Run the controller."""
         access = await load_client_config(self.cluster.write_kubeconfig(tmp_path / "kubeconfig"))
         transport = await access.open_transport()
         client = Client(transport, clock=Clock())

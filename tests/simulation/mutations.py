@@ -92,13 +92,13 @@ def no_relist_in_term(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RayClusterController, "_relist", synced)
 
 
-def no_record(patch: pytest.MonkeyPatch) -> None:
-    """The spec rules, whatever the autoscaler wrote beside it."""
+def no_decision_record(patch: pytest.MonkeyPatch) -> None:
+    """The spec applies, and the decision record is ignored."""
     patch.setattr(plan, "scaling_of", lambda cluster, *_: ScalingState(cluster.is_autoscaled))
 
 
-def victims_by_choice(patch: pytest.MonkeyPatch) -> None:
-    """Too many workers are deleted without a name, under autoscaling too."""
+def unnamed_victims(patch: pytest.MonkeyPatch) -> None:
+    """Surplus workers are deleted without being named, under autoscaling too."""
     patch.setattr(ScalingState, "may_choose_victims", lambda *_, **__: True)
 
 

@@ -113,8 +113,8 @@ async def test_a_generated_object_stops_causing_writes_and_is_deleted_completely
     await asyncio.sleep(WATCHED_S)
     assert not controllers.done(), controllers
     busy = {name: count for name, count in writes.items() if count > MAX_WRITES and not name.startswith("events")}
-    assert not busy, "writes without end"
-    gone = [name for name in accepted if world.store.find(kind.resource, NAMESPACE, name) is None]
+    assert not busy, "continuous writes"
+    gone = [name for name in accepted if kube.store.find(kind.resource, NAMESPACE, name) is None]
     assert all(_is_finished(last[kind.resource, name].obj()) for name in gone), gone
     accepted = [name for name in accepted if name not in gone]
     for name in accepted:

@@ -93,7 +93,7 @@ def tls_server(tmp_path, certificates) -> TlsServer:
     return TlsServer(tmp_path, certificates)
 
 
-async def knock(config: ClientConfig, times: int = 1) -> list[int]:
+async def statuses_of_calls(config: ClientConfig, times: int = 1) -> list[int]:
     transport = await config.open_transport()
     try:
         return [(await transport.request("GET", "/x", timeout_s=5)).status for _ in range(times)]
@@ -104,7 +104,7 @@ async def knock(config: ClientConfig, times: int = 1) -> list[int]:
 async def test_a_token_in_a_kubeconfig(tls_server):
     async with tls_server.open():
         config = await load_client_config(tls_server.kubeconfig(user={"token": "secret"}))
-        assert await knock(config) == [200]
+        assert await statuses_of_calls(config) == [200]
         assert config.server == tls_server.url
 
 
@@ -118,7 +118,7 @@ async def test_connect_opens_a_transport(tls_server):
 async def test_name_and_password(tls_server):
     tls_server.accepted = "Basic " + b64encode(b"me:pw").decode()
     async with tls_server.open():
-        assert await knock(
+        assert await statuses_of_calls(
             await load_client_config(tls_server.kubeconfig(user={"username": "me", "password": "pw"}))
         ) == [200]
 
@@ -151,13 +151,15 @@ async def test_an_exec_plugin_is_called_again_after_401(tls_server):
     tls_server.accepted = "Bearer token-2"
     async with tls_server.open():
         config = await load_client_config(tls_server.kubeconfig(user={"exec": {**run, "interactiveMode": "Never"}}))
-        assert await knock(config, times=2) == [200, 200]
+        assert await statuses_of_calls(config, times=2) == [200, 200]
     assert tls_server.seen == ["Bearer token-1", "Bearer token-2", "Bearer token-2"]
 
 
 async def test_a_wrong_token_is_sent_once_and_stays_a_401(tls_server):
     async with tls_server.open():
-        assert await knock(await load_client_config(tls_server.kubeconfig(user={"token": "wrong"}))) == [401]
+        assert await statuses_of_calls(await load_client_config(tls_server.kubeconfig(user={"token": "wrong"}))) == [
+            401
+        ]
     assert tls_server.seen == ["Bearer wrong"]
 
 
@@ -185,7 +187,7 @@ async def test_a_client_certificate(tls_server):
     certificate, key = client_certificate()
     user = {"client-certificate-data": b64encode(certificate).decode(), "client-key-data": b64encode(key).decode()}
     async with tls_server.open(client_authority=tls_server.file("client.crt", certificate)):
-        assert await knock(await load_client_config(tls_server.kubeconfig(user=user))) == [200]
+        assert await statuses_of_calls(await load_client_config(tls_server.kubeconfig(user=user))) == [200]
     assert tls_server.peers[0]["subject"] == ((("commonName", "me"),),)
 
 
@@ -195,14 +197,14 @@ async def test_a_certificate_of_an_unknown_authority_is_rejected(tls_server):
         cluster = {"server": tls_server.url, "certificate-authority-data": b64encode(other_authority).decode()}
         config = await load_client_config(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))
         with pytest.raises(ApiUnavailableError, match="certificate"):
-            await knock(config)
+            await statuses_of_calls(config)
     assert tls_server.seen == []
 
 
 async def test_verification_can_be_switched_off(tls_server):
     async with tls_server.open():
         cluster = {"server": tls_server.url, "insecure-skip-tls-verify": True}
-        assert await knock(
+        assert await statuses_of_calls(
             await load_client_config(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))
         ) == [200]
 
@@ -214,10 +216,10 @@ async def test_the_certificate_may_carry_another_name(tls_server, name, is_trust
         cluster = {"server": tls_server.url, "certificate-authority-data": authority, "tls-server-name": name}
         config = await load_client_config(tls_server.kubeconfig(user={"token": "secret"}, cluster=cluster))
         if is_trusted:
-            assert await knock(config) == [200]
+            assert await statuses_of_calls(config) == [200]
         else:
             with pytest.raises(ApiUnavailableError, match="certificate"):
-                await knock(config)
+                await statuses_of_calls(config)
 
 
 def in_pod(tls_server: TlsServer) -> dict:
@@ -266,13 +268,13 @@ async def test_a_rotated_authority_is_loaded(tls_server, certificates):
         tls_server.file("ca.crt", make_certificates(datetime.now(UTC), ["127.0.0.1"]).authority)
         config = await load_client_config(**options)
         tls_server.file("ca.crt", certificates.authority)
-        assert await knock(config) == [200]
+        assert await statuses_of_calls(config) == [200]
 
 
 async def test_another_session_of_the_same_access_is_signed_too(tls_server):
     async with tls_server.open():
         config = await load_client_config(tls_server.kubeconfig(user={"token": "secret"}))
-        assert await knock(config) + await knock(config) == [200, 200]
+        assert await statuses_of_calls(config) + await statuses_of_calls(config) == [200, 200]
 
 
 # --- which one -----------------------------------------------------------------------------------------------------------

@@ -193,7 +193,7 @@ def test_a_pod_of_a_restored_store_counts_by_its_new_lower_version():
     virtual_time.run(main())
 
 
-def test_doubts_are_bounded(monkeypatch):
+def test_the_number_of_undecided_nodes_is_bounded(monkeypatch):
     monkeypatch.setattr(nodes, "MAX_UNDECIDED", 3)
 
     async def main():

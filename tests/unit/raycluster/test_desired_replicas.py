@@ -163,7 +163,7 @@ ENDED = ContainerView(constants.AUTOSCALER_CONTAINER, "terminated", "Error", exi
 def test_validity(state, reason):
     scaling = scaling_of(scaled(cpu=GroupDecision(5)), state)
     assert (scaling.record_problem.reason if scaling.record_problem else None) == reason
-    assert scaling.record is not None, "obeyed for five minutes all the same"
+    assert scaling.record is not None, "followed for five minutes nevertheless"
 
 
 @pytest.mark.rule("D19")
@@ -235,7 +235,7 @@ def test_a_record_left_over_from_before_the_cluster_chose_rays_autoscaler_rules_
     assert order(chosen).replicas == 5
     after = seen(head("demo-head-bbbbb", containers=(RUNNING,)))
     assert order(chosen, after).replicas == 2
-    assert scaling_of(chosen, after).record_problem is None, "nobody is down"
+    assert scaling_of(chosen, after).record_problem is None, "no autoscaler is down"
 
 
 @pytest.mark.rule("D19")
@@ -245,7 +245,7 @@ def test_where_rays_autoscaler_is_the_rule_a_record_rules_no_longer_than_its_aut
     assert scaling_of(cluster, seen(HEAD), "ray").desired_replicas_of(group_spec).replicas == 5
     after = seen(head("demo-head-bbbbb", containers=(RUNNING,)))
     left_over = scaling_of(cluster, after, "ray")
-    assert (left_over.record, left_over.record_problem) == (None, None), "nobody is down"
+    assert (left_over.record, left_over.record_problem) == (None, None), "no autoscaler is down"
     assert scaling_of(cluster, after).record_problem is not None
 
 

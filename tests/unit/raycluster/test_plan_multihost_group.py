@@ -126,7 +126,7 @@ def test_a_new_replica_does_not_wait_for_hosts_on_an_unready_node():
         pytest.param(1, 2_000_000_000, id="two thousand million hosts"),
     ],
 )
-def test_no_number_fills_our_memory(replicas, hosts):
+def test_no_number_of_replicas_or_hosts_exhausts_memory(replicas, hosts):
     assert len(created(decide(group_of(replicas, hosts, high=None), []))) == MAX_WRITES
 
 

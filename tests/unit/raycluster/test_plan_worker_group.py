@@ -14,7 +14,7 @@ UNSCHEDULABLE = PodCondition("False", "Unschedulable", "0/3 nodes are available"
 
 
 def order_of(group):
-    """What the spec alone asks for."""
+    """The desired replicas of the spec."""
     return ScalingState().desired_replicas_of(group)
 
 

@@ -52,7 +52,7 @@ def test_a_number_above_its_limit_counts_as_the_limit_and_is_reported(spec, fiel
 
 
 @pytest.mark.rule("FD:SEC-F1")
-def test_an_honest_job_is_left_as_it_is():
+def test_a_job_at_the_limits_is_not_cut():
     job = TrainingJob.parse(trainingjob(low=MAX_INSTANCES, high=MAX_INSTANCES, ports_num=MAX_PORTS))
     assert job.clamped == ()
     assert (job.spec.trainer.ceiling, job.spec.ports_num) == (MAX_INSTANCES, MAX_PORTS)

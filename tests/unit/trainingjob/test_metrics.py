@@ -70,7 +70,7 @@ def test_a_status_sets_the_gauges(measures):
         ),
     ],
 )
-def test_how_long_it_waits_is_counted_when_somebody_asks(measures, conditions, seconds):
+def test_the_waiting_time_is_computed_at_each_scrape(measures, conditions, seconds):
     measures.update(KEY, {"conditions": conditions})
     assert value("trainingjob_waiting_seconds") == seconds
 
@@ -101,7 +101,7 @@ def test_a_resize_is_counted_when_the_status_names_it_for_the_first_time(measure
     }
 
 
-def test_the_series_go_with_the_job(measures):
+def test_the_series_are_removed_with_the_job(measures):
     measures.update(KEY, {"trainer": {"ready": 1}})
     assert len(series()) == 3 * 6 + 2
     measures.forget(KEY)
@@ -109,7 +109,7 @@ def test_the_series_go_with_the_job(measures):
     measures.forget(KEY)  # idempotent
 
 
-def test_who_leads_no_more_tells_nothing(measures):
+def test_a_replica_that_stops_leading_exports_no_series(measures):
     measures.update(KEY, {})
     measures.update(Key("team", "other"), {})
     measures.clear()

@@ -159,7 +159,7 @@ def test_the_wait_for_a_node_is_not_the_wait_for_ray():
 
 
 @pytest.mark.rule("SC:S2", "SC:S3")
-def test_a_rejected_create_blocks_at_once_and_takes_what_is_asked_for_with_it():
+def test_a_rejected_create_blocks_the_group_at_once_and_drops_its_requested_replicas():
     limits = Scenario().assess(0, *at_work("a"), desired_hosts={"spot": 5}, conditions=rejected())
     assert (limits.blocked["spot"].reason, limits.blocked["spot"].is_capacity_missing) == ("QuotaExceeded", True)
     assert (most(limits), names_of(limits.instances), len(limits.stuck)) == (1, ["a"], 4)
@@ -172,7 +172,7 @@ def test_requested_replicas_of_a_blocked_group_are_no_capacity():
     assert (most(limits), len(limits.stuck), names_of(limits.instances)) == (0, 3, [])
 
 
-def test_a_rejection_that_concerns_no_group_any_more_blocks_none():
+def test_a_rejection_that_names_no_current_group_blocks_no_group():
     assert Scenario().assess(0, *at_work("a"), desired_hosts={"spot": 1}, conditions=rejected()).blocked == {}
 
 
@@ -223,11 +223,13 @@ def test_a_group_without_created_pods_is_blocked_only_while_others_get_theirs():
 
 
 @pytest.mark.rule("FD:AS-A18")
-def test_what_becomes_of_pods_that_were_there_before_says_nothing_about_others():
+def test_progress_of_pods_created_before_the_wait_does_not_block_a_group():
     scenario, desired_hosts = Scenario(), {"spot": 2, "on-demand": 1}
     scenario.assess(0, pending("b", group="on-demand"), desired_hosts=desired_hosts)
     limits = scenario.assess(130, *at_work("b", "on-demand"), desired_hosts=desired_hosts)
-    assert limits.blocked == {}, "it came before the waiting began; that it registers is no news from the operator"
+    assert limits.blocked == {}, (
+        "it came before the waiting began; its registration does not show that the operator creates pods"
+    )
 
 
 @pytest.mark.rule("FD:AS-A19")

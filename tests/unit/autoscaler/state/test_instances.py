@@ -178,7 +178,7 @@ def test_a_named_pod_is_not_named_again():
 
 
 @pytest.mark.parametrize("stage", [Stage.DRAINING, Stage.DEAD, Stage.TERMINATING])
-def test_what_leaves_for_90_s_is_worth_a_word(stage):
+def test_a_node_that_terminates_for_more_than_90_s_is_overdue(stage):
     thing = {Stage.DRAINING: [RUNNING, DRAINING], Stage.DEAD: [RUNNING, DEAD], Stage.TERMINATING: [DYING]}[stage]
     node_id = "" if stage is Stage.TERMINATING else "n1"
     assert see(*thing, timers=aged(stage, 90, node_id)).overdue == frozenset()
@@ -395,7 +395,7 @@ def test_the_head_is_never_to_end():
 # --- what is asked for -----------------------------------------------------------------------------------------------
 
 
-def test_a_replica_asked_for_and_not_there_is_requested():
+def test_a_missing_replica_is_requested():
     found = see(RUNNING, node(), desired_hosts={"cpu": 3})
     assert [(i.instance_id, i.status) for i in workers(found)[1:]] == [
         ("cpu-requested-0", Status.REQUESTED),
@@ -404,14 +404,14 @@ def test_a_replica_asked_for_and_not_there_is_requested():
     assert (workers(found)[1].total, workers(found)[1].pod) == (CPU4, "")
 
 
-def test_the_spec_says_what_is_asked_for_unless_somebody_knows_better():
+def test_the_spec_has_the_number_of_workers_unless_the_caller_passes_one():
     types = replace(TYPES, desired_hosts={"cpu": 2})
     assert len(workers(see(types=types))) == 2
     assert workers(see(types=types, desired_hosts={})) == []
 
 
 @pytest.mark.rule("AS:B-2")
-def test_fewer_asked_for_are_fewer_requested_and_nothing_else():
+def test_lower_replicas_only_lower_the_number_of_requested_instances():
     before = see(desired_hosts={"cpu": 5})
     after = see(desired_hosts={"cpu": 2}, timers=before.timers, now_s=1005.0)
     assert [i.instance_id for i in workers(after)] == ["cpu-requested-0", "cpu-requested-1"]
@@ -445,7 +445,7 @@ def test_pods_answer_the_oldest_request():
     assert [i.status for i in workers(third)] == [Status.ALLOCATED, Status.REQUESTED]
 
 
-def test_a_number_that_makes_no_sense_does_not_fill_our_memory():
+def test_a_huge_number_of_replicas_does_not_exhaust_memory():
     assert len(workers(see(desired_hosts={"cpu": 2_000_000_000}))) == 10_000
 
 
@@ -494,7 +494,7 @@ def test_a_restart_changes_nothing_but_elapsed_limits():
         timers = going_on.timers
 
 
-def test_timers_forget_what_is_gone():
+def test_timers_of_deleted_instances_are_removed():
     before = see(RUNNING, node(), desired_hosts={"cpu": 5})
     after = see(timers=before.timers)
     assert (set(after.timers.stages), after.timers.open_requests, after.timers.stalled_s) == ({HEAD.name}, {}, {})

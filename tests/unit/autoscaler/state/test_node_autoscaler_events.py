@@ -55,7 +55,7 @@ def test_pods_wait_for_their_machines_and_no_pod_is_created_twice(known):
 
 
 @pytest.mark.rule("FD:AS-A2", "SC:S2")
-def test_where_it_says_no_the_work_goes_to_the_next_group_at_once():
+def test_a_not_triggered_scale_up_event_blocks_the_group_at_once():
     world = cloud(can_list_events=True)
     world.blocked.add("spot")
     world.demand(8)
@@ -94,7 +94,7 @@ def test_without_a_node_autoscaler_another_group_runs_the_tasks_within_30_s(know
             -1,
             id="none comes",
         ),
-        pytest.param(NodeAutoscaler(Presence.PRESENT), 900, id="the setting says so"),
+        pytest.param(NodeAutoscaler(Presence.PRESENT), 900, id="the setting is present"),
         pytest.param(
             NodeAutoscaler(Presence.ABSENT, has_sent_events=True, scale_up_by_pod={"a": True}), 8, id="or says no"
         ),
@@ -108,7 +108,7 @@ def test_how_long_a_pod_waits_for_a_node(known, seconds):
     ("known", "seconds"),
     [
         pytest.param(UNKNOWN, -1, id="nothing can be read"),
-        pytest.param(NodeAutoscaler(Presence.ABSENT), -1, id="the setting says that there is none"),
+        pytest.param(NodeAutoscaler(Presence.ABSENT), -1, id="the setting is absent"),
         pytest.param(NodeAutoscaler(can_list_events=True, has_sent_events=True), 15, id="its own answer is waited for"),
         pytest.param(
             NodeAutoscaler(can_list_events=True, has_sent_events=True, scale_up_by_pod={"a": True}),

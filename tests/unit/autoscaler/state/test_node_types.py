@@ -298,7 +298,7 @@ def test_planned_nodes_have_the_requested_resources_of_live_nodes():
     nodes = (live_node(CPU=1, **{"accelerator_type:A100": 1, "widget": 2, "node:10.0.0.1": 1}),)
     kind = one(read(group("cpu"), live=nodes, asked=frozenset({"accelerator_type:A100", "node:10.0.0.1"})))
     assert dict(kind.resources)["accelerator_type:A100"] == RESOURCE_UNIT_SCALING
-    assert "widget" not in dict(kind.resources), "nobody asks for it, so it must not change scores"
+    assert "widget" not in dict(kind.resources), "no demand requests it, so it must not change scores"
     assert "node:10.0.0.1" not in dict(kind.resources), "a new node has another address"
 
 

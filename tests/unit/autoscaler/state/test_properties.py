@@ -95,7 +95,7 @@ def test_every_instance_is_itself(world):
 
 @quickly
 @given(WORLDS)
-def test_nobody_is_to_end_at_first_sight(world):
+def test_no_instance_is_terminated_in_the_first_pass(world):
     assert see(world).failed_pods == frozenset()
 
 

@@ -428,7 +428,7 @@ def test_no_donor_shrinks_for_a_gang_that_a_quota_rejects():
 
 
 @pytest.mark.rule("TJ:3.14")
-def test_nobody_gives_for_pods_that_a_quota_does_not_let_come_into_being():
+def test_no_donor_shrinks_for_pods_that_a_quota_does_not_let_be_created():
     pool = World([node(cpu=4)], [job("a", 1, 4, 4), job("b", 2, 4, 2, namespace="two", pods_to_create=2)]).pool()
     plan = allocate(replace(pool, quotas=(quota("two", pods=-2),)))
     assert (plan.resizes, waiting_of(plan)) == ((), {"b": QUOTA_EXCEEDED})

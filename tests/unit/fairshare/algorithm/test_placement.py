@@ -202,7 +202,7 @@ def test_equal_shapes_are_one():
 
 def test_what_is_free_now_comes_before_what_is_free_soon():
     leaving = node("a", cpu=2, used=amounts(cpu=2), terminating=amounts(cpu=2))
-    room = room_of(leaving, node("b", cpu=1), shapes=(shape(1),))
+    room = capacity_of(leaving, node("b", cpu=1), shapes=(shape(1),))
     pod = room.pod(shape(1))
     found = []
     while (place := room.find(pod)) is not None:

@@ -107,7 +107,17 @@ def _resize(
         segment.is_released,
         {name: number for name, number in sorted(segment.nodes.items()) if number},
         sentence(participant, segment, participants),
+        _core_nodes(participant) if segment.reason in (ADMITTED, REACHING_MINIMUM) else {},
     )
+
+
+def _core_nodes(participant: ParticipantState) -> dict[str, dict[str, int]]:
+    missing = (core.name for core in participant.spec.core if core.missing > 0)
+    return {
+        name: dict(Counter(sorted(pods.pending)))
+        for name, pods in zip(missing, participant.cores, strict=True)
+        if pods.pending
+    }
 
 
 def _waiting(state: AllocationState, reserving: Collection[ParticipantId]) -> tuple[Waiting, ...]:
