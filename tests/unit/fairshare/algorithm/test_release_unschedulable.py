@@ -108,7 +108,7 @@ def test_trainers_behind_pods_of_higher_priority_are_released_at_once():
         ),
         pytest.param(external_pod(priority=1), {"is_scaling_enabled": False}, 0, id="not if scaling is disabled"),
         pytest.param(
-            external_pod(priority=1), {"uncreated": 4}, -4, id="trainers that are not created yet are released too"
+            external_pod(priority=1), {"pods_to_create": 4}, -4, id="trainers that are not created yet are released too"
         ),
         pytest.param(
             external_pod(priority=1), {"pods_to_create": 4}, -4, id="pods that are not made yet need not be made"
