@@ -27,24 +27,24 @@ class WorkQueue(Generic[K]):
     """
 
     def __init__(self) -> None:
-        self._ready: deque[K] = deque()
-        self._wanted: set[K] = set()
-        self._running: set[K] = set()
-        self._later: dict[K, asyncio.TimerHandle] = {}
+        self._queue: deque[K] = deque()
+        self._dirty: set[K] = set()
+        self._processing: set[K] = set()
+        self._delayed: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_shut_down = False
 
     def __len__(self) -> int:
         """Number of keys that are due and that no worker holds."""
-        return len(self._ready)
+        return len(self._queue)
 
     def put(self, key: K) -> None:
         """Enqueue the key now."""
-        if self._is_shut_down or key in self._wanted:
+        if self._is_shut_down or key in self._dirty:
             return
-        self._wanted.add(key)
-        if key not in self._running:
+        self._dirty.add(key)
+        if key not in self._processing:
             self._append(key)
 
     def put_after(self, key: K, delay_s: float) -> None:
@@ -56,12 +56,12 @@ class WorkQueue(Generic[K]):
             return
         loop = asyncio.get_running_loop()
         due_at = loop.time() + delay_s
-        pending = self._later.get(key)
+        pending = self._delayed.get(key)
         if pending is not None:
             if pending.when() <= due_at:
                 return
             pending.cancel()
-        self._later[key] = loop.call_at(due_at, self._fall_due, key)
+        self._delayed[key] = loop.call_at(due_at, self._fall_due, key)
 
     def put_backed_off(
         self, key: K, *, first_s: float = 0.2, longest_s: float = 30.0, at_least_s: float = 0.0
@@ -83,7 +83,7 @@ class WorkQueue(Generic[K]):
 
     async def get(self) -> K | None:
         """Take the next key, held by the caller until `done`; None when the queue is shut down."""
-        while not self._ready and not self._is_shut_down:
+        while not self._queue and not self._is_shut_down:
             turn = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             try:
@@ -94,35 +94,35 @@ class WorkQueue(Generic[K]):
                 raise
         if self._is_shut_down:
             return None
-        key = self._ready.popleft()
-        self._wanted.discard(key)
+        key = self._queue.popleft()
+        self._dirty.discard(key)
         self._cancel_later(key)
-        self._running.add(key)
+        self._processing.add(key)
         return key
 
     def done(self, key: K) -> None:
         """Release the key; it is appended again if it was added meanwhile."""
-        self._running.discard(key)
-        if key in self._wanted and not self._is_shut_down:
+        self._processing.discard(key)
+        if key in self._dirty and not self._is_shut_down:
             self._append(key)
 
     def is_running(self, key: K) -> bool:
         """Whether a worker holds the key."""
-        return key in self._running
+        return key in self._processing
 
     def shut_down(self) -> None:
         """Return no more keys."""
         self._is_shut_down = True
-        for timer in self._later.values():
+        for timer in self._delayed.values():
             timer.cancel()
-        self._later.clear()
-        self._ready.clear()
-        self._wanted.clear()
+        self._delayed.clear()
+        self._queue.clear()
+        self._dirty.clear()
         while self._waiting:
             self._wake_one()
 
     def _append(self, key: K) -> None:
-        self._ready.append(key)
+        self._queue.append(key)
         self._wake_one()
 
     def _wake_one(self) -> None:
@@ -133,10 +133,10 @@ class WorkQueue(Generic[K]):
                 return
 
     def _fall_due(self, key: K) -> None:
-        del self._later[key]
+        del self._delayed[key]
         self.put(key)
 
     def _cancel_later(self, key: K) -> None:
-        pending = self._later.pop(key, None)
+        pending = self._delayed.pop(key, None)
         if pending is not None:
             pending.cancel()

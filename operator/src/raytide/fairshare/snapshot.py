@@ -100,7 +100,7 @@ class SnapshotBuilder:
         self._tenants = config.tenants
         self._priorities: Mapping[str, int] = {}
         self._tenant_of: Mapping[str, str] = {}
-        self._rooms = NodeUsage()
+        self._node_usage = NodeUsage()
         self._jobs: dict[Owner, _Known] = {}
         self._others: dict[Owner | str, tuple[list[CapacityPod], PodUsage]] = {}
         """Pods of no participant, by node or by the job that is gone."""
@@ -126,10 +126,10 @@ class SnapshotBuilder:
             owner = (*job.key, job.metadata.uid)
             known[owner] = self._job(owner, job, own.pop(owner, []), now)
         for owner in self._jobs.keys() - known.keys():
-            self._rooms.replace(self._jobs.pop(owner).holding, None)
+            self._node_usage.replace(self._jobs.pop(owner).holding, None)
         self._hold_others([*others.items(), *own.items()])
         return ClusterSnapshot(
-            nodes=self._rooms.nodes(nodes),
+            nodes=self._node_usage.nodes(nodes),
             participants=tuple(each.participant for each in known.values() if each.participant is not None),
             external_pods=external_pods(self._waiting()),
             quotas=_quotas(quotas, known.values()),
@@ -155,7 +155,7 @@ class SnapshotBuilder:
 
     def _forget_jobs(self) -> None:
         for known in self._jobs.values():
-            self._rooms.replace(known.holding, None)
+            self._node_usage.replace(known.holding, None)
         self._jobs.clear()
 
     def _job(self, owner: Owner, job: TrainingJob, pods: list[CapacityPod], now: datetime) -> _Known:
@@ -163,7 +163,7 @@ class SnapshotBuilder:
         if old is not None and old.holds_for(job, pods, now):
             return old
         new = self._looked_at(job, pods, old, now)
-        self._rooms.replace(old.holding if old is not None else None, new.holding)
+        self._node_usage.replace(old.holding if old is not None else None, new.holding)
         self._jobs[owner] = new
         return new
 
@@ -197,10 +197,10 @@ class SnapshotBuilder:
             if old is None or old[0] != pods:
                 holding = PodUsage()
                 holding.hold(pods)
-                self._rooms.replace(old[1] if old is not None else None, holding)
+                self._node_usage.replace(old[1] if old is not None else None, holding)
                 self._others[holder] = pods, holding
         for holder in gone:
-            self._rooms.replace(self._others.pop(holder)[1], None)
+            self._node_usage.replace(self._others.pop(holder)[1], None)
 
     def _waiting(self) -> Iterator[CapacityPod]:
         """Pods without a node, of other workloads and of jobs that do not take part now."""

@@ -126,7 +126,7 @@ class Operator:
 
     async def run(self) -> int:
         """Run until stopped or a part fails."""
-        self._on_signals()
+        self._install_signal_handlers()
         self._measure()
         try:
             await self._endpoints.start()
@@ -178,7 +178,7 @@ class Operator:
 
     # --- shutdown -----------------------------------------------------------------------------------------------------
 
-    def _on_signals(self) -> None:
+    def _install_signal_handlers(self) -> None:
         """The first SIGTERM or SIGINT starts an ordered shutdown; the second kills the process."""
         loop = asyncio.get_running_loop()
 

@@ -42,8 +42,8 @@ def last_failures(
     for pod in pods:
         is_failed_worker = pod.is_worker and pod.group in groups and pod.phase == FAILED
         if is_failed_worker and pod.uid and not pod.is_terminating and pod.name not in names_to_delete:
-            known = last.get(pod.group)
-            if known is None or _ended_at(pod) > _ended_at(known):
+            previous = last.get(pod.group)
+            if previous is None or _ended_at(pod) > _ended_at(previous):
                 last[pod.group] = pod
     return tuple(last.values())
 

@@ -71,12 +71,12 @@ def _group_operations(change: GroupChange) -> Iterator[Operation]:
     if change.has_new_replicas:
         yield from _write(pointer(*root, "replicas"), group.replicas, change.replicas)
     if change.has_new_names and change.workers_to_delete is not None:
-        wanted = list(change.workers_to_delete)
+        new_names = list(change.workers_to_delete)
         if not group.has_scale_strategy:
-            yield _add(pointer(*root, "scaleStrategy"), {"workersToDelete": wanted})
+            yield _add(pointer(*root, "scaleStrategy"), {"workersToDelete": new_names})
         else:
             current = None if group.workers_to_delete is None else list(group.workers_to_delete)
-            yield from _write(pointer(*root, "scaleStrategy", "workersToDelete"), current, wanted)
+            yield from _write(pointer(*root, "scaleStrategy", "workersToDelete"), current, new_names)
 
 
 def _write(path: str, old: Any, new: Any) -> Iterator[Operation]:

@@ -31,11 +31,11 @@ from raytide.autoscaler.scheduling.resource_shapes import Vocabulary, merged_by_
 from raytide.autoscaler.scheduling.session import MAX_NODES, Session, demands_of, launches_of, total_of
 from raytide.autoscaler.scheduling.terminations import (
     Replica,
-    end_excess,
     end_idle,
     hosts_of,
-    least_replicas,
+    min_replicas_of,
     replicas_by_type,
+    terminate_excess,
 )
 
 MAX_ROUNDS = 16
@@ -87,7 +87,7 @@ class _Scheduler:
         )
         ordered = sorted(inputs.instances, key=lambda instance: instance.instance_id)
         self._nodes = self._reader.nodes(ordered)
-        self._replicas = end_excess(replicas_by_type(self._nodes, self._types), self._types, self._most_workers())
+        self._replicas = terminate_excess(replicas_by_type(self._nodes, self._types), self._types, self._max_workers())
         self._occupied = hosts_of(self._replicas, inputs.types)
         self._occupied.update(node.type_name for node in self._nodes if node.is_head)
         # A cluster above its limit launches nothing until it is below: terminations may still be rejected.
@@ -109,7 +109,7 @@ class _Scheduler:
     def _has_pending(self) -> bool:
         return any(not node.node_class.traits.is_running for node in self._nodes)
 
-    def _most_workers(self) -> int | None:
+    def _max_workers(self) -> int | None:
         heads = sum(node.is_head for node in self._nodes)
         return self._inputs.max_nodes - heads if self._inputs.max_nodes else None
 
@@ -119,7 +119,7 @@ class _Scheduler:
         limit, total = min(self._inputs.max_nodes or MAX_NODES, MAX_NODES), self._occupied.total()
         for one in self._inputs.types:
             hosts = one.num_of_hosts
-            missing = least_replicas(one) - self._occupied[one.name] // hosts
+            missing = min_replicas_of(one) - self._occupied[one.name] // hosts
             if one.available is not None:
                 missing = min(missing, one.available // hosts)
             missing = min(missing, (limit - total) // hosts)

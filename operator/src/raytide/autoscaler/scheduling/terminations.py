@@ -26,7 +26,7 @@ class Replica:
         """Sort key of the host that should be terminated last."""
         return max(idle_key(node) for node in self.nodes)
 
-    def end(self, cause: TerminationCause) -> None:
+    def terminate(self, cause: TerminationCause) -> None:
         """Mark all its nodes."""
         for node in self.nodes:
             node.cause = cause
@@ -61,8 +61,8 @@ def replicas_by_type(nodes: Iterable[Node], types: Mapping[str, NodeType]) -> di
     return dict(found)
 
 
-def end_excess(
-    found: dict[str, list[Replica]], types: Mapping[str, NodeType], most_nodes: int | None
+def terminate_excess(
+    found: dict[str, list[Replica]], types: Mapping[str, NodeType], max_nodes: int | None
 ) -> dict[str, list[Replica]]:
     """Mark replicas above a maximum; return the rest by type (AS:S-8, AS:S-9).
 
@@ -73,20 +73,20 @@ def end_excess(
     for name, replicas in found.items():
         node_type = types.get(name)
         if node_type is None:
-            _end_all(replicas, TerminationCause.OUTDATED)
+            _terminate_all(replicas, TerminationCause.OUTDATED)
             continue
         excess = max(0, len(replicas) - node_type.max_nodes // node_type.num_of_hosts)
         ordered = sorted(replicas, key=lambda one: one.key) if excess else replicas
-        _end_all(ordered[:excess], TerminationCause.MAX_NUM_NODE_PER_TYPE)
+        _terminate_all(ordered[:excess], TerminationCause.MAX_NUM_NODE_PER_TYPE)
         staying[name] = ordered[excess:]
-    if most_nodes is None:
+    if max_nodes is None:
         return staying
-    too_many = sum(len(one.nodes) for replicas in staying.values() for one in replicas) - most_nodes
+    too_many = sum(len(one.nodes) for replicas in staying.values() for one in replicas) - max_nodes
     if too_many > 0:
         left = {name: len(replicas) for name, replicas in staying.items()}
         for name, one in sorted(((n, r) for n, rs in staying.items() for r in rs), key=lambda pair: pair[1].key):
-            if too_many > 0 and left[name] > least_replicas(types[name]):
-                one.end(TerminationCause.MAX_NUM_NODES)
+            if too_many > 0 and left[name] > min_replicas_of(types[name]):
+                one.terminate(TerminationCause.MAX_NUM_NODES)
                 left[name] -= 1
                 too_many -= len(one.nodes)
     return {name: [one for one in replicas if one.nodes[0].cause is None] for name, replicas in staying.items()}
@@ -105,12 +105,12 @@ def end_idle(
         if not idle:
             continue
         there = sum(any(node.node_class.disposition is NodeDisposition.KEPT for node in one.nodes) for one in replicas)
-        spare = max(0, there - least_replicas(node_type))
+        spare = max(0, there - min_replicas_of(node_type))
         for one in sorted(idle, key=lambda replica: replica.key)[:spare]:
-            one.end(TerminationCause.IDLE)
+            one.terminate(TerminationCause.IDLE)
 
 
-def least_replicas(node_type: NodeType) -> int:
+def min_replicas_of(node_type: NodeType) -> int:
     """Replicas the minimum requires, never above the maximum (B-20)."""
     hosts = node_type.num_of_hosts
     return max(0, min(-(-node_type.min_nodes // hosts), node_type.max_nodes // hosts))
@@ -132,6 +132,6 @@ def _is_idle(replica: Replica, timeout_ms: float) -> bool:
     return True
 
 
-def _end_all(replicas: Iterable[Replica], cause: TerminationCause) -> None:
+def _terminate_all(replicas: Iterable[Replica], cause: TerminationCause) -> None:
     for one in replicas:
-        one.end(cause)
+        one.terminate(cause)

@@ -115,7 +115,7 @@ async def run(identity: SidecarIdentity, settings: SidecarSettings, environ: Map
         log.error("%s", error)  # noqa: TRY400 - one line for a person
         return 1
     stop = asyncio.Event()
-    _on_stop(stop, identity.supervisor_fd)
+    _install_stop_handlers(stop, identity.supervisor_fd)
     async with AsyncExitStack() as closing:
         sidecar = Sidecar(identity, settings, config, closing)
         working = asyncio.create_task(sidecar.work(environ))
@@ -351,7 +351,7 @@ async def _check_autoscaler_version(gcs: ray.GcsClient) -> None:
         log.warning(messages.ray_has_v1())
 
 
-def _on_stop(stop: asyncio.Event, supervisor_fd: int | None) -> None:
+def _install_stop_handlers(stop: asyncio.Event, supervisor_fd: int | None) -> None:
     """Stop on SIGTERM, SIGINT, or the end of the supervisor."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -231,7 +231,7 @@ class _Reading:
     # --- counts --------------------------------------------------------------------------------------------------
 
     def _hosts(self, group: Mapping[str, Any]) -> int:
-        hosts = _whole(group.get("numOfHosts"), "numOfHosts", 1)
+        hosts = _parse_integer(group.get("numOfHosts"), "numOfHosts", 1)
         if hosts < 1:
             raise FieldError(f"numOfHosts is {hosts}: set it to at least 1")
         return hosts
@@ -248,11 +248,11 @@ class _Reading:
 
     @staticmethod
     def _count(group: Mapping[str, Any], key: str, default: int) -> int:
-        return min(max(0, _whole(group.get(key), key, default)), MAX_INT32)
+        return min(max(0, _parse_integer(group.get(key), key, default)), MAX_INT32)
 
     def _priority(self, name: str, given: Any) -> int:
         try:
-            return _whole(given, "priority", 0)
+            return _parse_integer(given, "priority", 0)
         except FieldError as error:
             self.add_problem(name, f"{error}; until then the priority is 0")
             return 0
@@ -276,14 +276,14 @@ class _Reading:
         for warning in found.warnings:
             self.add_problem(name, warning)
         live = self._live.get(name, ())
-        learnt = _learnt_resources(found, live, self._asked)
-        if CPU not in found.amounts and CPU not in learnt:
+        observed = _observed_resources(found, live, self._asked)
+        if CPU not in found.amounts and CPU not in observed:
             raise FieldError(
                 "the number of CPUs per node is unknown: set limits.cpu of the first container, or rayStartParams[num-cpus]"
             )
         kind = RESOURCE + accelerator_of(group, found.amounts)
         known = {kind: RESOURCE_UNIT_SCALING} if kind in self._asked and not live else {}
-        return tuple(sorted({**known, **dict(_amounts(found.amounts)), **learnt}.items()))
+        return tuple(sorted({**known, **dict(_amounts(found.amounts)), **observed}.items()))
 
     def _of_first(self, name: str, found: NodeResources, resources: Amounts, labels: Labels) -> tuple[Amounts, Labels]:
         """All resources and labels of worker 0 of a slice; empty if it has no more than the others."""
@@ -313,11 +313,11 @@ class _Reading:
         kind = accelerator_of(group, resources)
         known = {} if name in self._live else {**found.slice_labels, **({ACCELERATOR_LABEL: kind} if kind else {})}
         return labels_of(
-            {**known, **_learnt_labels(self._live.get(name, ()), hosts), NODE_GROUP_LABEL: name, **written}
+            {**known, **_observed_labels(self._live.get(name, ()), hosts), NODE_GROUP_LABEL: name, **written}
         )
 
 
-def _whole(given: Any, key: str, default: int) -> int:
+def _parse_integer(given: Any, key: str, default: int) -> int:
     """A whole number from a number or text, fractions truncated; raises `FieldError`."""
     if given is None:
         return default
@@ -341,27 +341,27 @@ def _amounts(whole: Mapping[str, int]) -> Amounts:
 # --- learnt from live nodes ------------------------------------------------------------------------------------------
 
 
-def _learnt_resources(spec: NodeResources, live: Sequence[RayNode], asked: frozenset[str]) -> dict[str, int]:
+def _observed_resources(spec: NodeResources, live: Sequence[RayNode], asked: frozenset[str]) -> dict[str, int]:
     """Resources all live nodes of the group have, at their minimum; amounts the spec passes to Ray take precedence."""
-    wanted = [
+    candidates = [
         name
         for name, _ in (live[0].total if live else ())
         if not OWN_RESOURCES.fullmatch(name)
         and (name in spec.guessed or (name not in spec.amounts and (name in asked or name == CPU)))
     ]
-    if not wanted:
+    if not candidates:
         return {}
     totals = [dict(node.total) for node in live]
     # Ray gives the hosts of a TPU slice a resource named after their slice; no other slice will have it.
     own = {value for node in live for key, value in node.labels if key == TPU_SLICE_NAME} | spec.first.keys()
     return {
         name: min(total[name] for total in totals)
-        for name in wanted
+        for name in candidates
         if name not in own and all(name in total for total in totals)
     }
 
 
-def _learnt_labels(live: Sequence[RayNode], hosts: int) -> dict[str, str]:
+def _observed_labels(live: Sequence[RayNode], hosts: int) -> dict[str, str]:
     """Labels all live nodes of the group agree on, if there are more of them than one replica's hosts.
 
     What the hosts of a single replica share, such as its name, need not be common to the group.

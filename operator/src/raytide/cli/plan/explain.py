@@ -106,7 +106,7 @@ def _section(title: str, lines: Iterable[str]) -> list[str]:
 
 def _size_line(participant: Participant, planned_size: int) -> str:
     bounds = f"{participant.floor} to {participant.ceiling}" if participant.is_elastic else f"{participant.floor}"
-    begun = (
+    size_text = (
         f"has {participant.current} of {bounds}"
         if participant.current or not participant.is_gang
         else f"is not admitted; its bounds are {bounds}"
@@ -116,12 +116,12 @@ def _size_line(participant: Participant, planned_size: int) -> str:
         if participant.is_elastic and participant.current
         else ""
     )
-    given = (
+    plan_text = (
         "this plan does not change it"
         if planned_size == participant.current
         else f"this plan scales it to {planned_size}"
     )
-    return f"{participant.id} {begun}{score}; {given}."
+    return f"{participant.id} {size_text}{score}; {plan_text}."
 
 
 def _resize_lines(allocation: Allocation, participant: Participant) -> list[str]:

@@ -148,7 +148,7 @@ class _Growth:
         participants = [
             participant
             for participant in level
-            if _wants_more(self.state, participant) or _is_under_way(self.state, participant)
+            if _check_can_grow(self.state, participant) or _is_under_way(self.state, participant)
         ]
         if not self._is_again:
             self._growing = self._would_grow(participants)
@@ -390,7 +390,8 @@ def _requested(participant: ParticipantState) -> set[int]:
     return {number for pods in participant.elastic_pods() for number, _ in pods.pod.wants}
 
 
-def _wants_more(state: AllocationState, participant: ParticipantState) -> bool:
+def _check_can_grow(state: AllocationState, participant: ParticipantState) -> bool:
+    """Whether it takes part in growth; records the rejection if pods without a node or a cooldown prevent that."""
     spec = participant.spec
     if participant.is_waiting or participant.is_released or not participant.has_started:
         return False

@@ -23,16 +23,16 @@ def build_pod_spec(context: PodContext) -> Manifest:
     """The pod spec; the caller merges the template over it."""
     spec = context.job.spec
     outline = scheduling_spec(context.job, context.role)
-    main, *beside = outline["containers"]
+    main, *sidecars = outline["containers"]
     built: Manifest = {
         **outline,
         "restartPolicy": "Never",
         "hostname": pod_name(context.job, context.role, context.index),
         "subdomain": service_name(context.job),
-        "containers": [_main_container(context, main), *(build_etcd(context, etcd) for etcd in beside)],
+        "containers": [_main_container(context, main), *(build_etcd(context, etcd) for etcd in sidecars)],
     }
     if context.planned_node and not _is_spread(context):
-        built["affinity"] = _preference(context.planned_node)
+        built["affinity"] = _prefer_node(context.planned_node)
     if volumes := [*spec.volumes, *_membership_volumes(context), *etcd_volumes(context)]:
         built["volumes"] = volumes
     if spec.host_network:
@@ -45,7 +45,7 @@ def build_pod_spec(context: PodContext) -> Manifest:
     return built
 
 
-def _preference(node: str) -> Manifest:
+def _prefer_node(node: str) -> Manifest:
     """Prefer a node by its name: its label `kubernetes.io/hostname` may differ. A template's preferences replace it."""
     # Validation allows one value per field requirement, and a weight of at most 100.
     named = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
