@@ -13,11 +13,11 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 PIP_NO_COM
 WORKDIR /src
 
 # What changes rarely first: the dependencies, and what builds our own wheel.
-COPY requirements/runtime.txt requirements/build.txt requirements/
+COPY requirements/image.txt requirements/build.txt requirements/
 RUN python -m venv /opt/build \
  && python -m venv --without-pip /opt/raytide \
  && /opt/build/bin/python -m pip install --require-hashes --only-binary :all: -r requirements/build.txt \
- && /opt/build/bin/python -m pip --python /opt/raytide/bin/python install --require-hashes --only-binary :all: -r requirements/runtime.txt
+ && /opt/build/bin/python -m pip --python /opt/raytide/bin/python install --require-hashes --only-binary :all: -r requirements/image.txt
 
 COPY pyproject.toml README.md LICENSE ./
 COPY crds crds

@@ -6,9 +6,7 @@ import os
 import re
 import secrets
 import signal
-import ssl
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
@@ -20,53 +18,11 @@ from integration.clusters import APIS, new_cluster
 from integration.embedded_cluster import PATIENCE_S, until
 from raytide.api.errors import ApiUnavailableError
 from raytide.autoscaler.model import HEAD_TYPE, Demand, Request, amounts_of
-from raytide_sandbox.certificates import make_certificates
 from support.builders import group, raycluster
 from support.fake_gcs import GcsServer, GcsWorld
+from support.image_packages import only_image_packages
 from support.ports import free_port
-
-
-class TlsDoor:
-    """A TLS proxy in front of an API server with plain HTTP: the sidecar always uses TLS."""
-
-    def __init__(self, folder: Path, port: int) -> None:
-        self.folder = folder
-        self.port = 0
-        self._behind = port
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self):
-        made = make_certificates(datetime.now(UTC), ["127.0.0.1"])
-        for name, content in (("ca.crt", made.authority), ("tls.crt", made.server), ("tls.key", made.server_key)):
-            (self.folder / name).write_bytes(content)
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(self.folder / "tls.crt", self.folder / "tls.key")
-        self._server = await asyncio.start_server(self._meet, "127.0.0.1", 0, ssl=tls)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_):
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _meet(self, reader, writer):
-        task = asyncio.current_task()
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._behind)
-        with contextlib.suppress(OSError, ssl.SSLError):
-            await asyncio.gather(_pipe(reader, inner_writer), _pipe(inner_reader, writer))
-        for end in (writer, inner_writer):
-            end.close()
-
-
-async def _pipe(reader, writer):
-    while chunk := await reader.read(65536):
-        writer.write(chunk)
-        await writer.drain()
-    writer.close()
+from support.tls_proxy import TlsProxy
 
 
 class Sidecar:
@@ -163,7 +119,7 @@ async def start(cluster, gcs, namespace, tmp_path):
     plane = getattr(cluster, "plane", None)
     (folder / "token").write_text(plane.admin_token if plane else "a token")
     add_head(cluster, namespace)
-    async with TlsDoor(folder, cluster.port) as tls_proxy:
+    async with TlsProxy(folder, cluster.port) as tls_proxy:
 
         async def start_one(**environ) -> Sidecar:
             given = {
@@ -214,6 +170,14 @@ async def test_demand_becomes_replicas_and_is_reported_to_ray(cluster, world, st
     events = [msgspec.json.decode(line) for line in (logs / "events/event_AUTOSCALER.log").read_text().splitlines()]
     assert {event["source_type"] for event in events} == {"AUTOSCALER"}
     assert [event for event in events if "cpu" in event["message"]]
+
+
+async def test_the_packages_of_the_container_image_are_enough(cluster, world, start, namespace, tmp_path):
+    sidecar = await start(**only_image_packages(tmp_path / "image"))
+    await until("a report", lambda: world.reports)
+    ask_for(world, 1)
+    await until("one replica", lambda: replicas(cluster, namespace) == 1)
+    assert await sidecar.end() == 0
 
 
 @pytest.mark.rule("D12")

@@ -11,7 +11,9 @@ import pytest
 from integration.clusters import APIS, new_cluster
 from integration.embedded_cluster import PATIENCE_S, Operator, has_reconciled, holds_while, until
 from support.builders import raycluster
+from support.image_packages import only_image_packages
 from support.ports import free_port
+from support.tls_proxy import TlsProxy
 
 
 @pytest.fixture(params=APIS)
@@ -57,6 +59,21 @@ async def test_a_missing_kubeconfig_is_one_line_with_the_remedies(operators, tmp
     assert await operator.ended() == 1
     (line,) = operator.lines
     assert "raytide sandbox up" in line
+
+
+async def test_in_a_pod_the_packages_of_the_container_image_are_enough(cluster, operators, tmp_path, namespace):
+    account = tmp_path / "account"
+    account.mkdir()
+    plane = getattr(cluster, "plane", None)
+    (account / "token").write_text(plane.admin_token if plane else "a token")
+    async with TlsProxy(account, cluster.port) as tls_proxy:
+        environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(tls_proxy.port)}
+        environ |= {"KUBECONFIG": "", "POD_NAMESPACE": "default", **only_image_packages(tmp_path / "image", account)}
+        operator = await start(operators, None, **environ)
+        cluster.apply(raycluster(namespace=namespace))
+        await until("it works", lambda: len(cluster.names(namespace)) == 3)
+        assert await operator.stop() == 0
+    assert "Traceback" not in operator.log
 
 
 async def test_a_port_in_use_is_one_line_and_exit_code_1(cluster, operators, tmp_path):

@@ -133,7 +133,7 @@ def test_everything_installed_from_the_network_is_pinned_with_hashes():
     assert not [word for word, _ in instructions() if word == "ADD"]
 
 
-@pytest.mark.parametrize("lock", ["runtime.txt", "build.txt"])
+@pytest.mark.parametrize("lock", ["runtime.txt", "image.txt", "build.txt"])
 def test_every_line_of_a_lock_has_a_version_and_a_hash(lock):
     packages = re.split(r"(?m)^(?=\S)", (ROOT / "requirements" / lock).read_text())
     assert len(packages) > 2

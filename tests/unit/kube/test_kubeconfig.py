@@ -335,6 +335,16 @@ async def test_a_kubeconfig_that_cannot_be_used(tmp_path, content):
     assert "cannot be used" in await one_line(tmp_path / "kubeconfig", environ={})
 
 
+async def test_a_kubeconfig_without_the_package_that_reads_it(tls_server, monkeypatch):
+    """As in the container image."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "kubernetes"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    message = await one_line(tls_server.kubeconfig(user={"token": "t"}), environ={})
+    assert "the Python package kubernetes is not installed" in message
+    assert "pip install kubernetes" in message
+
+
 async def test_certificates_that_cannot_be_read(tls_server):
     tls_server.url = "https://127.0.0.1:1"
     cluster = {"server": tls_server.url, "certificate-authority-data": b64encode(b"nonsense").decode()}

@@ -2,7 +2,7 @@
 
 Finds a kubeconfig or service account and returns a `ClientConfig` (credentials.py). Missing or broken input is one
 `ClientConfigError` whose single line tells the user what to do. Used by the commands; the only module that imports
-`kubernetes`, lazily, to read kubeconfigs.
+`kubernetes`, lazily, to read kubeconfigs: a pod does not need it, and the container image does not have it.
 """
 
 import logging
@@ -100,7 +100,11 @@ def _is_any_file(paths: str) -> bool:
 
 async def _load(paths: str, context: str | None) -> Any:
     """Load the kubeconfig with the official client: host, proxy, files and token, exec plugins included."""
-    from kubernetes.aio.config import load_kube_config  # noqa: PLC0415 - a second of imports that pods do not need
+    try:
+        from kubernetes.aio.config import load_kube_config  # noqa: PLC0415 - a second of imports that pods do not need
+    except ModuleNotFoundError as error:  # the image's lock leaves it out
+        package = (error.name or "kubernetes").partition(".")[0]
+        raise ClientConfigError(messages.kubeconfig_unsupported(paths, package)) from error
 
     found = SimpleNamespace(
         host="", ssl_ca_cert=None, cert_file=None, key_file=None, verify_ssl=True, tls_server_name=None, proxy=None

@@ -53,6 +53,14 @@ def kubeconfig_unusable(paths: object, error: object) -> str:
     return f"kubeconfig {paths} cannot be used: {' '.join(str(error).split())}"
 
 
+def kubeconfig_unsupported(paths: object, package: object) -> str:
+    """The package that reads kubeconfigs is not installed."""
+    return (
+        f"kubeconfig {paths} cannot be read: the Python package {package} is not installed, which Raytide's container "
+        "image leaves out; run `pip install kubernetes`, or in a pod use its service account (no --kubeconfig, no KUBECONFIG)"
+    )
+
+
 def kubeconfig_without_server(paths: object) -> str:
     """Its cluster has no address."""
     return f"kubeconfig {paths} has no server for its cluster"
