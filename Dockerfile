@@ -1,14 +1,17 @@
 # One image for every command of Raytide: `raytide operator` today, more of them later.
 #
-#   docker build -t raytide:dev .
+#   docker build -t raytide:dev .          or make image, which also checks it and needs neither Docker nor a registry
 #
 # Everything that is installed is pinned: the base image by its digest, packages by hashes. It runs as 65532, needs no
 # shell, no home directory and no writable root. To move to a newer base image, take the digest from
 #   docker buildx imagetools inspect python:3.13-slim-bookworm
 ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-bookworm@sha256:01f42367a0a94ad4bc17111776fd66e3500c1d87c15bbd6055b7371d39c124fb
+# What the first stage starts from: where packages come from another index, an image with an /etc/pip.conf and certificates.
+# The result has nothing of it but /opt/raytide.
+ARG BUILD_IMAGE=${PYTHON_IMAGE}
 
 # checkov:skip=CKV_DOCKER_7: the version is in the argument
-FROM ${PYTHON_IMAGE} AS build
+FROM ${BUILD_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 PIP_NO_COMPILE=1
 WORKDIR /src
 

@@ -36,7 +36,7 @@ not_run = { echo "$(1): not run ($(2))"; test -z "$$RAYTIDE_ALL_RUN"; }
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-kind samples locks verify presubmit control-plane tools clean
+.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-kind samples locks verify presubmit control-plane tools image clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -124,6 +124,9 @@ control-plane: setup ## build etcd, kube-apiserver, controller-manager and sched
 
 tools: setup ## build kubectl, helm and kwok with Go where they are missing
 	@$(BIN)/python tools/builders/kube_tools.py
+
+image: setup ## build and check the container image with Docker, Podman or buildah; needs no registry on Debian (BASE=pinned|debian BUILDER=name)
+	@PYTHONPATH=tools/checks $(BIN)/python tools/builders/image.py $(if $(BASE),--base $(BASE)) $(if $(BUILDER),--builder $(BUILDER))
 
 chart: setup ## write what the chart repeats from elsewhere, and check the chart with helm where it is installed
 	@$(BIN)/python tools/generators/chart.py

@@ -103,9 +103,10 @@ def last_stage():
 
 
 def test_the_base_image_is_pinned_by_digest():
-    (default,) = (rest for word, rest in instructions() if word == "ARG")
-    assert re.fullmatch(r"PYTHON_IMAGE=\S+@sha256:[0-9a-f]{64}", default)
-    assert {rest.split()[0] for word, rest in instructions() if word == "FROM"} == {"${PYTHON_IMAGE}"}
+    pinned, build = (rest for word, rest in instructions() if word == "ARG")
+    assert re.fullmatch(r"PYTHON_IMAGE=\S+@sha256:[0-9a-f]{64}", pinned)
+    assert build == "BUILD_IMAGE=${PYTHON_IMAGE}"
+    assert [rest for word, rest in instructions() if word == "FROM"] == ["${BUILD_IMAGE} AS build", "${PYTHON_IMAGE}"]
 
 
 @pytest.mark.rule("SE:C18")

@@ -1,0 +1,92 @@
+"""When a start of the image counts, with small programs in the place of its containers."""
+
+import signal
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+import image_starts
+from image_starts import StartError, problems, seconds_to_connect, service_account, start_operator, start_sidecar
+
+CONNECT = """\
+import os, socket, sys
+port = os.environ["KUBERNETES_SERVICE_PORT"] if sys.argv[1] == "operator" else sys.argv[-1].rpartition(":")[2]
+connection = socket.create_connection(("127.0.0.1", int(port)))
+connection.recv(1)
+"""
+WAIT = "import signal; signal.pause()"
+FAIL = "import sys; sys.exit('Read-only file system: /tmp/x')"
+
+
+@dataclass
+class Programs:
+    """Containers that run this Python code."""
+
+    code: str
+    end_signal: signal.Signals = signal.SIGKILL
+
+    def command(self, user, environ, *arguments):
+        given = [f"{name}={value}" for name, value in environ.items()]
+        return ["env", *given, f"CALLED_AS={user[0]}", sys.executable, "-c", self.code, *arguments]
+
+
+@pytest.mark.parametrize("start", [start_operator, start_sidecar])
+def test_a_start_ends_with_the_connection(start):
+    assert 0 < start(Programs(CONNECT), (65532, 65532)) < image_starts.CONNECTS_WITHIN_S
+
+
+def test_a_program_that_ends_is_quoted():
+    with pytest.raises(StartError, match=r"(?s)raytide operator did not connect.*Read-only file system: /tmp/x$"):
+        start_operator(Programs(FAIL), (65532, 65532))
+
+
+def test_a_program_that_ignores_sigterm_is_killed(monkeypatch):
+    monkeypatch.setattr(image_starts, "ENDS_WITHIN_S", 0.1)
+    code = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{CONNECT}signal.pause()"
+    assert start_operator(Programs(code, signal.SIGTERM), (0, 0)) > 0
+
+
+def test_a_program_that_does_not_connect_in_time(monkeypatch):
+    monkeypatch.setattr(image_starts, "CONNECTS_WITHIN_S", 0.1)
+    with pytest.raises(StartError, match="did not connect"):
+        seconds_to_connect(Programs(WAIT), (0, 0), {}, "operator")
+
+
+def test_every_user_starts_both():
+    found, fastest_s = problems(Programs(CONNECT))
+    assert (found, fastest_s < image_starts.CONNECTS_WITHIN_S) == ([], True)
+    found, _ = problems(Programs(FAIL))
+    assert len(found) == 2 * len(image_starts.USERS)
+    assert found[-1].startswith("as an arbitrary user of group 0 (1000660000:0): raytide autoscaler did not connect")
+
+
+@pytest.mark.parametrize(
+    ("took_s", "starts", "found"),
+    [
+        ([1.4, 9.0], 2, []),
+        ([2.0, 1.6, 1.6, 1.5], 4, []),
+        ([2.0, 1.9, 1.8, 1.7, 1.6], 5, ["the sidecar connects after 1.60 s, later than 1.5 s"]),
+    ],
+    ids=["within the bar", "only in a later attempt", "never within it"],
+)
+def test_the_sidecars_fastest_start_has_a_bar(monkeypatch, took_s, starts, found):
+    measured = iter(took_s)
+    called = []
+
+    def measure(_containers, user):
+        called.append(user)
+        return next(measured)
+
+    monkeypatch.setattr(image_starts, "start_sidecar", measure)
+    monkeypatch.setattr(image_starts, "start_operator", lambda *_: 1.0)
+    assert problems(Programs("")) == (found, min(took_s[:starts]))
+    assert len(called) == starts
+
+
+def test_the_service_account_is_readable_for_every_user():
+    with service_account() as folder:
+        assert folder.stat().st_mode & 0o777 == 0o755
+        assert {path.name for path in folder.iterdir()} == {"token", "namespace", "ca.crt"}
+        assert all(path.stat().st_mode & 0o044 == 0o044 for path in folder.iterdir())
+    assert not folder.exists()

@@ -1,0 +1,228 @@
+"""Programs that build the container image from the Dockerfile.
+
+`find_builder` returns the first of Docker, Podman and buildah that works on this machine, and raises `BuilderMissingError`
+with one line that says why each of them does not. Docker and Podman keep their images as they always do; buildah, which needs
+no daemon, keeps everything in a folder of the caller (image_buildah.py). Called by image.py.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+from debian_packages import last_line
+
+DEADLINE_S: Final = 900.0
+PULL_DEADLINE_S: Final = 300.0
+ASK_DEADLINE_S: Final = 20.0
+OLDEST_DOCKER: Final = (20, 10)
+"""The oldest release whose builder and `docker save` are tested."""
+PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+REMEDY: Final = "start Docker or Podman, or run it as root on Debian or Ubuntu"
+
+
+class BuilderMissingError(Exception):
+    """No program on this machine can build an image; the message is one line."""
+
+
+class BuildError(Exception):
+    """A builder failed; the message ends with its last lines."""
+
+
+class Containers(Protocol):
+    """Starts containers of one image, with a read-only root and the machine's network."""
+
+    end_signal: signal.Signals
+    """Ends a container when it is sent to the process of its command."""
+
+    def command(self, user: tuple[int, int], environ: Mapping[str, str], *arguments: str) -> list[str]:
+        """The command that runs the image's entry point."""
+
+
+class Builder(Protocol):
+    """What image.py needs of Docker, Podman or buildah."""
+
+    name: str
+
+    def pull(self, reference: str) -> str:
+        """Empty if the image is there now, else the last line of the error."""
+
+    def load(self, archive: Path) -> None:
+        """Take the images of a docker-archive."""
+
+    def build(self, context: Path, reference: str, arguments: Mapping[str, str]) -> None:
+        """Build the Dockerfile of `context` with these build arguments."""
+
+    def layer_count(self, reference: str) -> int:
+        """Layers of an image."""
+
+    def save(self, reference: str, target: Path) -> None:
+        """Write a docker-archive."""
+
+    def remove(self, reference: str) -> None:
+        """Delete an image, if it is there."""
+
+    def containers(self, reference: str, service_account: Path) -> AbstractContextManager[Containers]:
+        """Containers of an image that see this folder as the pod's service account."""
+
+
+# --- the choice ----------------------------------------------------------------------------------------------------------
+
+
+def why_not_docker() -> str:
+    """Why Docker cannot be used; empty if it can."""
+    if shutil.which("docker") is None:
+        return "docker is not on PATH"
+    asked = ask("docker", "version", "--format", "{{.Server.Version}}")
+    if asked.returncode:
+        return f"docker does not work ({last_line(asked.stderr)})"
+    version = asked.stdout.strip()
+    if numbers(version) < OLDEST_DOCKER:
+        return f"docker {version} is older than {'.'.join(map(str, OLDEST_DOCKER))}"
+    return ""
+
+
+def why_not_podman() -> str:
+    """Why Podman cannot be used; empty if it can."""
+    if shutil.which("podman") is None:
+        return "podman is not on PATH"
+    asked = ask("podman", "info")
+    return f"podman does not work ({last_line(asked.stderr)})" if asked.returncode else ""
+
+
+def why_not_buildah() -> str:
+    """Why buildah cannot be used, from PATH or from Debian's packages; empty if it can."""
+    if os.geteuid() != 0:
+        return "buildah needs root"
+    if shutil.which("unshare") is None:
+        return "buildah needs unshare (package util-linux)"
+    asked = ask("unshare", "--mount", "--pid", "--fork", "true")
+    if asked.returncode:
+        return (
+            f"buildah needs mount namespaces, which this kernel or container does not allow ({last_line(asked.stderr)})"
+        )
+    if shutil.which("buildah") is None and shutil.which("apt-get") is None:
+        return "buildah is not on PATH, and there is no apt-get to download it"
+    return ""
+
+
+REASONS = {"docker": why_not_docker, "podman": why_not_podman, "buildah": why_not_buildah}
+"""In the order of preference."""
+
+
+def find_builder(wanted: str = "") -> str:
+    """Name of the first builder that works, or of the `wanted` one; raises BuilderMissingError."""
+    if wanted and wanted not in REASONS:
+        raise BuilderMissingError(f"BUILDER={wanted} is unknown: set one of {', '.join(REASONS)}")
+    reasons = []
+    for name in [wanted] if wanted else REASONS:
+        if not (reason := REASONS[name]()):
+            return name
+        reasons.append(reason)
+    raise BuilderMissingError(f"no image can be built on this machine: {'; '.join(reasons)}; {REMEDY}")
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Major and minor version, as something that can be compared."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+
+
+# --- programs ------------------------------------------------------------------------------------------------------------
+
+
+def ask(
+    *command: str, deadline_s: float = ASK_DEADLINE_S, environ: Mapping[str, str] = os.environ
+) -> subprocess.CompletedProcess[str]:
+    """Run a program for its answer; a missed deadline is a failure."""
+    try:
+        return subprocess.run(
+            command, env=dict(environ), capture_output=True, text=True, check=False, timeout=deadline_s
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"no answer within {deadline_s:g} s")
+
+
+def must(command: Sequence[str], environ: Mapping[str, str] = os.environ) -> str:
+    """Run a program that has to succeed; its standard output. Raises BuildError."""
+    try:
+        done = subprocess.run(
+            command,
+            env=dict(environ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=DEADLINE_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(f"not within {DEADLINE_S:g} s: {' '.join(command)}") from error
+    if done.returncode:
+        raise BuildError("\n".join([f"failed: {' '.join(command)}", *done.stdout.strip().splitlines()[-15:]]))
+    return done.stdout
+
+
+class Engine:
+    """Docker or Podman, whose commands are the same."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        # A builder of the driver docker-container does not see the images that `load` took.
+        self._environ = os.environ | {"BUILDX_BUILDER": "default"}
+
+    def pull(self, reference: str) -> str:
+        """Empty if the image is there now, else the last line of the error."""
+        pulled = ask(self.name, "pull", "--quiet", reference, deadline_s=PULL_DEADLINE_S)
+        return last_line(pulled.stderr) or "it failed" if pulled.returncode else ""
+
+    def load(self, archive: Path) -> None:
+        """Take the images of a docker-archive."""
+        must([self.name, "load", "--input", str(archive)])
+
+    def build(self, context: Path, reference: str, arguments: Mapping[str, str]) -> None:
+        """Build the Dockerfile of `context` with these build arguments."""
+        given = [f"{name}={value}" for name, value in arguments.items()]
+        given += [name for name in PROXIES if os.environ.get(name)]  # their values come from the environment
+        options = [word for argument in given for word in ("--build-arg", argument)]
+        must([self.name, "build", "--tag", reference, *options, str(context)], self._environ)
+
+    def layer_count(self, reference: str) -> int:
+        """Layers of an image."""
+        return int(must([self.name, "image", "inspect", "--format", "{{len .RootFS.Layers}}", reference]))
+
+    def save(self, reference: str, target: Path) -> None:
+        """Write a docker-archive."""
+        must([self.name, "save", "--output", str(target), reference])
+
+    def remove(self, reference: str) -> None:
+        """Delete an image, if it is there."""
+        ask(self.name, "image", "rm", "--force", reference)
+
+    @contextmanager
+    def containers(self, reference: str, service_account: Path) -> Iterator[Containers]:
+        """Containers of an image that see this folder as the pod's service account."""
+        yield EngineContainers(self.name, reference, service_account)
+
+
+class EngineContainers:
+    """Containers of Docker or Podman."""
+
+    end_signal = signal.SIGTERM  # forwarded to the container; SIGKILL would end the client only
+
+    def __init__(self, program: str, reference: str, service_account: Path) -> None:
+        self._program = program
+        self._reference = reference
+        self._mount = f"{service_account}:{SERVICE_ACCOUNT}:ro"
+
+    def command(self, user: tuple[int, int], environ: Mapping[str, str], *arguments: str) -> list[str]:
+        """The command that runs the image's entry point."""
+        isolation = ["--read-only", "--read-only-tmpfs=false"] if self._program == "podman" else ["--read-only"]
+        isolation += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "host"]
+        given = [word for name, value in environ.items() for word in ("--env", f"{name}={value}")]
+        command = [self._program, "run", "--rm", "--init", *isolation, "--volume", self._mount]
+        return [*command, "--user", f"{user[0]}:{user[1]}", *given, self._reference, *arguments]

@@ -1,0 +1,56 @@
+"""Run a program with an unpacked image as its root, which it cannot write to, as a kubelet with readOnlyRootFilesystem.
+
+`image_container.py ROOT SERVICE-ACCOUNT UID GID NAME=VALUE… PROGRAM ARGUMENT…` in mount and process namespaces of its own,
+as root: mounts /proc, three devices and the folder of the service account, makes the rest read-only and starts the program
+with that user, no other groups and only the given environment. It replaces a container runtime where there is none; the
+network is the machine's. Started by image_buildah.py; imports nothing of this project.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final, NoReturn
+
+DEVICES: Final = ("null", "zero", "urandom")
+SERVICE_ACCOUNT: Final = "run/secrets/kubernetes.io/serviceaccount"
+
+
+def mount(*words: str | Path) -> None:
+    """Run `mount`, which prints its errors."""
+    subprocess.run(["mount", *map(str, words)], check=True)
+
+
+def prepare(root: Path, service_account: Path) -> None:
+    """Mount everything; read-only as far as the program can see."""
+    mount("--bind", root, root)
+    mount("-t", "proc", "proc", root / "proc")
+    mount("-t", "tmpfs", "tmpfs", root / "dev")
+    for name in DEVICES:
+        (root / "dev" / name).touch()
+        mount("--bind", f"/dev/{name}", root / "dev" / name)
+    (root / SERVICE_ACCOUNT).mkdir(parents=True, exist_ok=True)
+    mount("--bind", service_account, root / SERVICE_ACCOUNT)
+    mount("-o", "remount,bind,ro", root / SERVICE_ACCOUNT)
+    mount("-o", "remount,ro", root / "dev")
+    mount("-o", "remount,bind,ro", root)
+
+
+def main(arguments: list[str]) -> NoReturn:
+    """Replace this process by the program."""
+    root, service_account, uid, gid, *rest = arguments
+    environ = {}
+    while "=" in rest[0]:
+        name, _, value = rest.pop(0).partition("=")
+        environ[name] = value
+    prepare(Path(root), Path(service_account))
+    os.chroot(root)
+    os.chdir("/")
+    os.setgroups([])
+    os.setgid(int(gid))
+    os.setuid(int(uid))
+    os.execvpe(rest[0], rest, environ)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

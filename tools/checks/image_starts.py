@@ -1,0 +1,117 @@
+"""Starts of the container image, as a kubelet starts it in a hardened pod.
+
+Operator and sidecar run with a read-only root without any writable folder, once as the image's user and once as an arbitrary
+user of group 0 (OpenShift), with the service account of a pod. A start has succeeded when the process connects to a listener
+of ours in the place of the API server or the GCS: then all of its modules are imported, without `kubernetes`. Called by
+`make image` with a builder's containers.
+"""
+
+import contextlib
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from image_builders import Containers
+from raytide_sandbox.certificates import make_certificates
+
+USERS: Final = {"the image's user": (65532, 65532), "an arbitrary user of group 0": (1000660000, 0)}
+CONNECTS_WITHIN_S: Final = 60.0
+ENDS_WITHIN_S: Final = 20.0
+SIDECAR_STARTS_WITHIN_S: Final = 1.5
+ATTEMPTS: Final = 5
+"""The fastest start counts: other processes of the machine can only delay one."""
+LOCALHOST: Final = "127.0.0.1"
+
+
+class StartError(Exception):
+    """A process did not connect; the message has its last lines."""
+
+
+@contextmanager
+def service_account() -> Iterator[Path]:
+    """The folder that a kubelet mounts, readable for all users."""
+    with tempfile.TemporaryDirectory(prefix="raytide-account-") as place:
+        folder = Path(place)
+        (folder / "token").write_text("token")
+        (folder / "namespace").write_text("default")
+        (folder / "ca.crt").write_bytes(make_certificates(datetime.now(UTC), [LOCALHOST]).authority)
+        folder.chmod(0o755)
+        yield folder
+
+
+def seconds_to_connect(
+    containers: Containers, user: tuple[int, int], environ: Mapping[str, str], *arguments: str
+) -> float:
+    """Start a container and wait until it connects to `{port}` of its arguments or environment; raises StartError."""
+    with socket.create_server((LOCALHOST, 0)) as listener, tempfile.TemporaryFile("w+") as log:
+        listener.settimeout(0.2)
+        port = str(listener.getsockname()[1])
+        given = {name: value.format(port=port) for name, value in environ.items()}
+        command = containers.command(user, given, *(word.format(port=port) for word in arguments))
+        began = time.monotonic()
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            while time.monotonic() < began + CONNECTS_WITHIN_S and process.poll() is None:
+                with contextlib.suppress(TimeoutError):
+                    listener.accept()[0].close()
+                    return time.monotonic() - began
+        finally:
+            _end(process, containers)
+        log.seek(0)
+        lines = log.read().strip().splitlines()[-10:]
+        raise StartError("\n".join([f"raytide {arguments[0]} did not connect, its last lines are:", *lines]))
+
+
+def _end(process: subprocess.Popen[bytes], containers: Containers) -> None:
+    process.send_signal(containers.end_signal)
+    try:
+        process.wait(ENDS_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def start_operator(containers: Containers, user: tuple[int, int]) -> float:
+    """Seconds until the operator connects to the API server."""
+    environ = {"KUBERNETES_SERVICE_HOST": LOCALHOST, "KUBERNETES_SERVICE_PORT": "{port}", "POD_NAMESPACE": "default"}
+    endpoints = ("--metrics-addr", "0", "--health-probe-bind-address", "0")
+    return seconds_to_connect(containers, user, environ, "operator", *endpoints)
+
+
+def start_sidecar(containers: Containers, user: tuple[int, int]) -> float:
+    """Seconds until the autoscaler connects to the GCS."""
+    environ = {
+        "KUBERNETES_SERVICE_HOST": LOCALHOST,
+        "KUBERNETES_SERVICE_PORT_HTTPS": "1",
+        "AUTOSCALER_METRIC_PORT": "0",
+        "RAYTIDE_AUTOSCALER_HEALTH_PORT": "0",
+    }
+    cluster = ("--cluster-name", "demo", "--cluster-namespace", "default", "--gcs-address", f"{LOCALHOST}:{{port}}")
+    return seconds_to_connect(containers, user, environ, "autoscaler", *cluster)
+
+
+def problems(containers: Containers) -> tuple[list[str], float]:
+    """What does not start, and the sidecar's fastest start in seconds."""
+    found, fastest_s = [], float("inf")
+    for name, user in USERS.items():
+        for start in (start_operator, start_sidecar):
+            try:
+                took_s = start(containers, user)
+            except StartError as error:
+                found.append(f"as {name} ({user[0]}:{user[1]}): {error}")
+                continue
+            if start is start_sidecar:
+                fastest_s = min(fastest_s, took_s)
+    attempts = len(USERS)
+    while not found and fastest_s > SIDECAR_STARTS_WITHIN_S and attempts < ATTEMPTS:
+        attempts += 1
+        fastest_s = min(fastest_s, start_sidecar(containers, USERS["the image's user"]))
+    if not found and fastest_s > SIDECAR_STARTS_WITHIN_S:
+        found.append(f"the sidecar connects after {fastest_s:.2f} s, later than {SIDECAR_STARTS_WITHIN_S:g} s")
+    return found, fastest_s
