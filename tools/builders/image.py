@@ -30,7 +30,7 @@ import image_starts
 from debian_packages import DebianError, missing_programs, release
 from environments import cache_folder
 from image_buildah import Buildah
-from image_builders import Builder, BuilderMissingError, BuildError, Engine, find_builder, must
+from image_builders import STAGE_LABEL, Builder, BuilderMissingError, BuildError, Engine, find_builder, must
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LOCK: Final = ROOT / "requirements" / "image.txt"
@@ -148,7 +148,7 @@ def provide_base(wanted: Wanted, builder: Builder, cache: Path) -> tuple[str, st
 def build_base(builder: Builder, context: Path, base: str) -> None:
     """Build what the first stage starts from: the base, this machine's certificates and its settings of pip."""
     context.mkdir()
-    lines = [f"FROM {base}"]
+    lines = [f"FROM {base}", f"LABEL {STAGE_LABEL}=true"]
     settings = pip_settings(must([sys.executable, "-m", "pip", "config", "list"]))
     certificates = os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().cafile
     if certificates and Path(certificates).is_file():
@@ -298,4 +298,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("interrupted; nothing is left of the unfinished image")

@@ -115,8 +115,7 @@ class Buildah:
         self._must("push", "--quiet", *self._policy, reference, f"docker-archive:{target}:{reference}")
 
     def remove(self, reference: str) -> None:
-        """Delete an image, if it is there."""
-        ask(*self._command, "rmi", "--force", reference, environ=self._environ)
+        """Nothing to do: the caller removes the folder with all images."""
 
     @contextmanager
     def containers(self, reference: str, service_account: Path) -> Iterator[Containers]:

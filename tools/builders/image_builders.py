@@ -24,6 +24,8 @@ OLDEST_DOCKER: Final = (20, 10)
 """The oldest release whose builder and `docker save` are tested."""
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+STAGE_LABEL: Final = "io.raytide.build-stage"
+"""Marks images that only a build needs."""
 REMEDY: Final = "start Docker or Podman, or run it as root on Debian or Ubuntu"
 
 
@@ -66,7 +68,7 @@ class Builder(Protocol):
         """Write a docker-archive."""
 
     def remove(self, reference: str) -> None:
-        """Delete an image, if it is there."""
+        """Delete this image and the unnamed ones that were built from it."""
 
     def containers(self, reference: str, service_account: Path) -> AbstractContextManager[Containers]:
         """Containers of an image that see this folder as the pod's service account."""
@@ -189,7 +191,8 @@ class Engine:
         given = [f"{name}={value}" for name, value in arguments.items()]
         given += [name for name in PROXIES if os.environ.get(name)]  # their values come from the environment
         options = [word for argument in given for word in ("--build-arg", argument)]
-        must([self.name, "build", "--tag", reference, *options, str(context)], self._environ)
+        # The machine's network: its index and its resolver may be on loopback.
+        must([self.name, "build", "--network", "host", "--tag", reference, *options, str(context)], self._environ)
 
     def layer_count(self, reference: str) -> int:
         """Layers of an image."""
@@ -200,8 +203,9 @@ class Engine:
         must([self.name, "save", "--output", str(target), reference])
 
     def remove(self, reference: str) -> None:
-        """Delete an image, if it is there."""
+        """Delete this image and the unnamed ones that were built from it."""
         ask(self.name, "image", "rm", "--force", reference)
+        ask(self.name, "image", "prune", "--force", "--filter", f"label={STAGE_LABEL}")
 
     @contextmanager
     def containers(self, reference: str, service_account: Path) -> Iterator[Containers]:
@@ -224,5 +228,5 @@ class EngineContainers:
         isolation = ["--read-only", "--read-only-tmpfs=false"] if self._program == "podman" else ["--read-only"]
         isolation += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "host"]
         given = [word for name, value in environ.items() for word in ("--env", f"{name}={value}")]
-        command = [self._program, "run", "--rm", "--init", *isolation, "--volume", self._mount]
+        command = [self._program, "run", "--rm", *isolation, "--volume", self._mount]
         return [*command, "--user", f"{user[0]}:{user[1]}", *given, self._reference, *arguments]

@@ -263,5 +263,8 @@ def test_the_first_stage_has_pips_settings_and_certificates(tmp_path, monkeypatc
     builder = FakeBuilder("")
     image.build_base(builder, tmp_path / "context", "base:1")
     assert builder.built == [(["Dockerfile", "certificates.crt", "pip.conf"], image.BUILD_BASE, {})]
-    assert (tmp_path / "context" / "Dockerfile").read_text().splitlines()[0] == "FROM base:1"
+    assert (tmp_path / "context" / "Dockerfile").read_text().splitlines()[:2] == [
+        "FROM base:1",
+        "LABEL io.raytide.build-stage=true",
+    ]
     assert "cert = /etc/ssl/certs/ca-certificates.crt\n" in (tmp_path / "context" / "pip.conf").read_text()

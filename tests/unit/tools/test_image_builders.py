@@ -133,7 +133,10 @@ def test_build_arguments_and_proxies_reach_docker(machine, tmp_path):
     machine.set(HTTPS_PROXY="http://secret@proxy:1")
     Engine("docker").build(tmp_path, "raytide:dev", {"PYTHON_IMAGE": "base:1"})
     asked, builder = machine.log.read_text().splitlines()
-    assert asked == f"build --tag raytide:dev --build-arg PYTHON_IMAGE=base:1 --build-arg HTTPS_PROXY {tmp_path}"
+    assert (
+        asked
+        == f"build --network host --tag raytide:dev --build-arg PYTHON_IMAGE=base:1 --build-arg HTTPS_PROXY {tmp_path}"
+    )
     assert builder == "BUILDX_BUILDER=default"
 
 
@@ -151,6 +154,15 @@ def test_a_pull_returns_the_reason_or_nothing(machine):
     assert Engine("docker").pull("python:3") == "no such host"
 
 
+def test_stages_are_removed_and_no_other_image(machine):
+    machine.put("docker", DOCKER)
+    Engine("docker").remove("build-base:dev")
+    assert machine.log.read_text().splitlines() == [
+        "image rm --force build-base:dev",
+        "image prune --force --filter label=io.raytide.build-stage",
+    ]
+
+
 def test_layers_are_counted(machine):
     machine.put("docker", DOCKER)
     assert Engine("docker").layer_count("python:3") == 5
@@ -159,6 +171,6 @@ def test_layers_are_counted(machine):
 def test_containers_have_a_read_only_root_and_no_capabilities(machine, tmp_path):
     with Engine("docker").containers("raytide:dev", tmp_path) as containers:
         command = containers.command((1000660000, 0), {"A": "1"}, "operator")
-    assert command[:4] == ["docker", "run", "--rm", "--init"]
+    assert command[:3] == ["docker", "run", "--rm"]
     assert {"--read-only", "no-new-privileges", "ALL", "1000660000:0", "A=1"} <= set(command)
     assert command[-2:] == ["raytide:dev", "operator"]
