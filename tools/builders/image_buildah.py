@@ -1,8 +1,8 @@
 """buildah without an installation: its program from PATH or from Debian's packages in the cache folder.
 
-Containers run with chroot isolation and images lie in full copies (storage driver vfs), so that no kernel feature but mount
-namespaces is needed, and root. Each command runs in a mount namespace of its own: what buildah mounts or writes below
-/var/lib disappears with the command. Images live in a folder of the caller, which removes it. Used by image.py.
+Containers run with chroot isolation and images lie in full copies (storage driver vfs): of the kernel only mount and process
+namespaces are needed, and root. Each command has namespaces of its own: what it starts, mounts or writes below /var/lib
+disappears with it. Images live in a folder of the caller, which removes it. Used by image.py.
 """
 
 import json
@@ -21,8 +21,13 @@ import image_container
 from go_build import UNFINISHED
 from image_builders import PULL_DEADLINE_S, Containers, ask, must
 
+NAMESPACES: Final = (
+    "setpriv", "--pdeathsig", "KILL",
+    "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child",
+)  # fmt: skip
+"""Mounts and processes of a command end with it, and it ends with this process, however that ends."""
 ISOLATED: Final = (
-    "unshare", "--mount", "--propagation", "private", "sh", "-c",
+    *NAMESPACES, "--mount-proc", "sh", "-c",
     'if [ -n "$1" ]; then mount --bind "$1" /etc/ld.so.cache; fi && mount -t tmpfs tmpfs /var/lib && shift && exec "$@"',
     "sh",
 )  # fmt: skip
@@ -143,4 +148,4 @@ class ChrootContainers:
         given = [*self._environ, *(f"{name}={value}" for name, value in environ.items())]
         place = [str(self._root), str(self._service_account), str(user[0]), str(user[1])]
         command = [sys.executable, image_container.__file__, *place, *given, *self._entry_point, *arguments]
-        return ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", *command]
+        return [*NAMESPACES, *command]

@@ -102,13 +102,11 @@ def why_not_buildah() -> str:
     """Why buildah cannot be used, from PATH or from Debian's packages; empty if it can."""
     if os.geteuid() != 0:
         return "buildah needs root"
-    if shutil.which("unshare") is None:
-        return "buildah needs unshare (package util-linux)"
+    if missing := [name for name in ("unshare", "setpriv") if shutil.which(name) is None]:
+        return f"buildah needs {' and '.join(missing)} (package util-linux)"
     asked = ask("unshare", "--mount", "--pid", "--fork", "true")
     if asked.returncode:
-        return (
-            f"buildah needs mount namespaces, which this kernel or container does not allow ({last_line(asked.stderr)})"
-        )
+        return f"buildah needs mount and process namespaces, which this kernel or container does not allow ({last_line(asked.stderr)})"
     if shutil.which("buildah") is None and shutil.which("apt-get") is None:
         return "buildah is not on PATH, and there is no apt-get to download it"
     return ""

@@ -29,7 +29,8 @@ class Machine:
         self.folder, self._monkeypatch = folder, monkeypatch
         self.log = folder / "log"
         (folder / "bin").mkdir()
-        (folder / "bin" / "sh").symlink_to(shutil.which("sh"))
+        for name in ("sh", "setpriv"):
+            (folder / "bin" / name).symlink_to(shutil.which(name))
         self.set(PATH=str(folder / "bin"), FAKE_LOG=str(self.log))
         for name in image_builders.PROXIES:
             monkeypatch.delenv(name, raising=False)
