@@ -136,6 +136,7 @@ class ChrootContainers:
     """Containers of an unpacked image."""
 
     end_signal = signal.SIGKILL  # unshare ignores SIGTERM, and --kill-child ends the container with it
+    has_own_processes = True
 
     def __init__(self, root: Path, entry_point: list[str], environ: list[str], service_account: Path) -> None:
         self._root = root

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from debian_packages import last_line
 
-DEADLINE_S: Final = 900.0
+DEADLINE_S: Final = 1800.0
 PULL_DEADLINE_S: Final = 300.0
 ASK_DEADLINE_S: Final = 20.0
 OLDEST_DOCKER: Final = (20, 10)
@@ -42,6 +42,8 @@ class Containers(Protocol):
 
     end_signal: signal.Signals
     """Ends a container when it is sent to the process of its command."""
+    has_own_processes: bool
+    """Whether the container's processes are descendants of the command, not of a daemon."""
 
     def command(self, user: tuple[int, int], environ: Mapping[str, str], *arguments: str) -> list[str]:
         """The command that runs the image's entry point."""
@@ -215,6 +217,7 @@ class EngineContainers:
     """Containers of Docker or Podman."""
 
     end_signal = signal.SIGTERM  # forwarded to the container; SIGKILL would end the client only
+    has_own_processes = False
 
     def __init__(self, program: str, reference: str, service_account: Path) -> None:
         self._program = program

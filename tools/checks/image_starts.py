@@ -7,12 +7,14 @@ of ours in the place of the API server or the GCS: then all of its modules are i
 """
 
 import contextlib
+import os
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -24,13 +26,23 @@ USERS: Final = {"the image's user": (65532, 65532), "an arbitrary user of group 
 CONNECTS_WITHIN_S: Final = 60.0
 ENDS_WITHIN_S: Final = 20.0
 SIDECAR_STARTS_WITHIN_S: Final = 1.5
+"""CPU time where it can be read, which other processes of the machine do not change; else the time until the connection."""
 ATTEMPTS: Final = 5
-"""The fastest start counts: other processes of the machine can only delay one."""
+"""The fastest start counts."""
 LOCALHOST: Final = "127.0.0.1"
 
 
 class StartError(Exception):
     """A process did not connect; the message has its last lines."""
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Start:
+    """How long a process took until it connected."""
+
+    bar_s: float
+    """CPU time of all its processes, or `took_s` where that is unknown."""
+    took_s: float
 
 
 @contextmanager
@@ -45,9 +57,22 @@ def service_account() -> Iterator[Path]:
         yield folder
 
 
-def seconds_to_connect(
-    containers: Containers, user: tuple[int, int], environ: Mapping[str, str], *arguments: str
-) -> float:
+def cpu_s(pid: int) -> float:
+    """CPU seconds of a process and its descendants so far."""
+    used: dict[int, float] = {}
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            fields = stat.read_text().rpartition(") ")[2].split()
+            parents[int(stat.parent.name)] = int(fields[1])
+            used[int(stat.parent.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    family = {pid}
+    while more := {child for child, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(used.get(member, 0.0) for member in family)
+
+
+def connect_once(containers: Containers, user: tuple[int, int], environ: Mapping[str, str], *arguments: str) -> Start:
     """Start a container and wait until it connects to `{port}` of its arguments or environment; raises StartError."""
     with socket.create_server((LOCALHOST, 0)) as listener, tempfile.TemporaryFile("w+") as log:
         listener.settimeout(0.2)
@@ -60,7 +85,8 @@ def seconds_to_connect(
             while time.monotonic() < began + CONNECTS_WITHIN_S and process.poll() is None:
                 with contextlib.suppress(TimeoutError):
                     listener.accept()[0].close()
-                    return time.monotonic() - began
+                    took_s = time.monotonic() - began
+                    return Start(cpu_s(process.pid) if containers.has_own_processes else took_s, took_s)
         finally:
             _end(process, containers)
         log.seek(0)
@@ -77,15 +103,15 @@ def _end(process: subprocess.Popen[bytes], containers: Containers) -> None:
         process.wait()
 
 
-def start_operator(containers: Containers, user: tuple[int, int]) -> float:
-    """Seconds until the operator connects to the API server."""
+def start_operator(containers: Containers, user: tuple[int, int]) -> Start:
+    """Start the operator; it connects to the API server."""
     environ = {"KUBERNETES_SERVICE_HOST": LOCALHOST, "KUBERNETES_SERVICE_PORT": "{port}", "POD_NAMESPACE": "default"}
     endpoints = ("--metrics-addr", "0", "--health-probe-bind-address", "0")
-    return seconds_to_connect(containers, user, environ, "operator", *endpoints)
+    return connect_once(containers, user, environ, "operator", *endpoints)
 
 
-def start_sidecar(containers: Containers, user: tuple[int, int]) -> float:
-    """Seconds until the autoscaler connects to the GCS."""
+def start_sidecar(containers: Containers, user: tuple[int, int]) -> Start:
+    """Start the autoscaler; it connects to the GCS."""
     environ = {
         "KUBERNETES_SERVICE_HOST": LOCALHOST,
         "KUBERNETES_SERVICE_PORT_HTTPS": "1",
@@ -93,25 +119,25 @@ def start_sidecar(containers: Containers, user: tuple[int, int]) -> float:
         "RAYTIDE_AUTOSCALER_HEALTH_PORT": "0",
     }
     cluster = ("--cluster-name", "demo", "--cluster-namespace", "default", "--gcs-address", f"{LOCALHOST}:{{port}}")
-    return seconds_to_connect(containers, user, environ, "autoscaler", *cluster)
+    return connect_once(containers, user, environ, "autoscaler", *cluster)
 
 
-def problems(containers: Containers) -> tuple[list[str], float]:
-    """What does not start, and the sidecar's fastest start in seconds."""
-    found, fastest_s = [], float("inf")
+def problems(containers: Containers) -> tuple[list[str], Start]:
+    """What does not start, and the sidecar's fastest start."""
+    found, fastest = [], Start(float("inf"), float("inf"))
     for name, user in USERS.items():
         for start in (start_operator, start_sidecar):
             try:
-                took_s = start(containers, user)
+                measured = start(containers, user)
             except StartError as error:
                 found.append(f"as {name} ({user[0]}:{user[1]}): {error}")
                 continue
             if start is start_sidecar:
-                fastest_s = min(fastest_s, took_s)
+                fastest = min(fastest, measured)
     attempts = len(USERS)
-    while not found and fastest_s > SIDECAR_STARTS_WITHIN_S and attempts < ATTEMPTS:
+    while not found and fastest.bar_s > SIDECAR_STARTS_WITHIN_S and attempts < ATTEMPTS:
         attempts += 1
-        fastest_s = min(fastest_s, start_sidecar(containers, USERS["the image's user"]))
-    if not found and fastest_s > SIDECAR_STARTS_WITHIN_S:
-        found.append(f"the sidecar connects after {fastest_s:.2f} s, later than {SIDECAR_STARTS_WITHIN_S:g} s")
-    return found, fastest_s
+        fastest = min(fastest, start_sidecar(containers, USERS["the image's user"]))
+    if not found and fastest.bar_s > SIDECAR_STARTS_WITHIN_S:
+        found.append(f"the sidecar's start takes {fastest.bar_s:.2f} s, more than {SIDECAR_STARTS_WITHIN_S:g} s")
+    return found, fastest
