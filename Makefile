@@ -36,7 +36,7 @@ not_run = { echo "$(1): not run ($(2))"; test -z "$$RAYTIDE_ALL_RUN"; }
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-kind samples locks verify presubmit control-plane tools image clean
+.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-kind node-check samples locks verify presubmit control-plane tools image clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -137,6 +137,9 @@ e2e: setup control-plane tools ## the chart installed by helm on a real control 
 
 e2e-kind: setup ## the same suite on kind, with the image built from the Dockerfile
 	@PYTHONPATH=tools/builders $(BIN)/python tools/checks/e2e.py --kind $(ARGS)
+
+node-check: setup ## what this machine allows a node of make e2e-node, and what is missing (root; unpacks Debian packages in the cache folder)
+	@PYTHONPATH=tools/builders:tools/node $(BIN)/python tools/node/node_check.py
 
 samples: setup ## write samples/trainingjob.yaml from its programs in samples/training
 	@$(BIN)/python tools/generators/training_sample.py

@@ -1,0 +1,84 @@
+"""Programs of a node from the Go module proxy: kubelet and kube-proxy in one, CoreDNS, and the pause of pods.
+
+Builds the module in tests/controlplane/tools/node with Go once per version of its files; go_build.py keeps the results in the
+user's cache folder. Called by tools/node and `make node-programs`.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import go_build
+from environments import cache_folder
+
+MODULE = go_build.MODULE / "tools" / "node"
+PACKAGES = {"node": ".", "coredns": "./coredns", "pause": "./pause"}
+
+
+@dataclass(frozen=True)
+class NodePrograms:
+    """Where the programs are."""
+
+    folder: Path
+
+    @property
+    def node(self) -> Path:
+        """Kubelet and kube-proxy; the first argument selects."""
+        return self.folder / "node"
+
+    @property
+    def coredns(self) -> Path:
+        """The cluster's DNS server."""
+        return self.folder / "coredns"
+
+    @property
+    def pause(self) -> Path:
+        """The program of the image that keeps a pod's namespaces."""
+        return self.folder / "pause"
+
+
+def are_built(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a call of `provide` would build nothing."""
+    try:
+        folder = _folder(environ)
+    except go_build.GoMissingError:
+        return False
+    return all((folder / name).exists() for name in PACKAGES)
+
+
+def provide(environ: Mapping[str, str] = os.environ, module: Path = MODULE) -> NodePrograms:
+    """The programs, built where they are missing; raises GoMissingError or BuildError."""
+    folder = _folder(environ, module)
+    with go_build.locked(folder.parents[1]):
+        for name, package in PACKAGES.items():
+            if not (folder / name).exists():
+                print(f"building {name} with Go (three minutes for all on two cores with empty caches) …", flush=True)
+                go_build.build(module, package, folder / name)
+    return NodePrograms(folder)
+
+
+def _folder(environ: Mapping[str, str], module: Path = MODULE) -> Path:
+    files = [module / "go.mod", module / "go.sum", *sorted(module.rglob("*.go"))]
+    return cache_folder("node-programs", environ) / go_build.digest(files, go_build.go_version(module)) / "bin"
+
+
+def main() -> int:
+    """Say where they are, or what is missing."""
+    started = time.monotonic()
+    try:
+        programs = provide()
+    except go_build.GoMissingError as error:
+        print(f"{error}: install it (https://go.dev/dl)", file=sys.stderr)
+        return 2
+    except go_build.BuildError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"node programs: {programs.folder} ({time.monotonic() - started:.1f} s)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
