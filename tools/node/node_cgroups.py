@@ -7,7 +7,7 @@ which is made before its first process and removed after its last one. Used by n
 
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +65,22 @@ def read() -> Cgroups:
     unified = [line.split()[1] for line in mounts.splitlines() if line.split()[2] == "cgroup2"]
     controllers = Path(unified[0], "cgroup.controllers") if unified else Path("/nowhere")
     return parse_mounts(mounts, controllers.read_text() if controllers.exists() else "")
+
+
+def passed_on(folder: Path) -> frozenset[str]:
+    """Controllers that the groups in this folder have; none in a hierarchy of version 1."""
+    try:
+        return frozenset((folder / "cgroup.subtree_control").read_text().split())
+    except FileNotFoundError:
+        return frozenset()
+
+
+def restore(folders: Iterable[Path], before: Mapping[str, Iterable[str]]) -> None:
+    """Pass on no more controllers than before the node, whose kubelet enables all that it finds, as version 2 has it."""
+    for folder in folders:
+        for name in passed_on(folder) - set(before.get(str(folder), passed_on(folder))):
+            with contextlib.suppress(OSError):  # another program may have begun to use it
+                (folder / "cgroup.subtree_control").write_text(f"-{name}")
 
 
 def create(cgroups: Cgroups, name: str) -> None:

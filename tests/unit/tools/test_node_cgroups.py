@@ -57,3 +57,18 @@ def test_a_group_that_cannot_be_removed_is_reported(tmp_path, monkeypatch):
     (tmp_path / "raytide-node-1").mkdir()
     (tmp_path / "raytide-node-1" / "a-process").touch()  # a folder that is not empty stands in for a group in use
     assert node_cgroups.remove([tmp_path], "raytide-node-1") == [tmp_path / "raytide-node-1"]
+
+
+def test_controllers_that_the_kubelet_passed_on_are_taken_back(tmp_path):
+    control = tmp_path / "cgroup.subtree_control"
+    control.write_text("cpu memory")
+    before = {str(tmp_path): sorted(node_cgroups.passed_on(tmp_path))}
+    control.write_text("cpu cpuset memory")
+    node_cgroups.restore([tmp_path, tmp_path / "version-1"], before)
+    assert control.read_text() == "-cpuset"
+
+
+def test_without_a_record_no_controller_is_taken_back(tmp_path):
+    (tmp_path / "cgroup.subtree_control").write_text("cpu memory")
+    node_cgroups.restore([tmp_path], {})
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "cpu memory"

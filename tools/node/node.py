@@ -1,0 +1,214 @@
+"""A real Kubernetes node on this machine: containerd, runc, kubelet, kube-proxy and CoreDNS beside a control plane.
+
+`Node` starts one in namespaces of its own and ends it, whatever happens. In between its kubeconfig is valid in its network
+only, into which `command` takes a program. Nothing of it is seen on the machine but cgroups and files below the cache
+folder, and both are gone at the end. `prepare` makes what a start needs: programs, packages, images. Raises NodeError with
+one line. Called by tools/checks/e2e.py and tests/node.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import go_build
+import node_images
+import node_keeper
+import node_machine
+import node_programs
+import node_requirements
+from environments import cache_folder
+from kube_tools import ToolMissingError, find_tool
+from node_config import NodeConfig
+from node_settings import FILE, FIRST, NodeSettings, Report
+from node_settings import KEEPER as KEEPER_PID
+from raytide_sandbox.controlplane.binaries import find_binary
+from raytide_sandbox.controlplane.component import ControlPlaneError
+from raytide_sandbox.state_dir import start_ticks
+
+NAME = "node-1"
+KEEPER = Path(__file__).with_name("node_keeper.py")
+LOG = "node.log"
+END_S = 120.0
+"""The kernel ends the processes in a moment, but a busy disk may take long to remove their files."""
+_POLL_S = 0.05
+
+
+class NodeError(Exception):
+    """There is no node; one line with the reason and, if there is one, the remedy."""
+
+
+class NodeMissingError(NodeError):
+    """This machine lacks something that a node needs."""
+
+
+@dataclass(frozen=True)
+class RunningNode:
+    """A node that is Ready."""
+
+    kubeconfig: Path
+    """The administrator's; its server is reached in the node's network only."""
+    audit_log: Path
+    first_pid: int
+    """The first process: when it is killed, the node is gone."""
+    keeper_pid: int
+    seconds: str
+    """How long each part of the start took."""
+
+    def command(self, *words: str | Path) -> list[str]:
+        """The command, run in the node's network with the machine's files."""
+        return ["nsenter", f"--net=/proc/{self.first_pid}/ns/net", "--", *map(str, words)]
+
+
+def state_folder() -> Path:
+    """The folder of the node of this user."""
+    return cache_folder("node") / "state"
+
+
+def prepare(
+    images: tuple[Path, ...] = (),
+    *,
+    kept_images: tuple[Path, ...] = (),
+    is_tethered: bool = True,
+    state: Path | None = None,
+) -> NodeSettings:
+    """Make all that a node with these images needs; those that rarely change are kept from start to start.
+
+    Raises NodeMissingError where the machine does not allow a node, and NodeError.
+    """
+    machine = node_machine.read()
+    if missing := node_requirements.lacks(machine):
+        raise NodeMissingError("; ".join(f"{lack.name}: {lack.found}: {lack.remedy}" for lack in missing))
+    assert machine.root is not None  # noqa: S101 - or the packages would be missing
+    state = state or state_folder()
+    try:
+        programs = node_programs.provide()
+        pause = node_images.pause(programs.pause)
+        control_plane, kubectl = find_binary(), find_tool("kubectl")
+    except (go_build.BuildError, node_images.ImageError, ControlPlaneError, ToolMissingError, OSError) as error:
+        raise NodeError(str(error)) from error
+    return NodeSettings(
+        state=state,
+        packages=machine.root,
+        programs=programs.folder,
+        control_plane=control_plane,
+        kubectl=kubectl,
+        kept_images=(pause, *kept_images),
+        images=images,
+        stores=cache_folder("node") / "stores",
+        cgroup_folders=machine.cgroups.folders,
+        config=NodeConfig(
+            name=NAME,
+            cgroup=cgroup_of(state),
+            snapshotter=node_requirements.snapshotter(machine),
+            may_lower_oom_scores=node_requirements.may_lower_oom_scores(machine),
+            iptables=node_requirements.iptables_backend(machine),
+            cpus=node_requirements.reported_cpus(machine),
+        ),
+        is_tethered=is_tethered,
+    )
+
+
+def cgroup_of(state: Path) -> str:
+    """The cgroup of the node with this folder: the next start finds what an earlier one left."""
+    return f"raytide-node-{sha256(str(state).encode()).hexdigest()[:8]}"
+
+
+class Node:
+    """A node of these settings; a context manager that starts and ends it."""
+
+    def __init__(self, settings: NodeSettings) -> None:
+        self._settings = settings
+        self._keeper: subprocess.Popen[str] | None = None
+
+    def start(self) -> RunningNode:
+        """Start the node; returns when it is Ready. Raises NodeError, and then nothing of it is left."""
+        state = self._settings.state
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (state / LOG).open("wb") as log:
+            self._keeper = subprocess.Popen(
+                [sys.executable, KEEPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+                start_new_session=True,
+            )  # fmt: skip
+        try:
+            report = self._report(self._keeper)
+        except BaseException:
+            self.end()
+            raise
+        if report.error:
+            self.end()
+            raise NodeError(report.error)
+        first = int((state / FIRST).read_text())
+        return RunningNode(Path(report.kubeconfig), Path(report.audit_log), first, self._keeper.pid, report.seconds)
+
+    def _report(self, keeper: "subprocess.Popen[str]") -> Report:
+        assert keeper.stdin is not None  # noqa: S101 - both are pipes
+        assert keeper.stdout is not None  # noqa: S101
+        with keeper.stdin as pipe:
+            pipe.write(self._settings.to_json())
+        with keeper.stdout as pipe:
+            line = pipe.readline()
+        return Report.from_line(line) if line else Report(error=f"the node ended while starting: see {self.log}")
+
+    @property
+    def log(self) -> Path:
+        """The log of the keeper and the supervisor."""
+        return self._settings.state / LOG
+
+    def end(self) -> None:
+        """End it; returns when nothing of it is left. Raises NodeError if something is."""
+        if self._keeper is None:
+            return
+        self._keeper.terminate()
+        try:
+            self._keeper.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._keeper.kill()
+            self._keeper.wait()
+            raise NodeError(f"the node did not end within {END_S:.0f} s: run `make node-clean`") from None
+
+    def __enter__(self) -> RunningNode:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
+def clean(state: Path) -> str:
+    """End the node in this folder, if one runs, and remove what an earlier one left; says what was there."""
+    try:
+        settings = NodeSettings.from_json((state / FILE).read_text())
+        pid, ticks = map(int, (state / KEEPER_PID).read_text().split())
+    except FileNotFoundError:
+        return "there is no node"
+    if start_ticks(pid) == ticks:
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + END_S
+        while start_ticks(pid) == ticks:
+            if time.monotonic() > deadline:
+                raise NodeError(f"the node's keeper, process {pid}, did not end within {END_S:.0f} s")
+            time.sleep(_POLL_S)
+        return "the node has ended"
+    try:
+        node_keeper.clear(settings)
+    except OSError as error:
+        raise NodeError(str(error)) from error
+    return "what an earlier node left is removed"
+
+
+def main() -> int:
+    """`make node-clean`."""
+    try:
+        print(f"node: {clean(state_folder())}")
+    except NodeError as error:
+        print(f"node: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""Images that a node's pods use and that no registry is asked for: Ray's and the pause of pods.
+
+Each is a docker-archive in the user's cache folder, written once. Ray's has what the project's own image rayproject/ray offers
+to pods: Python, Ray with its dashboard, bash, wget, and user 1000 with a home folder. It is made of Debian packages and of the
+wheels that uv takes from the package registry. Raytide's own image is not made here but by `make image`. Called by
+node.py.
+"""
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import debian_packages
+import go_build
+import image_base
+from environments import BIN, cache_folder
+from node_config import PAUSE_IMAGE
+
+RAY_PACKAGES = (*image_base.PACKAGES, "grep", "hostname", "procps", "wget")
+RAY_USER = 1000
+RAY_HOME = "home/ray"
+DIST_PACKAGES = "usr/local/lib/python{version}/dist-packages"
+"""Where Debian's Python looks for packages that are not Debian's."""
+RECIPE = 2
+"""Counts up with every change of this file that changes an image."""
+Entry = tuple[tarfile.TarInfo, bytes | None]
+
+
+class ImageError(Exception):
+    """An image cannot be made; one line with the reason."""
+
+
+def images_cache() -> Path:
+    """The folder of the archives."""
+    return cache_folder("node") / "images"
+
+
+def pause(program: Path) -> Path:
+    """The archive with the pause program."""
+    name = f"pause-{RECIPE}-{sha256(program.read_bytes()).hexdigest()[:12]}.tar"
+    return _once(name, lambda folder, target: _write_pause(program, folder, target))
+
+
+def _write_pause(program: Path, folder: Path, target: Path) -> None:
+    layer = folder / "layer.tar"
+    with tarfile.open(layer, "w") as archive:
+        entry, content = file_entry("pause", program.read_bytes(), 0o755)
+        archive.addfile(entry, io.BytesIO(content or b""))
+    image_base.write_archive(layer, target, PAUSE_IMAGE, {"Entrypoint": ["/pause"], "User": "65535:65535"})
+
+
+def ray(reference: str) -> Path:
+    """The archive with Ray under this name, such as rayproject/ray:2.60.0; its tag is Ray's version. Raises ImageError."""
+    version = reference.rpartition(":")[2]
+    name = f"ray-{version}-{RECIPE}-{debian_packages.release()}.tar"
+    return _once(name, lambda folder, target: _write_ray(reference, version, folder, target))
+
+
+def _once(name: str, write: Callable[[Path, Path], None]) -> Path:
+    cache = images_cache()
+    target = cache / name
+    with go_build.locked(cache):
+        if not target.exists():
+            for left in cache.glob(f"{go_build.UNFINISHED}*"):
+                shutil.rmtree(left)
+            print(f"making {name} …", flush=True)
+            with tempfile.TemporaryDirectory(dir=cache, prefix=go_build.UNFINISHED) as folder:
+                try:
+                    write(Path(folder), Path(folder, name))
+                except (OSError, debian_packages.DebianError, tarfile.TarError) as error:
+                    raise ImageError(f"{name} cannot be made: {error}") from error
+                Path(folder, name).replace(target)
+    return target
+
+
+def _write_ray(reference: str, version: str, folder: Path, target: Path) -> None:
+    packages = debian_packages.Apt(folder / "apt").download(RAY_PACKAGES)
+    layer = folder / "layer.tar"
+    with tarfile.open(layer, "w", format=tarfile.PAX_FORMAT) as archive:
+        made = image_base.Layer(archive)
+        python = ""
+        for package in packages:
+            entries = list(image_base.entries(package))
+            python = python or python_version(member.name for member, _ in entries)
+            made.add_package(with_user(entries))
+        _install(f"ray[default]=={version}", python, folder / "ray")
+        made.add_package(tree(folder / "ray", DIST_PACKAGES.format(version=python)))
+        made.add_package(home())
+        made.finish()
+    config = {
+        "Cmd": ["bash"],
+        "Env": ["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/ray", "LANG=C.UTF-8", "PYTHONUNBUFFERED=1"],
+        "User": str(RAY_USER),
+        "WorkingDir": f"/{RAY_HOME}",
+    }
+    image_base.write_archive(layer, target, reference, config)
+
+
+def python_version(names: Iterator[str]) -> str:
+    """`3.11`, if the package with these paths is the one with Debian's Python; else empty."""
+    return next((found[1] for name in names if (found := re.search(r"usr/bin/python(3\.\d+)$", name))), "")
+
+
+def with_user(entries: list[Entry]) -> Iterator[Entry]:
+    """The entries, and beside the list of users that Debian starts with, /etc/passwd and /etc/group with Ray's user."""
+    lines = {
+        "passwd.master": f"ray:x:{RAY_USER}:{RAY_USER}::/{RAY_HOME}:/bin/bash\n",
+        "group.master": f"ray:x:{RAY_USER}:\n",
+    }
+    for member, content in entries:
+        yield member, content
+        name = member.name.rpartition("/")[2]
+        if content is not None and name in lines:
+            yield file_entry(f"etc/{name.partition('.')[0]}", content + lines[name].encode())
+
+
+def home() -> Iterator[Entry]:
+    """The user's home folder."""
+    for name, owner in (("home", 0), (RAY_HOME, RAY_USER)):
+        entry = tarfile.TarInfo(name)
+        entry.type, entry.mode, entry.uid, entry.gid = tarfile.DIRTYPE, 0o755, owner, owner
+        yield entry, None
+
+
+def file_entry(name: str, content: bytes, mode: int = 0o644) -> Entry:
+    """A file of root's."""
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(content), mode
+    return entry, content
+
+
+def tree(folder: Path, target: str) -> Iterator[Entry]:
+    """What uv installed in `folder`: its programs in /usr/local/bin, where they find Debian's Python, the rest in `target`."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if path.is_dir() or path.is_symlink():
+            continue
+        mode = 0o755 if os.access(path, os.X_OK) else 0o644
+        content = path.read_bytes()
+        if name.parts[0] == "bin":
+            yield file_entry(f"usr/local/bin/{name.name}", with_interpreter(content), mode)
+        else:
+            yield file_entry(f"{target}/{name}", content, mode)
+
+
+def with_interpreter(script: bytes) -> bytes:
+    """A script of Python that names Debian's interpreter instead of the one of this machine; anything else as it is."""
+    first, _, rest = script.partition(b"\n")
+    if not first.startswith(b"#!"):
+        return script
+    if (
+        first == b"#!/bin/sh" and b"python" in rest.partition(b"\n")[0]
+    ):  # the interpreter's path was too long for the kernel
+        rest = rest.partition(b"'''\n")[2] if b"'''\n" in rest else rest
+    elif b"python" not in first:
+        return script
+    return b"#!/usr/bin/python3\n" + rest
+
+
+def _install(package: str, python: str, folder: Path) -> None:
+    """Install wheels for this Python; with bytecode, which user 1000 could not write, if this process runs the same."""
+    options = ["--quiet", "--target", folder, "--python-version", python, "--only-binary", ":all:"]
+    command = [BIN / "uv", "pip", "install", "--python", sys.executable, *options, package]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ImageError(f"{package} cannot be installed: {debian_packages.last_line(done.stderr)}")
+    if python == "{}.{}".format(*sys.version_info):
+        compile_all = [sys.executable, "-m", "compileall", "-qq", "-j", "0", "--invalidation-mode", "unchecked-hash"]
+        subprocess.run(
+            [*compile_all, "-s", folder, folder], capture_output=True, check=False
+        )  # some wheels have templates
