@@ -33,10 +33,11 @@ ON_CONTROL_PLANE := P3 P5 P6K P12
 # A level that lacks a program says so and is green, but not where nothing may be missing: .ci/run sets RAYTIDE_ALL_RUN.
 comma := ,
 not_run = { echo "$(1): not run ($(2))"; test -z "$$RAYTIDE_ALL_RUN"; }
+E2E_PATH := tools/builders:tools/node
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-kind node-check samples locks verify presubmit control-plane tools image clean
+.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-node e2e-kind node-check node-clean samples locks verify presubmit control-plane tools image clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -133,13 +134,23 @@ chart: setup ## write what the chart repeats from elsewhere, and check the chart
 	@if $(BIN)/python tools/builders/kube_tools.py --find helm >/dev/null 2>&1; then $(PYTEST) -m "helm" --at-least 98 tests/unit/chart tests/integration/test_helm.py; else $(call not_run,chart with helm,no helm on PATH$(comma) and none from make tools); fi
 
 e2e: setup control-plane tools ## the chart installed by helm on a real control plane, real Ray, uninstall (ARGS=--keep leaves it)
-	@PYTHONPATH=tools/builders $(BIN)/python tools/checks/e2e.py $(ARGS)
+	@PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/checks/e2e.py $(ARGS)
+
+# Which machine allows it is looked at first: the control plane and the image take minutes to build.
+e2e-node: setup ## the same suite on containerd and a kubelet in namespaces of this machine, with the image of the Dockerfile (root; Debian)
+	@if PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/node/node_check.py --lacks; then \
+	$(MAKE) -s control-plane tools image && $(PYTEST) -m node --timeout 300 --at-least 7 tests/node && \
+	PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/checks/e2e.py --node $(ARGS); \
+	else $(call not_run,e2e-node,make node-check shows all requirements); fi
+
+node-check: setup ## what this machine allows the node of make e2e-node, a line each, and what is missing
+	@PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/node/node_check.py
+
+node-clean: setup ## end the node that make e2e-node ARGS=--keep left running, or remove what a killed run left
+	@PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/node/node.py
 
 e2e-kind: setup ## the same suite on kind, with the image built from the Dockerfile
-	@PYTHONPATH=tools/builders $(BIN)/python tools/checks/e2e.py --kind $(ARGS)
-
-node-check: setup ## what this machine allows a node of make e2e-node, and what is missing (root; unpacks Debian packages in the cache folder)
-	@PYTHONPATH=tools/builders:tools/node $(BIN)/python tools/node/node_check.py
+	@PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/checks/e2e.py --kind $(ARGS)
 
 samples: setup ## write samples/trainingjob.yaml from its programs in samples/training
 	@$(BIN)/python tools/generators/training_sample.py

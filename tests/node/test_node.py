@@ -120,7 +120,7 @@ def test_a_kept_node_is_ended_by_cleaning(settings):
     kept.end()
 
 
-def test_a_program_that_ends_ends_the_node_and_its_log_tells_why(settings):
+def test_a_node_ends_with_its_first_program_that_ends_and_logs_the_reason(settings):
     started = node.Node(settings)
     running = started.start()
     (kubelet,) = (
@@ -142,7 +142,7 @@ def _is_kubelet_of(process, first_pid):
 
 
 # --- bad input ----------------------------------------------------------------------------------------------------------------
-def test_an_image_that_is_none_is_one_line(settings, tmp_path):
+def test_an_invalid_image_is_reported_in_one_line(settings, tmp_path):
     archive = tmp_path / "image.tar"
     archive.write_bytes(b"no archive")
     with pytest.raises(node.NodeError, match=rf"image {archive} cannot be imported: .*") as error:
@@ -153,7 +153,7 @@ def test_an_image_that_is_none_is_one_line(settings, tmp_path):
 FULL_DISK = 'mount -t tmpfs -o size=24m tmpfs "$1" && shift && exec "$@"'
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(settings, tmp_path):
+def test_a_full_disk_is_reported_in_one_line(settings, tmp_path):
     settings.state.mkdir()
     (tmp_path / "settings.json").write_text(settings.to_json())
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -2,8 +2,9 @@
 
 Starts a real control plane with process kubelets (`raytide sandbox up --api kubernetes --audit`), runs the suite of `e2e/`
 against it, which knows nothing but a kubeconfig, an image name and the audit log, ends it and looks whether anything is
-left. `--kubeconfig` takes any other cluster, `--kind` one of kind with the image built from the Dockerfile; where that is
-not possible it says "not run" and why. Called by `make e2e` and `make e2e-kind`.
+left. `--node` takes containerd and a real kubelet in namespaces of this machine, `--kind` a cluster of kind, both with the
+image built from the Dockerfile; where that is not possible it says "not run" and why. `--kubeconfig` takes any other
+cluster. Called by `make e2e`, `make e2e-node` and `make e2e-kind`.
 """
 
 import argparse
@@ -13,8 +14,12 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import node
+import node_images
+import node_traces
 from kube_tools import ToolMissingError, find_tool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,8 +48,10 @@ def run(*words: str | Path, deadline_s: float, is_shown: bool = True) -> subproc
         raise E2eError(f"not within {deadline_s:g} s: {' '.join(command)}") from error
 
 
-def run_suite(kubeconfig: Path, audit_log: str, wanted: list[str]) -> int:
-    """Run pytest on e2e/; its exit code."""
+def run_suite(
+    kubeconfig: Path, audit_log: str, wanted: list[str], inside: Callable[..., list[str]] = lambda *words: [*words]
+) -> int:
+    """Run pytest on e2e/; its exit code. `inside` makes a command one that reaches the cluster."""
     try:
         folders = {str(find_tool(name).parent) for name in ("helm", "kubectl")}
     except ToolMissingError as error:
@@ -58,7 +65,7 @@ def run_suite(kubeconfig: Path, audit_log: str, wanted: list[str]) -> int:
     }
     options = ["-p", "pytest_timeout", "-c", "pytest.ini", "--rootdir", "."]
     command = [sys.executable, "-m", "pytest", *options, *wanted]
-    return subprocess.run(command, env=environ, cwd=ROOT / "e2e", check=False).returncode
+    return subprocess.run(inside(*command), env=environ, cwd=ROOT / "e2e", check=False).returncode
 
 
 # --- a real control plane here -------------------------------------------------------------------------------------------
@@ -66,7 +73,7 @@ def run_suite(kubeconfig: Path, audit_log: str, wanted: list[str]) -> int:
 
 def on_sandbox(wanted: list[str], *, is_kept: bool) -> int:
     """Start, test, end, look."""
-    before = set(processes_of(STATE))  # somebody's shell may have our kubeconfig in its environment
+    before = set(node_traces.processes(str(STATE)))  # somebody's shell may have our kubeconfig in its environment
     run(RAYTIDE, "sandbox", "down", "--state-dir", STATE, deadline_s=60, is_shown=False)
     up = run(RAYTIDE, "sandbox", "up", "--api", "kubernetes", "--audit", "--state-dir", STATE, deadline_s=180)
     if up.returncode:
@@ -86,24 +93,57 @@ def on_sandbox(wanted: list[str], *, is_kept: bool) -> int:
 def what_is_left(before: set[str]) -> list[str]:
     """Command lines of processes that belong to our sandbox, once they had time to end."""
     deadline = time.monotonic() + ENDS_WITHIN_S
-    while (found := [line for line in processes_of(STATE) if line not in before]) and time.monotonic() < deadline:
+    while (
+        found := [line for line in node_traces.processes(str(STATE)) if line not in before]
+    ) and time.monotonic() < deadline:
         time.sleep(0.2)
     return found
 
 
-def processes_of(state: Path) -> list[str]:
-    """Living processes that name the state directory, in their command or in their environment."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
+# --- a real node here ----------------------------------------------------------------------------------------------------
+
+
+def on_node(wanted: list[str], *, is_kept: bool) -> int:
+    """Run the suite on containerd and a kubelet; 0 with the reason where they cannot run, if something may be missing."""
+    try:
+        kept = (node_images.ray(RAY_IMAGE),)
+        settings = node.prepare((raytide_archive(),), kept_images=kept, is_tethered=not is_kept)
+    except node.NodeMissingError as error:
+        print(f"e2e on a node: not run: {error}")
+        return 1 if os.environ.get("RAYTIDE_ALL_RUN") else 0
+    except (node.NodeError, node_images.ImageError) as error:
+        raise E2eError(str(error)) from error
+    before = node_traces.snapshot(str(settings.state), settings.packages)
+    kubelet = node.Node(settings)
+    try:
+        running = kubelet.start()
+        print(f"e2e on a node: {running.seconds}", flush=True)
         try:
-            words = (entry / "cmdline").read_bytes()
-            if str(state).encode() in words + (entry / "environ").read_bytes():
-                found.append(f"{entry.name} {words.replace(bytes(1), b' ').decode(errors='replace')[:120]}")
-        except OSError:
-            continue
-    return found
+            code = run_suite(running.kubeconfig, str(running.audit_log), wanted, running.command)
+        finally:
+            if not is_kept:
+                kubelet.end()
+    except node.NodeError as error:
+        raise E2eError(str(error)) from error
+    if is_kept:
+        reach = " ".join(running.command("kubectl", "--kubeconfig", running.kubeconfig))
+        print(f"the node runs until `make node-clean`; reach it with {reach}")
+        return code
+    after = node_traces.snapshot(str(settings.state), settings.packages)
+    if others := node_traces.other_changes(before, after):
+        print("e2e: other programs changed this machine meanwhile:", *others, sep="\n  ")
+    left = node_traces.traces(before, after)
+    if left:
+        print("e2e: the node left traces on this machine:", *left, sep="\n  ")
+    return code or (1 if left else 0)
+
+
+def raytide_archive() -> Path:
+    """The image of the Dockerfile as `make image` left it."""
+    archive = CACHE / "image" / "raytide.tar"
+    if not archive.exists():
+        raise E2eError(f"there is no image at {archive}: run `make image`")
+    return archive
 
 
 # --- kind ----------------------------------------------------------------------------------------------------------------
@@ -159,6 +199,7 @@ def is_there(*words: str) -> bool:
 def main() -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--node", action="store_true", help="on containerd and a kubelet in namespaces of this machine")
     parser.add_argument("--kind", action="store_true", help="on a kind cluster of its own")
     parser.add_argument("--kubeconfig", type=Path, help="on this cluster, whose nodes can pull the image")
     parser.add_argument("--keep", action="store_true", help="leave the cluster running")
@@ -168,7 +209,8 @@ def main() -> int:
         if chosen.kubeconfig:
             code = run_suite(chosen.kubeconfig, os.environ.get("RAYTIDE_E2E_AUDIT_LOG", ""), wanted)
         else:
-            code = (on_kind if chosen.kind else on_sandbox)(wanted, is_kept=chosen.keep)
+            level = on_node if chosen.node else on_kind if chosen.kind else on_sandbox
+            code = level(wanted, is_kept=chosen.keep)
     except E2eError as error:
         print(f"e2e: {error}")
         return 1

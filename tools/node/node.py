@@ -179,7 +179,7 @@ class Node:
 
 
 def clean(state: Path) -> str:
-    """End the node in this folder, if one runs, and remove what an earlier one left; says what was there."""
+    """End the node in this folder, if one runs, and remove what an earlier one left; returns a message."""
     try:
         settings = NodeSettings.from_json((state / FILE).read_text())
         pid, ticks = map(int, (state / KEEPER_PID).read_text().split())

@@ -1,4 +1,4 @@
-"""Does the machine have what a node needs, and what does a lack cost?
+"""Requirements of a node, compared with the machine, and the settings that depend on it.
 
 Input: a Machine (node_machine.py). Output: one line per requirement with what was found, and with the remedy where
 something is missing; and the settings that follow from what was found. Reads nothing itself. Used by node_check.py and

@@ -21,7 +21,7 @@ SYSCTLS = {
     "kernel/keys/root_maxkeys": "1000000",
     "kernel/keys/root_maxbytes": "25000000",
 }
-"""Settings of the whole machine that the kubelet writes at its start, with the values that it wants."""
+"""Settings of the whole machine that the kubelet writes at its start, with the values that it writes."""
 DEVICES = ("full", "kmsg", "null", "random", "tty", "urandom", "zero")
 VARIABLE = ("lib/cni", "lib/containerd", "lib/kubelet", "log/containers", "log/pods", "tmp")
 """Folders of /var that must exist."""

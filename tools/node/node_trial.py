@@ -1,4 +1,4 @@
-"""What the kernel lets this process do, tried once: namespaces, overlay mounts, a bridge, rules of iptables.
+"""Trials of what the kernel allows this process: namespaces, overlay mounts, a bridge, rules of iptables.
 
 `python node_trial.py FOLDER [ROOT]` prints one JSON object: the name of each trial with the kernel's error, empty where it
 succeeded. FOLDER is where overlay mounts will be; ROOT holds unpacked packages with iptables. All of it happens in namespaces

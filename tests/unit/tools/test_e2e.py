@@ -1,9 +1,6 @@
-"""`make e2e-kind` prints "not run" where it cannot run, and nothing else."""
+"""`make e2e-kind` and `make e2e-node` print "not run" where they cannot run, and nothing else."""
 
 import importlib.util
-import os
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -78,14 +75,41 @@ def test_without_helm_the_suite_is_a_failure_not_a_skip(e2e, programs, monkeypat
     assert "no helm on PATH: run `make tools`" in output
 
 
-def test_a_process_that_is_left_is_found_by_its_environment(e2e, tmp_path):
-    program = subprocess.Popen(["sleep", "30"], env={**os.environ, "STATE": str(tmp_path / "e2e")})
-    try:
-        deadline = time.monotonic() + 10
-        while not (found := e2e.processes_of(tmp_path / "e2e")) and time.monotonic() < deadline:
-            time.sleep(0.01)  # the kernel shows the new environment a moment after the program has begun
-        assert [line.split()[0] for line in found] == [str(program.pid)]
-        assert e2e.processes_of(tmp_path / "other") == []
-    finally:
-        program.kill()
-        program.wait()
+# --- a real node ------------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def cached_images(e2e, monkeypatch, tmp_path):
+    """The images are there; they take minutes to make."""
+    monkeypatch.setattr(e2e, "CACHE", tmp_path)
+    monkeypatch.setattr(e2e.node_images, "ray", lambda _: tmp_path / "ray.tar")
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image" / "raytide.tar").touch()
+
+
+@pytest.mark.parametrize("all_run", ["", "1"], ids=["by hand", "in CI"])
+@pytest.mark.usefixtures("cached_images")
+def test_where_the_machine_allows_no_node_it_is_not_run(e2e, monkeypatch, capsys, all_run):
+    def lack(*_, **__):
+        raise e2e.node.NodeMissingError("root: no: run `sudo make e2e-node`")
+
+    monkeypatch.setattr(e2e.node, "prepare", lack)
+    monkeypatch.setenv("RAYTIDE_ALL_RUN", all_run)
+    code, output = run_main(e2e, monkeypatch, capsys, "--node")
+    assert code == (1 if all_run else 0)
+    assert output.splitlines()[0] == "e2e on a node: not run: root: no: run `sudo make e2e-node`"
+
+
+@pytest.mark.usefixtures("cached_images")
+def test_a_node_that_does_not_start_is_a_failure_of_one_line(e2e, monkeypatch, capsys):
+    def fail(*_, **__):
+        raise e2e.node.NodeError("the disk of /cache has only 3 MiB left: free up some GiB")
+
+    monkeypatch.setattr(e2e.node, "prepare", fail)
+    code, output = run_main(e2e, monkeypatch, capsys, "--node")
+    assert (code, output) == (1, "e2e: the disk of /cache has only 3 MiB left: free up some GiB\n")
+
+
+def test_without_the_image_of_raytide_it_says_how_to_make_it(e2e, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(e2e, "CACHE", tmp_path)
+    monkeypatch.setattr(e2e.node_images, "ray", lambda _: tmp_path / "ray.tar")
+    code, output = run_main(e2e, monkeypatch, capsys, "--node")
+    assert (code, output) == (1, f"e2e: there is no image at {tmp_path}/image/raytide.tar: run `make image`\n")

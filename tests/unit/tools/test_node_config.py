@@ -85,7 +85,7 @@ def test_programs_get_the_iptables_that_the_kernel_takes(backend, tmp_path):
     assert replace(CONFIG, iptables=backend).path.split(":")[0] == f"/etc/raytide/iptables-{backend}"
 
 
-# --- what processes of a node tell each other --------------------------------------------------------------------------------
+# --- values that pass between the processes of a node --------------------------------------------------------------------------------
 def test_settings_survive_json(tmp_path):
     settings = NodeSettings(
         state=tmp_path,

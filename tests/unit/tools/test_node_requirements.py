@@ -64,7 +64,7 @@ def test_a_good_machine_lacks_nothing():
         pytest.param(
             {"trials": {"mount": "Operation not permitted", "net": "", "pid": "", "ipc": "", "uts": "", "kmsg": ""}},
             "namespaces:        no mount (Operation not permitted); use the machine itself, or a container with --privileged",
-            id="what was not tried for want of namespaces is no lack of its own",
+            id="nothing in namespaces is tried without them",
         ),
         pytest.param(
             {"trials": {**TRIALS, "bridge": "No such file or directory"}},
