@@ -146,8 +146,9 @@ class TrainingEnvironment(Environment):
         }
         if have != {role: count for role, count in expected_counts.items() if count}:
             return f"has {have}, desired {want}"
-        if have == want and condition(job, constants.WAITING).get("reason") == CREATION_FORBIDDEN:
-            return "its pods exist, and its status says that the API server rejects them"
+        waiting = condition(job, constants.WAITING)
+        if want and have == want and (waiting.get("status"), waiting.get("reason")) == ("True", CREATION_FORBIDDEN):
+            return "the pods of its minimum exist, and its status says that the API server rejects them"
         if not has_ended(job) and status.get("observedGeneration") != job["metadata"]["generation"]:
             return "its status is of another generation"
         unwanted = [
