@@ -35,7 +35,7 @@ FROM ${PYTHON_IMAGE}
 LABEL org.opencontainers.image.title="raytide" \
       org.opencontainers.image.description="Kubernetes operator for Ray clusters" \
       org.opencontainers.image.licenses="Apache-2.0"
-# Nothing in the image may make somebody root.
+# No file in the image may raise the privileges of a process.
 RUN find / -xdev -type f -perm /6000 -exec chmod a-s {} +
 COPY --from=build /opt/raytide /opt/raytide
 ENV PATH=/opt/raytide/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1

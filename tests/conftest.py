@@ -94,5 +94,5 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionstart() -> None:
-    # Before Python 3.14 the first question for "the" event loop makes one that nobody closes; plugins ask.
+    # Before Python 3.14 the first question for "the" event loop creates one that is never closed; plugins ask.
     asyncio.set_event_loop(None)
