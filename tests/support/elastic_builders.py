@@ -435,6 +435,9 @@ class World:
         If `is_graceful`, deleted pods are terminating and still exist.
         """
         other = self.copy()
+        for waiting in division.waiting:
+            pods = other.jobs[waiting.id]
+            pods.job = replace(pods.job, reserved_nodes=waiting.reserved_nodes)
         held: set[ParticipantId] = set()
         for one in division.resizes:
             pods = other.jobs[one.id]

@@ -1,4 +1,7 @@
-"""Settings of the properties: how many examples hypothesis draws, the same ones in each run unless RAYTIDE_EXPLORE is set."""
+"""Settings of the properties: how many examples hypothesis draws.
+
+They come from `RAYTIDE_SEED` (conftest.py), and without it are new ones in each run. A failure prints the decorator that repeats it.
+"""
 
 import os
 
@@ -16,5 +19,4 @@ def explored(examples: int = EXAMPLES) -> settings:
         suppress_health_check=list(HealthCheck),
         print_blob=True,
         database=None,
-        derandomize="RAYTIDE_EXPLORE" not in os.environ,
     )

@@ -43,7 +43,10 @@ FULL = SharingRecord(
         pytest.param(FULL, id="everything"),
         pytest.param(SharingRecord("u", 0), id="next to nothing"),
         pytest.param(SharingRecord("u", 1, waiting=WaitingNote("R", "")), id="a reason without a message"),
-        pytest.param(SharingRecord("u", 0, waiting=WaitingNote("R", "m", reserved_since=NOW)), id="a reservation"),
+        pytest.param(
+            SharingRecord("u", 0, waiting=WaitingNote("R", "m", reserved_since=NOW, reserved_nodes=("n1", "n2"))),
+            id="a reservation",
+        ),
     ],
 )
 def test_what_is_written_can_be_read(record):
@@ -85,6 +88,11 @@ def test_an_unreadable_record_is_none(text):
             '"waiting": {"reason": "R", "reservedSince": "soon"}',
             SharingRecord("u", 1, waiting=WaitingNote("R", "")),
             id="a moment is a timestamp",
+        ),
+        pytest.param(
+            '"waiting": {"reason": "R", "reservedNodes": [7, "n1", "No_Node", ""]}',
+            SharingRecord("u", 1, waiting=WaitingNote("R", "", reserved_nodes=("n1",))),
+            id="reserved nodes are names of nodes",
         ),
         pytest.param('"placements": ["n1"]', SharingRecord("u", 1), id="placements are an object"),
         pytest.param(

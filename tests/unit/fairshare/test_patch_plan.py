@@ -247,9 +247,11 @@ RESERVED = "words; free capacity is reserved for it until 2026-01-01T12:10:00Z"
 def test_a_reservation_is_recorded_with_its_start(since_s, is_reserving, note):
     since = None if since_s is None else SECOND - timedelta(seconds=since_s)
     old = SharingRecord(UID, 0, waiting=WaitingNote("earlier", "", reserved_since=since), at=SECOND)
-    waiting = replace(waits(FRAGMENTED), is_reserving=is_reserving)
+    waiting = replace(waits(FRAGMENTED), reserved_nodes=("node-1",) if is_reserving else ())
     _, record = written(only(job(gpu=1, record=old), waiting=[waiting]))
-    assert record.waiting == replace(note, reserved_since=note.reserved_since or since)
+    assert record.waiting == replace(
+        note, reserved_since=note.reserved_since or since, reserved_nodes=waiting.reserved_nodes
+    )
 
 
 @pytest.mark.rule("FD:SH-B9")

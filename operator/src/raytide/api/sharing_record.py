@@ -79,6 +79,8 @@ class WaitingNote:
     is_below_minimum: bool = True
     reserved_since: datetime | None = None
     """When capacity was first reserved for it while it waits for its minimum; None: never."""
+    reserved_nodes: tuple[str, ...] = ()
+    """Nodes with that capacity, at most MAX_PLACEMENTS; the next pass keeps them. Empty: nothing is reserved now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,13 @@ def _waiting(entry: Any) -> WaitingNote | None:
         _text(entry.get("message")),
         entry.get("belowMinimum") is not False,
         timestamp_or_none(entry.get("reservedSince")),
+        _reserved_nodes(entry.get("reservedNodes")),
     )
+
+
+def _reserved_nodes(entries: Any) -> tuple[str, ...]:
+    found = [_text(entry) for entry in entries] if isinstance(entries, list) else []
+    return tuple(name for name in found if _is_node_name(name))[:MAX_PLACEMENTS]
 
 
 def _resizes(entries: Any) -> tuple[ResizeNote, ...]:
@@ -218,14 +226,18 @@ def _text(value: Any) -> str:
 
 
 def encode_record(record: SharingRecord) -> str:
-    """The annotation's text: the last ten resizes, messages cut to 1,000 characters, 1,000 victims, 100 planned nodes.
+    """The annotation's text: the last ten resizes, messages cut to 1,000 characters, 1,000 victims, 100 nodes per list.
 
-    Without victims and nodes, if it would be too long with them: the job's controller and kube-scheduler then choose.
+    Without victims and nodes, if it would be too long with them: the job's controller and kube-scheduler then choose, and
+    a reservation may move to other nodes.
     """
     text = _encoded(record)
-    return (
-        text if len(text) <= MAX_RECORD_BYTES else _encoded(replace(record, victims=(), placements={}, core_nodes={}))
-    )
+    return text if len(text) <= MAX_RECORD_BYTES else _encoded(_shortened(record))
+
+
+def _shortened(record: SharingRecord) -> SharingRecord:
+    waiting = None if record.waiting is None else replace(record.waiting, reserved_nodes=())
+    return replace(record, waiting=waiting, victims=(), placements={}, core_nodes={})
 
 
 def _encoded(record: SharingRecord) -> str:
@@ -238,13 +250,7 @@ def _encoded(record: SharingRecord) -> str:
     if record.at is not None:
         document["at"] = timestamp(record.at)
     if record.waiting is not None:
-        document["waiting"] = {
-            "reason": record.waiting.reason[:MAX_NAME_LENGTH],
-            "message": cut(record.waiting.message, MAX_MESSAGE_LENGTH),
-            "belowMinimum": record.waiting.is_below_minimum,
-        }
-        if record.waiting.reserved_since is not None:
-            document["waiting"]["reservedSince"] = timestamp(record.waiting.reserved_since)
+        document["waiting"] = _waiting_entry(record.waiting)
     if record.resizes:
         document["resizes"] = [_entry(note) for note in record.resizes[-MAX_RESIZES:]]
     if record.victims:
@@ -257,6 +263,19 @@ def _encoded(record: SharingRecord) -> str:
             for role, nodes in sorted(record.core_nodes.items())
         }
     return msgspec.json.encode(document).decode()
+
+
+def _waiting_entry(note: WaitingNote) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "reason": note.reason[:MAX_NAME_LENGTH],
+        "message": cut(note.message, MAX_MESSAGE_LENGTH),
+        "belowMinimum": note.is_below_minimum,
+    }
+    if note.reserved_since is not None:
+        entry["reservedSince"] = timestamp(note.reserved_since)
+    if note.reserved_nodes:
+        entry["reservedNodes"] = note.reserved_nodes[:MAX_PLACEMENTS]
+    return entry
 
 
 def _entry(note: ResizeNote) -> dict[str, Any]:

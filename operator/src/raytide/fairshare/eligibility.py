@@ -183,6 +183,8 @@ class Cooldowns:
     reservation_until: datetime | None = None
     """Until when it may have a reservation, or may have none (`is_reservation_lapsed`)."""
     is_reservation_lapsed: bool = False
+    reserved_nodes: tuple[str, ...] = ()
+    """Nodes of the reservation that it has."""
 
     @property
     def until(self) -> datetime | None:
@@ -214,6 +216,7 @@ def cooldowns_of(claim: JobDemand, now: datetime, *, reservation_s: float = RESE
     sized = [note.at for note in _resizes(claim, now) if note.reason not in _NO_RESIZE]
     burst = _later(sized[-2], BURST_S) if len(sized) > 1 else None
     since = reserved_since(claim.record, now)
+    waiting = claim.record.waiting if claim.record is not None else None
     return Cooldowns(
         _future([growth], now),
         _future(shrinking, now),
@@ -221,6 +224,7 @@ def cooldowns_of(claim: JobDemand, now: datetime, *, reservation_s: float = RESE
         _future([burst], now),
         None if since is None or not reservation_s else reserved_until(since, now, reservation_s),
         is_reservation_lapsed=not reservation_s or (since is not None and _periods(since, now, reservation_s) % 2 == 1),
+        reserved_nodes=() if waiting is None else waiting.reserved_nodes,
     )
 
 

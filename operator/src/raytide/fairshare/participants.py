@@ -81,6 +81,7 @@ class ParticipantBuilder:
             is_fresh=rest.fresh_until is not None,
             is_in_burst=rest.burst_until is not None,
             is_reservation_lapsed=rest.is_reservation_lapsed,
+            reserved_nodes=rest.reserved_nodes,
             tenant=tenant,
             yields=spec.scaling.yield_to_pods,
         )

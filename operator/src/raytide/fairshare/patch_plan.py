@@ -18,7 +18,15 @@ from raytide.api import trainingjob_constants
 from raytide.api.config import RESERVATION_S
 from raytide.api.gang_admission import gang_timeouts, is_admitted
 from raytide.api.meta import Key, Manifest
-from raytide.api.sharing_record import MAX_RESIZES, REQUESTED, ResizeNote, SharingRecord, WaitingNote, encode_record
+from raytide.api.sharing_record import (
+    MAX_PLACEMENTS,
+    MAX_RESIZES,
+    REQUESTED,
+    ResizeNote,
+    SharingRecord,
+    WaitingNote,
+    encode_record,
+)
 from raytide.api.trainingjob import TrainingJob
 from raytide.fairshare import messages
 from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, Participant, ParticipantId, Resize, Waiting
@@ -262,13 +270,13 @@ def _waiting_note(waiting: Waiting | None, promised: list[Resize], participant: 
 def _with_reservation(
     note: WaitingNote, waiting: Waiting | None, record: SharingRecord | None, now: datetime, reservation_s: float
 ) -> WaitingNote:
-    """The note with the beginning of the first reservation, also while it has lapsed, and the end of the present one."""
-    is_reserving = waiting is not None and waiting.is_reserving
-    since = reserved_since(record, now) or (now if is_reserving else None)
-    if not is_reserving or since is None:
+    """The note with the beginning of the first reservation, also while it has lapsed, and the end and nodes of the present one."""
+    nodes = waiting.reserved_nodes if waiting is not None else ()
+    since = reserved_since(record, now) or (now if nodes else None)
+    if not nodes or since is None:
         return replace(note, reserved_since=since)
     message = messages.capacity_reserved(note.message, reserved_until(since, now, reservation_s))
-    return replace(note, message=message, reserved_since=since)
+    return replace(note, message=message, reserved_since=since, reserved_nodes=nodes[:MAX_PLACEMENTS])
 
 
 def _held_back(job: TrainingJob, now: datetime) -> JobPatch | _Later | None:

@@ -101,6 +101,15 @@ def test_a_job_with_pods_that_have_no_node_does_not_grow_because(fields, reason)
     assert (plan.resizes, reasons_of(plan)) == ((), {"a": (reason, False)})
 
 
+@pytest.mark.rule("TJ:4")
+@pytest.mark.parametrize("is_gang", [False, True], ids=["its master exists", "a gang of size 0 has no pods"])
+def test_the_master_of_a_job_with_a_minimum_of_0_gets_a_node(is_gang):
+    """It was no claim, so it waited for ever, or took what another job had been scaled down for."""
+    world = World([node(cpu=4)], [job("donor", 1, 4, 4)])
+    world.add(job("small", 0, 2, 0, core=(master(1),), is_gang=is_gang, created_at="2025-01-01T00:00:00Z"))
+    assert resizes_of(plan_of(world)) == ({} if is_gang else {"donor": -1})
+
+
 def test_one_shrink_for_two_claimants_names_both():
     claimants = [job(name, 1, 2, 0, is_gang=True) for name in ("b", "c")]
     shrink = plan_of(World([node(cpu=8)], [job("a", 1, 8, 8), *claimants])).resizes[0]

@@ -148,3 +148,27 @@ def test_a_reservation_of_another_namespace_is_reported_without_a_name():
 def test_the_plan_does_not_depend_on_the_order_of_the_input():
     pool = crowded(*(gang(f"small-{n}", 1) for n in range(4))).pool()
     assert allocate(replace(pool, participants=pool.participants[::-1], nodes=pool.nodes[::-1])) == allocate(pool)
+
+
+def test_a_reservation_stays_on_its_nodes_while_another_node_becomes_nearly_free():
+    """It moved to the node where less was lacking, and a gang behind it took the node that it left."""
+    nodes = [node("a", cpu=7), node("b", cpu=8)]
+    world = World(nodes, [job("on-a", 1, 1, 1, cpu=5), job("on-b", 1, 1, 1, cpu=4), job("stays-on-b", 1, 1, 1, cpu=3)])
+    world.add(job("large", 1, 1, 0, cpu=6, is_gang=True, created_at=OLD))
+    plan = allocate(world.pool())
+    assert [one.reserved_nodes for one in plan.waiting if one.id.name == "large"] == [("a",)]
+    world = world.carried_out(plan)
+    del world.jobs[id_of("on-b")]
+    world.add(job("small", 1, 1, 0, cpu=2, is_gang=True))
+    world = world.carried_out(allocate(world.pool()))
+    assert world.jobs[id_of("small")].trainers == ["b"]
+    del world.jobs[id_of("on-a")]
+    assert resizes_of(allocate(world.pool())) == {"large": 1}
+
+
+def test_a_reservation_moves_when_its_node_cannot_hold_the_pods_any_more():
+    nodes = [node("a", cpu=7, used={"cpu": 2000}), node("b", cpu=8)]
+    running = [job("on-b", 1, 1, 1, cpu=6)]
+    large = job("large", 1, 1, 0, cpu=6, is_gang=True, created_at=OLD, reserved_nodes=("a", "gone"))
+    plan = allocate(World(nodes, [*running, large]).pool())
+    assert [one.reserved_nodes for one in plan.waiting if one.id.name == "large"] == [("b",)]

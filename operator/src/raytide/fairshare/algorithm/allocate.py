@@ -16,7 +16,7 @@ capacity.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 
 from raytide.api.sharing_record import ABOVE_MAXIMUM, ADMITTED, REACHING_MINIMUM, SIZE_NOT_ALLOWED
 from raytide.fairshare.algorithm.grow import grow
@@ -43,7 +43,7 @@ def allocate(snapshot: ClusterSnapshot) -> Allocation:
     kept.restore_sizes()
     for participant in state.participants:
         _round_down(state, participant)
-    return Allocation(_resizes(state), _waiting(state, claims.reserving), frozenset(state.contradicted))
+    return Allocation(_resizes(state), _waiting(state, claims.reserved_nodes), frozenset(state.contradicted))
 
 
 def _cut(state: AllocationState, participant: ParticipantState) -> None:
@@ -120,9 +120,9 @@ def _core_nodes(participant: ParticipantState) -> dict[str, dict[str, int]]:
     }
 
 
-def _waiting(state: AllocationState, reserving: Collection[ParticipantId]) -> tuple[Waiting, ...]:
+def _waiting(state: AllocationState, reserved_nodes: Mapping[ParticipantId, tuple[str, ...]]) -> tuple[Waiting, ...]:
     """Every participant below its minimum, and every elastic one below its maximum that may grow at all."""
-    reasons = Reasons(state, reserving)
+    reasons = Reasons(state, reserved_nodes)
     return tuple(reasons.waiting(participant, rejection) for participant, rejection in _with_rejections(state))
 
 

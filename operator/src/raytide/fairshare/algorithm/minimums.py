@@ -50,8 +50,8 @@ class MinimumGuarantees:
 
     state: AllocationState
     cooling: list[tuple[ParticipantState, Needs]] = field(default_factory=list)
-    reserving: set[ParticipantId] = field(default_factory=set)
-    """Participants with a reservation."""
+    reserved_nodes: dict[ParticipantId, tuple[str, ...]] = field(default_factory=dict)
+    """Participants with a reservation, each with the nodes."""
     _potential: Potential | None = None
     _failed: set[tuple[object, ...]] = field(default_factory=set)
     _late: list[tuple[Pods, ParticipantState | None]] = field(default_factory=list)
@@ -138,8 +138,11 @@ class MinimumGuarantees:
 
     @staticmethod
     def _needs(participant: ParticipantState) -> Needs:
-        """What it lacks for its minimum; empty if it has that."""
-        if participant.spec.floor == 0 and participant.size == 0:
+        """What it lacks for its minimum; empty if it has that.
+
+        A minimum of 0 includes the master and the parameter servers, which exist unless the participant is a gang.
+        """
+        if participant.spec.is_gang and participant.spec.floor == 0 and participant.size == 0:
             return []
         needs = [
             (pods, participant.missing_for_minimum(pods))
@@ -168,8 +171,8 @@ class MinimumGuarantees:
             return rejection
         if rejection is not None and first is not None and self._is_held_up(participant, needs):
             return Rejection(CAPACITY_RESERVED, needs=_wanted(needs), holder=first.spec.id)
-        if rejection is not None and self._reservations.reserve(participant, needs):
-            self.reserving.add(participant.spec.id)
+        if rejection is not None and (nodes := self._reservations.reserve(participant, needs)):
+            self.reserved_nodes[participant.spec.id] = nodes
         return rejection
 
     def _from_donors(self, participant: ParticipantState, needs: Needs) -> Rejection | None:

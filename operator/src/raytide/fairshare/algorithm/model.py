@@ -191,6 +191,8 @@ class Participant:
     """Whether it was resized a moment ago: its share of released capacity is kept for it while it rests."""
     is_reservation_lapsed: bool = False
     """Whether it has had a reservation for so long that those behind it in line come first for a while."""
+    reserved_nodes: tuple[str, ...] = ()
+    """Nodes that the last plan reserved for it; a new reservation keeps them as far as they could hold its pods."""
     tenant: str = ""
     """The name of its tenant; one that the snapshot does not have counts as none (`tenants.py`)."""
     yields: bool = False
@@ -339,8 +341,13 @@ class Waiting:
     """Whether what it lacks is kept for pods of other workloads."""
     full_message: str = ""
     """`message` with the names of other namespaces, as in `Resize`."""
-    is_reserving: bool = False
-    """Whether those behind it in line get nothing that it needs (`reservations.py`)."""
+    reserved_nodes: tuple[str, ...] = ()
+    """Nodes with capacity that those behind it in line do not get (`reservations.py`), in the order of names."""
+
+    @property
+    def is_reserving(self) -> bool:
+        """Whether it has a reservation."""
+        return bool(self.reserved_nodes)
 
 
 @dataclass(frozen=True, slots=True)

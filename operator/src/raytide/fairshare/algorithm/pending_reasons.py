@@ -6,7 +6,7 @@ Distinguishes what no node could ever hold (TJ §7 item 4), what exists in sum b
 does not exist. Called by `allocate.py` at the end of a plan; decides nothing.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -49,8 +49,8 @@ class Reasons:
     """Reasons for one plan at its end; equal questions are computed once."""
 
     state: AllocationState
-    reserving: Collection[ParticipantId] = ()
-    """Participants with a reservation."""
+    reserved_nodes: Mapping[ParticipantId, tuple[str, ...]] = field(default_factory=dict)
+    """Participants with a reservation, each with the nodes."""
     _capacity_reasons: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
     _capacity_by_order: dict[int, CapacityIndex] = field(default_factory=dict)
     _empty_nodes_by_constraints: dict[Constraints, CapacityIndex | None] = field(default_factory=dict)
@@ -62,7 +62,6 @@ class Reasons:
         """Why the participant waits, or is not larger."""
         reason, missing = self._why(rejection)
         is_capacity_kept = reason in _CAPACITY_REASONS and self._is_reserved_for_external(participant, rejection)
-        is_reserving = bool(self.reserving) and participant.spec.id in self.reserving
         goal = (
             f"to reach its minimum of {participant.spec.floor}"
             if participant.is_waiting
@@ -77,7 +76,13 @@ class Reasons:
             what = missing + (_BESIDE if is_capacity_kept else "")
             message = full_message = f"{what}, {goal}" if what else goal
         return Waiting(
-            participant.spec.id, reason, message, participant.is_waiting, is_capacity_kept, full_message, is_reserving
+            participant.spec.id,
+            reason,
+            message,
+            participant.is_waiting,
+            is_capacity_kept,
+            full_message,
+            self.reserved_nodes.get(participant.spec.id, ()),
         )
 
     def _why(self, rejection: Rejection) -> tuple[str, str]:

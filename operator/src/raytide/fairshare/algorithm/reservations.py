@@ -20,8 +20,9 @@ from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods
 from raytide.fairshare.algorithm.placement import NodeCapacity, count_that_fits
 from raytide.fairshare.algorithm.state import AllocationState, Placement
 
-Lack: TypeAlias = tuple[tuple[int, ...], int, NodeCapacity]
-"""Order of nodes: what a pod would lack there of each resource, scarce ones first; then the rank of the node."""
+Candidate: TypeAlias = tuple[bool, tuple[int, ...], int, NodeCapacity]
+"""Order of nodes: those that the last plan reserved first; then what a pod would lack there of each resource, scarce ones
+first; then the rank of the node."""
 
 
 @dataclass(eq=False, slots=True)
@@ -59,23 +60,25 @@ class Reservations:
             self._is_enforced = False
             self.state.forget(self._reserved)
 
-    def reserve(self, participant: ParticipantState, needs: list[tuple[Pods, int]]) -> bool:
-        """Reserve the nodes where the participant lacks least, if its pools have no reservation; returns whether it has one.
+    def reserve(self, participant: ParticipantState, needs: list[tuple[Pods, int]]) -> tuple[str, ...]:
+        """Reserve nodes for the participant, if its pools have no reservation yet; returns their names, in order.
 
-        It has none if the cluster could not hold it without other participants either.
+        The nodes that the last plan reserved for it, otherwise those where it lacks least: if a reservation moved whenever
+        another node lacked less, participants behind it would take the nodes that it left. It has none if the cluster could
+        not hold it without other participants either.
         """
         key = tuple((pods.pod.number, count) for pods, count in needs)
         if participant.spec.is_reservation_lapsed or self.first_in_line(needs) is not None or key in self._too_large:
-            return False
+            return ()
         found = self._chosen(participant, needs)
         if found is None:
             self._too_large.add(key)
-            return False
+            return ()
         for pods, spot, _ in found:
             self._put(pods, spot)
         self._reserved += found
         self._first_in.update({pods.pod.pool: participant for pods, _ in needs})
-        return True
+        return tuple(sorted({spot.name for _, spot, _ in found}))
 
     def _put(self, pods: Pods, spot: NodeCapacity) -> None:
         self.state.capacity.put(pods.pod, spot)
@@ -93,10 +96,11 @@ class Reservations:
         )
         left = {index: list(vector) for index, vector in vectors.items()}
         chosen: list[Placement] = []
+        kept = set(participant.spec.reserved_nodes)
         for pods, count in needs:
             wants = pods.pod.wants
-            nodes = [
-                (_lack(wants, left[spot.index]), rank, spot)
+            nodes: list[Candidate] = [
+                (spot.name not in kept, _lack(wants, left[spot.index]), rank, spot)
                 for rank, spot in enumerate(pods.pod.order.spots)
                 if fits(wants, emptied[spot.index])
             ]
@@ -104,12 +108,12 @@ class Reservations:
             for _ in range(count):
                 if not nodes:
                     return None
-                _, rank, spot = nodes[0]
+                is_new, _, rank, spot = nodes[0]
                 chosen.append((pods, spot, False))
                 for vectors_of in (left, emptied):
                     _decrease(vectors_of[spot.index], wants)
                 if fits(wants, emptied[spot.index]):
-                    heapreplace(nodes, (_lack(wants, left[spot.index]), rank, spot))
+                    heapreplace(nodes, (is_new, _lack(wants, left[spot.index]), rank, spot))
                 else:
                     heappop(nodes)
         return chosen
