@@ -70,7 +70,10 @@ class Reservations:
         key = tuple((pods.pod.number, count) for pods, count in needs)
         if participant.spec.is_reservation_lapsed or self.first_in_line(needs) is not None or key in self._too_large:
             return ()
-        found = self._chosen(participant, needs)
+        kept = frozenset(participant.spec.reserved_nodes)
+        found = self._chosen(participant, needs, kept)
+        if found is None and kept:  # not on these nodes together with others, any more
+            found = self._chosen(participant, needs, frozenset())
         if found is None:
             self._too_large.add(key)
             return ()
@@ -85,7 +88,9 @@ class Reservations:
         self.state.load.spend_requests(pods.pod, 1)
         pods.add(spot.name)
 
-    def _chosen(self, participant: ParticipantState, needs: list[tuple[Pods, int]]) -> list[Placement] | None:
+    def _chosen(
+        self, participant: ParticipantState, needs: list[tuple[Pods, int]], kept: frozenset[str]
+    ) -> list[Placement] | None:
         whole = self._without_participants()
         if any(count_that_fits(pods.pod, whole, enough=count) < count for pods, count in needs):
             return None
@@ -96,7 +101,6 @@ class Reservations:
         )
         left = {index: list(vector) for index, vector in vectors.items()}
         chosen: list[Placement] = []
-        kept = set(participant.spec.reserved_nodes)
         for pods, count in needs:
             wants = pods.pod.wants
             nodes: list[Candidate] = [
