@@ -455,9 +455,29 @@ class World:
     def carried_out(self, division: Allocation) -> "World":
         """The world after the plan was carried out; growth that has to wait does not start before other growth."""
         other = self.resized(division)
+        other.bind_external_pods()
         other.place_as_planned(division)
         other.schedule(last={one.id for one in division.waiting if one.is_below_floor})
         return other
+
+    def bind_external_pods(self) -> None:
+        """Pending pods of other workloads are there before the pods of the plan: each gets the first node on which it fits now."""
+        pending: list[ExternalPods] = []
+        for one in sorted(self.external_pods, key=lambda each: -each.priority):
+            count = one.count
+            while count and (name := self._first_fitting(one.shape)):
+                count -= 1
+                self.nodes = tuple(
+                    replace(there, used=added(there.used, one.shape.requests)) if there.name == name else there
+                    for there in self.nodes
+                )
+            pending += [replace(one, count=count)] if count else []
+        self.external_pods = tuple(pending)
+
+    def _first_fitting(self, wanted: Shape) -> str:
+        free = self.rooms()
+        fitting = (there for there in self.nodes if may_run_on(there, wanted))
+        return next((there.name for there in fitting if has_capacity(free[there.name], wanted.requests)), "")
 
     def place_as_planned(self, division: Allocation) -> None:
         """Trainers without a node go where the plan assumed, as far as they fit now."""

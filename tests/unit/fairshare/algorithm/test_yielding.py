@@ -131,3 +131,19 @@ def test_one_that_gives_to_a_job_too_names_both():
         "ScaledDown 6→4 for default/claimant, which needs 1 to reach its minimum, "
         "and for web/nginx-0, which has a higher priority and no node"
     )
+
+
+@pytest.mark.rule("FD:SH-B5")
+def test_a_job_in_another_pool_that_yields_changes_nothing():
+    """The pod got what terminating pods release in its own pool before a job's minimum, although no job there yields."""
+    east, west = {"node_selector": (("pool", "east"),)}, {"node_selector": (("pool", "west"),)}
+    nodes = [node(name, cpu=2, labels={"pool": name}) for name in ("east", "west")]
+    claimant = job("claimant", 1, 1, 0, shape=shape(1, **east), is_gang=True)
+    plans = []
+    for yields in (False, True):
+        world = World(nodes, [job("running", 1, 1, 1, shape=shape(1, **east)), claimant])
+        world.leaving = (("east", shape(1)),)
+        world.add(job("elsewhere", 1, 2, 2, shape=shape(1, **west), yields=yields))
+        waiting = replace(external_pod(1, **WEB), shape=shape(1, **east))
+        plans.append(resizes_of(allocate(replace(world.pool(), external_pods=(waiting,)))))
+    assert plans == [{"claimant": 1}, {"claimant": 1}]

@@ -213,7 +213,9 @@ class MinimumGuarantees:
         offering = [
             participant
             for participant in self.state.participants
-            if participant.spec.yields and participant.spec.priority < who.priority
+            if participant.spec.yields
+            and participant.spec.priority < who.priority
+            and any(each.pod.pool == pods.pod.pool for each in participant.elastic_pods())
         ]
         if not any(
             participant.size > participant.spec.floor or not participant.spec.is_settled for participant in offering
