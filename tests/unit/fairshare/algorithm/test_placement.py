@@ -234,7 +234,7 @@ def test_many_shapes_find_what_one_by_one_they_would():
     room = capacity_of(node("a", cpu=2), node("b", cpu=1), shapes=shapes)
     pods = [room.pod(each) for each in shapes]
     assert [room.find(pod) is not None for pod in pods] == [cpu <= 20 for cpu in range(1, 41)]
-    room.release(pods[19], room.spot_of["a"])
+    room.release(pods[19], room.by_name["a"])
     assert [room.find(pod) is not None for pod in pods] == [True] * 40
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from raytide.fairshare.algorithm.capacity_index import Wants
+from raytide.fairshare.algorithm.capacity_index import Requests
 from raytide.fairshare.algorithm.model import PODS, ClusterSnapshot, Node, ParticipantId, Quota
 from raytide.fairshare.algorithm.placement import ClusterCapacity, PodShape
 
@@ -98,7 +98,7 @@ class LoadBudget:
         for number, amount in pod.limits if uses_limits else ():
             if by_limits[number] + terminating[number] < amount * count and number != self._pods:
                 return Shortfall(self._names[number], amount * count, by_limits[number] + terminating[number])
-        for number, amount in pod.wants if self._is_limited else ():
+        for number, amount in pod.requests if self._is_limited else ():
             if by_requests[number] + terminating[number] < amount * count and self._limits_requests(number):
                 return Shortfall(self._names[number], amount * count, by_requests[number] + terminating[number])
         return None
@@ -123,7 +123,7 @@ class LoadBudget:
                 left = by_limits[number] + terminating[number] - amount * count
                 if left < -overload.by_limits[number] and number != self._pods:
                     return number
-            for number, _ in pod.wants if self._is_limited else ():
+            for number, _ in pod.requests if self._is_limited else ():
                 left = by_requests[number] + terminating[number]
                 if left < -overload.by_requests[number] and self._limits_requests(number):
                     return number
@@ -139,7 +139,7 @@ class LoadBudget:
         """Charge by requests only: existing pods are charged by limits already, but use no node until bound."""
         if self._is_limited:
             left = self._by_requests[pod.pool]
-            for number, amount in pod.wants:
+            for number, amount in pod.requests:
                 left[number] -= amount * count
 
 
@@ -193,11 +193,11 @@ class QuotaLedger:
     def _charge(self, pods: Iterable[tuple[PodShape, int]]) -> Mapping[str, int]:
         charge: dict[str, int] = {}
         for pod, count in pods:
-            self._add(charge, pod.wants, count, "")
+            self._add(charge, pod.requests, count, "")
             self._add(charge, pod.limits, count, _LIMITS)
         return charge
 
-    def _add(self, charge: dict[str, int], wants: Wants, count: int, prefix: str) -> None:
-        for number, amount in wants:
+    def _add(self, charge: dict[str, int], requests: Requests, count: int, prefix: str) -> None:
+        for number, amount in requests:
             name = prefix + self._names[number]
             charge[name] = charge.get(name, 0) + amount * count

@@ -13,22 +13,22 @@ _LOOKED_AT: Final = 16
 """How many vectors with the most of the rarest resource are compared: enough for a message."""
 
 Vector: TypeAlias = list[int]
-Wants: TypeAlias = tuple[tuple[int, int], ...]
+Requests: TypeAlias = tuple[tuple[int, int], ...]
 """(resource, amount) without zeros; scarce resources first."""
 
 
-def fits(wants: Wants, vector: Vector) -> bool:
+def fits(requests: Requests, vector: Vector) -> bool:
     """Whether one pod fits there."""
-    for resource, amount in wants:  # noqa: SIM110 - a generator costs three times as much, a million times
+    for resource, amount in requests:  # noqa: SIM110 - a generator costs three times as much, a million times
         if vector[resource] < amount:
             return False
     return True
 
 
-def times_that_fit(wants: Wants, vector: Vector) -> int:
+def times_that_fit(requests: Requests, vector: Vector) -> int:
     """How many pods fit there."""
     minimum = -1
-    for resource, amount in wants:
+    for resource, amount in requests:
         times = vector[resource] // amount
         if times <= 0:
             return 0
@@ -45,11 +45,11 @@ class CapacityIndex:
         self._by_resource: dict[int, tuple[list[int], list[Vector]]] = {}
         self._totals: dict[int, int] = {}
 
-    def holds(self, wants: Wants) -> bool:
+    def holds(self, requests: Requests) -> bool:
         """Whether any of them has capacity for one."""
-        vectors, first = self._rarest(wants)
+        vectors, first = self._rarest(requests)
         for position in range(len(vectors) - 1, first - 1, -1):  # noqa: SIM110 - as above
-            if fits(wants, vectors[position]):
+            if fits(requests, vectors[position]):
                 return True
         return False
 
@@ -64,27 +64,27 @@ class CapacityIndex:
             self._totals[resource] = sum(max(0, vector[resource]) for vector in self._vectors)
         return self._totals[resource]
 
-    def lacking(self, wants: Wants) -> tuple[int, int, int] | None:
+    def lacking(self, requests: Requests) -> tuple[int, int, int] | None:
         """The resource that is short, how much is wanted, and what the best vector has; None if nothing is short.
 
         A resource of which no vector has enough comes first, scarce ones before others; otherwise the shortage of the
         nearest vector.
         """
-        for resource, amount in wants:
+        for resource, amount in requests:
             if self.maximum(resource) < amount:
                 return resource, amount, self.maximum(resource)
-        vectors, first = self._rarest(wants)
+        vectors, first = self._rarest(requests)
         nearest = vectors[max(first, len(vectors) - _LOOKED_AT) :]
-        best = max(nearest, key=lambda vector: _nearness(wants, vector), default=None)
+        best = max(nearest, key=lambda vector: _nearness(requests, vector), default=None)
         if best is None:
             return None
-        short = ((resource, amount, max(0, best[resource])) for resource, amount in wants if best[resource] < amount)
+        short = ((resource, amount, max(0, best[resource])) for resource, amount in requests if best[resource] < amount)
         return next(short, None)
 
-    def _rarest(self, wants: Wants) -> tuple[list[Vector], int]:
+    def _rarest(self, requests: Requests) -> tuple[list[Vector], int]:
         """All vectors sorted by the resource of which the fewest have enough, and where those begin."""
         fewest, begins, count = self._vectors, 0, len(self._vectors) + 1
-        for resource, amount in wants:
+        for resource, amount in requests:
             amounts, vectors = self._sorted(resource)
             first = bisect_left(amounts, amount)
             if len(vectors) - first < count:
@@ -98,7 +98,7 @@ class CapacityIndex:
         return self._by_resource[resource]
 
 
-def _nearness(wants: Wants, vector: Vector) -> tuple[int, int]:
+def _nearness(requests: Requests, vector: Vector) -> tuple[int, int]:
     """The fewest resources short, then the smallest shortage."""
-    missing = [(amount - vector[number]) * 1000 // amount for number, amount in wants if vector[number] < amount]
+    missing = [(amount - vector[number]) * 1000 // amount for number, amount in requests if vector[number] < amount]
     return -len(missing), -sum(missing)

@@ -30,7 +30,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import NamedTuple
 
-from raytide.fairshare.algorithm.capacity_index import Vector, Wants
+from raytide.fairshare.algorithm.capacity_index import Requests, Vector
 from raytide.fairshare.algorithm.participant_state import SCORE_BITS, ParticipantState, Pods, smallest_size
 from raytide.fairshare.algorithm.placement import PodShape, count_that_fits
 from raytide.fairshare.algorithm.state import AllocationState
@@ -108,8 +108,8 @@ def _is_started(donor: ParticipantState, receiver: ParticipantState) -> bool:
 
 def _contested(donor: ParticipantState, claim: Claim) -> set[int]:
     """The resources that count for tenants, of those that the claim needs and the donor has."""
-    wanted = {number for pods, _ in claim.needs for number, _ in pods.pod.wants}
-    given = {number for pods in donor.elastic_pods() for number, _ in pods.pod.wants}
+    wanted = {number for pods, _ in claim.needs for number, _ in pods.pod.requests}
+    given = {number for pods in donor.elastic_pods() for number, _ in pods.pod.requests}
     return wanted & given & donor.tenant.totals.keys()
 
 
@@ -191,7 +191,7 @@ class Potential:
 
     def __init__(self, state: AllocationState) -> None:
         self._capacity = state.capacity
-        self._soon = [list(spot.soon) for spot in state.capacity.spots]
+        self._free_soon = [list(node.free_soon) for node in state.capacity.node_capacities]
         self._by_group: dict[Group, dict[int, Vector]] = {}
         self._vectors: dict[frozenset[Group], dict[int, Vector]] = {}
         self._counts: dict[tuple[int, frozenset[Group], int], int] = {}
@@ -206,11 +206,11 @@ class Potential:
                     self._add(group, participant.companions, surplus)
 
     def _add(self, group: dict[int, Vector], pods: Pods, at_most: int) -> None:
-        spot_of, wants = self._capacity.spot_of, pods.pod.wants
+        by_name, requests = self._capacity.by_name, pods.pod.requests
         for name, number in pods.where.items():
-            spot = spot_of.get(name)
-            if spot is not None and at_most > 0:
-                _increase(group.setdefault(spot.index, [0] * len(spot.soon)), wants, min(number, at_most))
+            node = by_name.get(name)
+            if node is not None and at_most > 0:
+                _increase(group.setdefault(node.index, [0] * len(node.free_soon)), requests, min(number, at_most))
 
     def donors(self, claim: Claim) -> frozenset[Group]:
         """The groups in its scope; two scopes with equal groups need not be tried twice."""
@@ -229,7 +229,7 @@ class Potential:
     def vectors(self, donors: frozenset[Group]) -> dict[int, Vector]:
         """Node -> its capacity if these shrank to their minimums; not to be changed."""
         if donors not in self._vectors:
-            vectors = {index: list(soon) for index, soon in enumerate(self._soon)}
+            vectors = {index: list(free_soon) for index, free_soon in enumerate(self._free_soon)}
             for group in donors:
                 for index, more in self._by_group[group].items():
                     vectors[index] = [own + other for own, other in zip(vectors[index], more, strict=True)]
@@ -237,8 +237,8 @@ class Potential:
         return self._vectors[donors]
 
 
-def _increase(vector: Vector, wants: Wants, times: int) -> None:
-    for number, amount in wants:
+def _increase(vector: Vector, requests: Requests, times: int) -> None:
+    for number, amount in requests:
         vector[number] += amount * times
 
 

@@ -231,7 +231,7 @@ class _Growth:
         placements = known or try_step(self.state, participant, step)
         if isinstance(placements, Rejection):
             return None if self._try_preempt(participant, step, after, placements) else placements
-        nodes = [spot.name for pods, spot, _ in placements if pods is participant.instances]
+        nodes = [node.name for pods, node, _ in placements if pods is participant.instances]
         charge(self.state, participant, step)
         participant.record_growth(after, GROWING, nodes, is_released=is_now and all(each for _, _, each in placements))
         return None
@@ -264,7 +264,7 @@ class _Growth:
         charge(self.state, participant, step)
         shrink_donors(attempt, REBALANCED, for_id=participant.spec.id)
         self._near += [donor for donor in attempt.donors if donor not in self._near]
-        nodes = [spot.name for pods, spot, _ in attempt.placements if pods is participant.instances]
+        nodes = [node.name for pods, node, _ in attempt.placements if pods is participant.instances]
         participant.record_growth(after, REBALANCED, nodes, is_released=False)
         self.has_preempted = True
         return True
@@ -336,15 +336,15 @@ class _Growth:
             )
             external_pods = (external.pods for external in self.state.external_pods)
             self._waiting = [pods for pods in (*participants, *external_pods) if pods.unplaced]
-        spots = {spot.index: spot for _, spot, _ in attempt.placements}
-        for spot in spots.values():
-            free = list(spot.soon)
+        nodes = {node.index: node for _, node, _ in attempt.placements}
+        for node in nodes.values():
+            free = list(node.free_soon)
             for pods, where, _ in attempt.placements:
-                if where is spot:
-                    for number, amount in pods.pod.wants:
+                if where is node:
+                    for number, amount in pods.pod.requests:
                         free[number] += amount
             for pods in self._waiting:
-                if spot.index in pods.pod.order.rank and fits(pods.pod.wants, free):
+                if node.index in pods.pod.order.position_of and fits(pods.pod.requests, free):
                     return True
         return False
 
@@ -387,7 +387,7 @@ def _record_missing_capacity(state: AllocationState, participant: ParticipantSta
 
 def _requested(participant: ParticipantState) -> set[int]:
     """The resources that its elastic pods request."""
-    return {number for pods in participant.elastic_pods() for number, _ in pods.pod.wants}
+    return {number for pods in participant.elastic_pods() for number, _ in pods.pod.requests}
 
 
 def _check_can_grow(state: AllocationState, participant: ParticipantState) -> bool:

@@ -230,7 +230,7 @@ class MinimumGuarantees:
                 continue
             shrink_donors(attempt, YIELDED_TO_PODS, for_pods=[who.name] * count)
             pods.unplaced -= count
-            pods.pending += [spot.name for _, spot, _ in attempt.placements]
+            pods.pending += [node.name for _, node, _ in attempt.placements]
             count = min(count, pods.unplaced)
 
     def _attempt(self, claim: Claim) -> Preemption | None:
@@ -267,12 +267,12 @@ class MinimumGuarantees:
         is_released = all(is_now for _, _, is_now in attempt.placements) and not attempt.steps
         if participant.size < participant.spec.floor:
             count = participant.spec.floor - participant.size
-            instances = [spot.name for pods, spot, _ in attempt.placements if pods is participant.instances]
+            instances = [node.name for pods, node, _ in attempt.placements if pods is participant.instances]
             self._charge(participant, attempt.placements)
             reason = ADMITTED if participant.size == 0 and participant.spec.is_gang else REACHING_MINIMUM
             participant.record_growth(participant.size + count, reason, instances, is_released=is_released)
         for pods in participant.all_pods():
-            placed = [spot.name for those, spot, _ in attempt.placements if those is pods]
+            placed = [node.name for those, node, _ in attempt.placements if those is pods]
             pods.unplaced = max(0, pods.unplaced - len(placed))
             pods.pending.extend(placed)
 

@@ -143,7 +143,7 @@ class ParticipantState:
     def is_charged(self, resource: int) -> bool:
         """Whether its instances count against the sum of that resource."""
         pod = self.instances.pod
-        return any(number == resource for number, _ in (*pod.wants, *pod.limits))
+        return any(number == resource for number, _ in (*pod.requests, *pod.limits))
 
     @property
     def has_started(self) -> bool:
@@ -314,7 +314,7 @@ def build_participant_state(
 def _span(participant: Participant, pod: PodShape) -> int:
     if not participant.is_elastic:
         return 0
-    reachable = times_that_fit(pod.wants, pod.order.allocatable)
+    reachable = times_that_fit(pod.requests, pod.order.allocatable)
     return max(1, min(participant.ceiling, reachable) - participant.floor)
 
 

@@ -133,10 +133,14 @@ class Reasons:
     def _is_short(self, pod: PodShape, min_priority: int | None) -> bool:
         key = (pod.number, min_priority)
         if key not in self._is_short_by_priority:
-            kept, spot_of = self._reserved_vectors[min_priority], self.state.capacity.spot_of
-            spots = ((spot_of[name].soon, kept[name]) for name in kept if spot_of[name].index in pod.order.rank)
+            kept, by_name = self._reserved_vectors[min_priority], self.state.capacity.by_name
+            nodes = (
+                (by_name[name].free_soon, kept[name]) for name in kept if by_name[name].index in pod.order.position_of
+            )
             self._is_short_by_priority[key] = any(
-                held[number] and soon[number] < amount for soon, held in spots for number, amount in pod.wants
+                held[number] and free_soon[number] < amount
+                for free_soon, held in nodes
+                for number, amount in pod.requests
             )
         return self._is_short_by_priority[key]
 
@@ -147,7 +151,7 @@ class Reasons:
             if min_priority is None or external.spec.priority >= min_priority:
                 for name in external.pods.pending:
                     held = kept.setdefault(name, [0] * len(self.state.capacity.resources))
-                    for number, amount in external.pods.pod.wants:
+                    for number, amount in external.pods.pod.requests:
                         held[number] += amount
         return kept
 
@@ -175,16 +179,16 @@ class Reasons:
         impossible = self._impossible(pod)
         if impossible:
             return UNSATISFIABLE, impossible
-        if not pod.order.spots:
+        if not pod.order.nodes:
             return (
                 INSUFFICIENT,
                 f"needs {_requests_text(self.state, pod)} on one node; no node that it may use is ready",
             )
         capacity = self._capacity_of(pod)
-        lacking = capacity.lacking(pod.wants)
+        lacking = capacity.lacking(pod.requests)
         fitting = 0
         if lacking is None:
-            fitting = sum(times_that_fit(pod.wants, spot.soon) for spot in pod.order.spots)
+            fitting = sum(times_that_fit(pod.requests, node.free_soon) for node in pod.order.nodes)
             if fitting >= count:
                 return "", ""
             sentence = f"needs capacity for {count} x ({_requests_text(self.state, pod)}); {fitting} fit"
@@ -195,14 +199,14 @@ class Reasons:
         if count > 1:
             wanted, where = f"{count} x {wanted}", "free, each on one node"
         sentence = f"needs {wanted} {where}; the best node has {spell(name, free)} free"
-        if all(capacity.total(other) >= wanted * count for other, wanted in pod.wants):
+        if all(capacity.total(other) >= wanted * count for other, wanted in pod.requests):
             return FRAGMENTED, sentence
         return (INSUFFICIENT_GPU if name in self.state.capacity.gpus else INSUFFICIENT), sentence
 
     def _short_for(self, pod: PodShape, count: int, capacity: CapacityIndex) -> str:
         """The reason if one pod fits and `count` do not: GPUs if there are too few of them."""
         names = self.state.capacity.resources
-        for number, amount in pod.wants:
+        for number, amount in pod.requests:
             if capacity.total(number) < amount * count:
                 return INSUFFICIENT_GPU if names[number] in self.state.capacity.gpus else INSUFFICIENT
         return FRAGMENTED
@@ -211,7 +215,7 @@ class Reasons:
         """The capacity of the nodes that the shape may use, as it is now."""
         key = id(pod.order)
         if key not in self._capacity_by_order:
-            self._capacity_by_order[key] = CapacityIndex([spot.soon for spot in pod.order.spots])
+            self._capacity_by_order[key] = CapacityIndex([node.free_soon for node in pod.order.nodes])
         return self._capacity_by_order[key]
 
     def _impossible(self, pod: PodShape) -> str:
@@ -223,9 +227,9 @@ class Reasons:
                 if self.state.snapshot.nodes
                 else "there are no nodes"
             )
-        if whole.holds(pod.wants):
+        if whole.holds(pod.requests):
             return ""
-        lacking = whole.lacking(pod.wants)
+        lacking = whole.lacking(pod.requests)
         if lacking is None:
             return f"needs {_requests_text(self.state, pod)} on one node; no node has all of it"
         number, amount, largest = lacking
@@ -253,7 +257,7 @@ def _empty_amount(node: Node, name: str) -> int:
 
 def _requests_text(state: AllocationState, pod: PodShape) -> str:
     names = state.capacity.resources
-    parts = [spell_with_name(names[number], amount) for number, amount in pod.wants if names[number] != PODS]
+    parts = [spell_with_name(names[number], amount) for number, amount in pod.requests if names[number] != PODS]
     return " and ".join(parts) or "a pod slot"
 
 

@@ -2,7 +2,7 @@
 
 For each pod shape the next node on which one fits by requests, constraints and number of pods, as kube-scheduler would
 check. Records what was placed and released in this plan, and undoes it when an attempt fails. Each node has two
-vectors: `now` is free, `soon` is free once leaving pods are gone; the second never counts as free. The order of nodes
+vectors: `free`, and `free_soon` once leaving pods are gone; the second never counts as free. The order of nodes
 is the same for every order of the input; a node is never assigned more than it can hold.
 
 Order of nodes: GPU pods go where the fewest of their GPUs are free, others where there are no GPUs; then where the
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
 
-from raytide.fairshare.algorithm.capacity_index import CapacityIndex, Vector, Wants, fits, times_that_fit
+from raytide.fairshare.algorithm.capacity_index import CapacityIndex, Requests, Vector, fits, times_that_fit
 from raytide.fairshare.algorithm.model import CPU, MEMORY, PODS, Amounts, Constraints, Node, Shape
 from raytide.fairshare.algorithm.node_affinity import NodeKinds, number_pools
 
@@ -37,8 +37,8 @@ class NodeCapacity:
 
     index: int
     name: str
-    now: Vector
-    soon: Vector
+    free: Vector
+    free_soon: Vector
 
 
 @dataclass(eq=False, slots=True)
@@ -55,8 +55,9 @@ class Cursor:
 class NodeOrder:
     """The nodes that a shape may use, best first."""
 
-    spots: list[NodeCapacity]
-    rank: dict[int, int]
+    nodes: list[NodeCapacity]
+    position_of: dict[int, int]
+    """Index of a node -> its place in this order."""
     allocatable: Vector
     """Of all of them together."""
     asked: int = 0
@@ -71,22 +72,23 @@ class PodShape:
     """One shape with the resource numbers of a pool; equal shapes are one object."""
 
     number: int
-    wants: Wants
-    limits: Wants
+    requests: Requests
+    limits: Requests
     shape: Shape
     order: NodeOrder
     size: tuple[int, int, int]
     """GPUs, CPU, memory: the tie-breakers of the seed."""
     pool: int
     """The pool of its nodes; -1: no node admits it."""
-    now: Cursor = field(default_factory=Cursor)
-    soon: Cursor = field(default_factory=Cursor)
+    cursor: Cursor = field(default_factory=Cursor)
+    cursor_soon: Cursor = field(default_factory=Cursor)
+    """The same for capacity that is free once terminating pods are gone."""
     is_new: bool = True
     """Not placed or searched for yet."""
 
     def held(self, resource: int) -> bool:
         """Whether one of these frees some of the resource when it leaves."""
-        return any(index == resource for index, _ in self.wants)
+        return any(index == resource for index, _ in self.requests)
 
 
 class ClusterCapacity:
@@ -98,8 +100,8 @@ class ClusterCapacity:
         self.resources: Final = _resources(shapes, gpus)
         self.number_of: Final = {name: number for number, name in enumerate(self.resources)}
         self.nodes: Final = sorted((node for node in nodes if node.is_usable), key=lambda node: node.name)
-        self.spots: Final = [self._spot(index, node) for index, node in enumerate(self.nodes)]
-        self.spot_of: Final = {spot.name: spot for spot in self.spots}
+        self.node_capacities: Final = [self._node_capacity(index, node) for index, node in enumerate(self.nodes)]
+        self.by_name: Final = {node.name: node for node in self.node_capacities}
         self._kinds = NodeKinds(self.nodes, (shape.constraints for shape in shapes))
         maximum = {
             name: max((node.allocatable.get(name, 0) for node in self.nodes), default=0) for name in self.resources
@@ -114,19 +116,19 @@ class ClusterCapacity:
         self._asked_for = self._counts_of_kinds(possible)
         self.pool_of: Final = number_pools(len(self.nodes), map(self._kinds.admitting, possible))
         """Node -> its pool; -1: no shape may use it."""
-        self._ranks = [self._rank(index, node) for index, node in enumerate(self.nodes)]
+        self._order_keys = [self._order_key(index, node) for index, node in enumerate(self.nodes)]
         self._gpus_of = [sum(node.allocatable.get(name, 0) for name in gpus) for node in self.nodes]
         self._orders: dict[tuple[Constraints, int], NodeOrder] = {}
         self._pods: dict[object, PodShape] = {}
         self._known: dict[int, tuple[Shape, PodShape]] = {}
         """By the identity of the shape: most participants share a few objects."""
-        self._terminating = [spot for spot in self.spots if spot.now != spot.soon]
+        self._terminating = [node for node in self.node_capacities if node.free != node.free_soon]
         self._gains: list[NodeCapacity] = []
 
-    def _spot(self, index: int, node: Node) -> NodeCapacity:
-        now = [self._free(node, name) for name in self.resources]
-        soon = [free + node.terminating.get(name, 0) for free, name in zip(now, self.resources, strict=True)]
-        return NodeCapacity(index, node.name, now, soon)
+    def _node_capacity(self, index: int, node: Node) -> NodeCapacity:
+        free = [self._free(node, name) for name in self.resources]
+        free_soon = [own + node.terminating.get(name, 0) for own, name in zip(free, self.resources, strict=True)]
+        return NodeCapacity(index, node.name, free, free_soon)
 
     @staticmethod
     def _free(node: Node, name: str) -> int:
@@ -156,54 +158,56 @@ class ClusterCapacity:
         return found
 
     def _new_pod(self, shape: Shape, requests: Amounts, limits: Amounts) -> PodShape:
-        wants = self._wants(requests)
-        gpu = next((number for number, _ in wants if self.resources[number] in self.gpus), -1)
+        numbered = self._numbered(requests)
+        gpu = next((number for number, _ in numbered if self.resources[number] in self.gpus), -1)
         size = (
-            sum(amount for number, amount in wants if self.resources[number] in self.gpus),
+            sum(amount for number, amount in numbered if self.resources[number] in self.gpus),
             requests.get(CPU, 0),
             requests.get(MEMORY, 0),
         )
         order = self._order(shape.constraints, gpu)
-        pool = self.pool_of[order.spots[0].index] if order.spots else -1
-        pod = PodShape(len(self._pods), wants, self._wants(limits), shape, order, size, pool)
-        pod.soon.at = len(pod.order.spots)
-        pod.soon.regained = sorted(
-            pod.order.rank[spot.index] for spot in self._terminating if spot.index in pod.order.rank
+        pool = self.pool_of[order.nodes[0].index] if order.nodes else -1
+        pod = PodShape(len(self._pods), numbered, self._numbered(limits), shape, order, size, pool)
+        pod.cursor_soon.at = len(pod.order.nodes)
+        pod.cursor_soon.regained = sorted(
+            pod.order.position_of[node.index] for node in self._terminating if node.index in pod.order.position_of
         )
         return pod
 
-    def _wants(self, amounts: Amounts) -> Wants:
+    def _numbered(self, amounts: Amounts) -> Requests:
         return tuple((self.number_of[name], amounts[name]) for name in self.resources if amounts.get(name, 0) > 0)
 
     def _order(self, constraints: Constraints, gpu: int) -> NodeOrder:
         found = self._orders.get((constraints, gpu))
         if found is None:
-            spots = [self.spots[index] for index in self._kinds.admitting(constraints)]
-            spots.sort(key=lambda spot: self._preference(spot, gpu))
-            found = NodeOrder(spots, {spot.index: rank for rank, spot in enumerate(spots)}, self._allocatable(spots))
+            nodes = [self.node_capacities[index] for index in self._kinds.admitting(constraints)]
+            nodes.sort(key=lambda node: self._preference(node, gpu))
+            found = NodeOrder(
+                nodes, {node.index: position for position, node in enumerate(nodes)}, self._allocatable(nodes)
+            )
             self._orders[constraints, gpu] = found
         return found
 
-    def _allocatable(self, spots: Iterable[NodeCapacity]) -> Vector:
-        nodes = [self.nodes[spot.index].allocatable for spot in spots]
-        return [sum(node.get(name, ANY_NUMBER if name == PODS else 0) for node in nodes) for name in self.resources]
+    def _allocatable(self, nodes: Iterable[NodeCapacity]) -> Vector:
+        amounts = [self.nodes[node.index].allocatable for node in nodes]
+        return [sum(each.get(name, ANY_NUMBER if name == PODS else 0) for each in amounts) for name in self.resources]
 
     def _counts_of_kinds(self, constraints: Iterable[Constraints]) -> list[int]:
         """How many different kinds of pods may use each node."""
-        counts = [0] * len(self.spots)
+        counts = [0] * len(self.node_capacities)
         for each in constraints:
             for index in self._kinds.admitting(each):
                 counts[index] += 1
         return counts
 
-    def _preference(self, spot: NodeCapacity, gpu: int) -> tuple[int, ...]:
+    def _preference(self, node: NodeCapacity, gpu: int) -> tuple[int, ...]:
         """Computed once, when the shape is first used: usually before anything has been placed in the plan."""
         if gpu >= 0:
-            node, name = self.nodes[spot.index], self.resources[gpu]
-            return node.allocatable.get(name, 0) - node.used.get(name, 0), *self._ranks[spot.index]
-        return self._gpus_of[spot.index], *self._ranks[spot.index]
+            spec, name = self.nodes[node.index], self.resources[gpu]
+            return spec.allocatable.get(name, 0) - spec.used.get(name, 0), *self._order_keys[node.index]
+        return self._gpus_of[node.index], *self._order_keys[node.index]
 
-    def _rank(self, index: int, node: Node) -> tuple[int, ...]:
+    def _order_key(self, index: int, node: Node) -> tuple[int, ...]:
         """Nodes for few kinds of pods first, then those with the least free capacity."""
         cpu, memory = (node.allocatable.get(name, 0) - node.used.get(name, 0) for name in (CPU, MEMORY))
         return self._asked_for[index], cpu, memory, index
@@ -217,25 +221,25 @@ class ClusterCapacity:
         """
         if pod.is_new:
             self._first_look(pod)
-        spot = self._next(pod, pod.now, is_now=True)
-        if spot is not None:
-            return spot, True
+        node = self._next(pod, pod.cursor, is_now=True)
+        if node is not None:
+            return node, True
         if counts_terminating:
             return None
-        spot = self._next(pod, pod.soon, is_now=False)
-        return None if spot is None else (spot, False)
+        node = self._next(pod, pod.cursor_soon, is_now=False)
+        return None if node is None else (node, False)
 
     def could_hold(self, pod: PodShape, among: Container[int] | None = None) -> bool:
         """Whether any node it may use (of those in `among`, if given) could hold one when empty."""
         names = self.resources
         return any(
             all(
-                self.nodes[spot.index].allocatable.get(names[number], ANY_NUMBER if names[number] == PODS else 0)
+                self.nodes[node.index].allocatable.get(names[number], ANY_NUMBER if names[number] == PODS else 0)
                 >= amount
-                for number, amount in pod.wants
+                for number, amount in pod.requests
             )
-            for spot in pod.order.spots
-            if among is None or spot.index in among
+            for node in pod.order.nodes
+            if among is None or node.index in among
         )
 
     def _first_look(self, pod: PodShape) -> None:
@@ -246,59 +250,62 @@ class ClusterCapacity:
         if order.asked < _FEW:
             return
         if order.index is None:
-            order.index, order.indexed_at = CapacityIndex([list(spot.soon) for spot in order.spots]), len(self._gains)
-        if not order.index.holds(pod.wants):
-            for cursor in (pod.now, pod.soon):
-                cursor.at, cursor.seen, cursor.regained = len(order.spots), order.indexed_at, []
+            order.index, order.indexed_at = (
+                CapacityIndex([list(node.free_soon) for node in order.nodes]),
+                len(self._gains),
+            )
+        if not order.index.holds(pod.requests):
+            for cursor in (pod.cursor, pod.cursor_soon):
+                cursor.at, cursor.seen, cursor.regained = len(order.nodes), order.indexed_at, []
 
     def _next(self, pod: PodShape, cursor: Cursor, *, is_now: bool) -> NodeCapacity | None:
         order = pod.order
         if cursor.seen < len(self._gains):
-            for spot in self._gains[cursor.seen :]:
-                rank = order.rank.get(spot.index)
-                if rank is not None and rank < cursor.at:
-                    heappush(cursor.regained, rank)
+            for node in self._gains[cursor.seen :]:
+                position = order.position_of.get(node.index)
+                if position is not None and position < cursor.at:
+                    heappush(cursor.regained, position)
             cursor.seen = len(self._gains)
         while cursor.regained:
-            spot = order.spots[cursor.regained[0]]
-            if fits(pod.wants, spot.now if is_now else spot.soon):
-                return spot
+            node = order.nodes[cursor.regained[0]]
+            if fits(pod.requests, node.free if is_now else node.free_soon):
+                return node
             heappop(cursor.regained)
-        spots, end = order.spots, len(order.spots)
+        nodes, end = order.nodes, len(order.nodes)
         while cursor.at < end:
-            spot = spots[cursor.at]
-            if fits(pod.wants, spot.now if is_now else spot.soon):
-                return spot
+            node = nodes[cursor.at]
+            if fits(pod.requests, node.free if is_now else node.free_soon):
+                return node
             cursor.at += 1
         return None
 
-    def put(self, pod: PodShape, spot: NodeCapacity) -> None:
+    def put(self, pod: PodShape, node: NodeCapacity) -> None:
         """Place one there."""
-        now, soon = spot.now, spot.soon
-        for resource, amount in pod.wants:
-            now[resource] -= amount
-            soon[resource] -= amount
+        free, free_soon = node.free, node.free_soon
+        for resource, amount in pod.requests:
+            free[resource] -= amount
+            free_soon[resource] -= amount
 
-    def unplace(self, pod: PodShape, spot: NodeCapacity) -> None:
+    def unplace(self, pod: PodShape, node: NodeCapacity) -> None:
         """Undo `put`."""
-        now, soon = spot.now, spot.soon
-        for resource, amount in pod.wants:
-            now[resource] += amount
-            soon[resource] += amount
-        self._gains.append(spot)
+        free, free_soon = node.free, node.free_soon
+        for resource, amount in pod.requests:
+            free[resource] += amount
+            free_soon[resource] += amount
+        self._gains.append(node)
 
-    def release(self, pod: PodShape, spot: NodeCapacity) -> None:
+    def release(self, pod: PodShape, node: NodeCapacity) -> None:
         """Record that one that is there will leave."""
-        soon = spot.soon
-        for resource, amount in pod.wants:
-            soon[resource] += amount
-        self._gains.append(spot)
+        free_soon = node.free_soon
+        for resource, amount in pod.requests:
+            free_soon[resource] += amount
+        self._gains.append(node)
 
-    def keep(self, pod: PodShape, spot: NodeCapacity) -> None:
+    def keep(self, pod: PodShape, node: NodeCapacity) -> None:
         """Undo `release`."""
-        soon = spot.soon
-        for resource, amount in pod.wants:
-            soon[resource] -= amount
+        free_soon = node.free_soon
+        for resource, amount in pod.requests:
+            free_soon[resource] -= amount
 
 
 def _resources(shapes: Sequence[Shape], gpus: frozenset[str]) -> tuple[str, ...]:
@@ -311,11 +318,11 @@ def _resources(shapes: Sequence[Shape], gpus: frozenset[str]) -> tuple[str, ...]
 def count_that_fits(pod: PodShape, vectors: Mapping[int, Vector], *, enough: int) -> int:
     """How many fit on the nodes that the shape may use, given free capacity by node index; stops at `enough`."""
     found = 0
-    scarce, minimum = pod.wants[0]
-    for spot in pod.order.spots:
-        vector = vectors[spot.index]
+    scarce, minimum = pod.requests[0]
+    for node in pod.order.nodes:
+        vector = vectors[node.index]
         if vector[scarce] >= minimum:
-            found += times_that_fit(pod.wants, vector)
+            found += times_that_fit(pod.requests, vector)
             if found >= enough:
                 return enough
     return found

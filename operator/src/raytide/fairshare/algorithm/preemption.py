@@ -217,7 +217,7 @@ class Preemption:
             if pods is donor.companions:
                 count = donor.companions_at(donor.size) - donor.companions_at(after)
             count = min(count - pods.unplaced, _available(pods, name, is_last=after == 0))
-            for number, amount in pods.pod.wants if count > 0 else ():
+            for number, amount in pods.pod.requests if count > 0 else ():
                 gains[number] = gains.get(number, 0) + amount * count
         return gains
 
@@ -227,13 +227,13 @@ class Preemption:
         """Free one node for one more; whether there is such a node."""
         queue = self._queue(pod)
         while queue:
-            known, rank = queue[0]
-            option = self._option(pod, pod.order.spots[rank], rank)
+            known, position = queue[0]
+            option = self._option(pod, pod.order.nodes[position], position)
             if option is None:
                 heappop(queue)
             elif option.cost > known:
-                heapreplace(queue, (option.cost, rank))
-            elif self._try_option(pod, pod.order.spots[rank], option):
+                heapreplace(queue, (option.cost, position))
+            elif self._try_option(pod, pod.order.nodes[position], option):
                 return True
             else:
                 heappop(queue)
@@ -250,24 +250,26 @@ class Preemption:
             for donor in donors if useful else ():
                 turn = _level(donor), self._turn(donor, donor.score)[1]
                 for pods, at_most in self._surplus(donor):
-                    wants = pods.pod.wants
-                    for rank, number in self._ranks(pod, pods.where.items()):  # of every pod of every donor: P10
-                        if rank not in useful:
+                    requests = pods.pod.requests
+                    for position, number in self._positions(
+                        pod, pods.where.items()
+                    ):  # of every pod of every donor: P10
+                        if position not in useful:
                             continue
-                        gains = max_gains.get(rank)
+                        gains = max_gains.get(position)
                         if gains is None:
-                            gains = max_gains[rank] = {}
-                            lowest_cost[rank] = turn
-                        elif turn < lowest_cost[rank]:
-                            lowest_cost[rank] = turn
+                            gains = max_gains[position] = {}
+                            lowest_cost[position] = turn
+                        elif turn < lowest_cost[position]:
+                            lowest_cost[position] = turn
                         count = min(at_most, number)
-                        for resource, amount in wants:
+                        for resource, amount in requests:
                             gains[resource] = gains.get(resource, 0) + amount * count
-            spots = pod.order.spots
+            nodes = pod.order.nodes
             queue = [
-                ((level, 1, score, rank), rank)
-                for rank, (level, score) in lowest_cost.items()
-                if _fits_with(pod, spots[rank].soon, [max_gains[rank]])
+                ((level, 1, score, position), position)
+                for position, (level, score) in lowest_cost.items()
+                if _fits_with(pod, nodes[position].free_soon, [max_gains[position]])
             ]
             self._queues[pod.number] = queue
             heapify(queue)
@@ -275,11 +277,11 @@ class Preemption:
 
     def _useful(self, pod: PodShape, donors: Iterable[ParticipantState]) -> Collection[int]:
         """Nodes for which donors matter: those with enough of the scarcest resource, where no donor has any of it."""
-        scarce, amount = pod.wants[0]
-        spots = pod.order.spots
+        scarce, amount = pod.requests[0]
+        nodes = pod.order.nodes
         if any(pods.pod.held(scarce) for donor in donors for pods in donor.elastic_pods()):
-            return range(len(spots))
-        return {rank for rank, spot in enumerate(spots) if spot.soon[scarce] >= amount}
+            return range(len(nodes))
+        return {position for position, node in enumerate(nodes) if node.free_soon[scarce] >= amount}
 
     def _turn(self, donor: ParticipantState, score: int) -> Turn:
         better = preference(donor, score, self.claim.gap) if donor.has_given else 0
@@ -292,38 +294,38 @@ class Preemption:
         if donor.companions is not None:
             yield donor.companions, donor.companions_at(donor.size) - donor.companions_at(minimum)
 
-    def _ranks(self, pod: PodShape, where: Iterable[tuple[str, int]]) -> Iterator[tuple[int, int]]:
+    def _positions(self, pod: PodShape, where: Iterable[tuple[str, int]]) -> Iterator[tuple[int, int]]:
         """The places of these nodes among those that the shape may use, each with its number."""
-        spot_of, rank_of = self.state.capacity.spot_of, pod.order.rank
+        by_name, position_of = self.state.capacity.by_name, pod.order.position_of
         for name, number in where:
-            spot = spot_of.get(name)
-            if spot is not None and spot.index in rank_of:
-                yield rank_of[spot.index], number
+            node = by_name.get(name)
+            if node is not None and node.index in position_of:
+                yield position_of[node.index], number
 
-    def _option(self, pod: PodShape, spot: NodeCapacity, rank: int) -> _Option | None:
+    def _option(self, pod: PodShape, node: NodeCapacity, position: int) -> _Option | None:
         """What has to go from this node for one more; None if all that may go is not enough."""
-        owners = {pods.owner.rank: pods.owner for pods in self.state.pods_on(spot.name) if pods.owner is not None}
+        owners = {pods.owner.rank: pods.owner for pods in self.state.pods_on(node.name) if pods.owner is not None}
         donors = [donor for donor in owners.values() if self._minimum_size_of(donor) < donor.size]
         turns = sorted(self._turn(donor, donor.score) for donor in donors)
-        steps = self._single(pod, spot, turns) or self._several(pod, spot, turns)
+        steps = self._single(pod, node, turns) or self._several(pod, node, turns)
         if not steps:
             return None
         taken = tuple((owners[number], count) for number, count in steps.items())
         level = max(_level(donor) for donor, _ in taken)
         instances = sum(donor.size - _after(donor, count) for donor, count in taken)
         lowest = max(self._turn(donor, donor.score)[1] for donor, _ in taken)
-        return _Option((level, instances, lowest, rank), taken)
+        return _Option((level, instances, lowest, position), taken)
 
-    def _single(self, pod: PodShape, spot: NodeCapacity, turns: list[Turn]) -> dict[int, int]:
+    def _single(self, pod: PodShape, node: NodeCapacity, turns: list[Turn]) -> dict[int, int]:
         """The donor one step of which is enough: the fewest instances, then in the order of donors; empty if there is none."""
         found = [
             (_level(donor), donor.size - _after(donor, 1), position, donor)
             for position, (*_, donor) in enumerate(turns)
-            if _fits_with(pod, spot.soon, [self._gains(donor, spot.name, 1)])
+            if _fits_with(pod, node.free_soon, [self._gains(donor, node.name, 1)])
         ]
         return {min(found)[-1].rank: 1} if found else {}
 
-    def _several(self, pod: PodShape, spot: NodeCapacity, turns: list[Turn]) -> dict[int, int]:
+    def _several(self, pod: PodShape, node: NodeCapacity, turns: list[Turn]) -> dict[int, int]:
         """Steps of several donors, the best-off first and scored again after each; empty if they are not enough."""
         queue = list(turns)
         steps: dict[int, int] = {}
@@ -331,20 +333,20 @@ class Preemption:
         while queue:
             *_, donor = heappop(queue)
             count = steps.get(donor.rank, 0) + 1
-            before, after = gains.get(donor.rank, {}), self._gains(donor, spot.name, count)
-            short = _short(pod, spot.soon, gains.values())
+            before, after = gains.get(donor.rank, {}), self._gains(donor, node.name, count)
+            short = _short(pod, node.free_soon, gains.values())
             if all(after.get(number, 0) <= before.get(number, 0) for number in short):
                 continue
             steps[donor.rank], gains[donor.rank] = count, after
-            if _fits_with(pod, spot.soon, gains.values()):
-                return self._without_spare(pod, spot, {turn[-1].rank: turn[-1] for turn in turns}, steps, gains)
+            if _fits_with(pod, node.free_soon, gains.values()):
+                return self._without_spare(pod, node, {turn[-1].rank: turn[-1] for turn in turns}, steps, gains)
             heappush(queue, self._turn(donor, donor.score_if(_after(donor, count))))
         return {}
 
     def _without_spare(
         self,
         pod: PodShape,
-        spot: NodeCapacity,
+        node: NodeCapacity,
         donors: dict[int, ParticipantState],
         steps: dict[int, int],
         gains: dict[int, Gains],
@@ -352,27 +354,29 @@ class Preemption:
         """The steps without those that are not needed; those of the donors that came last go first."""
         for number in reversed(list(steps)):
             while steps[number]:
-                fewer = self._gains(donors[number], spot.name, steps[number] - 1)
-                if not _fits_with(pod, spot.soon, [fewer, *(gains[other] for other in gains if other != number)]):
+                fewer = self._gains(donors[number], node.name, steps[number] - 1)
+                if not _fits_with(pod, node.free_soon, [fewer, *(gains[other] for other in gains if other != number)]):
                     break
                 steps[number], gains[number] = steps[number] - 1, fewer
         return {number: count for number, count in steps.items() if count}
 
-    def _try_option(self, pod: PodShape, spot: NodeCapacity, option: _Option) -> bool:
+    def _try_option(self, pod: PodShape, node: NodeCapacity, option: _Option) -> bool:
         """Take the steps; False, with nothing changed, if donors of one tenant would give more together than it has to."""
         begin = len(self.steps)
         for donor, count in option.steps:
             for _ in range(count):
-                self._take(donor, spot.name, donor.smaller())
+                self._take(donor, node.name, donor.smaller())
         if self._gave_too_much:
             while len(self.steps) > begin:
                 self._restore(self.steps.pop())
             self._gave_too_much = False
             self._minimum_sizes.clear()
             return False
-        elsewhere = {name: 1 for step in self.steps[begin:] for _, name, _, _ in step.gone if name != spot.name}
-        for rank, _ in self._ranks(pod, elsewhere.items()):  # what is freed there as well may make these nodes cheaper
-            heappush(self._queues[pod.number], ((option.cost[0], 0, 0, rank), rank))
+        elsewhere = {name: 1 for step in self.steps[begin:] for _, name, _, _ in step.gone if name != node.name}
+        for position, _ in self._positions(
+            pod, elsewhere.items()
+        ):  # what is freed there as well may make these nodes cheaper
+            heappush(self._queues[pod.number], ((option.cost[0], 0, 0, position), position))
         return True
 
     # --- one step ------------------------------------------------------------------------------------------------------
@@ -407,9 +411,9 @@ class Preemption:
                 continue
             pods.add(name)
             self.state.load.spend_requests(pods.pod, 1)
-            spot = self.state.capacity.spot_of.get(name)
-            if spot is not None:
-                self.state.capacity.keep(pods.pod, spot)
+            node = self.state.capacity.by_name.get(name)
+            if node is not None:
+                self.state.capacity.keep(pods.pod, node)
             if source == _PENDING:
                 pods.pending.append(name)
             elif source == _ORDERED:
@@ -440,13 +444,13 @@ class Preemption:
         """Whether all of it could stay beside the claim's pods."""
         left: dict[int, Vector] = {}
         for pods, name, _, source in step.gone:
-            spot = self.state.capacity.spot_of.get(name)
-            if source == _UNPLACED or spot is None:
+            node = self.state.capacity.by_name.get(name)
+            if source == _UNPLACED or node is None:
                 continue
-            vector = left.setdefault(spot.index, list(spot.soon))
-            if not fits(pods.pod.wants, vector):
+            vector = left.setdefault(node.index, list(node.free_soon))
+            if not fits(pods.pod.requests, vector):
                 return False
-            for number, amount in pods.pod.wants:
+            for number, amount in pods.pod.requests:
                 vector[number] -= amount
         return True
 
@@ -474,9 +478,9 @@ def _leave(state: AllocationState, pods: Pods, count: int, wished: str) -> Itera
         name, source = _next_to_leave(pods, wished)
         pods.remove(name)
         state.load.spend_requests(pods.pod, -1)
-        spot = state.capacity.spot_of.get(name)
-        if spot is not None:
-            state.capacity.release(pods.pod, spot)
+        node = state.capacity.by_name.get(name)
+        if node is not None:
+            state.capacity.release(pods.pod, node)
         yield pods, name, 1, source
 
 
@@ -518,7 +522,7 @@ def _short(pod: PodShape, free: Vector, gains: Iterable[Gains]) -> list[int]:
     """The resources that one more lacks there, with these gains."""
     gains = list(gains)
     return [
-        number for number, amount in pod.wants if free[number] + sum(each.get(number, 0) for each in gains) < amount
+        number for number, amount in pod.requests if free[number] + sum(each.get(number, 0) for each in gains) < amount
     ]
 
 
@@ -534,4 +538,4 @@ def _level(donor: ParticipantState) -> int:
 
 def _competes(donor: ParticipantState, pod: PodShape) -> bool:
     """Whether its pods without a node may use nodes of the claimant."""
-    return not donor.instances.pod.order.rank.keys().isdisjoint(pod.order.rank)
+    return not donor.instances.pod.order.position_of.keys().isdisjoint(pod.order.position_of)

@@ -95,7 +95,7 @@ class _HigherPriorityPods:
             able = (
                 external
                 for external in higher_priority
-                if self.state.capacity.could_hold(external.pods.pod, order.rank)
+                if self.state.capacity.could_hold(external.pods.pod, order.position_of)
             )
             self._first_by_nodes[key] = next((external.spec.name for external in able), "")
         return self._first_by_nodes[key]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from typing import TypeAlias
 
-from raytide.fairshare.algorithm.capacity_index import Vector, Wants, fits
+from raytide.fairshare.algorithm.capacity_index import Requests, Vector, fits
 from raytide.fairshare.algorithm.donors import Claim, Potential, Scope
 from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods
 from raytide.fairshare.algorithm.placement import NodeCapacity, count_that_fits
@@ -51,8 +51,8 @@ class Reservations:
         """Withhold what is reserved from claims."""
         if not self._is_enforced:
             self._is_enforced = True
-            for pods, spot, _ in self._reserved:
-                self._put(pods, spot)
+            for pods, node, _ in self._reserved:
+                self._put(pods, node)
 
     def lift(self) -> None:
         """Give it back."""
@@ -77,16 +77,16 @@ class Reservations:
         if found is None:
             self._too_large.add(key)
             return ()
-        for pods, spot, _ in found:
-            self._put(pods, spot)
+        for pods, node, _ in found:
+            self._put(pods, node)
         self._reserved += found
         self._first_in.update({pods.pod.pool: participant for pods, _ in needs})
-        return tuple(sorted({spot.name for _, spot, _ in found}))
+        return tuple(sorted({node.name for _, node, _ in found}))
 
-    def _put(self, pods: Pods, spot: NodeCapacity) -> None:
-        self.state.capacity.put(pods.pod, spot)
+    def _put(self, pods: Pods, node: NodeCapacity) -> None:
+        self.state.capacity.put(pods.pod, node)
         self.state.load.spend_requests(pods.pod, 1)
-        pods.add(spot.name)
+        pods.add(node.name)
 
     def _chosen(
         self, participant: ParticipantState, needs: list[tuple[Pods, int]], kept: frozenset[str]
@@ -102,43 +102,45 @@ class Reservations:
         left = {index: list(vector) for index, vector in vectors.items()}
         chosen: list[Placement] = []
         for pods, count in needs:
-            wants = pods.pod.wants
+            requests = pods.pod.requests
             nodes: list[Candidate] = [
-                (spot.name not in kept, _lack(wants, left[spot.index]), rank, spot)
-                for rank, spot in enumerate(pods.pod.order.spots)
-                if fits(wants, emptied[spot.index])
+                (node.name not in kept, _lack(requests, left[node.index]), position, node)
+                for position, node in enumerate(pods.pod.order.nodes)
+                if fits(requests, emptied[node.index])
             ]
             heapify(nodes)
             for _ in range(count):
                 if not nodes:
                     return None
-                is_new, _, rank, spot = nodes[0]
-                chosen.append((pods, spot, False))
+                is_new, _, position, node = nodes[0]
+                chosen.append((pods, node, False))
                 for vectors_of in (left, emptied):
-                    _decrease(vectors_of[spot.index], wants)
-                if fits(wants, emptied[spot.index]):
-                    heapreplace(nodes, (is_new, _lack(wants, left[spot.index]), rank, spot))
+                    _decrease(vectors_of[node.index], requests)
+                if fits(requests, emptied[node.index]):
+                    heapreplace(nodes, (is_new, _lack(requests, left[node.index]), position, node))
                 else:
                     heappop(nodes)
         return chosen
 
     def _without_participants(self) -> dict[int, Vector]:
         if self._emptied is None:
-            self._emptied = {index: list(spot.soon) for index, spot in enumerate(self.state.capacity.spots)}
+            self._emptied = {
+                index: list(node.free_soon) for index, node in enumerate(self.state.capacity.node_capacities)
+            }
             capacity = self.state.capacity
             for participant in self.state.participants:
                 cores = [(capacity.pod(core.shape), core.placed) for core in participant.spec.core]
                 for pod, where in (*cores, *((pods.pod, pods.where) for pods in participant.all_pods())):
                     for name, number in where.items():
-                        if name in capacity.spot_of:
-                            _decrease(self._emptied[capacity.spot_of[name].index], pod.wants, -number)
+                        if name in capacity.by_name:
+                            _decrease(self._emptied[capacity.by_name[name].index], pod.requests, -number)
         return self._emptied
 
 
-def _lack(wants: Wants, free: Vector) -> tuple[int, ...]:
-    return tuple(max(0, amount - max(0, free[number])) for number, amount in wants)
+def _lack(requests: Requests, free: Vector) -> tuple[int, ...]:
+    return tuple(max(0, amount - max(0, free[number])) for number, amount in requests)
 
 
-def _decrease(vector: Vector, wants: Wants, times: int = 1) -> None:
-    for number, amount in wants:
+def _decrease(vector: Vector, requests: Requests, times: int = 1) -> None:
+    for number, amount in requests:
         vector[number] -= amount * times

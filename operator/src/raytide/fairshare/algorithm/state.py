@@ -92,20 +92,20 @@ class AllocationState:
             found = self.capacity.find(pods.pod, counts_terminating=counts_terminating)
             if found is None:
                 break
-            spot, is_now = found
-            self.capacity.put(pods.pod, spot)
-            pods.add(spot.name)
+            node, is_now = found
+            self.capacity.put(pods.pod, node)
+            pods.add(node.name)
             if self._on and pods.owner is not None:
-                self._on.setdefault(spot.name, {})[id(pods)] = pods
-            done.append((pods, spot, is_now))
+                self._on.setdefault(node.name, {})[id(pods)] = pods
+            done.append((pods, node, is_now))
         self.load.spend_requests(pods.pod, len(done))
         return done
 
     def forget(self, placements: list[Placement]) -> None:
         """Undo these placements."""
-        for pods, spot, _ in reversed(placements):
-            self.capacity.unplace(pods.pod, spot)
-            pods.remove(spot.name)
+        for pods, node, _ in reversed(placements):
+            self.capacity.unplace(pods.pod, node)
+            pods.remove(node.name)
             self.load.spend_requests(pods.pod, -1)
 
     def place_external(self, who: ExternalPods) -> Pods:
@@ -134,7 +134,7 @@ class AllocationState:
     def _place_unplaced(self, pods: Pods, count: int, *, counts_terminating: bool = False) -> int:
         placements = self.place(pods, min(count, pods.unplaced), counts_terminating=counts_terminating)
         pods.unplaced -= len(placements)
-        pods.pending.extend(spot.name for _, spot, _ in placements)
+        pods.pending.extend(node.name for _, node, _ in placements)
         return len(placements)
 
     def _creatable(self, pods: Pods, participant: ParticipantState) -> int:

@@ -126,5 +126,5 @@ def _totals(snapshot: ClusterSnapshot, capacity: ClusterCapacity) -> dict[int, i
 
 def _add(vector: Vector, pods: Pods) -> None:
     for pod, count in pods:
-        for number, amount in pod.wants:
+        for number, amount in pod.requests:
             vector[number] += amount * count
