@@ -23,8 +23,8 @@ from raytide.autoscaler.provider.node_events import NodeEvents
 from raytide.autoscaler.provider.provider import Provider, Submitted, Written
 from raytide.autoscaler.reporting.tick import Tick
 from raytide.autoscaler.scaling.drains import by_replica
-from raytide.autoscaler.sidecar.noop_check import is_noop
 from raytide.autoscaler.sidecar.reconcile import plan_names, reconcile
+from raytide.autoscaler.sidecar.skip_reconcile import can_skip_reconcile
 from raytide.autoscaler.state.node_autoscaler_events import Presence
 from raytide.autoscaler.state.snapshot import (
     Answers,
@@ -203,7 +203,7 @@ class Autoscaler:
 
     async def _tick(self, began_s: float) -> Tick:
         snapshot = await self._read_inputs()
-        if self._decided is not None and is_noop(*self._decided, snapshot):
+        if self._decided is not None and can_skip_reconcile(*self._decided, snapshot):
             return Tick(self._clock.monotonic() - began_s, self._decided[1], snapshot.gcs)
         self._decided = None
         plan = reconcile(snapshot, self._state, self._on_progress)

@@ -7,7 +7,7 @@ import pytest
 
 from raytide.api.autoscaler_decision import Backoff, GroupDecision, Why
 from raytide.autoscaler.model import HEAD_TYPE, Demand, GcsState, Instance, NodeStatus, RayNode, Request, Status
-from raytide.autoscaler.sidecar.noop_check import MAX_SKIP_S, is_noop
+from raytide.autoscaler.sidecar.skip_reconcile import MAX_SKIP_S, can_skip_reconcile
 from raytide.autoscaler.state.snapshot import ReconcileResult, Snapshot
 from support.builders import head, pod, raycluster
 
@@ -23,7 +23,7 @@ PLAN = ReconcileResult(decisions={"cpu": GroupDecision(1)}, instances=(RUNNING,)
 
 @pytest.mark.rule("AS:L-1")
 def test_a_pass_without_changes_is_skipped():
-    assert is_noop(BEFORE, PLAN, AFTER)
+    assert can_skip_reconcile(BEFORE, PLAN, AFTER)
 
 
 @pytest.mark.rule("PF:P9")
@@ -32,7 +32,7 @@ def test_a_head_that_is_idle_for_longer_and_longer_is_no_change():
         head_node = RayNode("hh", NodeStatus.IDLE, "demo-head", HEAD_TYPE, idle_ms=idle_ms)
         return replace(before, gcs=replace(STATE, nodes=(head_node, NODE)))
 
-    assert is_noop(idle(BEFORE, 5000), PLAN, idle(AFTER, 10_000))
+    assert can_skip_reconcile(idle(BEFORE, 5000), PLAN, idle(AFTER, 10_000))
 
 
 @pytest.mark.rule("AS:L-1")
@@ -52,7 +52,7 @@ def test_a_head_that_is_idle_for_longer_and_longer_is_no_change():
     ],
 )
 def test_whatever_changes_is_decided_on(after):
-    assert not is_noop(BEFORE, PLAN, after)
+    assert not can_skip_reconcile(BEFORE, PLAN, after)
 
 
 @pytest.mark.rule("AS:L-1")
@@ -72,4 +72,4 @@ def test_whatever_changes_is_decided_on(after):
     ],
 )
 def test_a_pass_is_not_skipped_while_a_timer_runs(plan):
-    assert not is_noop(BEFORE, plan, AFTER)
+    assert not can_skip_reconcile(BEFORE, plan, AFTER)

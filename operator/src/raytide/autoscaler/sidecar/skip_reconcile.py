@@ -1,4 +1,4 @@
-"""No-op check: whether another tick would produce the same plan.
+"""Whether a reconcile can be skipped, because another tick would produce the same plan.
 
 Compares the snapshot and plan of the last complete tick with the current snapshot, so that an unchanged large cluster
 costs next to nothing (PF:P9). True only if no timer is running: every node is a busy Ray node or the head, there is no
@@ -15,7 +15,7 @@ from raytide.autoscaler.state.snapshot import ReconcileResult, Snapshot
 MAX_SKIP_S: Final = 60.0
 
 
-def is_noop(before: Snapshot, plan: ReconcileResult, now: Snapshot) -> bool:
+def can_skip_reconcile(before: Snapshot, plan: ReconcileResult, now: Snapshot) -> bool:
     """Whether `plan`, which followed from `before`, also follows from `now`."""
     return (
         now.monotonic_s - before.monotonic_s < MAX_SKIP_S
