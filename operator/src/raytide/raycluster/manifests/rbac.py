@@ -9,8 +9,8 @@ construction for names.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import product
-from typing import Any, Final
+from itertools import product, starmap
+from typing import Any, Final, NamedTuple
 
 from raytide.api import constants
 from raytide.api.config import AutoscalerConfig
@@ -73,8 +73,8 @@ def grants_no_more(live: Manifest, ours: Manifest) -> bool:
     role and subjects.
     """
     if ours["kind"] == ROLES.kind:
-        allowed = set(_granted(ours))
-        return all(right in allowed or (*right[:3], _ANY_NAME) in allowed for right in _granted(live))
+        allowed = set(_permissions(ours))
+        return all(each in allowed or each._replace(resource_name=_ANY_NAME) in allowed for each in _permissions(live))
     if ours["kind"] == ROLE_BINDINGS.kind:
         return all(live.get(field_name) == ours[field_name] for field_name in ("roleRef", "subjects"))
     return True
@@ -83,14 +83,25 @@ def grants_no_more(live: Manifest, ours: Manifest) -> bool:
 _ANY_NAME: Final = ""
 
 
-def _granted(role: Manifest) -> Iterator[tuple[str, str, str, str]]:
-    """Every permission of a role: group, resource, verb, and the resource name it is limited to (empty: any)."""
+class _Permission(NamedTuple):
+    """One verb on one resource; `resource_name` is the only object that it is for, or _ANY_NAME."""
+
+    api_group: str
+    resource: str
+    verb: str
+    resource_name: str
+
+
+def _permissions(role: Manifest) -> Iterator[_Permission]:
     for rule in role.get("rules") or ():
-        yield from product(
-            rule.get("apiGroups") or (),
-            rule.get("resources") or (),
-            rule.get("verbs") or (),
-            rule.get("resourceNames") or (_ANY_NAME,),
+        yield from starmap(
+            _Permission,
+            product(
+                rule.get("apiGroups") or (),
+                rule.get("resources") or (),
+                rule.get("verbs") or (),
+                rule.get("resourceNames") or (_ANY_NAME,),
+            ),
         )
 
 
