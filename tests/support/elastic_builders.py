@@ -319,13 +319,16 @@ class World:
         choose: Callable[[list[str]], str] | None = None,
         *,
         last: Collection[ParticipantId] = (),
+        above: int | None = None,
     ) -> None:
         """As kube-scheduler: each pod without a node gets one on which it fits now; by priority, then as jobs came.
 
-        Of several nodes it gets the first one, or the one that `choose` returns.
+        Of several nodes it gets the first one, or the one that `choose` returns. With `above`, only pods of a higher priority.
         """
         free = self.rooms()
         for id_ in sorted(self.jobs, key=lambda id_: (id_ in last, -self.jobs[id_].job.priority)):
+            if above is not None and self.jobs[id_].job.priority <= above:
+                continue
             for wanted, where, i in self.jobs[id_].all():
                 if where[i]:
                     continue
@@ -455,15 +458,17 @@ class World:
     def carried_out(self, division: Allocation) -> "World":
         """The world after the plan was carried out; growth that has to wait does not start before other growth."""
         other = self.resized(division)
-        other.bind_external_pods()
         other.place_as_planned(division)
-        other.schedule(last={one.id for one in division.waiting if one.is_below_floor})
+        last = {one.id for one in division.waiting if one.is_below_floor}
+        other.bind_external_pods(last)
+        other.schedule(last=last)
         return other
 
-    def bind_external_pods(self) -> None:
-        """Pending pods of other workloads are there before the pods of the plan: each gets the first node on which it fits now."""
+    def bind_external_pods(self, last: Collection[ParticipantId] = ()) -> None:
+        """Pods of other workloads, by priority among the pods of jobs, each get the first node on which they fit now."""
         pending: list[ExternalPods] = []
         for one in sorted(self.external_pods, key=lambda each: -each.priority):
+            self.schedule(last=last, above=one.priority)
             count = one.count
             while count and (name := self._first_fitting(one.shape)):
                 count -= 1

@@ -6,7 +6,7 @@ minimum is checked against the quota only, and no participant shrinks because a 
 call of `allocate`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,14 +25,6 @@ class Shortfall:
     resource: str
     wanted: int
     left: int
-
-
-@dataclass(frozen=True, slots=True)
-class Overload:
-    """By how much each resource of a pool is used beyond the load limit, in both sums; 0: within it."""
-
-    by_limits: Sequence[int]
-    by_requests: Sequence[int]
 
 
 class LoadBudget:
@@ -103,29 +95,19 @@ class LoadBudget:
                 return Shortfall(self._names[number], amount * count, by_requests[number] + terminating[number])
         return None
 
-    def overload(self, pool: int) -> Overload:
-        """By how much the two sums of the pool are exceeded."""
-        terminating = self._terminating[pool]
-        return Overload(
-            *(
-                [max(0, -left - more) for left, more in zip(sums[pool], terminating, strict=True)]
-                for sums in (self._by_limits, self._by_requests)
-            )
-        )
-
-    def exceeded(self, pods: Iterable[tuple[PodShape, int]], overload: Overload, *, uses_limits: bool) -> int | None:
-        """The sum that these pods, already charged by requests only, would exceed by more than that; None if there is none."""
+    def exceeded(self, pods: Iterable[tuple[PodShape, int]], *, uses_limits: bool) -> int | None:
+        """The sum that these pods, already charged by requests only, would exceed; None if there is none."""
         for pod, count in pods:
             by_limits, by_requests, terminating = (
                 each[pod.pool] for each in (self._by_limits, self._by_requests, self._terminating)
             )
             for number, amount in pod.limits if uses_limits else ():
                 left = by_limits[number] + terminating[number] - amount * count
-                if left < -overload.by_limits[number] and number != self._pods:
+                if left < 0 and number != self._pods:
                     return number
             for number, _ in pod.requests if self._is_limited else ():
                 left = by_requests[number] + terminating[number]
-                if left < -overload.by_requests[number] and self._limits_requests(number):
+                if left < 0 and self._limits_requests(number):
                     return number
         return None
 

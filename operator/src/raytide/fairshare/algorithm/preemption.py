@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, TypeAlias
 
-from raytide.fairshare.algorithm.budgets import Overload
 from raytide.fairshare.algorithm.capacity_index import Vector, fits
 from raytide.fairshare.algorithm.donors import Claim, Scope, minimum_size, preference
 from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods, smaller_size
@@ -109,8 +108,7 @@ class Preemption:
 
     def try_preempt(self) -> bool:
         """Preempt donors and place everything within all limits; if that fails, change nothing and return False."""
-        overload = self.state.load.overload(self.claim.needs[0][0].pod.pool)
-        if self._try_take_all() and self._try_fit_limits(overload) and not self._gave_too_much:
+        if not self._is_overloaded() and self._try_take_all() and self._try_fit_limits() and not self._gave_too_much:
             self._undo_unneeded()
             if self.victims <= self.max_victims:
                 return True
@@ -149,11 +147,16 @@ class Preemption:
         self.placements += placed
         return count - len(placed)
 
-    def _try_fit_limits(self, overload: Overload) -> bool:
-        """Whether the load limit allows the growth, donors having shrunk until it does; minimums are not limited.
+    def _is_overloaded(self) -> bool:
+        """Whether the load limit is exceeded for growth already: no donor shrinks for that."""
+        participant = self.claim.participant
+        if participant is None or self.claim.scope is not Scope.GROWTH:
+            return False
+        uses_limits = participant.spec.uses_limits
+        return any(self.state.load.shortfall(pods.pod, 0, uses_limits=uses_limits) for pods, _ in self.claim.needs)
 
-        Where minimums have exceeded it before, growth that donors give does not have to pay for that too: it may stay so.
-        """
+    def _try_fit_limits(self) -> bool:
+        """Whether the load limit allows the growth, donors having shrunk until it does; minimums are not limited."""
         participant = self.claim.participant
         if participant is None:
             return True
@@ -166,7 +169,7 @@ class Preemption:
             return True
         needs = [(pods.pod, count) for pods, count in self.claim.needs]
         uses_limits = participant.spec.uses_limits
-        while (short := self.state.load.exceeded(needs, overload, uses_limits=uses_limits)) is not None:
+        while (short := self.state.load.exceeded(needs, uses_limits=uses_limits)) is not None:
             if not self._try_relieve(each for each in self._donors() if each.is_charged(short)):
                 return False
         return True
