@@ -269,7 +269,7 @@ def _setting(field: str, flag: str, **attributes: Any) -> Callable[[Command], Co
     default="10m",
     show_default=True,
     callback=_checked(parse_seconds_or_none),
-    help="How long the first TrainingJob in line keeps a reservation before it has none for the same time; 0s: no reservations.",
+    help="How long the first TrainingJob in line keeps a reservation before it has none for the same time, then for two, four and eight times as long; 0s: no reservations.",
 )
 @_setting(
     "tenants",

@@ -49,6 +49,8 @@ IN_A_ROW: Final = timedelta(seconds=2 * LONGEST_READMISSION_DELAY_S)
 """Failed attempts further apart than this do not lengthen the wait."""
 CLOCK_TOLERANCE: Final = timedelta(minutes=1)
 """Resizes further in the future than this are ignored: a clock that was set back since then recorded them (RM:F9)."""
+MAX_LAPSE_FACTOR: Final = 8
+"""The longest lapse of a reservation, in reservations."""
 _NO_RESIZE: Final = frozenset({ADMITTED, REACHING_MINIMUM})
 """Reasons that start no cool-down: a starting job may grow as soon as its pods exist."""
 
@@ -202,8 +204,8 @@ class Cooldowns:
 def cooldowns_of(claim: JobDemand, now: datetime, *, reservation_s: float = RESERVATION_S) -> Cooldowns:
     """When the job may grow and shrink again: cooldowns count from its last resize, the minimum run time from its start.
 
-    A reservation lasts `reservation_s` seconds. Then jobs behind it come first for as long, and so on: the capacity that it
-    waits for may belong to jobs that run for days. TJ §7.10.
+    A reservation lasts `reservation_s` seconds. Then jobs behind it come first for a while (`reservation_turn`): the
+    capacity that it waits for may belong to jobs that run for days. TJ §7.10.
     """
     scaling, resized_at = claim.job.spec.scaling, _resized_at(claim, now)
     began_at = _moment(claim.job.status.get("startTime")) or now
@@ -216,14 +218,15 @@ def cooldowns_of(claim: JobDemand, now: datetime, *, reservation_s: float = RESE
     sized = [note.at for note in _resizes(claim, now) if note.reason not in _NO_RESIZE]
     burst = _later(sized[-2], BURST_S) if len(sized) > 1 else None
     since = reserved_since(claim.record, now)
+    turn = None if since is None or not reservation_s else reservation_turn(since, now, reservation_s)
     waiting = claim.record.waiting if claim.record is not None else None
     return Cooldowns(
         _future([growth], now),
         _future(shrinking, now),
         _future([_later(resized_at, FRESH_S)], now),
         _future([burst], now),
-        None if since is None or not reservation_s else reserved_until(since, now, reservation_s),
-        is_reservation_lapsed=not reservation_s or (since is not None and _periods(since, now, reservation_s) % 2 == 1),
+        None if turn is None else turn.until,
+        is_reservation_lapsed=not reservation_s or (turn is not None and turn.is_lapsed),
         reserved_nodes=() if waiting is None else waiting.reserved_nodes,
     )
 
@@ -235,13 +238,29 @@ def reserved_since(record: SharingRecord | None, now: datetime) -> datetime | No
     return since if since is not None and since <= now + CLOCK_TOLERANCE else None
 
 
-def reserved_until(since: datetime, now: datetime, reservation_s: float) -> datetime:
-    """When the present period of `reservation_s` seconds ends, of those that began at `since`."""
-    return since + timedelta(seconds=reservation_s * (_periods(since, now, reservation_s) + 1))
+@dataclass(frozen=True, slots=True)
+class ReservationTurn:
+    """Whether a job that waits may have a reservation now, and until when."""
+
+    is_lapsed: bool
+    until: datetime
 
 
-def _periods(since: datetime, now: datetime, reservation_s: float) -> int:
-    return max(0, int((now - since).total_seconds() // reservation_s))
+def reservation_turn(since: datetime, now: datetime, reservation_s: float) -> ReservationTurn:
+    """The present one of the reservations of `reservation_s` seconds that began at `since`, or the lapse after it.
+
+    Lapses take as long as a reservation, then twice as long, four times and from then on eight times. Were they all equal,
+    two jobs that wait for long-running ones would always have a reservation in turn, and those behind them would never start.
+    """
+    elapsed_s, factor = (now - since).total_seconds(), 1
+    while factor < MAX_LAPSE_FACTOR and elapsed_s >= (1 + factor) * reservation_s:
+        elapsed_s -= (1 + factor) * reservation_s
+        factor *= 2
+    if factor == MAX_LAPSE_FACTOR:
+        elapsed_s %= (1 + factor) * reservation_s
+    is_lapsed = elapsed_s >= reservation_s
+    left_s = (1 + factor * is_lapsed) * reservation_s - elapsed_s
+    return ReservationTurn(is_lapsed, now + timedelta(seconds=left_s))
 
 
 def _tries_again_at(claim: JobDemand, now: datetime) -> datetime | None:

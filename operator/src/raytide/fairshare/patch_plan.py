@@ -35,8 +35,8 @@ from raytide.fairshare.eligibility import (
     is_eligible,
     record_of,
     requested_replicas,
+    reservation_turn,
     reserved_since,
-    reserved_until,
     size_for_trainers,
 )
 from raytide.fairshare.participants import id_of
@@ -275,7 +275,7 @@ def _with_reservation(
     since = reserved_since(record, now) or (now if nodes else None)
     if not nodes or since is None:
         return replace(note, reserved_since=since)
-    message = messages.capacity_reserved(note.message, reserved_until(since, now, reservation_s))
+    message = messages.capacity_reserved(note.message, reservation_turn(since, now, reservation_s).until)
     return replace(note, message=message, reserved_since=since, reserved_nodes=nodes[:MAX_PLACEMENTS])
 
 

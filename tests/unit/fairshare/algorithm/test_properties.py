@@ -212,9 +212,9 @@ def shuffled(pool: ClusterSnapshot, chance: random.Random) -> ClusterSnapshot:
 @given(worlds(most_nodes=1))
 def test_a_plan_carried_out_on_one_node_is_a_fixed_point(world):
     world.quotas = ()  # what a shrink gives back to a quota counts from the next plan on
-    # capacity released for pods of other workloads is theirs by priority; in this world other pods may take it again and again
-    world.external_pods = tuple(replace(one, is_unschedulable=False) for one in world.external_pods)
     after = world.running()
+    after.bind_external_pods()
+    after.external_pods = ()  # those that stay pending are bound, by priority, to what is released for a minimum
     after = after.carried_out(allocate(after.pool()))
     again = allocate(after.pool())
     assert again.resizes == ()
