@@ -247,6 +247,16 @@ def test_a_suspended_cluster_without_pods_is_suspended():
             ("False", "ContainersNotReady", NOT_READY.message),
             id="a head whose probe fails",
         ),
+        pytest.param(
+            (head(ready=NOT_READY, containers=(ContainerView("autoscaler", "terminated", "Error", exit_code=137),)),),
+            ("False", "Error", f"{NOT_READY.message}; autoscaler: terminated with exit code 137"),
+            id="a head with a container that was killed",
+        ),
+        pytest.param(
+            (head(ready=NOT_READY, containers=(waiting("ray-head", "ContainerCreating", ""),)),),
+            ("False", "ContainerCreating", f"{NOT_READY.message}; ray-head: ContainerCreating"),
+            id="a head whose container is being created",
+        ),
     ],
 )
 def test_head_pod_ready(pods, expected):

@@ -21,7 +21,7 @@ from raytide.api.conditions import (
     is_condition_true,
 )
 from raytide.api.meta import PODS
-from raytide.api.pod import PodView
+from raytide.api.pod import ContainerView, PodView
 from raytide.api.pod_failure import failure_of, failure_of_rejection, is_namespace_terminating
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster import messages
@@ -109,10 +109,17 @@ def head_pod_ready(heads: Sequence[PodView]) -> ConditionUpdate:
         stuck = next((c for c in head.containers if c.state in ("waiting", "terminated")), None)
         if stuck is not None:
             reason = stuck.reason or reason
-            message = "; ".join(part for part in (message, f"{stuck.name}: {stuck.message}") if part)
+            message = "; ".join(filter(None, (message, f"{stuck.name}: {_why_stuck(stuck)}")))
     return ConditionUpdate(
         constants.HEAD_POD_READY, ready.status, reason or _default_head_reason(ready.is_true), message
     )
+
+
+def _why_stuck(container: ContainerView) -> str:
+    """Its message; a container that was killed has none, and KubeRay then ends the condition's message after its name."""
+    if container.message or container.exit_code is None:
+        return container.message or container.reason
+    return f"terminated with exit code {container.exit_code}"
 
 
 def _default_head_reason(is_ready: bool) -> str:  # noqa: FBT001 - the one thing it depends on
