@@ -2,8 +2,9 @@
 #
 #   docker build -t raytide:dev .          or make image, which also checks it and needs neither Docker nor a registry
 #
-# Everything that is installed is pinned: the base image by its digest, packages by hashes. It runs as 65532, needs no
-# shell, no home directory and no writable root. To move to a newer base image, take the digest from
+# Everything that is installed is pinned: the base image by its digest, packages by hashes. It runs as the user of Ray's
+# images, so that the autoscaler may write where Ray's drivers read its messages, and needs no shell, no home directory and
+# no writable root. To move to a newer base image, take the digest from
 #   docker buildx imagetools inspect python:3.13-slim-bookworm
 ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-bookworm@sha256:01f42367a0a94ad4bc17111776fd66e3500c1d87c15bbd6055b7371d39c124fb
 # What the first stage starts from: where packages come from another index, an image with an /etc/pip.conf and certificates.
@@ -40,7 +41,7 @@ RUN find / -xdev -type f -perm /6000 -exec chmod a-s {} +
 COPY --from=build /opt/raytide /opt/raytide
 ENV PATH=/opt/raytide/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 WORKDIR /
-USER 65532:65532
+USER 1000:100
 # checkov:skip=CKV_DOCKER_2: the kubelet asks for health, as the Deployment says
 ENTRYPOINT ["raytide"]
 CMD ["operator"]

@@ -73,6 +73,16 @@ from ray.autoscaler.sdk import request_resources
 request_resources(bundles=[{{"CPU": 1}}] * %d)
 """
 
+REQUEST_AND_LISTEN = """
+import time
+import ray
+from ray.autoscaler.sdk import request_resources
+ray.init(address="auto", logging_level="ERROR")
+request_resources(bundles=[{"CPU": 1}] * %d)
+time.sleep(%d)
+"""
+"""What the driver prints meanwhile is what the autoscaler has written for drivers."""
+
 DEAD_AND_ALIVE = f"""{PRELUDE}
 import json
 nodes = ray.nodes()
@@ -209,7 +219,16 @@ def test_a_placement_group_is_spread_over_three_workers(installation):
 
 
 def test_what_is_requested_stays_until_it_is_taken_back(installation):
-    driver(installation, REQUEST % 4)
+    listener = REQUEST_AND_LISTEN % (4, 60 * PATIENCE)
+    args = exec_args(installation, CLUSTER, "ray-head")
+    with subprocess.Popen(
+        ["kubectl", *args, "python", "-c", listener], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as listening:
+        try:
+            line = next((line for line in listening.stdout if f"node(s) of type {SECOND}" in line), "")
+        finally:
+            listening.kill()
+    assert "(autoscaler +" in line, "the driver gets the autoscaler's messages"
     pods = wait_for_workers(installation, CLUSTER, 4, deadline_s=90)
     assert group_sizes(pods) == {FIRST: 3, SECOND: 1}, "the first group is full"
     assert replicas(installation) == {FIRST: 3, SECOND: 1}

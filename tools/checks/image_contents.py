@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-USER: Final = "65532:65532"
+USER: Final = "1000:100"
 SET_ID: Final = 0o6000
 LARGEST_MB: Final = 80
 """Of the layers above the base image, uncompressed."""

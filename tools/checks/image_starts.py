@@ -22,7 +22,7 @@ from typing import Final
 from image_builders import Containers
 from raytide_sandbox.certificates import make_certificates
 
-USERS: Final = {"the image's user": (65532, 65532), "an arbitrary user of group 0": (1000660000, 0)}
+USERS: Final = {"the image's user": (1000, 100), "an arbitrary user of group 0": (1000660000, 0)}
 CONNECTS_WITHIN_S: Final = 60.0
 ENDS_WITHIN_S: Final = 20.0
 SIDECAR_STARTS_WITHIN_S: Final = 1.5

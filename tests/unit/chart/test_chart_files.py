@@ -110,9 +110,9 @@ def test_the_base_image_is_pinned_by_digest():
 
 
 @pytest.mark.rule("SE:C18")
-def test_it_runs_as_65532():
+def test_it_runs_as_the_user_of_rays_images():
     users = [rest for word, rest in last_stage() if word == "USER"]
-    assert users == ["65532:65532"]
+    assert users == ["1000:100"]
     after = [word for word, _ in last_stage()][[word for word, _ in last_stage()].index("USER") :]
     assert not {"RUN", "COPY", "ADD"} & set(after)
 

@@ -10,7 +10,7 @@ import pytest
 from image_contents import LARGEST_MB, File, Image, privilege_problems, problems, read_image, size_problems
 
 PACKAGES = "opt/raytide/lib/python3.13/site-packages"
-CONFIG = {"User": "65532:65532", "Entrypoint": ["raytide"], "Cmd": ["operator"]}
+CONFIG = {"User": "1000:100", "Entrypoint": ["raytide"], "Cmd": ["operator"]}
 LOCK = "click==8.5.1 \\\n    --hash=sha256:00\npyyaml==6.0.3 \\\n    --hash=sha256:00\n"
 WHEEL = {"raytide/__init__.py": b"one", "raytide-0.1.0.dist-info/RECORD": b"short"}
 INSTALLED = {
@@ -114,8 +114,8 @@ def test_what_is_missing_is_a_problem(world, missing, problem):
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
-        ({"User": ""}, "it runs as root, not as 65532:65532"),
-        ({"User": "65532"}, "it runs as 65532, not as 65532:65532"),
+        ({"User": ""}, "it runs as root, not as 1000:100"),
+        ({"User": "1000"}, "it runs as 1000, not as 1000:100"),
         ({"Cmd": ["sh"]}, "it starts [['raytide'], ['sh']], not raytide operator"),
     ],
 )

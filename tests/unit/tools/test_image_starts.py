@@ -35,25 +35,25 @@ class Programs:
 @pytest.mark.parametrize("start", [start_operator, start_sidecar])
 def test_a_start_ends_with_the_connection(start):
     burn = "import time\nwhile time.process_time() < 0.1: pass\n"  # clock ticks are 10 ms
-    measured = start(Programs(burn + CONNECT), (65532, 65532))
+    measured = start(Programs(burn + CONNECT), (1000, 100))
     assert measured.bar_s >= 0.09
     assert 0 < measured.took_s < image_starts.CONNECTS_WITHIN_S
 
 
 def test_cpu_time_of_a_daemons_containers_is_unknown():
-    measured = start_sidecar(Programs(CONNECT, has_own_processes=False), (65532, 65532))
+    measured = start_sidecar(Programs(CONNECT, has_own_processes=False), (1000, 100))
     assert measured.bar_s == measured.took_s
 
 
 def test_cpu_time_has_that_of_descendants():
     burn = "import time\nwhile time.process_time() < 0.2: pass\n"
     nested = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn + CONNECT!r}, *sys.argv[1:]])"
-    assert start_operator(Programs(nested), (65532, 65532)).bar_s >= 0.19
+    assert start_operator(Programs(nested), (1000, 100)).bar_s >= 0.19
 
 
 def test_a_program_that_ends_is_quoted():
     with pytest.raises(StartError, match=r"(?s)raytide operator did not connect.*Read-only file system: /tmp/x$"):
-        start_operator(Programs(FAIL), (65532, 65532))
+        start_operator(Programs(FAIL), (1000, 100))
 
 
 def test_a_program_that_ignores_sigterm_is_killed(monkeypatch):

@@ -22,7 +22,6 @@ from raytide_sandbox.container_runtime.interface import Image
 _SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SHELL: Final = ("sh",)
 _BASES: Final = frozenset({"busybox", "alpine", "debian", "ubuntu", "bash", "sh"})
-_RAYTIDE_USER: Final = 65532
 _RAY_USER: Final = 1000
 _RAY: Final = frozenset({"ray", "ray-ml", "ray-llm"})
 
@@ -102,9 +101,7 @@ def _given(name: str, folder: Path, stand_ins_dir: Path) -> Image:
 
 def _user(repository: tuple[str, ...]) -> int:
     """User id in the USER line of the real image."""
-    if repository[-1].startswith("raytide"):
-        return _RAYTIDE_USER
-    return _RAY_USER if repository[-1] in _RAY else 0
+    return _RAY_USER if repository[-1].startswith("raytide") or repository[-1] in _RAY else 0
 
 
 def _environment(prefix: Path, stand_ins_dir: Path) -> Mapping[str, str]:

@@ -27,8 +27,11 @@ TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 Json = dict[str, Any]
 
 
-def autoscaled(*, env: list[Json] | None = None, head: Json | None = None, **spec: Any) -> RayCluster:
+def autoscaled(
+    *, env: list[Json] | None = None, head: Json | None = None, ray: Json | None = None, **spec: Any
+) -> RayCluster:
     head_template = template("ray-head", **(head or {}))
+    head_template["spec"]["containers"][0] |= ray or {}
     if env:
         head_template["spec"]["containers"][0]["env"] = env
     head_group = {"rayStartParams": {}, "template": head_template}
@@ -380,10 +383,28 @@ def test_raytides_sidecar_has_no_privileges():
     }
 
 
-@pytest.mark.parametrize(("user", "expected"), [(0, 65532), (1000, None)])
+@pytest.mark.parametrize(("user", "expected"), [(0, 1000), (2000, None)])
 def test_it_is_not_root_even_where_the_template_makes_all_containers_root(user, expected):
     context = sidecar_of(autoscaled(head={"securityContext": {"runAsUser": user}}))["securityContext"]
     assert context.get("runAsUser") == expected
+
+
+@pytest.mark.parametrize(
+    ("ray", "pod", "expected"),
+    [
+        pytest.param(
+            {"runAsUser": 2000, "runAsGroup": 3000}, {}, (2000, 3000), id="the Ray container's user and group"
+        ),
+        pytest.param({"runAsUser": 2000}, {"runAsUser": 0}, (2000, None), id="also where the pod's is root"),
+        pytest.param({"runAsUser": 0, "runAsGroup": 0}, {}, (None, None), id="not root"),
+        pytest.param({"runAsUser": 0}, {"runAsUser": 0}, (1000, 100), id="not the pod's root either"),
+        pytest.param({"runAsGroup": 3000}, {}, (None, None), id="a group alone says nothing about the user"),
+    ],
+)
+def test_it_runs_as_rays_user_so_that_it_may_write_messages_for_drivers(ray, pod, expected):
+    cluster = autoscaled(head={"securityContext": pod}, ray={"securityContext": ray})
+    context = sidecar_of(cluster)["securityContext"]
+    assert (context.get("runAsUser"), context.get("runAsGroup")) == expected
 
 
 def test_the_liveness_probe_allows_two_minutes_because_restart_policy_never_is_final():

@@ -16,15 +16,15 @@ from raytide.api.raycluster import AutoscalerOptions, RayCluster
 from raytide.raycluster.manifests.environment import add_env, build_field, build_literal
 from raytide.raycluster.manifests.pod_builder import PodBuilder, PodContext, has_named, listed
 from raytide.raycluster.manifests.rbac import service_account_name
-from raytide.raycluster.spec_queries import AUTOSCALER_V2_ENV, has_env, needs_rays_autoscaler
+from raytide.raycluster.spec_queries import AUTOSCALER_V2_ENV, has_env, needs_rays_autoscaler, ray_container
 
 LOGS: Final = "ray-logs"
 LOGS_PATH: Final = "/tmp/ray"  # noqa: S108 - a mount point inside the pod
 TOKEN: Final = "autoscaler-token"  # noqa: S105 - a volume's name
 TOKEN_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - where clients look for one
 TOKEN_LIFE_S: Final = 3600
-OUR_USER: Final = 65532
-"""User id in the operator's image."""
+IMAGE_USER: Final = {"runAsUser": 1000, "runAsGroup": 100}
+"""User and group of the operator's image, which are those of Ray's images."""
 
 _OPTIONS: Final = "--cluster-name $(RAY_CLUSTER_NAME) --cluster-namespace $(RAY_CLUSTER_NAMESPACE)"
 _RAYS_COMMAND: Final = f"ray kuberay-autoscaler {_OPTIONS}"
@@ -187,11 +187,15 @@ def _env(command: str) -> list[Manifest]:
 def _unprivileged(context: PodContext) -> Manifest:
     """Security context of a non-root container without privileges.
 
-    `runAsUser` stays unset, because the image sets it and OpenShift assigns its own; only a pod-level `runAsUser: 0` is
-    overridden.
+    The user is that of the Ray container where the template sets one there: only Ray's user may write to the folder from
+    which drivers get the autoscaler's messages. Otherwise it stays unset, because the images have the same user and
+    OpenShift assigns its own; root at pod level is overridden.
     """
-    pod_context: Manifest = context.group.template["spec"].get("securityContext") or {}
-    user: Manifest = {"runAsUser": OUR_USER, "runAsGroup": OUR_USER} if pod_context.get("runAsUser") == 0 else {}
+    template: Manifest = context.group.template["spec"]
+    given: Manifest = ray_container(context.group.template).get("securityContext") or {}
+    user: Manifest = {key: given[key] for key in IMAGE_USER if given.get("runAsUser") and given.get(key) is not None}
+    if not user and (template.get("securityContext") or {}).get("runAsUser") == 0:
+        user = IMAGE_USER
     return {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
