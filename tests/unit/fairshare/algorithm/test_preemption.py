@@ -174,6 +174,23 @@ def test_a_pending_pod_that_no_node_can_hold_makes_no_pools_one():
     assert allocate(world.pool()) == alone
 
 
+@pytest.mark.rule("FD:SH-B8", "TJ:D5")
+def test_nor_does_one_that_only_a_node_could_hold_that_it_may_not_use():
+    """Such a pod made the two nodes in the west one pool, but only while a larger node existed elsewhere."""
+    growing = job("growing", 1, 8, 1, shape=shape(1, limits={"cpu": 4000}, node_selector=WEST))
+    nodes = [
+        node("west", cpu=12, labels={"pool": "west", "side": "west"}),
+        node("farther", cpu=12, labels={"side": "west"}),
+    ]
+    hopeless = replace(external_pod(20, priority=1000), shape=shape(20, node_selector=(("side", "west"),)))
+    sizes = []
+    for others in ([], [node("east", cpu=40, labels={"pool": "east"})]):
+        world = World([*nodes, *others], [growing])
+        world.external_pods = (hopeless,)
+        sizes.append(resizes_of(allocate(world.pool())))
+    assert sizes == [{"growing": 2}, {"growing": 2}]
+
+
 @pytest.mark.rule("FD:SH-B5")
 def test_no_trainer_is_removed_if_a_pending_pod_would_take_the_freed_capacity():
     """kube-scheduler gives the freed capacity to the pod that waits already."""

@@ -8,7 +8,7 @@ nodes take a few checks. Capacity is in `placement.py`. Rules TJ §7 item 3.
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from raytide.fairshare.algorithm.model import Constraints, Node, Requirement, Taint, Toleration
+from raytide.fairshare.algorithm.model import Amounts, Constraints, Node, Requirement, Taint, Toleration
 
 _KEEPS_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
 _NAME_FIELD: Final = "metadata.name"
@@ -80,16 +80,32 @@ class NodeKinds:
         keys, sees_names = _looked_at(constraints)
         self._members: dict[tuple[object, ...], list[int]] = {}
         self._first: dict[tuple[object, ...], Node] = {}
+        self._largest: dict[tuple[object, ...], dict[str, int]] = {}
         for index, node in enumerate(nodes):
             labels = tuple(node.labels.get(key) for key in keys)
             kind = (labels, node.taints, node.name if sees_names else "")
             self._members.setdefault(kind, []).append(index)
             self._first.setdefault(kind, node)
+            _raise_to(self._largest.setdefault(kind, {}), node.allocatable)
+
+    def largest(self, constraints: Constraints) -> dict[str, int]:
+        """The most of each resource that one of the nodes that admit the pod has."""
+        found: dict[str, int] = {}
+        for kind, node in self._first.items():
+            if admits(node, constraints):
+                _raise_to(found, self._largest[kind])
+        return found
 
     def admitting(self, constraints: Constraints) -> list[int]:
         """The positions of all nodes that admit the pod, ascending."""
         kinds = (kind for kind, node in self._first.items() if admits(node, constraints))
         return sorted(index for kind in kinds for index in self._members[kind])
+
+
+def _raise_to(largest: dict[str, int], amounts: Amounts) -> None:
+    for name, amount in amounts.items():
+        if amount > largest.get(name, 0):
+            largest[name] = amount
 
 
 def _looked_at(constraints: Iterable[Constraints]) -> tuple[list[str], bool]:

@@ -103,15 +103,15 @@ class ClusterCapacity:
         self.node_capacities: Final = [self._node_capacity(index, node) for index, node in enumerate(self.nodes)]
         self.by_name: Final = {node.name: node for node in self.node_capacities}
         self._kinds = NodeKinds(self.nodes, (shape.constraints for shape in shapes))
-        maximum = {
-            name: max((node.allocatable.get(name, 0) for node in self.nodes), default=0) for name in self.resources
-        }
-        maximum[PODS] = ANY_NUMBER
-        # A shape that requests more than any node has keeps no node free, and joins no pools (TJ:D5).
+        largest = {each: self._kinds.largest(each) for each in {shape.constraints for shape in shapes}}
+        # A shape that requests more than any of its nodes has keeps no node free, and joins no pools (TJ:D5).
         possible = {
             each.constraints
             for each in shapes
-            if all(maximum.get(n, 0) >= amount for n, amount in each.requests.items())
+            if all(
+                name == PODS or largest[each.constraints].get(name, 0) >= amount
+                for name, amount in each.requests.items()
+            )
         }
         self._asked_for = self._counts_of_kinds(possible)
         self.pool_of: Final = number_pools(len(self.nodes), map(self._kinds.admitting, possible))
