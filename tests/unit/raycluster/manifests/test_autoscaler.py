@@ -389,6 +389,7 @@ def test_it_is_not_root_even_where_the_template_makes_all_containers_root(user, 
     assert context.get("runAsUser") == expected
 
 
+@pytest.mark.rule("D26")
 @pytest.mark.parametrize(
     ("ray", "pod", "expected"),
     [
