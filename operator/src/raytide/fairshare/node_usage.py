@@ -1,7 +1,7 @@
 """Node usage: what is in use on each node, and what is about to be free.
 
-A `PodUsage` is what one holder uses: a job that takes part, or the pods of other workloads on one node. `NodeUsage` sums the
-holdings and replaces single ones, so that the next snapshot costs as much as has changed (PF:P10). Output: the
+A `PodUsage` is what the pods of one owner use: a job that takes part, or the pods of other workloads on one node. `NodeUsage` sums the
+these and replaces single ones, so that the next snapshot costs as much as has changed (PF:P10). Output: the
 planner's nodes, the pending pods of other workloads, and the sum that counts against growth by limits. A pod on a node
 that is unknown or not usable is charged nothing. Filled by snapshot.py (TJ §3 rows 5 and 17).
 """
@@ -64,14 +64,14 @@ class ResourceUsage:
 
 @dataclass(slots=True)
 class PodUsage:
-    """What one holder uses, by node; not changed any more once it is in a `NodeUsage`."""
+    """What the pods of one owner use, by node; not changed any more once it is in a `NodeUsage`."""
 
     by_node: dict[str, ResourceUsage] = field(default_factory=dict)
     waiting: list[CapacityPod] = field(default_factory=list)
     """Pods of other workloads without a node."""
 
-    def hold(self, pods: Iterable[CapacityPod], *, is_terminating: bool = False) -> None:
-        """Add pods of no participant: they count by their requests; without a node they are pending."""
+    def add_external_pods(self, pods: Iterable[CapacityPod], *, is_terminating: bool = False) -> None:
+        """Add pods that fair sharing does not size, by their requests; those without a node are pending."""
         for pod in pods:
             if pod.node:
                 taken = self._take(pod, is_terminating=is_terminating or pod.is_terminating)
@@ -79,8 +79,8 @@ class PodUsage:
             elif not (pod.is_terminating or pod.is_scheduling_gated or is_terminating):
                 self.waiting.append(pod)
 
-    def keep(self, standing: RolePods) -> None:
-        """Add the pods of one role of a participant; they count by their limits."""
+    def add_role(self, standing: RolePods) -> None:
+        """Add the pods of one role of a TrainingJob that takes part; against the load limit they count by their limits."""
         for pod in standing.kept:
             if pod.node:
                 add(self._take(pod, is_terminating=False).charged, pod.limits)
@@ -103,7 +103,7 @@ class PodUsage:
 
 
 class NodeUsage:
-    """The sum of all holdings, by node."""
+    """What the pods of all owners use, by node."""
 
     def __init__(self) -> None:
         self._taken: dict[str, ResourceUsage] = {}
@@ -111,9 +111,9 @@ class NodeUsage:
         """The planner's nodes of the last snapshot that have not changed since."""
 
     def replace(self, old: PodUsage | None, new: PodUsage | None) -> None:
-        """Replace what one holder uses; None: nothing."""
-        for holding, times in ((old, -1), (new, 1)):
-            for name, more in holding.by_node.items() if holding is not None else ():
+        """Replace what the pods of one owner use; None: nothing."""
+        for usage, times in ((old, -1), (new, 1)):
+            for name, more in usage.by_node.items() if usage is not None else ():
                 taken = self._taken.setdefault(name, ResourceUsage())
                 taken.add(more, times)
                 if taken.is_nothing:

@@ -71,12 +71,12 @@ class _Known:
     until: datetime | None
     """When time alone changes it; None: never."""
     shapes: Mapping[str, Shape]
-    holding: PodUsage
+    usage: PodUsage
     participant: Participant | None = None
     trainers: RolePods | None = None
     pods_to_create: Amounts = field(default_factory=dict)
 
-    def holds_for(self, job: TrainingJob, pods: Sequence[CapacityPod], now: datetime) -> bool:
+    def is_valid_for(self, job: TrainingJob, pods: Sequence[CapacityPod], now: datetime) -> bool:
         """Whether the result would be the same."""
         is_same = self.job is job and self.pods == pods
         return is_same and self.since <= now and (self.until is None or now < self.until)
@@ -102,7 +102,7 @@ class SnapshotBuilder:
         self._tenant_of: Mapping[str, str] = {}
         self._node_usage = NodeUsage()
         self._jobs: dict[Owner, _Known] = {}
-        self._others: dict[Owner | str, tuple[list[CapacityPod], PodUsage]] = {}
+        self._external_pods: dict[Owner | str, tuple[list[CapacityPod], PodUsage]] = {}
         """Pods of no participant, by node or by the job that is gone."""
 
     def build(
@@ -120,14 +120,14 @@ class SnapshotBuilder:
         if ((priorities or {}), (tenants or {})) != (self._priorities, self._tenant_of):
             self._forget_jobs()
             self._priorities, self._tenant_of = dict(priorities or {}), dict(tenants or {})
-        own, others = _by_holder(pods)
+        own, others = _by_owner(pods)
         known: dict[Owner, _Known] = {}
         for job in sorted(jobs, key=_BY_KEY):
             owner = (*job.key, job.metadata.uid)
             known[owner] = self._job(owner, job, own.pop(owner, []), now)
         for owner in self._jobs.keys() - known.keys():
-            self._node_usage.replace(self._jobs.pop(owner).holding, None)
-        self._hold_others([*others.items(), *own.items()])
+            self._node_usage.replace(self._jobs.pop(owner).usage, None)
+        self._replace_external_pods([*others.items(), *own.items()])
         return ClusterSnapshot(
             nodes=self._node_usage.nodes(nodes),
             participants=tuple(each.participant for each in known.values() if each.participant is not None),
@@ -155,15 +155,15 @@ class SnapshotBuilder:
 
     def _forget_jobs(self) -> None:
         for known in self._jobs.values():
-            self._node_usage.replace(known.holding, None)
+            self._node_usage.replace(known.usage, None)
         self._jobs.clear()
 
     def _job(self, owner: Owner, job: TrainingJob, pods: list[CapacityPod], now: datetime) -> _Known:
         old = self._jobs.get(owner)
-        if old is not None and old.holds_for(job, pods, now):
+        if old is not None and old.is_valid_for(job, pods, now):
             return old
         new = self._looked_at(job, pods, old, now)
-        self._node_usage.replace(old.holding if old is not None else None, new.holding)
+        self._node_usage.replace(old.usage if old is not None else None, new.usage)
         self._jobs[owner] = new
         return new
 
@@ -171,46 +171,46 @@ class SnapshotBuilder:
         is_same_spec = old is not None and old.job.metadata.generation == job.metadata.generation and job.metadata.uid
         shapes = old.shapes if old is not None and is_same_spec else role_shapes(job)
         claim, until = claimed(job, pods, gpus=self._options.gpus, now=now)
-        holding = PodUsage()
+        usage = PodUsage()
         if claim is None:
-            holding.hold(pods, is_terminating=is_going(job) or is_eligible(job))
-            return _Known(job, pods, now, until, shapes, holding)
+            usage.add_external_pods(pods, is_terminating=is_going(job) or is_eligible(job))
+            return _Known(job, pods, now, until, shapes, usage)
         victims = victims_of(claim.record, job.spec.trainer.replicas)
         sharer = ParticipantBuilder(claim, group_pods_by_role(pods, wanted_pods(claim), victims), shapes)
         for standing in sharer.standings.values():
-            holding.keep(standing)
+            usage.add_role(standing)
         rest = cooldowns_of(claim, now, reservation_s=self._reservation_s)
         unplaced, until = sharer.unplaced(now)
         until = min((moment for moment in (rest.until, until) if moment is not None), default=None)
         tenant = self._tenant_of.get(job.key.namespace, "")
         participant = sharer.participant(self._priorities, rest, unplaced, tenant=tenant)
         trainers = sharer.standings[TRAINER]
-        return _Known(job, pods, now, until, shapes, holding, participant, trainers, sharer.pods_to_create())
+        return _Known(job, pods, now, until, shapes, usage, participant, trainers, sharer.pods_to_create())
 
     # --- pods of other workloads ---------------------------------------------------------------------------------------
 
-    def _hold_others(self, held: Iterable[tuple[Owner | str, list[CapacityPod]]]) -> None:
-        gone = set(self._others)
-        for holder, pods in held:
-            gone.discard(holder)
-            old = self._others.get(holder)
+    def _replace_external_pods(self, pods_by_owner: Iterable[tuple[Owner | str, list[CapacityPod]]]) -> None:
+        gone = set(self._external_pods)
+        for owner, pods in pods_by_owner:
+            gone.discard(owner)
+            old = self._external_pods.get(owner)
             if old is None or old[0] != pods:
-                holding = PodUsage()
-                holding.hold(pods)
-                self._node_usage.replace(old[1] if old is not None else None, holding)
-                self._others[holder] = pods, holding
-        for holder in gone:
-            self._node_usage.replace(self._others.pop(holder)[1], None)
+                usage = PodUsage()
+                usage.add_external_pods(pods)
+                self._node_usage.replace(old[1] if old is not None else None, usage)
+                self._external_pods[owner] = pods, usage
+        for owner in gone:
+            self._node_usage.replace(self._external_pods.pop(owner)[1], None)
 
     def _waiting(self) -> Iterator[CapacityPod]:
         """Pods without a node, of other workloads and of jobs that do not take part now."""
         for known in self._jobs.values():
-            yield from known.holding.waiting
-        for _, holding in self._others.values():
-            yield from holding.waiting
+            yield from known.usage.waiting
+        for _, usage in self._external_pods.values():
+            yield from usage.waiting
 
 
-def _by_holder(pods: Iterable[CapacityPod]) -> tuple[dict[Owner, list[CapacityPod]], dict[str, list[CapacityPod]]]:
+def _by_owner(pods: Iterable[CapacityPod]) -> tuple[dict[Owner, list[CapacityPod]], dict[str, list[CapacityPod]]]:
     """Pods owned by a job, by that job and its uid; and all others, by node."""
     own: dict[Owner, list[CapacityPod]] = {}
     others: dict[str, list[CapacityPod]] = {}

@@ -337,7 +337,7 @@ class _Query:
     send: Callable[[ray.GcsClient], Awaitable[None]]
 
     async def send_once(self, gcs: ray.GcsClient) -> bool:
-        """Send the query once; return whether it was answered."""
+        """Send this query to Ray's GCS once; return whether the GCS answered."""
         try:
             await self.send(gcs)
         except (ApiUnavailableError, ApiStatusError) as error:

@@ -107,7 +107,7 @@ def _without_zeros(resources: Mapping[str, Any] | None) -> dict[str, Quantity]:
 
 
 def _read_resources(param: str | None) -> dict[str, Decimal] | None:
-    """The `resources` parameter as numbers by name; None when it is not a JSON object of numbers (RC:RSP-14)."""
+    """The `resources` parameter of `ray start` as numbers by name; None when it is not a JSON object of numbers (RC:RSP-14)."""
     if param is None:
         return {}
     try:

@@ -31,7 +31,7 @@ def build_pod_spec(context: PodContext) -> Manifest:
         "subdomain": service_name(context.job),
         "containers": [_main_container(context, main), *(build_etcd(context, etcd) for etcd in sidecars)],
     }
-    if context.planned_node and not _is_spread(context):
+    if context.planned_node and not _has_inter_pod_constraints(context):
         built["affinity"] = _prefer_node(context.planned_node)
     if volumes := [*spec.volumes, *_membership_volumes(context), *etcd_volumes(context)]:
         built["volumes"] = volumes
@@ -52,8 +52,8 @@ def _prefer_node(node: str) -> Manifest:
     return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": named}]}}
 
 
-def _is_spread(context: PodContext) -> bool:
-    """Whether the template places pods relative to others, which the plan does not simulate."""
+def _has_inter_pod_constraints(context: PodContext) -> bool:
+    """Whether the pod template places pods relative to other pods, which fair sharing does not take into account."""
     spec = (context.role_spec.template or {}).get("spec")
     if not isinstance(spec, dict):
         return False
