@@ -88,7 +88,7 @@ class World:
     """By group: so long after its creation a node autoscaler has added a node for a pod."""
     node_autoscaler: NodeAutoscaler = UNKNOWN
     """What is known of it, but for its answers."""
-    answer_s: int = 10
+    first_event_s: int = 10
     """The delay of its event about a pod."""
     crashes: set[str] = field(default_factory=set)
     """Groups whose pods end instead of becoming Ray nodes."""
@@ -266,7 +266,7 @@ class World:
 
     def _answers(self) -> NodeAutoscaler:
         """A node comes for every pod of a group that has machines, and for no other."""
-        old = [pod for pod in self.pods.values() if self.now_s - pod.created_s >= self.answer_s]
+        old = [pod for pod in self.pods.values() if self.now_s - pod.created_s >= self.first_event_s]
         answers = {pod.name: pod.group not in self.blocked for pod in old} if self.machine_s else {}
         has_sent_events = self.node_autoscaler.has_sent_events or bool(answers)
         self.node_autoscaler = replace(self.node_autoscaler, has_sent_events=has_sent_events)

@@ -144,9 +144,10 @@ def view_of(service: ServiceDocument) -> ServiceView:
 
 
 def _selects_head(selector: Mapping[str, str], service: ServiceView) -> bool:
-    """Whether only the labels of RC:HS-3 are selected, and those that identify the head have its values.
+    """Whether the head service's selector has the labels that identify the head pod, and no others than RC:HS-3 names.
 
-    The other two depend on the head's template at the time of the create.
+    The values of `app.kubernetes.io/name` and `app.kubernetes.io/created-by` are not compared: they come from the head's
+    template at the time of the create.
     """
     head = {
         constants.CLUSTER_LABEL: service.cluster,

@@ -35,15 +35,15 @@ class _Body(aiohttp.BytesPayload):
     def __init__(self, content: bytes, clock: Clock, timeout_s: float) -> None:
         super().__init__(content)
         self._clock = clock
-        self._ends_at = clock.boottime() + timeout_s
-        self.has_left = False
+        self._send_before = clock.boottime() + timeout_s
+        self.may_have_been_sent = False
         """The first byte may have left: from here on the outcome of the request may be unknown."""
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """Send the body; aiohttp calls this once the connection is open."""
-        if self._clock.boottime() >= self._ends_at:
+        """Send the body unless its deadline has passed while the connection was opened; aiohttp calls this then."""
+        if self._clock.boottime() >= self._send_before:
             raise TimeoutError(messages.TIMED_OUT_UNSENT)
-        self.has_left = True
+        self.may_have_been_sent = True
         await super().write_with_length(writer, content_length)
 
 
@@ -91,7 +91,7 @@ class HttpTransport:
             error.is_outcome_unknown = method != "GET"
             raise
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            is_unknown = method != "GET" and (sending is None or sending.has_left)
+            is_unknown = method != "GET" and (sending is None or sending.may_have_been_sent)
             raise ApiUnavailableError(_error_text(error, timeout_s), is_outcome_unknown=is_unknown) from error
 
     async def stream(

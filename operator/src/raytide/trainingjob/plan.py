@@ -90,8 +90,8 @@ def clean_up_finished(ctx: PlanContext) -> TrainingJobPlan:
     return running + TrainingJobPlan(requeue_after_s=left_s, is_last=True)
 
 
-def report_invalid(ctx: PlanContext) -> TrainingJobPlan:
-    """Stop all writes for an invalid spec and report the violations; running pods are kept."""
+def check_spec(ctx: PlanContext) -> TrainingJobPlan:
+    """Report violations and warnings of the spec as events; with a violation nothing else is done, and running pods are kept."""
     found = violations(ctx.job)
     events = tuple(
         EventSpec(constants.INVALID_SPEC, str(violation)) for violation in (*found, *warnings(ctx.job, ctx.config.gpus))
@@ -313,7 +313,7 @@ STEPS: Final[tuple[Callable[[PlanContext], TrainingJobPlan], ...]] = (
     leave_to_garbage_collection,
     clean_up_finished,
     end_suspended,
-    report_invalid,
+    check_spec,
     report_events,
     end_when_decided,
     hold_while_suspended,

@@ -38,7 +38,10 @@ class _Reason:
 
 
 def waiting_condition(ctx: PlanContext) -> ConditionUpdate | None:
-    """The condition; None for a job that lacks nothing, is suspended or has ended."""
+    """`Waiting`: True below the minimum, False with a reason if only more trainers are wanted; None if nothing is missing.
+
+    Also None for a job that is suspended or has ended.
+    """
     if ctx.job.spec.suspend:
         return None
     lack = _not_admitted(ctx) if not ctx.may_have_pods else _pods_not_ready(ctx)

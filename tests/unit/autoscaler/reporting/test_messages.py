@@ -36,7 +36,12 @@ from raytide.autoscaler.reporting.messages import (
     resizing_lines,
 )
 from raytide.autoscaler.request_text import shape_of
-from raytide.autoscaler.scaling.decision_patch import Change, change_between, since_last_write_s, wait_s
+from raytide.autoscaler.scaling.decision_patch import (
+    Change,
+    change_between,
+    since_last_write_s,
+    unschedulable_timeout_s,
+)
 from raytide.autoscaler.scaling.drains import FIRST_RETRY_S, LONGEST_RETRY_S, names_to_delete_after, rejections_after
 from raytide.autoscaler.scaling.limit_reasons import LimitInputs, reasons
 from raytide.autoscaler.spec_group import SpecGroup
@@ -347,7 +352,7 @@ def test_a_record_of_another_head_is_rewritten():
     ],
 )
 def test_how_long_a_change_waits(change: Change, since_s: float | None, expected: float):
-    assert wait_s(change, since_s) == expected
+    assert unschedulable_timeout_s(change, since_s) == expected
 
 
 @pytest.mark.rule("D12")

@@ -15,7 +15,7 @@ from raytide.autoscaler.state.node_autoscaler_events import (
     PodEvent,
     Presence,
     latest_scale_ups,
-    wait_s,
+    unschedulable_timeout_s,
 )
 from raytide.kube.client import Client
 from raytide_sandbox.faults.types import Answer
@@ -101,7 +101,7 @@ def test_without_a_node_autoscaler_another_group_runs_the_tasks_within_30_s(know
     ],
 )
 def test_how_long_a_pod_waits_for_a_node(known, seconds):
-    assert wait_s("a", known, TimeLimits()) == seconds
+    assert unschedulable_timeout_s("a", known, TimeLimits()) == seconds
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_how_long_a_pod_waits_for_a_node(known, seconds):
     ],
 )
 def test_how_long_a_pod_of_a_group_without_nodes_waits(known, seconds):
-    assert wait_s("a", known, TimeLimits(), is_in_backoff=True) == seconds
+    assert unschedulable_timeout_s("a", known, TimeLimits(), is_in_backoff=True) == seconds
 
 
 def test_the_latest_event_about_the_current_pod_counts():

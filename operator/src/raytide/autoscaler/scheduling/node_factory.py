@@ -39,7 +39,7 @@ _FIRST_OWN, _BEHIND_OWN = ("node:", 0), ("node;", 0)
 """Resources named `node:…` lie between these two in sorted amounts."""
 _PLACEMENT_GROUP = "_group_"
 """Part of the name of every resource that Ray adds to a node for a placement group."""
-_Alike: TypeAlias = tuple[str, bool, int, Amounts, Amounts, Labels, int]
+_NodeClassKey: TypeAlias = tuple[str, bool, int, Amounts, Amounts, Labels, int]
 """Node type, is head, accelerators it is reserved for, total, available, labels, number of other unused resources."""
 
 
@@ -54,7 +54,7 @@ class NodeFactory:
         self._is_exact = is_exact
         # Ray's own scheduler conserves GPUs only.
         self._conserved = 0 if not is_conserving else ACCELERATORS["GPU"] if is_exact else -1
-        self._running: dict[_Alike, NodeClass] = {}
+        self._running: dict[_NodeClassKey, NodeClass] = {}
         self._typed: dict[tuple[str, bool, NodeDisposition, bool], NodeClass] = {}
         self._replicas_with_first: set[tuple[str, str]] = set()
         """(type, replica) with a host known to be the first."""
@@ -161,13 +161,13 @@ class NodeFactory:
             instance, (instance.node_type, instance.is_head, accelerators, total, available, labels, len(own))
         )
 
-    def _running_node(self, instance: Instance, key: _Alike) -> Node:
+    def _running_node(self, instance: Instance, key: _NodeClassKey) -> Node:
         node_class = self._running.get(key)
         if node_class is None:
             node_class = self._running[key] = self._running_class(key)
         return Node(node_class, instance)
 
-    def _running_class(self, key: _Alike) -> NodeClass:
+    def _running_class(self, key: _NodeClassKey) -> NodeClass:
         type_name, is_head, accelerators, total, available, labels, zeros = key
         traits = self._traits_of(
             type_name, total, available, zeros, is_head=is_head, is_running=True, accelerators=accelerators

@@ -124,7 +124,7 @@ class NodeScorer:
     def admit(
         self, node_class: NodeClass, position: int, *, members: Sequence[Node] = (), pool: LaunchPool | None = None
     ) -> Candidate:
-        """Add a candidate for these nodes."""
+        """Create a candidate for nodes of this class, and enter it; without `members` they would be launched from `pool`."""
         candidate = Candidate(node_class, next(self._numbers), position, members, pool=pool)
         self.enter(candidate)
         return candidate

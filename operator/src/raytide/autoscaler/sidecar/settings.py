@@ -94,12 +94,12 @@ class SidecarSettings:
 def read_settings(environ: Mapping[str, str]) -> SidecarSettings:
     """Read all settings; raises `SettingError` for the first invalid value."""
     read = _Reader(environ)
-    pending_idle_s = read.whole("RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S", -1, at_least=None)
+    pending_idle_s = read.integer("RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S", -1, minimum=None)
     return SidecarSettings(
-        interval_s=float(read.whole("AUTOSCALER_UPDATE_INTERVAL_S", 5, at_least=1)),
-        has_gpu_conservation=read.whole("AUTOSCALER_CONSERVE_GPU_NODES", 1, at_least=None) == 1,
+        interval_s=float(read.integer("AUTOSCALER_UPDATE_INTERVAL_S", 5, minimum=1)),
+        has_gpu_conservation=read.integer("AUTOSCALER_CONSERVE_GPU_NODES", 1, minimum=None) == 1,
         pending_idle_timeout_s=None if pending_idle_s < 0 else float(pending_idle_s),
-        recovery_s=float(read.whole("RAY_AUTOSCALER_AVAILABILITY_RECOVERY_S", 600, at_least=1)),
+        recovery_s=float(read.integer("RAY_AUTOSCALER_AVAILABILITY_RECOVERY_S", 600, minimum=1)),
         time_limits=_time_limits(read),
         node_autoscaler=read.presence("RAYTIDE_AUTOSCALER_NODE_AUTOSCALER"),
         metrics_port=read.port("AUTOSCALER_METRIC_PORT", 44217),
@@ -121,7 +121,7 @@ def without_effect(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 def _time_limits(read: "_Reader") -> TimeLimits:
     """The limits that are set; unlike Ray, which uses the default of a RECONCILE variable that is no number (AS §1.3)."""
     given = {name: variable for name, variable in TIME_LIMITS.items() if read.text(variable)}
-    return TimeLimits.with_settings({name: read.whole(variable, 0, at_least=0) for name, variable in given.items()})
+    return TimeLimits.with_settings({name: read.integer(variable, 0, minimum=0) for name, variable in given.items()})
 
 
 def _api(read: "_Reader") -> ApiSettings:
@@ -135,7 +135,7 @@ def _api(read: "_Reader") -> ApiSettings:
         host=read.text("KUBERNETES_SERVICE_HOST", "kubernetes.default"),
         port=read.text("KUBERNETES_SERVICE_PORT_HTTPS") or read.text("KUBERNETES_SERVICE_PORT", "443"),
         version=read.text("KUBERAY_CRD_VER", "v1"),
-        timeout_s=float(read.whole("KUBERAY_REQUEST_TIMEOUT_S", 10, at_least=1)),
+        timeout_s=float(read.integer("KUBERAY_REQUEST_TIMEOUT_S", 10, minimum=1)),
         service_account_dir=read.path("RAYTIDE_SERVICE_ACCOUNT_DIR"),
         ca_file=read.path("RAY_KUBERAY_CA_CERT_PATH"),
         certificate=certificate,
@@ -146,8 +146,8 @@ def _api(read: "_Reader") -> ApiSettings:
 def _logs(read: "_Reader") -> LogSettings:
     return LogSettings(
         level=read.level("RAY_AUTOSCALER_LOG_LEVEL", "RAY_LOGGER_LEVEL"),
-        rotation_bytes=read.whole("RAY_ROTATION_MAX_BYTES", 512 * 1024 * 1024, at_least=0),
-        rotated_files=read.whole("RAY_ROTATION_BACKUP_COUNT", 5, at_least=0),
+        rotation_bytes=read.integer("RAY_ROTATION_MAX_BYTES", 512 * 1024 * 1024, minimum=0),
+        rotated_files=read.integer("RAY_ROTATION_BACKUP_COUNT", 5, minimum=0),
         has_events=read.text("RAY_SCHEDULER_EVENTS", "1").lower() not in OFF,
     )
 
@@ -165,8 +165,8 @@ class _Reader:
         value = self.text(name)
         return Path(value) if value else None
 
-    def whole(self, name: str, default: int, *, at_least: int | None) -> int:
-        """A whole number or `inf`, as Ray's `env_integer` reads it; raises `SettingError` for anything else."""
+    def integer(self, name: str, default: int, *, minimum: int | None) -> int:
+        """A integer number or `inf`, as Ray's `env_integer` reads it; raises `SettingError` for anything else."""
         value = self.text(name, str(default))
         if value == "inf":
             return HUGE
@@ -174,12 +174,12 @@ class _Reader:
             number = int(value)
         except ValueError:
             raise SettingError(f"{name}={value!r} is not an integer: set an integer or `inf`, or unset it") from None
-        if at_least is not None and number < at_least:
-            raise SettingError(f"{name}={value} is too small: set at least {at_least}, or unset it")
+        if minimum is not None and number < minimum:
+            raise SettingError(f"{name}={value} is too small: set at least {minimum}, or unset it")
         return number
 
     def port(self, name: str, default: int) -> int:
-        number = self.whole(name, default, at_least=0)
+        number = self.integer(name, default, minimum=0)
         if number > 65535:
             raise SettingError(f"{name}={number} is not a port: set 1 to 65535, or 0 to disable it")
         return number

@@ -27,7 +27,7 @@ from raytide.autoscaler.state.instance_lifecycle import (
     TimeLimits,
 )
 from raytide.autoscaler.state.instances import Instances
-from raytide.autoscaler.state.node_autoscaler_events import UNKNOWN, NodeAutoscaler, wait_s
+from raytide.autoscaler.state.node_autoscaler_events import UNKNOWN, NodeAutoscaler, unschedulable_timeout_s
 from raytide.autoscaler.state.node_types import NodeTypes
 from raytide.autoscaler.state.pod_startup import NOT_PLACED, Unready, limit_s, startup_of
 from raytide.autoscaler.state.replica_failures import rejection_of
@@ -295,7 +295,7 @@ class _StuckDetector:
             return None
         startup = startup_of(pod, is_crash_loop=entry.restarts.is_crash_loop(self.now_s, self.limits.broken_s))
         is_known = self.is_in_backoff and isinstance(startup.reason, Cause) and startup.reason != Cause.UNSCHEDULABLE
-        node_s = wait_s(pod.name, self.node_autoscaler, self.limits, is_in_backoff=self.is_in_backoff)
+        node_s = unschedulable_timeout_s(pod.name, self.node_autoscaler, self.limits, is_in_backoff=self.is_in_backoff)
         lasted_s = self.now_s - entry.since_s
         if startup.reason == Cause.CRASH:  # it may have run for a while between two crashes
             lasted_s = max(lasted_s, entry.restarts.crashing_for_s)

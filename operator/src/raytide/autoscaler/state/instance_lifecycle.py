@@ -36,7 +36,7 @@ class TimeLimits:
     """After so long in a stopping or terminating stage a warning is due."""
     capacity_s: float = 8.0
     """An unschedulable or gated pod for which no node autoscaler adds a node (SC:S2)."""
-    answer_s: float = 15.0
+    first_event_s: float = 15.0
     """How long to wait for the first event of a node autoscaler whose events can be read: it acts every ten seconds."""
     node_s: float = 900.0
     """A pod for which a node autoscaler adds a node: as long as Cluster Autoscaler itself waits for a machine."""
@@ -98,7 +98,7 @@ class Restarts:
     count: int
     last_s: float | None = None
     """None: it happened before the pod was first seen."""
-    before_s: float | None = None
+    previous_s: float | None = None
     """The restart before that."""
     crashing_s: float | None = None
     """Since when containers crash again, without running longer than `LONGEST_CRASH_BACKOFF_S` in between."""
@@ -112,7 +112,7 @@ class Restarts:
 
     def is_crash_loop(self, now_s: float, patience_s: float) -> bool:
         """Whether two restarts happened within `patience_s`; a single restart is no crash loop."""
-        return self.before_s is not None and now_s - self.before_s <= patience_s
+        return self.previous_s is not None and now_s - self.previous_s <= patience_s
 
 
 NO_RESTARTS: Final = Restarts(0)
@@ -123,7 +123,7 @@ def next_restarts(old: Restarts | None, count: int, now_s: float, *, is_crashed:
 
     `is_crashed`: a container waits to be restarted.
     """
-    restarts = Restarts(count) if old is None else _counted(old, count, now_s)
+    restarts = Restarts(count) if old is None else _with_restart_count(old, count, now_s)
     if not is_crashed and (old is None or count <= old.count):
         return restarts
     if restarts.crashed_s is None or now_s - restarts.crashed_s > LONGEST_CRASH_BACKOFF_S:
@@ -131,12 +131,13 @@ def next_restarts(old: Restarts | None, count: int, now_s: float, *, is_crashed:
     return replace(restarts, crashing_s=now_s if restarts.crashing_s is None else restarts.crashing_s, crashed_s=now_s)
 
 
-def _counted(old: Restarts, count: int, now_s: float) -> Restarts:
+def _with_restart_count(old: Restarts, count: int, now_s: float) -> Restarts:
+    """The restarts of a pod's containers with a new total; of two or more at once, the last two happened now."""
     if count == old.count:
         return old
     if count < old.count:  # the container with the most restarts has completed
         return replace(old, count=count)
-    return replace(old, count=count, last_s=now_s, before_s=now_s if count > old.count + 1 else old.last_s)
+    return replace(old, count=count, last_s=now_s, previous_s=now_s if count > old.count + 1 else old.last_s)
 
 
 @dataclass(frozen=True, slots=True)

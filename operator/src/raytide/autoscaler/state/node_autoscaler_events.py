@@ -76,8 +76,14 @@ UNKNOWN: Final = NodeAutoscaler()
 """No events, and none can be read."""
 
 
-def wait_s(pod: str, autoscaler: NodeAutoscaler, limits: TimeLimits, *, is_in_backoff: bool = False) -> float:
-    """Seconds an unschedulable pod may wait for a node; `is_in_backoff`: its group is in backoff."""
+def unschedulable_timeout_s(
+    pod: str, autoscaler: NodeAutoscaler, limits: TimeLimits, *, is_in_backoff: bool = False
+) -> float:
+    """Seconds that an unschedulable Ray pod may stay pending before it is given up.
+
+    `is_in_backoff`: its worker group has failed a moment ago. Without an event about the pod it depends on whether such
+    events exist in this cluster and can be read.
+    """
     if autoscaler.presence is Presence.ABSENT:
         return NO_WAIT if is_in_backoff else limits.capacity_s
     match autoscaler.scales_up_for(pod):
@@ -89,7 +95,7 @@ def wait_s(pod: str, autoscaler: NodeAutoscaler, limits: TimeLimits, *, is_in_ba
         return limits.node_s
     if is_in_backoff and not (autoscaler.is_active and autoscaler.can_list_events):
         return NO_WAIT
-    return max(limits.capacity_s, limits.answer_s) if autoscaler.can_list_events else limits.capacity_s
+    return max(limits.capacity_s, limits.first_event_s) if autoscaler.can_list_events else limits.capacity_s
 
 
 def latest_scale_ups(events: Iterable[PodEvent], pods: Iterable[PodView]) -> dict[str, bool]:

@@ -46,8 +46,8 @@ class _Wanted:
         )
 
 
-def with_uid(job: TrainingJob) -> TrainingJob:
-    """Give the job a uid if it has none: pods refer to uids."""
+def with_placeholder_uid(job: TrainingJob) -> TrainingJob:
+    """Give the job a placeholder as its uid if it was never created: pods refer to uids."""
     if job.metadata.uid:
         return job
     metadata = job.metadata.model_copy(update={"uid": f"{_UID}{job.key.namespace}-{job.key.name}"})

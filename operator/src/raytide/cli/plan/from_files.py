@@ -32,7 +32,7 @@ from raytide.api.meta import Key, Manifest, Resource
 from raytide.api.quantity import QuantityError
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import INDEX_LABEL, JOB_LABEL, ROLE_JOB_LABELS, ROLE_LABEL, SHARING_ANNOTATION
-from raytide.cli.plan.assumed_pods import with_uid
+from raytide.cli.plan.assumed_pods import with_placeholder_uid
 from raytide.trainingjob.validation import violations
 
 T = TypeVar("T")
@@ -89,7 +89,7 @@ def read_snapshot(files: Iterable[tuple[str, str]], namespace: str) -> PlanInput
     """Parse files of (name, text); objects without a namespace get `namespace`; raises InputError."""
     found = [_within(one, namespace) for name, text in files for one in objects_in(name, text)]
     _reject_duplicates(found)
-    jobs = tuple(with_uid(job) for job in _views(found, meta.TRAININGJOBS, TrainingJob.parse))
+    jobs = tuple(with_placeholder_uid(job) for job in _views(found, meta.TRAININGJOBS, TrainingJob.parse))
     uids = {job.key: job.metadata.uid for job in jobs}
     found = [replace(one, manifest=_adopted(one.manifest, uids)) if one.is_of(meta.PODS) else one for one in found]
     return PlanInputs(

@@ -14,7 +14,7 @@ from raytide.api.config import SharingConfig
 from raytide.api.meta import Key
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import INVALID_SPEC
-from raytide.cli.plan.assumed_pods import assumed_pods, with_uid
+from raytide.cli.plan.assumed_pods import assumed_pods, with_placeholder_uid
 from raytide.cli.plan.from_files import PlanInputs
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, ParticipantId, Waiting
@@ -48,7 +48,7 @@ def plan_next_pass(
     snapshot: PlanInputs, submitted: Iterable[TrainingJob], *, config: SharingConfig, now: datetime
 ) -> PlanResult:
     """The plan of the next sharing pass if the submitted jobs existed."""
-    new = tuple(with_uid(job) for job in submitted)
+    new = tuple(with_placeholder_uid(job) for job in submitted)
     invalid = {job.key: problem for job in snapshot.jobs if (problem := invalid_reason(job))}
     valid = tuple(job for job in snapshot.jobs if job.key not in invalid)
     inputs = _with_assumed_pods(snapshot, valid, config, now)
