@@ -93,7 +93,7 @@ def end_suspended(ctx: PlanContext) -> RayClusterPlan:
     return replace(_end(alive, delete_suspended), is_status_gated=True)
 
 
-def report_invalid(ctx: PlanContext) -> RayClusterPlan:
+def check_spec(ctx: PlanContext) -> RayClusterPlan:
     """Stop all writes for an invalid spec and report the violations; running pods are kept (RC §1.3)."""
     found = violations(ctx.cluster, ctx.config)
     return _violations_plan(found) if found else RayClusterPlan(events=warning_events(ctx.cluster, ctx.config))
@@ -204,7 +204,7 @@ def report_kept_failures(ctx: PlanContext) -> RayClusterPlan:
 STEPS: Final[tuple[Callable[[PlanContext], RayClusterPlan], ...]] = (
     leave_to_other_controller,
     end_suspended,
-    report_invalid,
+    check_spec,
     ensure_owned_objects,
     report_changed_service,
     await_service_account,
