@@ -94,7 +94,7 @@ def end_suspended(ctx: PlanContext) -> RayClusterPlan:
 
 
 def check_spec(ctx: PlanContext) -> RayClusterPlan:
-    """Stop all writes for an invalid spec and report the violations; running pods are kept (RC §1.3)."""
+    """Report violations and warnings of the spec; with a violation nothing else is done, and running pods are kept (RC §1.3)."""
     found = violations(ctx.cluster, ctx.config)
     return _violations_plan(found) if found else RayClusterPlan(events=warning_events(ctx.cluster, ctx.config))
 
