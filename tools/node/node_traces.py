@@ -114,11 +114,12 @@ def processes(name: str) -> Iterator[str]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
+                # The command line last: while a program starts, its environment is the last to appear.
+                found_in = (entry / "environ").read_bytes() + (entry / "cgroup").read_bytes()
                 words = (entry / "cmdline").read_bytes()
-                seen = words + (entry / "environ").read_bytes() + (entry / "cgroup").read_bytes()
             except OSError:
                 continue
-            if name.encode() in seen:
+            if name.encode() in words + found_in:
                 yield f"{entry.name} {words.replace(bytes(1), b' ').decode(errors='replace')[:120]}"
 
 
