@@ -40,7 +40,7 @@ from raytide.autoscaler.scaling.decision_patch import (
     Change,
     change_between,
     since_last_write_s,
-    unschedulable_timeout_s,
+    wait_s,
 )
 from raytide.autoscaler.scaling.drains import FIRST_RETRY_S, LONGEST_RETRY_S, names_to_delete_after, rejections_after
 from raytide.autoscaler.scaling.limit_reasons import LimitInputs, reasons
@@ -352,7 +352,7 @@ def test_a_record_of_another_head_is_rewritten():
     ],
 )
 def test_how_long_a_change_waits(change: Change, since_s: float | None, expected: float):
-    assert unschedulable_timeout_s(change, since_s) == expected
+    assert wait_s(change, since_s) == expected
 
 
 @pytest.mark.rule("D12")

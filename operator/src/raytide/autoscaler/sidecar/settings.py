@@ -39,7 +39,7 @@ TIME_LIMITS: Final[Mapping[str, str]] = {
     "stop_request_s": "RAY_AUTOSCALER_RECONCILE_RAY_STOP_REQUESTED_STATUS_TIMEOUT_S",
     "warn_s": "RAY_AUTOSCALER_RECONCILE_TRANSIENT_STATUS_WARN_INTERVAL_S",
     "capacity_s": "RAYTIDE_AUTOSCALER_UNSCHEDULABLE_TIMEOUT_S",
-    "answer_s": "RAYTIDE_AUTOSCALER_NODE_ANSWER_TIMEOUT_S",
+    "first_event_s": "RAYTIDE_AUTOSCALER_NODE_ANSWER_TIMEOUT_S",
     "node_s": "RAYTIDE_AUTOSCALER_NODE_TIMEOUT_S",
     "schedule_s": "RAYTIDE_AUTOSCALER_SCHEDULE_TIMEOUT_S",
     "pull_s": "RAYTIDE_AUTOSCALER_PULL_TIMEOUT_S",
@@ -166,7 +166,7 @@ class _Reader:
         return Path(value) if value else None
 
     def integer(self, name: str, default: int, *, minimum: int | None) -> int:
-        """A integer number or `inf`, as Ray's `env_integer` reads it; raises `SettingError` for anything else."""
+        """An integer or `inf`, as Ray's `env_integer` reads it; raises `SettingError` for anything else."""
         value = self.text(name, str(default))
         if value == "inf":
             return HUGE
