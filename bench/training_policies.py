@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from edl import MAX_LOAD, EdlCluster, EdlJob, EdlNode, plan
 from raytide.api.capacity import CapacityNode, CapacityPod
+from raytide.api.conditions import timestamp
 from raytide.api.config import SharingConfig
 from raytide.api.meta import Manifest
 from raytide.api.pod_requirements import PodConstraints
@@ -224,8 +225,15 @@ def manifest(job: Job, now: datetime, scaling: Mapping[str, object]) -> Manifest
         bounds = {"min-instance": of.pservers, "max-instance": of.pservers}
         spec["pserver"] = {**bounds, "resources": _resources(of.pserver)}
     metadata = {"name": of.name, "namespace": NAMESPACE, "uid": f"uid-{of.name}", "generation": 1}
-    metadata["creationTimestamp"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"apiVersion": "paddlepaddle.org/v1", "kind": "TrainingJob", "metadata": metadata, "spec": spec}
+    metadata["creationTimestamp"] = timestamp(now)
+    status = {"startTime": timestamp(now)}
+    return {
+        "apiVersion": "paddlepaddle.org/v1",
+        "kind": "TrainingJob",
+        "metadata": metadata,
+        "spec": spec,
+        "status": status,
+    }
 
 
 def _resources(ask: Ask) -> Manifest:
