@@ -61,6 +61,28 @@ def test_free_capacity_goes_to_few_jobs_but_in_a_burst_equally_to_all():
     assert resizes_of(allocate(in_burst(world.pool(), "a", "b", "c"))) == {"a": 1, "b": 1, "c": 1}
 
 
+@pytest.mark.rule("SC:S25")
+def test_a_job_that_has_just_started_gets_as_much_as_those_in_a_burst():
+    """It is in no burst itself yet, so it would keep what it gets beyond its share."""
+    world = full(a=17, b=17, new=2)
+    world.nodes = (*world.nodes, node("more", cpu=18))
+    assert resizes_of(allocate(world.pool())) == {"new": 18}
+    assert resizes_of(allocate(in_burst(world.pool(), "a", "b"))) == {"a": 1, "b": 1, "new": 16}
+
+
+@pytest.mark.rule("SC:S25")
+def test_a_burst_in_another_node_pool_changes_nothing():
+    here, there = (("zone", "here"),), (("zone", "there"),)
+    world = World(
+        [node("here", cpu=43, labels={"zone": "here"}), node("there", cpu=4, labels={"zone": "there"})],
+        [
+            *(job(name, 2, 60, 20, rebalances=True, shape=shape(1, node_selector=here)) for name in ("a", "b")),
+            job("other", 2, 60, 2, rebalances=True, shape=shape(1, node_selector=there)),
+        ],
+    )
+    assert resizes_of(allocate(in_burst(world.pool(), "other"))) == {"a": 3, "other": 2}
+
+
 def test_a_single_step_may_be_more_than_the_gap():
     world = World([node(cpu=4)], [job("a", 1, 3, 3, rebalances=True), job("b", 1, 3, 1, rebalances=True)])
     assert resizes_of(allocate(world.pool())) == {"a": -1, "b": 1}

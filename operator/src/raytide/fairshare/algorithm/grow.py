@@ -128,6 +128,8 @@ class _Growth:
     """Ranks of the participants that free capacity lets grow."""
     _rejected: dict[int, Rejection] = field(default_factory=dict)
     """Rank -> why the next step does not fit into free capacity; until anything changes."""
+    _in_burst: set[int] = field(default_factory=set)
+    """Pools of the participants of the level that are in a burst."""
     _waiting: list[Pods] | None = None
     _by_lead: dict[str, list[ParticipantState]] = field(default_factory=dict)
     """Tenant -> participants that may give anything: lowest priority first, then the best-off before the plan."""
@@ -150,6 +152,7 @@ class _Growth:
             for participant in level
             if _check_can_grow(self.state, participant) or _is_under_way(self.state, participant)
         ]
+        self._in_burst = {pods.pod.pool for each in level if each.spec.is_in_burst for pods in each.elastic_pods()}
         if not self._is_again:
             self._growing = self._would_grow(participants)
         turns = _Turns(map(self._turn, participants))
@@ -158,15 +161,17 @@ class _Growth:
                 turns.push(self._turn(participant))
 
     def _turn(self, participant: ParticipantState) -> Turn:
-        """GPUs first, then the least fulfilled; a participant that grows anyway before those that would be resized as well."""
+        """GPUs first, then the least fulfilled; a participant that grows anyway before those that would be resized as well.
+
+        Not while others of its pool are in a burst, even if it is in none itself: a job that has just started would get more
+        at once than those that arrived before it, and outside a burst it does not give that back.
+        """
         return self._turn_of(participant, is_growing=participant.has_grown or participant.rank in self._growing)
 
     def _turn_of(self, participant: ParticipantState, *, is_growing: bool) -> Turn:
-        score = (
-            participant.score - preference(participant, participant.score, self.gap)
-            if is_growing
-            else participant.score
-        )
+        score = participant.score
+        if is_growing and not any(pods.pod.pool in self._in_burst for pods in participant.elastic_pods()):
+            score -= preference(participant, score, self.gap)
         return -participant.spec.priority, not participant.has_gpus, score, participant.rank, participant
 
     def _would_grow(self, participants: list[ParticipantState]) -> set[int]:
