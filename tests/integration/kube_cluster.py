@@ -11,7 +11,7 @@ import json
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ from support.kube_plane import KubePlane, eventually
 HEARTBEAT_S = 8.0
 PATIENCE_S = 60.0
 """For controllers of a machine that has much else to do."""
+STORAGE_NOT_READY, STORAGE_ATTEMPTS = "storage is (re)initializing", 30
 NOT_COUNTED = ("leases",)
 """A lease is renewed whether there is work or not."""
 
@@ -175,7 +176,20 @@ class KubeCluster(ClusterUnderTest):
     def request(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json", **query: str
     ) -> tuple[int, Json]:
-        """Straight to the API server, over one connection."""
+        """Straight to the API server, over one connection.
+
+        Repeated, as every client of Kubernetes does, while the server sets up the storage of a CRD that has just been changed.
+        """
+        for _ in range(STORAGE_ATTEMPTS):
+            status, answer = self._request(method, path, body, content_type, query)
+            if status != 429 or STORAGE_NOT_READY not in answer.get("message", ""):
+                break
+            time.sleep(1.0)  # what its Retry-After says
+        return status, answer
+
+    def _request(
+        self, method: str, path: str, body: Any, content_type: str, query: Mapping[str, str]
+    ) -> tuple[int, Json]:
         if self._connection is None:
             address = urlsplit(self.plane.server)
             context = ssl.create_default_context(cadata=self.plane.authority.decode())
