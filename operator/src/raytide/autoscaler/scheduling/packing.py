@@ -36,7 +36,7 @@ def pack(
     for tier in _tiers(fleet, plan):
         for members in tier:
             on_progress()
-            scorer.admit(members[0].node_class, members[0].position, members=members)
+            scorer.add_candidate(members[0].node_class, members[0].position, members=members)
         while (winner := scorer.best()) is not None:
             on_progress()
             _fill_existing(scorer, winner, plan)
@@ -105,7 +105,7 @@ def _fill_existing(scorer: NodeScorer, winner: Candidate, plan: Plan) -> None:
     scorer.take(winner, times, has_more=is_same)
     if not is_same:
         winner.node_class = members[first].node_class
-        scorer.enter(winner)
+        scorer.rescore(winner)
 
 
 def _launch(scorer: NodeScorer, budget: LaunchBudget, plan: Plan, on_progress: OnProgress) -> None:
@@ -117,7 +117,7 @@ def _launch(scorer: NodeScorer, budget: LaunchBudget, plan: Plan, on_progress: O
         homes = [node_class for node_class in (pool.first, pool.node_class) if node_class is not None]
         pools.update((node_class, pool) for node_class in homes)
         if pool.remaining >= pool.type.num_of_hosts:
-            hosts_of[pool] = [scorer.admit(node_class, next(numbers), pool=pool) for node_class in homes]
+            hosts_of[pool] = [scorer.add_candidate(node_class, next(numbers), pool=pool) for node_class in homes]
     while (winner := scorer.best()) is not None or _begin_anew(scorer, hosts_of, plan):
         on_progress()
         if winner is None:
@@ -152,7 +152,7 @@ def _begin_anew(scorer: NodeScorer, hosts_of: Mapping[LaunchPool, Iterable[Candi
         for host in hosts_of[pool]:
             scorer.remove(host)
             if pool.supply(host.node_class):
-                scorer.enter(host)
+                scorer.rescore(host)
     return bool(ended)
 
 
@@ -176,7 +176,7 @@ def _launch_hosts(
     for host in hosts:
         scorer.remove(host)
         if pool.supply(host.node_class):
-            scorer.enter(host)
+            scorer.rescore(host)
     return times
 
 

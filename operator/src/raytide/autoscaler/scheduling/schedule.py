@@ -229,7 +229,7 @@ class _Scheduler:
         """
         inputs, full = self._inputs, self._inputs.full
         with_capacity = [replace(one, available=None) if one.name in full else one for one in inputs.types]
-        waiting, hosts = self._waiting()
+        waiting, hosts = self._waiting_for_capacity()
         session.widen([one for one in with_capacity if one.name in full], waiting, hosts)
         session.accept(session.plan(unmet, CONSTRAINT))
         gangs = [gang for gang in gangs if not self._place(gang, session)]
@@ -238,7 +238,7 @@ class _Scheduler:
         session.accept(session.plan(tasks, DEMAND))
         return gangs
 
-    def _waiting(self) -> tuple[list[Node], Counter[str]]:
+    def _waiting_for_capacity(self) -> tuple[list[Node], Counter[str]]:
         """Nodes waiting for capacity, within the maxima, and by type how many more nodes count against these."""
         staying = [node for node in self._nodes if node.cause is None]
         ordered = sorted(self._inputs.waiting, key=lambda instance: instance.instance_id)

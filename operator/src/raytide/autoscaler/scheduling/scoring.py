@@ -121,15 +121,15 @@ class NodeScorer:
             behind = accumulate((need[resource] for need in reversed(needs[1:])), min)
             self._least.append((resource, [*reversed([*behind]), 0]))
 
-    def admit(
+    def add_candidate(
         self, node_class: NodeClass, position: int, *, members: Sequence[Node] = (), pool: LaunchPool | None = None
     ) -> Candidate:
-        """Create a candidate for nodes of this class, and enter it; without `members` they would be launched from `pool`."""
+        """Create a candidate for nodes of this class, and score it; without `members` they would be launched from `pool`."""
         candidate = Candidate(node_class, next(self._numbers), position, members, pool=pool)
-        self.enter(candidate)
+        self.rescore(candidate)
         return candidate
 
-    def enter(self, candidate: Candidate) -> None:
+    def rescore(self, candidate: Candidate) -> None:
         """Fill and score a candidate; it competes if it takes anything."""
         candidate.version += 1
         if not self.is_open:
@@ -211,7 +211,7 @@ class NodeScorer:
         if self._exhausted * 8 > len(self.active):
             self._refresh()
         for candidate in outdated:
-            self.enter(candidate)
+            self.rescore(candidate)
         if has_more and winner not in outdated:
             self._push(winner)
 

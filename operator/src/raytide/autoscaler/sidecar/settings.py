@@ -15,7 +15,7 @@ from raytide.autoscaler.reporting.log_settings import LogSettings
 from raytide.autoscaler.state.instance_lifecycle import TimeLimits
 from raytide.autoscaler.state.node_autoscaler_events import Presence
 
-HUGE: Final = 2**31 - 1
+UNLIMITED: Final = 2**31 - 1
 """Ray's meaning of the value `inf`."""
 RAY_LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 OFF: Final = ("", "0", "false", "no", "off")
@@ -169,7 +169,7 @@ class _Reader:
         """An integer or `inf`, as Ray's `env_integer` reads it; raises `SettingError` for anything else."""
         value = self.text(name, str(default))
         if value == "inf":
-            return HUGE
+            return UNLIMITED
         try:
             number = int(value)
         except ValueError:

@@ -74,17 +74,19 @@ def differences(
     submitted: Iterable[ParticipantId],
 ) -> tuple[str, ...]:
     """What the submitted participants get, and what every other participant has more or less because of them."""
-    new = set(submitted)
-    without, having = sizes_after(*before), sizes_after(*after)
+    submitted_ids = set(submitted)
+    size_without, size_with = sizes_after(*before), sizes_after(*after)
     waiting_by_id = {waiting.id: waiting for waiting in after[1].waiting if waiting.is_below_floor}
     lines = [
-        _outcome(participant, having[participant.id], waiting_by_id.get(participant.id))
+        _outcome(participant, size_with[participant.id], waiting_by_id.get(participant.id))
         for participant in after[0].participants
-        if participant.id in new
+        if participant.id in submitted_ids
     ]
-    now = {participant.id: participant.current for participant in before[0].participants}
+    current = {participant.id: participant.current for participant in before[0].participants}
     changed = [
-        _change(id_, now[id_], without[id_], having[id_]) for id_ in sorted(without) if without[id_] != having[id_]
+        _change(id_, current[id_], size_without[id_], size_with[id_])
+        for id_ in sorted(size_without)
+        if size_without[id_] != size_with[id_]
     ]
     return (*lines, *(changed or ["the size of no other job changes"]))
 
