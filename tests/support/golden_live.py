@@ -44,11 +44,11 @@ class Captured:
     def fate_beside(self, recorded: Json, mode: str = "raytide") -> Fate:
         """This one and the reference's; `mode` is the operator's default autoscaler."""
         specs = [document for document in self.documents if document["kind"] == "RayCluster"]
-        without_effect = [
+        settings_without_effect = [
             field for cluster in self.clusters for field in fields_without_effect(cluster.get("status", {}))
         ]
         invalid = "; ".join(filter(None, (what_is_invalid(cluster.get("status", {})) for cluster in self.clusters)))
-        return Fate(specs[0] if specs else {}, recorded, self.record, tuple(without_effect), invalid, mode)
+        return Fate(specs[0] if specs else {}, recorded, self.record, tuple(settings_without_effect), invalid, mode)
 
 
 @dataclass(frozen=True)

@@ -76,8 +76,8 @@ class Seen:
 
     def fate_beside(self, recorded: Json) -> Fate:
         """Ours and KubeRay's."""
-        without_effect, invalid = fields_without_effect(self.raw_status), what_is_invalid(self.raw_status)
-        return Fate(read_spec(recorded["file"]), recorded, self.record, without_effect, invalid, self.mode)
+        settings_without_effect, invalid = fields_without_effect(self.raw_status), what_is_invalid(self.raw_status)
+        return Fate(read_spec(recorded["file"]), recorded, self.record, settings_without_effect, invalid, self.mode)
 
 
 class Fleet(SimulatedKube):

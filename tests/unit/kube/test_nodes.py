@@ -79,7 +79,7 @@ async def following(*stream, listed=(), then=(), pods=()):
 def test_after_a_list(pods, dead):
     async def main():
         async with following(listed=[node("n1", 10), node("n2", 11, "Unknown")]) as (nodes_of, _):
-            assert nodes_of.unready(pods) == dead
+            assert nodes_of.dead_among(pods) == dead
 
     virtual_time.run(main())
 
@@ -87,9 +87,9 @@ def test_after_a_list(pods, dead):
 def test_a_node_whose_event_follows_that_of_its_pod_is_never_unready():
     async def main():
         async with following(5.0, line("ADDED", node("new", 140)), HANG) as (dead, reported):
-            assert not dead.unready([on("new", 150)])
+            assert not dead.dead_among([on("new", 150)])
             await asyncio.sleep(120)
-            assert not dead.unready([on("new", 150)])
+            assert not dead.dead_among([on("new", 150)])
             assert reported == []
 
     virtual_time.run(main())
@@ -100,9 +100,9 @@ def test_a_node_that_was_deleted_is_gone_for_its_pods_however_they_change_afterw
         stream = (line("DELETED", node("n1", 110)), 10.0, line("ADDED", node("n1", 160)), HANG)
         async with following(*stream, listed=[node("n1", 10)], pods=[on("n1", 105)]) as (dead, _):
             await asyncio.sleep(1)
-            assert dead.unready([on("n1", 150)]) == {"n1"}
+            assert dead.dead_among([on("n1", 150)]) == {"n1"}
             await asyncio.sleep(10)
-            assert not dead.unready([on("n1", 170)])
+            assert not dead.dead_among([on("n1", 170)])
 
     virtual_time.run(main())
 
@@ -121,13 +121,13 @@ def test_a_pod_on_a_reregistered_node_is_not_unready_before_the_watch_shows_the_
         stream = (line("DELETED", node("n1", 110)), 10.0, line("ADDED", node("n1", 140)), HANG)
         async with following(*stream, listed=[node("n1", 10)], pods=known) as (dead, reported):
             await asyncio.sleep(1)
-            assert dead.unready([on("n1", 105)]) == {"n1"}, "a cluster whose pods were all on the old node"
-            assert not dead.unready([on("n1", 150, "new")])
-            assert not dead.unready([on("n1", 120), on("n1", 150, "new")]), (
+            assert dead.dead_among([on("n1", 105)]) == {"n1"}, "a cluster whose pods were all on the old node"
+            assert not dead.dead_among([on("n1", 150, "new")])
+            assert not dead.dead_among([on("n1", 120), on("n1", 150, "new")]), (
                 "the answer is per node, so both pods are spared"
             )
             await asyncio.sleep(60)
-            assert not dead.unready([on("n1", 155, "new")])
+            assert not dead.dead_among([on("n1", 155, "new")])
             assert reported == []
 
     virtual_time.run(main())
@@ -138,10 +138,10 @@ def test_a_node_that_is_not_registered_again_is_gone_for_pods_first_seen_after_i
         stream = (line("DELETED", node("n1", 110)), 10.0, bookmark(150), HANG)
         async with following(*stream, listed=[node("n1", 10)], pods=[on("n1", 150)]) as (dead, reported):
             await asyncio.sleep(1)
-            assert not dead.unready([on("n1", 150)])
+            assert not dead.dead_among([on("n1", 150)])
             await asyncio.sleep(10 + nodes.RECHECK_INTERVAL_S)
             assert reported == ["n1"]
-            assert dead.unready([on("n1", 170)]) == {"n1"}
+            assert dead.dead_among([on("n1", 170)]) == {"n1"}
 
     virtual_time.run(main())
 
@@ -149,12 +149,12 @@ def test_a_node_that_is_not_registered_again_is_gone_for_pods_first_seen_after_i
 def test_a_missing_node_is_reported_within_seconds_of_the_event_that_decides():
     async def main():
         async with following(30.0, bookmark(149), 5.0, bookmark(150), HANG, pods=[on("gone", 150)]) as (dead, reported):
-            assert not dead.unready([on("gone", 150)])
+            assert not dead.dead_among([on("gone", 150)])
             await asyncio.sleep(34)
             assert reported == []
             await asyncio.sleep(1 + nodes.RECHECK_INTERVAL_S)
             assert reported == ["gone"]
-            assert dead.unready([on("gone", 170)]) == {"gone"}, "what has been told stays so"
+            assert dead.dead_among([on("gone", 170)]) == {"gone"}, "what has been told stays so"
 
     virtual_time.run(main())
 
@@ -164,7 +164,7 @@ def test_no_node_is_unready_while_nodes_cannot_be_watched():
         forbidden = status_error(403, "Forbidden", "nodes are forbidden")
         async with following(forbidden, then=(bookmark(101), HANG)) as (dead, reported):
             await asyncio.sleep(0.1)
-            assert not dead.unready([on("gone", 50)])
+            assert not dead.dead_among([on("gone", 50)])
             await asyncio.sleep(5)
             assert reported == ["gone"], "and is again once they can be"
 
@@ -175,11 +175,11 @@ def test_the_recorded_version_of_a_pod_starts_with_its_node_and_ends_with_its_de
     async def main():
         async with following(HANG, pods=[on("", 40), on("gone", 90, "b")]) as (dead, _):
             dead.update_pod(on("", 40), on("gone", 150))
-            assert not dead.unready([on("gone", 170)]), "it was not on it before version 150"
+            assert not dead.dead_among([on("gone", 170)]), "it was not on it before version 150"
             dead.update_pod(on("gone", 150), None)
             dead.update_pod(on("gone", 90, "b"), on("gone", 160, "c"))
-            assert not dead.unready([on("gone", 170, "c")]), "another pod of that name"
-            assert dead.unready([on("gone", 100)]) == {"gone"}, "only its version is recorded"
+            assert not dead.dead_among([on("gone", 170, "c")]), "another pod of that name"
+            assert dead.dead_among([on("gone", 100)]) == {"gone"}, "only its version is recorded"
 
     virtual_time.run(main())
 
@@ -188,7 +188,7 @@ def test_a_pod_of_a_restored_store_counts_by_its_new_lower_version():
     async def main():
         async with following(HANG, pods=[on("gone", 900)]) as (dead, _):
             dead.update_pod(on("gone", 900), on("gone", 60))
-            assert dead.unready([on("gone", 60)]) == {"gone"}
+            assert dead.dead_among([on("gone", 60)]) == {"gone"}
 
     virtual_time.run(main())
 
@@ -198,7 +198,7 @@ def test_the_number_of_undecided_nodes_is_bounded(monkeypatch):
 
     async def main():
         async with following(10.0, bookmark(500), HANG) as (dead, reported):
-            assert not dead.unready(on(f"n{n}", 500, f"p{n}") for n in range(5))
+            assert not dead.dead_among(on(f"n{n}", 500, f"p{n}") for n in range(5))
             await asyncio.sleep(10 + nodes.RECHECK_INTERVAL_S)
             assert sorted(reported) == ["n2", "n3", "n4"]
 

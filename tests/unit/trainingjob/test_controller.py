@@ -386,4 +386,4 @@ async def test_pods_of_a_node_deleted_just_before_them_are_replaced_at_once(here
     here.world.store.delete("pods", "default", name)
     await asyncio.sleep(1)
     (dying,) = (pod for pod in here.controller.pods.by_index(KEY) if pod.is_terminating)
-    assert here.controller.dead_nodes.unready([dying]) == {"n9"}
+    assert here.controller.dead_nodes.dead_among([dying]) == {"n9"}

@@ -74,7 +74,7 @@ def roles_of(job: TrainingJob, size: Size) -> dict[str, int]:
 
 
 def pod_outline(job: TrainingJob, role: str) -> Manifest:
-    """The scheduling part of a pod of the role, as JSON, with every request filled in."""
+    """The scheduling part of a pod of the role, as a manifest with all requests filled in."""
     outline: Manifest = {
         "apiVersion": "v1",
         "kind": "Pod",

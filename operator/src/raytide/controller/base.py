@@ -277,12 +277,12 @@ class BaseController(ABC):
     async def _enqueue_on_lost_nodes(self) -> None:
         """Enqueue for nodes deleted before the first list: they have no watch event."""
         await self.nodes.wait_synced()
-        self._enqueue_on_node_loss(self.dead_nodes.unready(self.pods.all()))
+        self._enqueue_on_node_loss(self.dead_nodes.dead_among(self.pods.all()))
         await self.dead_nodes.run(self._enqueue_on_node_loss)
 
     def unready_nodes_of(self, key: Key) -> frozenset[str]:
         """Nodes of that owner's pods that are not Ready or are gone; empty where nodes cannot be read."""
-        return self.dead_nodes.unready(self.pods.by_index(key))
+        return self.dead_nodes.dead_among(self.pods.by_index(key))
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------

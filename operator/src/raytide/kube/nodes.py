@@ -39,13 +39,13 @@ class PodOnNode(Protocol):
 class DeadNodes:
     """Nodes that are not Ready or are gone.
 
-    - `unready` returns those of some pods. A missing node is gone once the node informer has reached the version at
+    - `dead_among` returns those of some pods. A missing node is gone once the node informer has reached the version at
       which each of these pods was first seen on it: the node was created before. That version is stored because the
       version of a pod rises with every change. Otherwise the pod may be on a new node of that name whose event is still
       to come.
     - This compares versions of two kinds. Where nodes have an etcd of their own with a lower counter, none is gone.
     - No node counts as gone while nodes cannot be watched; where nodes may not be read, none is dead.
-    - `run` reports nodes that were undecided when `unready` was called and have turned out to be gone.
+    - `run` reports nodes that were undecided when `dead_among` was called and have turned out to be gone.
     """
 
     def __init__(self, informer: Informer[NodeView]) -> None:
@@ -69,19 +69,19 @@ class DeadNodes:
             version = version_number(new.resource_version)  # lower than before only once the store was restored
             self._first_seen_version[new.uid] = min(version, self._first_seen_version.get(new.uid, version))
 
-    def unready(self, pods: Iterable[PodOnNode]) -> frozenset[str]:
+    def dead_among(self, pods: Iterable[PodOnNode]) -> frozenset[str]:
         """The nodes of these pods that are not Ready or are gone."""
-        dead: set[str] = set()
+        not_ready: set[str] = set()
         absent: dict[str, int] = {}
         for pod in pods:
             name = pod.node_name
             node = self._informer.get("", name) if name else None
             if node is not None and not node.is_ready:
-                dead.add(name)
+                not_ready.add(name)
             elif name and node is None:
                 version = self._first_seen_version.get(pod.uid, version_number(pod.resource_version))
                 absent[name] = max(version, absent.get(name, 0))
-        return frozenset(dead.union(name for name, version in absent.items() if self._is_gone(name, version)))
+        return frozenset(not_ready.union(name for name, version in absent.items() if self._is_gone(name, version)))
 
     async def run(self, on_gone: Callable[[Collection[str]], None]) -> None:
         """Report nodes that only now are known to be gone, until cancelled; idle while no node is undecided."""

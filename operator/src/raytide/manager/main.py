@@ -46,7 +46,7 @@ from raytide.metrics import (
 )
 from raytide.runtime.clock import Clock
 from raytide.runtime.health import HealthChecker
-from raytide.runtime.http_endpoints import Check, Endpoints, page, text_of
+from raytide.runtime.http_endpoints import Check, Endpoints, health_text, page
 
 log = logging.getLogger(__name__)
 
@@ -254,8 +254,8 @@ class Operator:
 
     def _build_endpoints(self, settings: Settings) -> Endpoints:
         endpoints = Endpoints()
-        endpoints.add(settings.health_address, "/healthz", text_of(self._health_checker.liveness()))
-        endpoints.add(settings.health_address, "/readyz", text_of(self._health_checker.readiness()))
+        endpoints.add(settings.health_address, "/healthz", health_text(self._health_checker.liveness()))
+        endpoints.add(settings.health_address, "/readyz", health_text(self._health_checker.readiness()))
         metrics = page(lambda: (generate_latest(REGISTRY), CONTENT_TYPE_LATEST))
         endpoints.add(settings.metrics_address, "/metrics", metrics)
         return endpoints

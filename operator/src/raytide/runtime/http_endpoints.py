@@ -25,7 +25,7 @@ def report(checks: Mapping[str, Check]) -> tuple[bool, str]:
     return is_well, "\n".join([*lines, "ok" if is_well else "failed", ""])
 
 
-def text_of(checks: Mapping[str, Check]) -> Answer:
+def health_text(checks: Mapping[str, Check]) -> Answer:
     """Handler that shows the checks."""
 
     def answer(_request: web.Request) -> web.StreamResponse:

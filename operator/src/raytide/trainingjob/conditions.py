@@ -106,17 +106,16 @@ def scaling(ctx: PlanContext) -> ConditionUpdate | None:
         return None
     if not has_run(ctx.job):
         # Set together with the first `Running`, so that another reconcile of the same pods changes nothing (RM:I19).
-        begins = ctx.may_have_pods and has_minimum(ctx.job, ctx.observed, ctx.counts)
-        return messages.is_settled() if begins else None
-    before = (status.get(constants.TRAINER) or {}).get("desired", wanted)
+        return messages.settled() if has_minimum(ctx.job, ctx.observed, ctx.counts) else None
+    last_wanted = (status.get(constants.TRAINER) or {}).get("desired", wanted)
     old = find_condition(status.get("conditions") or (), constants.SCALING)
     was_scaling = old is not None and old.get("status") == "True"
-    if is_settled(ctx) or (before == wanted and not was_scaling):
-        return messages.is_settled()
-    reason = constants.SCALED_DOWN if wanted < before else constants.SCALED_UP
-    if before == wanted and old is not None:
+    if is_settled(ctx) or (last_wanted == wanted and not was_scaling):
+        return messages.settled()
+    reason = constants.SCALED_DOWN if wanted < last_wanted else constants.SCALED_UP
+    if last_wanted == wanted and old is not None:
         reason = str(old.get("reason"))
-    return messages.is_scaling(reason.replace("Scaled", "Scaling"), _running(ctx), wanted)
+    return messages.scaling(reason.replace("Scaled", "Scaling"), _running(ctx), wanted)
 
 
 def is_settled(ctx: PlanContext) -> bool:

@@ -76,7 +76,7 @@ def start_limit_s(job: TrainingJob, observed: Observed) -> float:
     return min(job.pending_timeout_s, FORBIDDEN_TIMEOUT_S) if is_rejected else job.pending_timeout_s
 
 
-def gang_time_left_s(job: TrainingJob, observed: Observed) -> float | None:
+def gang_start_left_s(job: TrainingJob, observed: Observed) -> float | None:
     """Seconds until an admitted gang that has not started releases its capacity; None when no limit applies."""
     admitted = find_condition(job.status.get("conditions") or (), constants.ADMITTED)
     if admitted is None or admitted.get("status") != "True" or admitted.get("reason") != constants.ADMITTED:
@@ -85,17 +85,17 @@ def gang_time_left_s(job: TrainingJob, observed: Observed) -> float | None:
     return _left_s(since, start_limit_s(job, observed), observed) if since else None
 
 
-def start_time_left_s(job: TrainingJob, observed: Observed) -> float | None:
+def pending_time_left_s(job: TrainingJob, observed: Observed) -> float | None:
     """Seconds until a job without gang admission releases its pods because it has not started; None without a limit.
 
-    The limit applies only while pods of its minimum are unschedulable or rejected: image pulls may take any time. A job
+    The limit applies only while pods needed for its minimum cannot be scheduled or created: image pulls may take any time. A job
     whose minimum has run once keeps its pods (FD:SH-B14).
     """
     began = parse_timestamp(str(job.status.get("startTime")))
-    if began is None or has_run(job) or _has_places(job, observed):
+    if began is None or has_run(job) or _minimum_has_nodes(job, observed):
         return None
-    nowhere = [pod for pod in observed.pods if is_alive(pod) and not pod.node_name]
-    created = [moment for pod in nowhere if (moment := parse_timestamp(pod.creation_timestamp)) is not None]
+    unassigned = [pod for pod in observed.pods if is_alive(pod) and not pod.node_name]
+    created = [moment for pod in unassigned if (moment := parse_timestamp(pod.creation_timestamp)) is not None]
     if not created and not observed.pending_retries:
         return None
     since = max(began, min(created)) if created else began
@@ -111,7 +111,7 @@ def rejected_roles(observed: Observed, at_least: int = 1) -> frozenset[str]:
     return frozenset(each.group for each in roles if failure_of_rejection("", each.message).cause is not Cause.QUOTA)
 
 
-def _has_places(job: TrainingJob, observed: Observed) -> bool:
+def _minimum_has_nodes(job: TrainingJob, observed: Observed) -> bool:
     """Whether every pod of the minimum is, or was, scheduled to a node."""
     trainer, pserver = job.spec.trainer, job.spec.pserver
     wanted = {

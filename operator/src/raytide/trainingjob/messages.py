@@ -120,13 +120,13 @@ def pod_numbers(
     return ", ".join(parts)
 
 
-def is_scaling(reason: str, here: int, wanted: int) -> ConditionUpdate:
+def scaling(reason: str, here: int, wanted: int) -> ConditionUpdate:
     """`Scaling` until exactly the wanted trainers run; the reason is `ScalingUp` or `ScalingDown`."""
     message = f"{here} of {wanted} trainers running"
     return ConditionUpdate(constants.SCALING, status=True, reason=reason, message=message)
 
 
-def is_settled() -> ConditionUpdate:
+def settled() -> ConditionUpdate:
     """`Scaling` once the pods match the size."""
     return ConditionUpdate(constants.SCALING, status=False, reason=SETTLED, message="")
 

@@ -30,10 +30,10 @@ from raytide.trainingjob import messages
 from raytide.trainingjob.events import events_of
 from raytide.trainingjob.lifecycle import (
     deadline_left_s,
-    gang_time_left_s,
+    gang_start_left_s,
     has_minimum,
     is_over,
-    start_time_left_s,
+    pending_time_left_s,
     ttl_left_s,
 )
 from raytide.trainingjob.manifests.objects import (
@@ -137,7 +137,7 @@ def hold_gang(ctx: PlanContext) -> TrainingJobPlan:
 
 def evict_timed_out_start(ctx: PlanContext) -> TrainingJobPlan:
     """Release the capacity of a job whose minimum does not start in time (TJ §6: PaddleCloud #258; FD:SH-B14)."""
-    left_s = gang_time_left_s(ctx.job, ctx.observed) if ctx.is_gang else start_time_left_s(ctx.job, ctx.observed)
+    left_s = gang_start_left_s(ctx.job, ctx.observed) if ctx.is_gang else pending_time_left_s(ctx.job, ctx.observed)
     if left_s is None or has_minimum(ctx.job, ctx.observed, ctx.counts):
         return NOTHING
     if left_s > 0:

@@ -25,7 +25,7 @@ from raytide.trainingjob.lifecycle import (
     REJECTIONS_UNTIL_TIMEOUT,
     JobResult,
     deadline_left_s,
-    gang_time_left_s,
+    gang_start_left_s,
     has_run,
     is_over,
     rejected_roles,
@@ -70,7 +70,7 @@ def status(
 def requeue_after_s(job: TrainingJob, observed: Observed, computed: Mapping[str, Any], now: datetime) -> float | None:  # noqa: ARG001 - every room's door is the same
     """Seconds until time alone changes the status or the next plan; None when only a watch event can."""
     after = job.model_copy(update={"status": dict(computed)})
-    deadlines = [deadline_left_s(after, observed), gang_time_left_s(after, observed), ttl_left_s(after, observed)]
+    deadlines = [deadline_left_s(after, observed), gang_start_left_s(after, observed), ttl_left_s(after, observed)]
     # A deadline that is due already is acted upon by the next plan; SOON_S requeues where the status comes first.
     waits = [left_s for left_s in deadlines if left_s is not None and left_s > 0]
     steers = any(job.status.get(part) != computed.get(part) for part in _STEERING)

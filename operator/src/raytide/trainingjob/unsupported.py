@@ -57,8 +57,8 @@ def _fields(job: TrainingJob) -> Iterator[Unsupported]:
         yield from _of(_mapping(spec.get(role)), f"spec.{role}", _OF_ROLES)
 
 
-def _of(written: Mapping[str, Any], field: str, without_effect: Mapping[str, str]) -> Iterator[Unsupported]:
-    for name, message in without_effect.items():
+def _of(written: Mapping[str, Any], field: str, settings_without_effect: Mapping[str, str]) -> Iterator[Unsupported]:
+    for name, message in settings_without_effect.items():
         if written.get(name):
             yield Unsupported(f"{field}.{name}", message)
 

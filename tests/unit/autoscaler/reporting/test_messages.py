@@ -248,7 +248,7 @@ def reported(**extra: Any) -> ReportInputs:
         "gcs": GcsState(version=7),
         "instances": (),
         "reply": SchedulingReply(),
-        "coming": {},
+        "pending_counts": {},
         "types": (HEAD, CPU),
     }
     return ReportInputs(**{**fields, "pods": {}, "now": NOW, **extra})
@@ -285,7 +285,9 @@ def test_a_blocked_group_is_a_failed_request():
 def test_times_are_those_at_which_things_began():
     since = NOW - timedelta(seconds=90)
     blocked = {"cpu": UnavailableGroup("QuotaExceeded", "", 2, since=since)}
-    report = build_report(reported(coming={"cpu": 5}, asked_for_s={"cpu": [40.0, 40.0, 7.0]}, blocked=blocked))
+    report = build_report(
+        reported(pending_counts={"cpu": 5}, request_ages_s={"cpu": [40.0, 40.0, 7.0]}, blocked=blocked)
+    )
     now_s = int(NOW.timestamp())
     found = [(each.count, each.requested_at_s - now_s) for each in report.pending_requests]
     assert found == [(2, -40), (1, -7), (2, 0)]
@@ -294,7 +296,7 @@ def test_times_are_those_at_which_things_began():
 
 
 def test_a_huge_number_of_pending_nodes_does_not_fill_the_report():
-    report = build_report(reported(coming={"cpu": 2_000_000_000}))
+    report = build_report(reported(pending_counts={"cpu": 2_000_000_000}))
     assert len(encode_report(report).autoscaling_state.pending_instance_requests) == REPORTED_ONE_BY_ONE + 1
 
 

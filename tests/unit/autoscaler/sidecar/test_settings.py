@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from raytide.autoscaler.sidecar.settings import (
-    HUGE,
+    UNLIMITED,
     NO_EFFECT,
     TIME_LIMITS,
     SettingError,
     read_settings,
-    without_effect,
+    settings_without_effect,
 )
 
 PAGE = (Path(__file__).parents[4] / "docs" / "compatibility.md").read_text()
@@ -37,14 +37,14 @@ def test_without_variables_all_defaults_are_those_of_ray_except_the_api_timeout(
 
 WORDS = [
     ("AUTOSCALER_UPDATE_INTERVAL_S", "2", lambda s: s.interval_s, 2.0),
-    ("AUTOSCALER_UPDATE_INTERVAL_S", "inf", lambda s: s.interval_s, float(HUGE)),
+    ("AUTOSCALER_UPDATE_INTERVAL_S", "inf", lambda s: s.interval_s, float(UNLIMITED)),
     ("AUTOSCALER_CONSERVE_GPU_NODES", "0", lambda s: s.has_gpu_conservation, False),
     ("AUTOSCALER_METRIC_PORT", "9000", lambda s: s.metrics_port, 9000),
     ("RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S", "30", lambda s: s.pending_idle_timeout_s, 30.0),
     ("RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S", "-1", lambda s: s.pending_idle_timeout_s, None),
     ("RAY_AUTOSCALER_AVAILABILITY_RECOVERY_S", "60", lambda s: s.recovery_s, 60.0),
     ("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", "5", lambda s: s.time_limits.allocate_s, 5),
-    ("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", "inf", lambda s: s.time_limits.allocate_s, HUGE),
+    ("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", "inf", lambda s: s.time_limits.allocate_s, UNLIMITED),
     ("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", "1000000000", lambda s: s.time_limits.allocate_s, 10**9),
     ("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", " ", lambda s: s.time_limits.allocate_s, 3600),
     ("RAY_AUTOSCALER_RECONCILE_REQUEST_STATUS_TIMEOUT_S", "60", lambda s: s.time_limits.request_s, 60),
@@ -85,7 +85,7 @@ def test_a_time_limit_that_is_no_whole_number_ends_the_start(name, text):
 @pytest.mark.rule("AS §1.3")
 @pytest.mark.parametrize(("limit", "name"), TIME_LIMITS.items())
 def test_every_time_limit_can_be_infinite(limit, name):
-    assert getattr(read(**{name: "inf"}).time_limits, limit) == HUGE
+    assert getattr(read(**{name: "inf"}).time_limits, limit) == UNLIMITED
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_what_cannot_be_meant_is_one_line_that_names_variable_and_remedy(name, t
 
 
 def test_variables_without_effect_are_named_with_their_reason_if_they_are_set():
-    assert without_effect({}) == ()
-    ((name, why),) = without_effect({"AUTOSCALER_MAX_CONCURRENT_LAUNCHES": "10", "HOME": "/root"})
+    assert settings_without_effect({}) == ()
+    ((name, why),) = settings_without_effect({"AUTOSCALER_MAX_CONCURRENT_LAUNCHES": "10", "HOME": "/root"})
     assert name == "AUTOSCALER_MAX_CONCURRENT_LAUNCHES"
     assert "one patch" in why
 

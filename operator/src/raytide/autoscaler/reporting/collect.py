@@ -51,12 +51,12 @@ def report_of(
             gcs=snapshot.gcs,
             instances=cluster.found.instances,
             reply=SchedulingReply() if scheduled is None else scheduled.choice.reply,
-            coming={o.group.name: o.launches + o.kept for o in outcomes.groups},
+            pending_counts={o.group.name: o.launches + o.kept for o in outcomes.groups},
             types=cluster.types.types,
             pods={pod.name: pod for pod in snapshot.pods},
             now=snapshot.now,
             at_least=max(snapshot.reported_version, state.report_version),
-            asked_for_s={
+            request_ages_s={
                 name: [snapshot.monotonic_s - request.since_s for request in open_requests]
                 for name, open_requests in cluster.found.timers.open_requests.items()
             },

@@ -37,14 +37,14 @@ class ReportInputs:
     gcs: GcsState
     instances: tuple[Instance, ...]
     reply: SchedulingReply
-    coming: Mapping[str, int]
+    pending_counts: Mapping[str, int]
     """By group, nodes requested or about to be requested that have no pod yet."""
     types: tuple[NodeType, ...]
     pods: Mapping[str, PodView]
     now: datetime
     at_least: int = 0
     """Lower bound of the report version."""
-    asked_for_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    request_ages_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """By group, for how many seconds each node has been requested, oldest first; further nodes are requested now."""
     blocked: Mapping[str, UnavailableGroup] = field(default_factory=dict)
     """By group, why it gets no nodes at present."""
@@ -73,13 +73,15 @@ def report_version(now: datetime, at_least: int) -> int:
 
 
 def _pending_requests(inputs: ReportInputs) -> Iterable[PendingRequest]:
-    """One entry for all nodes of a group that were requested in the same second."""
+    """One entry per group and second of the request."""
     now_s = inputs.now.timestamp()
-    for name, count in inputs.coming.items():
-        ages_s = [*inputs.asked_for_s.get(name, ())][:count]
-        moments = Counter(int(now_s - age_s) for age_s in ages_s)
-        moments[int(now_s)] += count - len(ages_s)
-        yield from (PendingRequest(name, many, at_s) for at_s, many in sorted(moments.items()) if many > 0)
+    for name, count in inputs.pending_counts.items():
+        ages_s = [*inputs.request_ages_s.get(name, ())][:count]
+        count_by_second = Counter(int(now_s - age_s) for age_s in ages_s)
+        count_by_second[int(now_s)] += count - len(ages_s)
+        yield from (
+            PendingRequest(name, number, at_s) for at_s, number in sorted(count_by_second.items()) if number > 0
+        )
 
 
 def _pending_instances(inputs: ReportInputs) -> Iterable[PendingInstance]:

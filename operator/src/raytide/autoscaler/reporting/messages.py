@@ -16,7 +16,7 @@ from raytide.autoscaler.request_text import shape_of, whole
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupTarget
 from raytide.autoscaler.scaling.limit_reasons import NO_FITTING_GROUP
 from raytide.autoscaler.spec_group import SpecGroup
-from raytide.autoscaler.state.snapshot import ClusterEvent, Drain, Level, LogLine
+from raytide.autoscaler.state.snapshot import Answers, ClusterEvent, Drain, Level, LogLine
 
 TEXT_BY_CAUSE: Final[Mapping[TerminationCause, str]] = {
     TerminationCause.IDLE: "idle",
@@ -98,7 +98,19 @@ def drained_line(group: str, nodes: int) -> LogLine:
     return LogLine(Level.INFO, message, (("group", group), ("named", nodes)))
 
 
-def not_drained_line(drain: Drain, rejection: str | None) -> LogLine:
+def not_drained_lines(drains: Iterable[Drain], answers: Answers) -> tuple[LogLine, ...]:
+    """One line for each drain that was sent and not accepted, or not answered."""
+    lines = []
+    for drain in drains:
+        if drain.node_id not in answers:  # not sent
+            continue
+        answer = answers[drain.node_id]
+        if answer is None or not answer.is_accepted:
+            lines.append(_not_drained_line(drain, None if answer is None else answer.message))
+    return tuple(lines)
+
+
+def _not_drained_line(drain: Drain, rejection: str | None) -> LogLine:
     """A drain that was not accepted; `rejection` is the GCS's message, None without an answer."""
     why = "the GCS did not answer" if rejection is None else rejection
     values = (("group", drain.group), ("pod", drain.pod), ("node", drain.node_id))

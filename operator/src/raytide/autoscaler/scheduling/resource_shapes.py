@@ -49,7 +49,10 @@ class Shape:
         return self.fixed_rank is None or self.request.anti_affinity is not None
 
     def rank(self, labels: Mapping[str, str]) -> int:
-        """How much a node with these labels is preferred: number of selectors down to 1; 0 if none matches."""
+        """How much a node with these labels is preferred; higher is better.
+
+        As many points as there are selectors if the first one matches, one if only the last does, 0 if none does.
+        """
         if self.fixed_rank is not None:
             return self.fixed_rank
         selectors = self.request.selectors

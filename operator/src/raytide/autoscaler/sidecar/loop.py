@@ -273,7 +273,7 @@ class Autoscaler:
     async def _drain(self, drains: Sequence[Drain]) -> Answers:
         """Drain the first host of each replica, then the others of those whose first one accepted (FD:AS-A12).
 
-        A raylet that accepted terminates whatever the others answer. Work on a TPU slice starts on the first host or on
+        Once a raylet has accepted, it terminates, regardless of the other answers. Work on a TPU slice starts on the first host or on
         all of them, so a slice that has become busy is detected before it loses a host. Hosts that were not asked are
         not in the answers.
         """

@@ -37,9 +37,9 @@ from raytide.autoscaler.sidecar.settings import (
     SettingError,
     SidecarSettings,
     read_settings,
-    without_effect,
+    settings_without_effect,
 )
-from raytide.autoscaler.sidecar.supervisor import BAD_ARGUMENTS
+from raytide.autoscaler.sidecar.supervisor import EXIT_BAD_CONFIGURATION
 from raytide.autoscaler.sidecar.watchdog import Watchdog
 from raytide.autoscaler.state.snapshot import ReconcilerSettings
 from raytide.kube.client import Client
@@ -51,7 +51,7 @@ from raytide.kube.credentials import (
 )
 from raytide.runtime.clock import Clock
 from raytide.runtime.gc_tuning import tune_gc
-from raytide.runtime.http_endpoints import Answer, Endpoints, page, text_of
+from raytide.runtime.http_endpoints import Answer, Endpoints, health_text, page
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ STARTING_GCS_RETRY_S: Final = 1.0
 """Head and sidecar start together: in the first minute a short interval shortens the start and no warning is due."""
 LOG_EVERY_ATTEMPTS: Final = 60
 """Attempts without an answer per log line: a minute, later five."""
-IN_POD: Final = "KUBERNETES_SERVICE_HOST"
+IN_POD_VARIABLE: Final = "KUBERNETES_SERVICE_HOST"
 """Set by the kubelet in every container."""
 METRICS_NOT_REGISTERED: Final = "the metrics address is not registered with Ray's Prometheus service discovery"
 LONGEST_TICK_S: Final = 300.0
@@ -79,16 +79,16 @@ class SidecarIdentity:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run with `NAME NAMESPACE GCS-ADDRESS LIFE-LINE`, as the supervisor passes them; returns the exit code."""
+    """Run with `NAME NAMESPACE GCS-ADDRESS SUPERVISOR-FD`, as the supervisor passes them; returns the exit code."""
     name, namespace, gcs_address, supervisor_fd = arguments
     try:
         settings = read_settings(os.environ)
     except SettingError as error:
         print(f"raytide autoscaler: {error}", file=sys.stderr)  # noqa: T201 - there is no log yet
-        return BAD_ARGUMENTS
+        return EXIT_BAD_CONFIGURATION
     monitor_log.install(settings.logs)
     tune_gc()
-    for variable, why in without_effect(os.environ):
+    for variable, why in settings_without_effect(os.environ):
         log.warning(messages.setting_without_effect(variable, why))
     return asyncio.run(
         run(SidecarIdentity(Key(namespace, name), gcs_address, int(supervisor_fd)), settings, os.environ)
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def run(identity: SidecarIdentity, settings: SidecarSettings, environ: Mapping[str, str]) -> int:
-    """Exit code: 0 after a signal, 1 if a new process is needed, 2 outside a pod."""
+    """Exit code: 0 after a signal, 1 if a new process may succeed, 2 outside a pod."""
     api = settings.api
     try:
         config = in_cluster_config(
@@ -109,9 +109,9 @@ async def run(identity: SidecarIdentity, settings: SidecarSettings, environ: Map
             private_key=api.private_key,
         )
     except ClientConfigError as error:
-        if IN_POD not in environ:
-            log.error(messages.not_in_pod(IN_POD))  # noqa: TRY400 - as below
-            return BAD_ARGUMENTS
+        if IN_POD_VARIABLE not in environ:
+            log.error(messages.not_in_pod(IN_POD_VARIABLE))  # noqa: TRY400 - as below
+            return EXIT_BAD_CONFIGURATION
         log.error("%s", error)  # noqa: TRY400 - one line for a person
         return 1
     stop = asyncio.Event()
@@ -170,18 +170,18 @@ class Sidecar:
         )
 
     async def work(self, environ: Mapping[str, str]) -> None:
-        """Run until cancelled, or `GcsUnauthenticatedError`."""
+        """Run until cancelled; raises `GcsUnauthenticatedError` if the GCS refuses the token."""
         log.info(messages.started(VERSION, self._identity.key, self.gcs_address))
         async with asyncio.TaskGroup() as tasks:
             clock = Clock()
             watchdog = Watchdog(clock)
             tasks.create_task(watchdog.beat())
-            health = text_of({"loop": self._check})
+            health = health_text({"loop": self._check})
             await self._serve(self._settings.health_port, {"/healthz": health}, "health page")
             gcs = connect_gcs(self.gcs_address, gcs_access(environ))
             self._closing.push_async_callback(gcs.close)
             await _wait_for_gcs(gcs, self.gcs_address)
-            unanswered = await self._send_queries(gcs)
+            unanswered = await self._send_startup_queries(gcs)
             tasks.create_task(self._follow_sessions(gcs, unanswered))
             transport = await self._config.open_transport()
             self._closing.push_async_callback(transport.close)
@@ -197,7 +197,7 @@ class Sidecar:
             )
             await self._autoscaler.run()
 
-    async def _send_queries(self, gcs: ray.GcsClient) -> tuple["_Query", ...]:
+    async def _send_startup_queries(self, gcs: ray.GcsClient) -> tuple["_Query", ...]:
         """Query what only Ray provides; decisions do not need it. Returns the queries without an answer."""
         attempts = (
             _Query("Ray's log directory is unknown, logs are in the container's output only", self._find_log_directory),

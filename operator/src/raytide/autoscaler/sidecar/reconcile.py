@@ -12,7 +12,7 @@ from dataclasses import replace
 from raytide.api.autoscaler_decision import MAX_NAMES_PER_GROUP, GroupDecision
 from raytide.autoscaler.model import OnProgress, unwatched
 from raytide.autoscaler.reporting.collect import collect_messages, report_of
-from raytide.autoscaler.reporting.messages import drained_line, not_drained_line
+from raytide.autoscaler.reporting.messages import drained_line, not_drained_lines
 from raytide.autoscaler.scaling.decision_patch import PatchPlan, patch_now, plan_patch
 from raytide.autoscaler.scaling.drains import draining_since, names_to_delete_after, plan_drains, rejections_after
 from raytide.autoscaler.scaling.group_decisions import HOLD_S, GroupResult, Outcomes, group_outcomes
@@ -22,9 +22,7 @@ from raytide.autoscaler.state.cluster_state import DEMAND_LAG_S, ClusterState, r
 from raytide.autoscaler.state.current_targets import is_head_terminating, read_current_targets, with_own_pods
 from raytide.autoscaler.state.snapshot import (
     Answers,
-    Drain,
     DrainRejection,
-    LogLine,
     NamesPlan,
     ReconcileResult,
     ReconcilerState,
@@ -90,10 +88,10 @@ def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> N
         together = tuple(dict.fromkeys([*decisions[group].delete, *names]))[:MAX_NAMES_PER_GROUP]
         decisions[group] = replace(decisions[group], delete=together)
     if not names_by_group:
-        return NamesPlan(state=state, log=_rejection_lines(plan.drains, answers))
+        return NamesPlan(state=state, log=not_drained_lines(plan.drains, answers))
     patch = patch_now(snapshot, current, decisions, plan.why)
     lines = tuple(drained_line(group, len(names)) for group, names in names_by_group.items())
-    return NamesPlan(patch, replace(state, written_at_s=now_s), (*lines, *_rejection_lines(plan.drains, answers)))
+    return NamesPlan(patch, replace(state, written_at_s=now_s), (*lines, *not_drained_lines(plan.drains, answers)))
 
 
 def _why_inactive(snapshot: Snapshot) -> str:
@@ -109,17 +107,6 @@ def _why_inactive(snapshot: Snapshot) -> str:
 
 
 # --- drain results ---------------------------------------------------------------------------------------------------
-
-
-def _rejection_lines(drains: tuple[Drain, ...], answers: Answers) -> tuple[LogLine, ...]:
-    lines = []
-    for drain in drains:
-        if drain.node_id not in answers:
-            continue
-        answer = answers[drain.node_id]
-        if answer is None or not answer.is_accepted:
-            lines.append(not_drained_line(drain, None if answer is None else answer.message))
-    return tuple(lines)
 
 
 # --- next state ------------------------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def read_settings(environ: Mapping[str, str]) -> SidecarSettings:
     )
 
 
-def without_effect(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def settings_without_effect(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """(variable, reason) of each variable that is set and has no effect."""
     return tuple((name, why) for name, why in NO_EFFECT.items() if environ.get(name))
 

@@ -16,7 +16,7 @@ from typing import Final
 from raytide.autoscaler import messages
 from raytide.runtime.backoff import Backoff
 
-BAD_ARGUMENTS: Final = 2
+EXIT_BAD_CONFIGURATION: Final = 2
 """Exit code of a child that would fail in the same way again."""
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 10.0
@@ -70,8 +70,8 @@ class Supervisor:
             self._start(supervisor_fd)
             if self._has_to_stop(None):
                 return 0
-            if self._exit_code == BAD_ARGUMENTS:
-                return BAD_ARGUMENTS
+            if self._exit_code == EXIT_BAD_CONFIGURATION:
+                return EXIT_BAD_CONFIGURATION
             if time.monotonic() - started_at >= HEALTHY_S:
                 self._backoff.reset()
             delay_s = self._backoff.next_s()
