@@ -168,7 +168,8 @@ def test_a_cluster_without_demand_is_a_head_alone(installation, manifest):
 
 def test_the_autoscaler_is_the_operators_program_with_an_account_of_its_own(installation):
     spec = head_of(installation, CLUSTER)["spec"]
-    sidecar = next(each for each in spec["containers"] if each["name"] == "autoscaler")
+    (sidecar,) = spec["initContainers"]  # a native sidecar: with version v2 the pod restarts no other container
+    assert (sidecar["name"], sidecar["restartPolicy"], spec["restartPolicy"]) == ("autoscaler", "Always", "Never")
     assert sidecar["image"] == installation.image
     assert spec["serviceAccountName"] == CLUSTER
     rules = get("role", CLUSTER, installation.ray_namespace)["rules"]
@@ -178,7 +179,10 @@ def test_the_autoscaler_is_the_operators_program_with_an_account_of_its_own(inst
 def test_the_token_is_mounted_in_the_autoscaler_only(installation):
     spec = head_of(installation, CLUSTER)["spec"]
     mounts = {
-        each["name"] for each in spec["containers"] for m in each["volumeMounts"] if TOKEN.startswith(m["mountPath"])
+        each["name"]
+        for each in (*spec["containers"], *spec["initContainers"])
+        for m in each["volumeMounts"]
+        if TOKEN.startswith(m["mountPath"])
     }
     assert mounts == {"autoscaler"}
     check = ("python", "-c", f"import os; print(os.path.exists({TOKEN!r}))")
@@ -207,8 +211,9 @@ def test_tasks_and_an_actor_launch_workers_while_the_autoscaler_is_killed_repeat
         finally:
             burst.kill()
     assert "nodes: 3" in output
-    head = head_of(installation, CLUSTER)
-    assert {each["name"]: each["restartCount"] for each in head["status"]["containerStatuses"]} == {
+    status = head_of(installation, CLUSTER)["status"]
+    statuses = (*status["containerStatuses"], *status["initContainerStatuses"])
+    assert {each["name"]: each["restartCount"] for each in statuses} == {
         "ray-head": 0,
         "autoscaler": 0,
     }, "it starts itself again"

@@ -182,6 +182,9 @@ class TinyKubelet:
         bound = {"metadata": {"name": pod["metadata"]["name"]}, "target": {"kind": "Node", "name": NODE}}
         status = {"phase": "Running", "podIP": "10.0.0.9", "podIPs": [{"ip": "10.0.0.9"}], "conditions": READY}
         status["containerStatuses"] = [_running(container) for container in pod["spec"]["containers"]]
+        status["initContainerStatuses"] = [
+            _running(each) for each in pod["spec"].get("initContainers") or () if each.get("restartPolicy") == "Always"
+        ]
         async with self._slots:
             if await allowing(GONE, self._admin.call("POST", f"{path}/binding", bound)):
                 patch = self._admin.call("PATCH", f"{path}/status", {"status": status}, content=MERGE)

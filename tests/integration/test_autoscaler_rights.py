@@ -358,7 +358,7 @@ def test_it_may_not(scene, act):
 def test_the_pods_are_admitted_where_the_restricted_standard_is_enforced(scene):
     path = f"{scene.core}/pods/{scene.pod_of('a', 'head')}"
     head = scene.plane.request_json("GET", path)[1]
-    sidecar = next(each for each in head["spec"]["containers"] if each["name"] == "autoscaler")
+    sidecar = next(each for each in head["spec"]["initContainers"] if each["name"] == "autoscaler")
     assert sidecar["securityContext"]["runAsNonRoot"] is True
 
 
@@ -367,7 +367,7 @@ def test_only_the_sidecar_has_a_token_mounted(scene):
     head = scene.plane.request_json("GET", f"{scene.core}/pods/{scene.pod_of('a', 'head')}")[1]
     holders = {
         container["name"]
-        for container in head["spec"]["containers"]
+        for container in (*head["spec"]["containers"], *head["spec"]["initContainers"])
         for mount in container.get("volumeMounts", ())
         if mount["mountPath"] == "/var/run/secrets/kubernetes.io/serviceaccount"
     }

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.ray_environment import PRELUDE, RayEnv, answer_in, small
+from support.ray_environment import PODS, PRELUDE, RayEnv, answer_in, small
 from support.sandbox_process import Json
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
@@ -161,6 +161,20 @@ def test_killing_the_autoscaler_five_times_during_a_burst_changes_nothing(env: R
     assert len(set(answer_in(driver.result()))) == 4
     assert (len(killed), env.sidecar_log().count("restarting it")) == (KILLS, KILLS)
     assert env.container("autoscaler")["restartCount"] == 0
+
+
+@pytest.mark.rule("D27")
+def test_the_container_of_the_autoscaler_is_restarted_although_the_pod_restarts_no_other(env: RayEnv) -> None:
+    assert env.sandbox.get(f"{PODS}/{env.head()}")["spec"]["restartPolicy"] == "Never"
+    started = env.container("autoscaler")["restartCount"]
+    env.kill_supervisor()
+    driver = env.drive(BURST % ("again", 2))
+    env.until(lambda: env.sizes() == {"cpu": 2}, "it launches a worker")
+    again = env.container("autoscaler")
+    assert (again["restartCount"], again["ready"]) == (started + 1, True)
+    env.until(lambda: env.condition("HeadPodReady")["status"] == "True", "the head is Ready")
+    env.run("python", "-c", PRELUDE + OPEN % "again")
+    driver.result()
 
 
 @pytest.mark.rule("AS:B-5", "AS:B-14")

@@ -281,6 +281,11 @@ KNOWN: Final = (
         _has_our_autoscaler,
     ),
     Known(
+        "our own autoscaler is a native sidecar where the pod restarts no container (D27)",
+        rf"{SIDECAR}\.restartPolicy",
+        _has_our_autoscaler,
+    ),
+    Known(
         "the API token is for the autoscaler alone, not for Ray and its users' code",
         rf"{SIDECAR}\.volumeMounts(\.autoscaler-token)?|Pod head/.*\.spec\.volumes\.autoscaler-token",
         _has_projected_token,
@@ -435,7 +440,19 @@ def _in_objects(fate: Fate) -> Places:
 
 
 def _comparable_objects(record: Json) -> dict[str, Json]:
-    return {key: without_hash(without_version(manifest)) for key, manifest in record["objects"].items()}
+    return {key: _beside_ray(without_hash(without_version(manifest))) for key, manifest in record["objects"].items()}
+
+
+def _beside_ray(manifest: Json) -> Json:
+    """With a native sidecar of the name `autoscaler` among the containers, to compare it with KubeRay's."""
+    spec = manifest.get("spec") or {}
+    native = [each for each in spec.get("initContainers") or () if each["name"] == "autoscaler"]
+    if not native:
+        return manifest
+    others = [each for each in spec["initContainers"] if each["name"] != "autoscaler"]
+    rest = {key: value for key, value in spec.items() if key != "initContainers"}
+    containers = [*spec["containers"], *native]
+    return {**manifest, "spec": {**rest, "containers": containers, **({"initContainers": others} if others else {})}}
 
 
 def _in_status(fate: Fate) -> Places:

@@ -160,13 +160,18 @@ class RayEnv:
 
     def container(self, name: str, pod: str = "") -> Json:
         """The kubelet's status of a container, by default of the head."""
-        statuses = self.sandbox.get(f"{PODS}/{pod or self.head()}")["status"].get("containerStatuses") or []
-        return next((status for status in statuses if status["name"] == name), {})
+        status = self.sandbox.get(f"{PODS}/{pod or self.head()}")["status"]
+        statuses = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+        return next((each for each in statuses if each["name"] == name), {})
 
     def sidecar_log(self) -> str:
         """Of the container `autoscaler`; empty where there is none."""
         heads = [pod for pod in self.pods() if pod["metadata"]["labels"]["ray.io/node-type"] == "head"]
-        if not heads or len(heads[0]["spec"]["containers"]) == 1:
+        if not heads or not any(
+            container["name"] == "autoscaler"
+            for kind in ("containers", "initContainers")
+            for container in heads[0]["spec"].get(kind, ())
+        ):
             return ""
         _, answer = self.sandbox.api("GET", f"{PODS}/{heads[0]['metadata']['name']}/log?container=autoscaler")
         return str(answer)
@@ -205,6 +210,11 @@ class RayEnv:
         os.kill(pid, signal.SIGKILL)
         eventually(lambda: pid not in processes_with(mark), "it is gone")
         return int(pid)
+
+    def kill_supervisor(self) -> None:
+        """Kill the first process of the container `autoscaler`, as the kernel does when the container exceeds its memory limit."""
+        (pid,) = self.until(lambda: processes_with(f"autoscaler\0--cluster-name\0{self.name}\0"), "it runs", 30)
+        os.kill(pid, signal.SIGKILL)
 
     def _start(
         self, pod: str, command: tuple[str, ...], deadline_s: float, *, is_success_needed: bool = True

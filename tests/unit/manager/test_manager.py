@@ -66,6 +66,24 @@ def create_cluster(here):
     here.world.create({**raycluster(), "metadata": {"name": "demo", "namespace": "default"}})
 
 
+@pytest.mark.rule("D27")
+@pytest.mark.parametrize(
+    ("minor", "kind"), [(0, "containers"), (32, "containers"), (33, "initContainers"), (35, "initContainers")]
+)
+async def test_the_autoscaler_is_a_native_sidecar_from_kubernetes_1_33_on(minor, kind):
+    async with process(has_jobs=False) as here:
+        here.manager.use_api_version(minor)
+        spec = raycluster(enableInTreeAutoscaling=True, autoscalerOptions={"version": "v2"})
+        here.world.create({**spec, "metadata": {"name": "demo", "namespace": "default"}})
+        await asyncio.sleep(5)
+        (head,) = (
+            here.world.store.get("pods", key.namespace, key.name)
+            for key, _ in here.world.store.entries("pods", "default")
+            if "-head-" in key.name
+        )
+        assert "autoscaler" in [container["name"] for container in head["spec"].get(kind, ())]
+
+
 def create_job(here):
     obj = trainingjob(name="job", scaling={"enabled": False})
     metadata = {"name": "job", "namespace": "default"}

@@ -243,6 +243,20 @@ def test_a_suspended_cluster_without_pods_is_suspended():
             id="a head whose container waits",
         ),
         pytest.param(
+            (
+                head(
+                    ready=NOT_READY,
+                    containers=(waiting("ray-head", "PodInitializing", ""),),
+                    init_containers=(
+                        ContainerView("prepare", "terminated", "Completed", exit_code=0),
+                        ContainerView("autoscaler", "waiting", "ErrImagePull", "no such image", is_sidecar=True),
+                    ),
+                ),
+            ),
+            ("False", "ErrImagePull", f"{NOT_READY.message}; autoscaler: no such image"),
+            id="a head whose native sidecar does not start",
+        ),
+        pytest.param(
             (head(ready=NOT_READY, containers=(ContainerView("ray-head", "running"),)),),
             ("False", "ContainersNotReady", NOT_READY.message),
             id="a head whose probe fails",

@@ -30,6 +30,8 @@ from raytide.kube.client import Client
 from raytide.kube.credentials import ClientConfig, ClientConfigError
 from raytide.kube.kubeconfig import load_client_config
 from raytide.kube.leader_election import Elector
+from raytide.kube.server_version import minor_version
+from raytide.kube.transport import Response
 from raytide.manager import messages
 from raytide.manager.kopf_source import KopfEventSource, KopfLogin, WatchedKind, redirect_kopf_logs
 from raytide.manager.manager import ControllerManager
@@ -137,7 +139,9 @@ class Operator:
         try:
             async with asyncio.TaskGroup() as tasks:
                 stopping = tasks.create_task(self._stop_in_order())
-                if await self._api_answers():
+                version = await self._wait_for_api()
+                if version is not None:
+                    self._controllers.use_api_version(minor_version(version.body))
                     await self._work(tasks)
                 stopping.cancel()
         finally:
@@ -200,34 +204,35 @@ class Operator:
 
     # --- the API server -----------------------------------------------------------------------------------------------
 
-    async def _api_answers(self) -> bool:
-        """Wait for the API server; False when stopped before it answered."""
-        questions_asked = 0
+    async def _wait_for_api(self) -> Response | None:
+        """Wait for the API server and return its version; None when stopped before it answered."""
+        attempts = 0
         while not self._stop.is_set():
-            error = await self._ask()
-            if error is None:
-                return True
-            if questions_asked % REPEAT_EVERY == 0:
-                log.warning(messages.API_UNAVAILABLE, self._server, ASK_API_EVERY_S, error)
-            questions_asked += 1
+            try:
+                return await self._read_version()
+            except ApiUnavailableError as error:
+                if attempts % REPEAT_EVERY == 0:
+                    log.warning(messages.API_UNAVAILABLE, self._server, ASK_API_EVERY_S, error)
+            attempts += 1
             with suppress(TimeoutError):
                 async with asyncio.timeout(ASK_API_EVERY_S):
                     await self._stop.wait()
-        return False
+        return None
 
-    async def _ask(self) -> str | None:
-        """None when the API server answers with a status below 500, otherwise the reason."""
-        try:
-            response = await self._client.transport.request("GET", "/version", timeout_s=5.0)
-        except ApiUnavailableError as error:
-            return str(error)
-        return f"status {response.status}" if response.status >= 500 else None
+    async def _read_version(self) -> Response:
+        """The API server's answer, whatever its status below 500; raises `ApiUnavailableError` otherwise."""
+        response = await self._client.transport.request("GET", "/version", timeout_s=5.0)
+        if response.status >= 500:
+            raise ApiUnavailableError(f"status {response.status}")
+        return response
 
     # --- health, metrics ----------------------------------------------------------------------------------------------
 
     def _build_health_checker(self, silence_s: float) -> HealthChecker:
         async def is_answered() -> bool:
-            return await self._ask() is None
+            with suppress(ApiUnavailableError):
+                return bool(await self._read_version())
+            return False
 
         controllers, rights = self._controllers, self._rights
         also_alive: dict[str, Check] = {}

@@ -27,6 +27,9 @@ from raytide.trainingjob.controller import TrainingJobController
 KNOWN_WITHIN_S: Final = 5.0
 """Time within which a working API server has answered which kinds it serves."""
 SYNC_CHECK_INTERVAL_S: Final = 0.05
+NATIVE_SIDECARS_SINCE: Final = 33
+"""Minor version of Kubernetes since which native sidecars cannot be disabled. Before 1.29 an API server drops the field that makes
+an init container one, and the pod would wait for that container for ever; in between that depends on a feature gate (D27)."""
 
 
 class Watched(Stream, Protocol):
@@ -78,6 +81,7 @@ class ControllerManager:
         jobs = TrainingJobController(
             client, clock=clock, config=settings.job_config(), options=ControllerOptions(**common)
         )
+        self._rayclusters = clusters
         self.kinds: tuple[BaseController, ...] = (clusters, jobs)
         """The controllers that reconcile, one per kind."""
         self.sharing = FairShareController(
@@ -93,6 +97,11 @@ class ControllerManager:
             (self.sharing, jobs),
         )
         self._kind_by_stream = {stream.name: kind for part, kind in kinds_of_parts for stream in part.streams}
+
+    def use_api_version(self, minor: int) -> None:
+        """Use what the API server of this minor version has; call before `run_reconcilers`."""
+        if minor >= NATIVE_SIDECARS_SINCE:
+            self._rayclusters.reconciler.use_native_sidecars()
 
     # --- running -----------------------------------------------------------------------------------------------------
 

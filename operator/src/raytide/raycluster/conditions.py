@@ -106,8 +106,11 @@ def head_pod_ready(heads: Sequence[PodView]) -> ConditionUpdate:
         return ConditionUpdate(constants.HEAD_POD_READY, status=False, reason="Unknown")
     reason, message = ready.reason, ready.message
     if reason == "ContainersNotReady":
-        stuck = next((c for c in head.containers if c.state in ("waiting", "terminated")), None)
-        if stuck is not None:
+        sidecars = [each for each in head.init_containers if each.is_sidecar]  # the pod is Ready when they are, too
+        ended = [each for each in (*head.containers, *sidecars) if each.state in ("waiting", "terminated")]
+        if ended:
+            # The others wait for a native sidecar that does not start.
+            stuck = next((each for each in ended if each.reason != "PodInitializing"), ended[0])
             reason = stuck.reason or reason
             message = "; ".join(filter(None, (message, f"{stuck.name}: {_why_stuck(stuck)}")))
     return ConditionUpdate(

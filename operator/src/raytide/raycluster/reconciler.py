@@ -7,7 +7,7 @@ controller/reconciler.py. It contains no policy. Rules D2, D5–D8, RC §1.7, RC
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pydantic import ValidationError
@@ -72,6 +72,12 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
         self._sources = sources
         self._config = config
         self._namer = namer
+
+    def use_native_sidecars(self) -> None:
+        """Use native sidecars from now on: the API server has them."""
+        pods = self._config.pods
+        autoscaler = replace(pods.autoscaler, has_native_sidecars=True)
+        self._config = replace(self._config, pods=replace(pods, autoscaler=autoscaler))
 
     async def _reconcile_object(self, obj: Manifest, key: Key) -> float | None:
         if is_being_deleted(obj):

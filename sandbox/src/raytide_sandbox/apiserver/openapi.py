@@ -69,7 +69,7 @@ class OpenApi:
 def _v2(request: Request) -> Response:
     if "protobuf" in request.headers.get("accept", ""):
         return Response(200, protobuf.OPENAPI_V2, {"content-type": _V2_PROTOBUF})
-    information = {"title": "sandbox", "version": "v1.32.0"}
+    information = {"title": "sandbox", "version": "v1.35.0"}
     return Response(200, encode({"swagger": "2.0", "info": information, "paths": {}, "definitions": {}}))
 
 
@@ -88,7 +88,7 @@ def _document(where: str, served: Iterable[Served]) -> Json:
         paths.update(_paths(where, one, name))
     return {
         "openapi": "3.0.0",
-        "info": {"title": "sandbox", "version": "v1.32.0"},
+        "info": {"title": "sandbox", "version": "v1.35.0"},
         "paths": paths,
         "components": {"schemas": schemas},
     }

@@ -257,4 +257,4 @@ def _bytes(value: Wire | None) -> bytes:
 
 
 # helm 3 asks for the old OpenAPI document as protobuf: swagger "2.0", a title and no paths.
-OPENAPI_V2: Final = b"\x0a\x032.0" + b"\x12\x12\x0a\x07sandbox\x12\x07v1.32.0" + b"\x42\x00"
+OPENAPI_V2: Final = b"\x0a\x032.0" + b"\x12\x12\x0a\x07sandbox\x12\x07v1.35.0" + b"\x42\x00"

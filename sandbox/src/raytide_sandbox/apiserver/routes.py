@@ -30,8 +30,8 @@ encode = msgspec.json.encode
 
 VERSION: Final = {
     "major": "1",
-    "minor": "32",
-    "gitVersion": "v1.32.0-sandbox",
+    "minor": "35",
+    "gitVersion": "v1.35.0-sandbox",
     "gitCommit": "",
     "gitTreeState": "",
     "buildDate": "2026-01-01T00:00:00Z",

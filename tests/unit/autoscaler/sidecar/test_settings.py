@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from raytide.autoscaler.sidecar.settings import (
-    UNLIMITED,
     NO_EFFECT,
     TIME_LIMITS,
+    UNLIMITED,
     SettingError,
     read_settings,
     settings_without_effect,

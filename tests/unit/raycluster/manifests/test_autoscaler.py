@@ -414,6 +414,65 @@ def test_the_liveness_probe_allows_two_minutes_because_restart_policy_never_is_f
     assert probe["periodSeconds"] * probe["failureThreshold"] >= 120
 
 
+# --- where a killed container stays down --------------------------------------------------------------------------------
+
+NATIVE = PodConfig(
+    operator_version=OURS.operator_version,
+    autoscaler=AutoscalerConfig(image=OURS.autoscaler.image, has_native_sidecars=True),
+)
+V2: Json = {"autoscalerOptions": {"version": "v2"}}
+NEVER: Json = {"head": {"restartPolicy": "Never"}}
+
+
+def names_of(spec: Json) -> tuple[list[str], list[str]]:
+    """The containers and the init containers, by name."""
+    return [each["name"] for each in spec["containers"]], [each["name"] for each in spec.get("initContainers", ())]
+
+
+@pytest.mark.rule("D27")
+@pytest.mark.parametrize("cluster", [pytest.param(V2, id="version v2"), pytest.param(NEVER, id="the template")])
+def test_with_restart_policy_never_it_is_a_native_sidecar(cluster):
+    shaped, native = head_of(autoscaled(**cluster)), head_of(autoscaled(**cluster), NATIVE)
+    assert (shaped["restartPolicy"], native["restartPolicy"]) == ("Never", "Never")
+    assert (names_of(shaped), names_of(native)) == ((["ray-head", "autoscaler"], []), (["ray-head"], ["autoscaler"]))
+    (autoscaler,) = native["initContainers"]
+    assert autoscaler == {**shaped["containers"][1], "restartPolicy": "Always"}
+    assert {**native, "containers": 0, "initContainers": 0} == {**shaped, "containers": 0, "initContainers": 0}
+
+
+@pytest.mark.rule("D27")
+def test_a_native_sidecar_starts_after_the_users_init_containers_and_leaves_the_users_containers_in_place():
+    users = {"initContainers": [{"name": "prepare"}]}
+    cluster = autoscaled(head=users, **V2)
+    cluster.spec.head_group_spec.template["spec"]["containers"].append({"name": "exporter"})
+    assert names_of(head_of(cluster, NATIVE)) == (["ray-head", "exporter"], ["prepare", "autoscaler"])
+
+
+@pytest.mark.rule("D27")
+@pytest.mark.parametrize(
+    ("cluster", "config"),
+    [
+        pytest.param({}, NATIVE, id="the kubelet restarts it anyway"),
+        pytest.param({"head": {"restartPolicy": "OnFailure"}}, NATIVE, id="also after failures only"),
+        pytest.param(V2, OURS, id="an API server without native sidecars"),
+        pytest.param(
+            V2, PodConfig(autoscaler=AutoscalerConfig("ray", has_native_sidecars=True)), id="Ray's autoscaler"
+        ),
+    ],
+)
+def test_otherwise_it_is_a_container_as_with_kuberay(cluster, config):
+    assert names_of(head_of(autoscaled(**cluster), config)) == (["ray-head", "autoscaler"], [])
+
+
+@pytest.mark.rule("D27")
+def test_a_cluster_without_autoscaling_and_its_workers_have_none():
+    cluster = autoscaled(**V2)
+    assert names_of(worker_of(cluster, NATIVE))[0] == names_of(worker_of(cluster))[0]
+    assert "autoscaler" not in names_of(worker_of(cluster, NATIVE))[1]
+    fixed = autoscaled(enableInTreeAutoscaling=False, **NEVER)
+    assert names_of(head_of(fixed, NATIVE)) == (["ray-head"], [])
+
+
 # --- logs --------------------------------------------------------------------------------------------------------------
 
 

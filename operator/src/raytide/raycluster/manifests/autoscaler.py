@@ -63,14 +63,26 @@ def set_restart_policy(builder: PodBuilder, context: PodContext) -> PodBuilder:
     return replace(builder, rest={**builder.rest, "restartPolicy": "Never"})
 
 
+def make_restartable(builder: PodBuilder, context: PodContext) -> PodBuilder:
+    """With restartPolicy Never, run Raytide's autoscaler as a native sidecar, which the kubelet restarts all the same (D27)."""
+    config = context.config.autoscaler
+    is_ours = context.cluster.is_autoscaled and chosen_autoscaler(context.cluster, config) == "raytide"
+    if not (is_ours and config.has_native_sidecars and builder.rest.get("restartPolicy") == "Never"):
+        return builder
+    index = _position(builder)
+    before, autoscaler, after = builder.sidecars[:index], builder.sidecars[index], builder.sidecars[index + 1 :]
+    return replace(
+        builder,
+        sidecars=(*before, *after),
+        init_containers=(*builder.init_containers, {**autoscaler, "restartPolicy": "Always"}),
+    )
+
+
 def add_shared_logs(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Share `/tmp/ray` between both containers, except where the user mounted a volume there (RC:VOL-2)."""
     if not context.is_head or not context.cluster.is_autoscaled:
         return builder
-    # The last one: the user's template may have a container of that name too, which the API server will reject.
-    index = max(
-        i for i, container in enumerate(builder.sidecars) if container.get("name") == constants.AUTOSCALER_CONTAINER
-    )
+    index = _position(builder)
     before, autoscaler, after = builder.sidecars[:index], builder.sidecars[index], builder.sidecars[index + 1 :]
     ray, autoscaler = _with_logs(builder.ray), _with_logs(autoscaler)
     is_used = any(mount.get("name") == LOGS for each in (ray, autoscaler) for mount in listed(each, "volumeMounts"))
@@ -81,6 +93,13 @@ def add_shared_logs(builder: PodBuilder, context: PodContext) -> PodBuilder:
         ray=ray,
         sidecars=(*before, autoscaler, *after),
         volumes=builder.volumes if has_volume else (*builder.volumes, volume),
+    )
+
+
+def _position(builder: PodBuilder) -> int:
+    """The autoscaler among the sidecars: the last of that name, because the API server will reject a user's."""
+    return max(
+        i for i, container in enumerate(builder.sidecars) if container.get("name") == constants.AUTOSCALER_CONTAINER
     )
 
 
@@ -148,7 +167,8 @@ def _rays(context: PodContext) -> Manifest:
 def _ours(context: PodContext) -> Manifest:
     """Raytide's autoscaler as the container's first process.
 
-    It supervises itself, and the liveness probe is lenient: with restartPolicy Never a killed container stays down.
+    It supervises itself, and the liveness probe is lenient: with restartPolicy Never a killed container stays down, unless it
+    is a native sidecar (`make_restartable`).
     """
     return {
         "name": constants.AUTOSCALER_CONTAINER,

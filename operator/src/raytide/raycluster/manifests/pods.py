@@ -40,6 +40,7 @@ HEAD_STEPS: Final[tuple[Step, ...]] = (
     labels.add_configured_metadata,  # POD-12
     *BUILD_STEPS,  # POD-13
     labels.set_version_annotations,  # POD-14
+    autoscaler.make_restartable,  # D27
 )
 
 WORKER_STEPS: Final[tuple[Step, ...]] = (
