@@ -111,6 +111,16 @@ while len(killed) < int(sys.argv[1]):
     time.sleep(0.05)
 print("killed:", len(killed))
 """
+END_FIRST_PROCESS = """
+import os, pathlib, signal, sys
+for entry in pathlib.Path("/proc").iterdir():
+    try:
+        words = (entry / "cmdline").read_bytes().split(bytes(1))
+    except OSError:
+        continue
+    if {b"autoscaler", b"--cluster-name", b"--cluster-namespace", sys.argv[1].encode()} <= set(words):
+        os.kill(int(entry.name), signal.SIGTERM)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -217,6 +227,19 @@ def test_tasks_and_an_actor_launch_workers_while_the_autoscaler_is_killed_repeat
         "ray-head": 0,
         "autoscaler": 0,
     }, "it starts itself again"
+
+
+def test_the_kubelet_restarts_the_container_of_the_autoscaler_and_no_other(installation):
+    head = head_of(installation, CLUSTER)["metadata"]["name"]
+    end = exec_args(installation, CLUSTER, "autoscaler")
+    # It may end with the container that it runs in.
+    subprocess.run(["kubectl", *end, "python", "-c", END_FIRST_PROCESS, installation.ray_namespace], check=False)
+    for path, value in (("restartCount", "1"), ("ready", "true")):
+        kubectl(
+            "wait", "-n", installation.ray_namespace, f"pod/{head}", f"--timeout={within(60)}",
+            f'--for=jsonpath={{.status.initContainerStatuses[?(@.name=="autoscaler")].{path}}}={value}', deadline_s=70,
+        )  # fmt: skip
+    assert head_of(installation, CLUSTER)["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
 def test_a_placement_group_is_spread_over_three_workers(installation):
