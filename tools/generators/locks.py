@@ -41,6 +41,6 @@ if __name__ == "__main__":
     compile_lock("pyproject.toml", "runtime.txt")
     compile_lock("-", "image.txt", "--constraint", "requirements/runtime.txt", stdin=image_requirements())
     compile_lock("pyproject.toml", "dev.txt", "--extra", "dev", "sandbox/pyproject.toml")
-    compile_lock("-", "build.txt", "--constraint", "requirements/dev.txt", stdin="hatchling\n")
+    compile_lock("-", "build.txt", "--constraint", "requirements/dev.txt", stdin="hatchling\nhatch-fancy-pypi-readme\n")
     compile_lock("-", "uv.txt", stdin="uv\n")
     compile_lock("-", "paddle.txt", stdin=PADDLE, machines="--python-platform=x86_64-unknown-linux-gnu")

@@ -13,8 +13,8 @@ import pytest
 
 from raytide.api.constants import VERSION
 from raytide_sandbox.controlplane.embedded import shipped_crds
+from support.distributions import ROOT, build
 
-ROOT = Path(__file__).parents[3]
 CRDS = {path.name: path.read_bytes() for path in (ROOT / "crds").iterdir()}
 READ_CRDS = """
 import importlib.resources, json, site, sys
@@ -22,15 +22,6 @@ site.addsitedir(sys.argv[1])
 folder = importlib.resources.files("raytide") / "crds"
 print(json.dumps({file.name: file.read_text() for file in folder.iterdir()}))
 """
-
-
-def build(hook, source, target):
-    """Call a hook of the build backend in its own process; returns the archive."""
-    target.mkdir()
-    code = f"import hatchling.build; print(hatchling.build.{hook}({str(target)!r}))"
-    subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True, timeout=60)
-    (archive,) = target.iterdir()
-    return archive
 
 
 def crds_in_wheel(path):

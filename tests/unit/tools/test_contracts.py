@@ -33,7 +33,7 @@ MUTATIONS = [
     pytest.param(
         LAYERS, "raytide/kube/client.py", "raytide.controller.workqueue", id="a lower layer imports a higher one"
     ),
-    pytest.param(LAYERS, "raytide/helpers/strings.py", "re", id="a package without a layer"),
+    pytest.param(LAYERS, "raytide/helpers/__init__.py", "re", id="a package without a layer"),
     pytest.param(DECISIONS, "raytide/raycluster/plan.py", "asyncio", id="a decision awaits"),
     pytest.param(
         DECISIONS, "raytide/trainingjob/backoff.py", "raytide.runtime.clock", id="a new decision reads the clock"

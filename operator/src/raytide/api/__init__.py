@@ -1,0 +1,1 @@
+"""Values and constants of both kinds, and the actions of a plan; imports nothing else of raytide."""

@@ -1,0 +1,1 @@
+"""Client of Ray's GCS."""

@@ -1,0 +1,1 @@
+"""Launches and terminations for the demand, and the demand that stays pending or is infeasible."""

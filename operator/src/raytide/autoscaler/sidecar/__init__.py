@@ -1,0 +1,1 @@
+"""The process of the autoscaler in head pods: settings, main and the loop."""

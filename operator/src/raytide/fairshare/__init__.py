@@ -1,0 +1,1 @@
+"""The sizes of all TrainingJobs, in one pass over one snapshot."""

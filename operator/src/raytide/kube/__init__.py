@@ -1,0 +1,1 @@
+"""Client, reflector, informers, leader election, event recorder: the counterpart of client-go."""

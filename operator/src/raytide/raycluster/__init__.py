@@ -1,0 +1,1 @@
+"""Children and status of a RayCluster."""

@@ -1,0 +1,1 @@
+"""Pods, services and other children of a RayCluster as JSON objects."""

@@ -1,0 +1,1 @@
+"""Clock, logs, health, HTTP endpoints and back-off; independent of Ray and Kubernetes."""

@@ -1,0 +1,1 @@
+"""Children and status of a TrainingJob, at the size that the sharing pass sets."""

@@ -1,0 +1,1 @@
+"""Pods and services of a TrainingJob as JSON objects."""
