@@ -230,7 +230,7 @@ WAYS = (
             "autoscaler/scheduling/decide.py:run_scheduling",
             "autoscaler/scheduling/fallback.py:schedule_with_fallback",
             "autoscaler/scheduling/schedule.py:schedule",
-            "autoscaler/scheduling/resource_shapes.py:Vocabulary.runs",
+            "autoscaler/scheduling/resource_shapes.py:RequestedNames.runs",
             "autoscaler/scheduling/packing.py:pack",
             "autoscaler/scheduling/scoring.py:NodeScorer.best",
             "autoscaler/scheduling/node_factory.py:NodeFactory.fresh",

@@ -160,8 +160,8 @@ def _list(value: Any) -> list[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Limits:
-    """Limits on the parts of an encoded record."""
+class _SizeLimits:
+    """Maximum sizes of the parts of an encoded record. The spec applies to groups that are left out."""
 
     message_length: int = MAX_MESSAGE_LENGTH
     reasons: int = MAX_RECORD_BYTES
@@ -170,11 +170,11 @@ class _Limits:
     groups: int = MAX_RECORD_BYTES
 
 
-_WITHOUT_NAMES: Final = _Limits(message_length=50, names=0)
+_WITHOUT_NAMES: Final = _SizeLimits(message_length=50, names=0)
 _LIMITS_BY_SIZE: Final = (
-    _Limits(),
-    _Limits(message_length=200),
-    *(_Limits(message_length=200, names=names) for names in (250, 125, 60, 30, 15, 7, 3, 1, 0)),
+    _SizeLimits(),
+    _SizeLimits(message_length=200),
+    *(_SizeLimits(message_length=200, names=names) for names in (250, 125, 60, 30, 15, 7, 3, 1, 0)),
     _WITHOUT_NAMES,
     replace(_WITHOUT_NAMES, message_length=0),
     replace(_WITHOUT_NAMES, message_length=0, reasons=1),
@@ -196,24 +196,24 @@ def encode_record(record: DecisionRecord) -> str:
     """
     text = b""
     for limits in _LIMITS_BY_SIZE:
-        text = msgspec.json.encode(_document(record, limits))
+        text = msgspec.json.encode(_encode_document(record, limits))
         if len(text) <= MAX_RECORD_BYTES:
             break
     return text.decode()
 
 
-def _document(record: DecisionRecord, limits: _Limits) -> dict[str, Any]:
+def _encode_document(record: DecisionRecord, limits: _SizeLimits) -> dict[str, Any]:
     groups = sorted(record.groups)[: limits.groups]
     document: dict[str, Any] = {"v": VERSION, "cluster": record.cluster, "head": record.head}
     if record.at is not None:
         document["at"] = timestamp(record.at)
-    document["groups"] = {name: _entry(record.groups[name], limits) for name in groups}
+    document["groups"] = {name: _encode_group(record.groups[name], limits) for name in groups}
     if reasons := _encoded_reasons(record.why, limits):
         document["why"] = reasons
     return document
 
 
-def _entry(decision: GroupDecision, limits: _Limits) -> dict[str, Any]:
+def _encode_group(decision: GroupDecision, limits: _SizeLimits) -> dict[str, Any]:
     entry: dict[str, Any] = {"replicas": decision.replicas}
     if names := list(decision.delete[: limits.names]):
         entry["delete"] = names
@@ -230,7 +230,7 @@ def _entry(decision: GroupDecision, limits: _Limits) -> dict[str, Any]:
     return entry
 
 
-def _encoded_reasons(reasons: Sequence[Why], limits: _Limits) -> list[dict[str, Any]]:
+def _encoded_reasons(reasons: Sequence[Why], limits: _SizeLimits) -> list[dict[str, Any]]:
     return [
         {"reason": why.reason, "count": why.count, "message": cut(why.message, limits.message_length)}
         for why in reasons[: limits.reasons]

@@ -105,12 +105,12 @@ class CapacityQuota(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     hard: Amounts
     used: Amounts
     scopes: tuple[str, ...] = ()
-    class_rules: tuple[tuple[str, frozenset[str]], ...] = ()
+    priority_class_rules: tuple[tuple[str, frozenset[str]], ...] = ()
     """PriorityClass requirements of its scope: operator (In, NotIn, Exists, DoesNotExist) and names; all must hold."""
 
     def admits_class(self, name: str) -> bool:
         """Whether its scope covers pods of that PriorityClass; an empty name means no class."""
-        return all(_meets(name, operator, names) for operator, names in self.class_rules)
+        return all(_meets(name, operator, names) for operator, names in self.priority_class_rules)
 
 
 def _meets(name: str, operator: str, names: frozenset[str]) -> bool:
@@ -346,19 +346,21 @@ def _node_view(node: _Node) -> CapacityNode:
 def _quota_view(quota: _Quota) -> CapacityQuota:
     spec, status = quota.spec or _QuotaSpec(), quota.status or _QuotaStatus()
     selected = (spec.scope_selector or _ScopeSelector()).match_expressions or ()
-    rules = [(each.operator, frozenset(each.values or ())) for each in selected if each.scope_name == _BY_CLASS]
-    rules += [("Exists", frozenset())] if _BY_CLASS in (spec.scopes or ()) else []
+    rules = [
+        (each.operator, frozenset(each.values or ())) for each in selected if each.scope_name == _PRIORITY_CLASS_SCOPE
+    ]
+    rules += [("Exists", frozenset())] if _PRIORITY_CLASS_SCOPE in (spec.scopes or ()) else []
     return CapacityQuota(
         namespace=quota.metadata.namespace,
         name=quota.metadata.name,
         hard=_quota_amounts(status.hard if status.hard is not None else spec.hard),
         used=_quota_amounts(status.used),
         scopes=(*(spec.scopes or ()), *(each.scope_name for each in selected)),
-        class_rules=tuple(rules),
+        priority_class_rules=tuple(rules),
     )
 
 
-_BY_CLASS: Final = "PriorityClass"
+_PRIORITY_CLASS_SCOPE: Final = "PriorityClass"
 
 
 def _class_view(given: _PriorityClass) -> PriorityClass:

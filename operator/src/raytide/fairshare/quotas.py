@@ -45,10 +45,12 @@ def _counts(quota: CapacityQuota) -> bool:
 def _left(quota: CapacityQuota, jobs: list[Ordered]) -> Quota | None:
     """What it still allows the jobs with a PriorityClass in its scope; None if there are none (FD:SH-B7)."""
     own = [job for job in jobs if quota.admits_class(job.priority_class)]
-    if quota.class_rules and not own:
+    if quota.priority_class_rules and not own:
         return None
     free = _free(quota, added(*(job.pods_to_create for job in own)))
-    return Quota(quota.namespace, quota.name, free, frozenset(job.id for job in own) if quota.class_rules else None)
+    return Quota(
+        quota.namespace, quota.name, free, frozenset(job.id for job in own) if quota.priority_class_rules else None
+    )
 
 
 def _free(quota: CapacityQuota, pods_to_create: Amounts) -> dict[str, int]:

@@ -69,17 +69,17 @@ def _endings(ctx: PlanContext) -> Iterator[EventSpec]:
     for termination in ctx.counts.new_terminations[: messages.MAX_NAMED]:
         yield EventSpec(
             constants.POD_FAILED,
-            messages.pod_ended(str(termination), _counted(ctx, termination)),
+            messages.pod_ended(str(termination), _counting_message(ctx, termination)),
             termination.pod.role,
             action="Restart",
         )
 
 
-def _counted(ctx: PlanContext, termination: PodTermination) -> str:
-    """How a pod's end counts against the job's limits; pods that end together are one failure."""
+def _counting_message(ctx: PlanContext, termination: PodTermination) -> str:
+    """Whether a pod's termination counts, and against which limit; pods that fail together are one incident."""
     if termination.cause is FailureCause.DISRUPTION:
         return messages.uncounted_disruption()
-    if termination.cause is FailureCause.PEER:
+    if termination.cause is FailureCause.PEER_FAILED:
         return messages.uncounted_peer()
     percent, counts = ctx.job.spec.max_failed_percent, ctx.counts.incidents
     if percent is not None and termination.pod.role == constants.TRAINER:

@@ -44,11 +44,11 @@ class FailureCause(Enum):
     """The pod failed, and the restart policy allows no retry."""
     DISRUPTION = "disruption"
     """The pod was disrupted: evicted, preempted, node lost."""
-    PEER = "peer"
+    PEER_FAILED = "peer"
     """It followed the disruption of a peer, or a resize; it is replaced, and counts against no limit."""
 
 
-EXCUSED_CAUSES: Final = frozenset({FailureCause.DISRUPTION, FailureCause.PEER})
+EXCUSED_CAUSES: Final = frozenset({FailureCause.DISRUPTION, FailureCause.PEER_FAILED})
 """Causes that count against no limit and do not extend the backoff."""
 
 
@@ -158,7 +158,7 @@ def _cause_with_peers(
     if incidents.follows_disruption(pod, now) or (
         cause is FailureCause.TRANSIENT and incidents.follows_resize(pod, record, now)
     ):
-        return FailureCause.PEER
+        return FailureCause.PEER_FAILED
     return cause
 
 

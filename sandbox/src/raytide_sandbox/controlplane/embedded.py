@@ -39,7 +39,7 @@ API_SERVICE: Final = "kubernetes"
 API_SERVICE_ADDRESS: Final = "10.96.0.1"
 HTTPS_PORT: Final = 443
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
-_GOODBYE_S: Final = 0.2
+_SHUTDOWN_TIMEOUT_S: Final = 0.2
 
 
 class EmbeddedPlane:
@@ -68,30 +68,30 @@ class EmbeddedPlane:
 
     @property
     def authority(self) -> bytes:
-        """See Plane."""
+        """See `Plane`."""
         return self.certificates.authority
 
     @property
     def router_access(self) -> ApiAccess:
-        """See Plane."""
+        """See `Plane`."""
         return ApiAccess(
             base_url=self.server,
             token=self.tokens.mint_for(KUBELET, life_s=TOKEN_LIFE_S),
             authority_pem=self.authority.decode(),
         )
 
-    async def start(self, inside: socket.socket) -> None:
-        """See Plane."""
-        self._create_api_service(inside.getsockname()[1])
+    async def start(self, in_cluster_listener: socket.socket) -> None:
+        """See `Plane`."""
+        self._create_kubernetes_service(in_cluster_listener.getsockname()[1])
         if self._has_crds:
             self._install_crds()
         self._step()
         kubelets = Kubelets(token=self._kubelet_token)
         app = application(self.api, authenticate=self.tokens.user, kubelets=kubelets)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GOODBYE_S)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_TIMEOUT_S)
         await self._runner.setup()
         context = _server_context(self.certificates)
-        for listener in (self._listener, inside):
+        for listener in (self._listener, in_cluster_listener):
             await web.SockSite(self._runner, listener, ssl_context=context).start()
 
     def node_accounts(self, node_names: Sequence[str]) -> list[NodeAccount]:
@@ -122,7 +122,7 @@ class EmbeddedPlane:
             await asyncio.sleep(0)
 
     async def stop(self) -> None:
-        """See Plane."""
+        """See `Plane`."""
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -132,7 +132,7 @@ class EmbeddedPlane:
         return wakeup
 
     # --- first objects ---------------------------------------------------------------------------------------------------
-    def _create_api_service(self, port: int) -> None:
+    def _create_kubernetes_service(self, port: int) -> None:
         """Create the service by which pods find the API server: `kubernetes.default.svc`."""
         metadata = {
             "name": API_SERVICE,

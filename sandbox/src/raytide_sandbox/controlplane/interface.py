@@ -63,8 +63,8 @@ class Plane(Protocol):
         """The file in which every request is logged, if it is."""
         ...
 
-    async def start(self, inside: socket.socket) -> None:
-        """Serve clients on loopback and pods on `inside`; returns when objects can be created."""
+    async def start(self, in_cluster_listener: socket.socket) -> None:
+        """Serve clients on loopback and pods on `in_cluster_listener`; returns when objects can be created."""
         ...
 
     def node_accounts(self, node_names: Sequence[str]) -> list[NodeAccount]:

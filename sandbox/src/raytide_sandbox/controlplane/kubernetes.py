@@ -75,22 +75,22 @@ class KubernetesPlane:
 
     @property
     def server(self) -> str:
-        """See Plane."""
+        """See `Plane`."""
         return self._control.server
 
     @property
     def authority(self) -> bytes:
-        """See Plane."""
+        """See `Plane`."""
         return self._control.authority
 
     @property
     def admin_token(self) -> str:
-        """See Plane."""
+        """See `Plane`."""
         return self._control.admin_token
 
     @property
     def audit_log(self) -> Path | None:
-        """See Plane."""
+        """See `Plane`."""
         return self._control.audit_log if self._control.settings.has_audit else None
 
     @property
@@ -99,11 +99,11 @@ class KubernetesPlane:
         return self._access(ROUTER_USER)
 
     # --- lifecycle -------------------------------------------------------------------------------------------------------
-    async def start(self, inside: socket.socket) -> None:
-        """See Plane."""
+    async def start(self, in_cluster_listener: socket.socket) -> None:
+        """See `Plane`."""
         await self._ends.enter_async_context(egress_proxy(self._egress, self._runtime.dial))
         await asyncio.to_thread(self._control.start)
-        await self._ends.enter_async_context(relay_from(inside, self._connect))
+        await self._ends.enter_async_context(relay_from(in_cluster_listener, self._connect))
         if self._has_crds:
             api = ApiClient(self._admin())
             try:
@@ -122,7 +122,7 @@ class KubernetesPlane:
             self._control.check()
 
     async def stop(self) -> None:
-        """See Plane."""
+        """See `Plane`."""
         await self._ends.aclose()
         await asyncio.to_thread(self._control.stop)
 

@@ -38,8 +38,8 @@ from raytide_sandbox.faults.types import (
 )
 from raytide_sandbox.faults.upstream import (
     ConnectionLostError,
+    ForwardedCall,
     Hole,
-    PassedOn,
     StreamRejectedError,
     Upstream,
     UpstreamWire,
@@ -47,9 +47,9 @@ from raytide_sandbox.faults.upstream import (
 )
 from raytide_sandbox.kubeconfig import build_kubeconfig, write_private
 
-_FOR_EVER_S: Final = 86_400.0
+_NO_TIMEOUT_S: Final = 86_400.0
 _SEEN_LIMIT: Final = 1_000_000
-_AWAY: Final = (aiohttp.ClientError, OSError)
+_CONNECTION_ERRORS: Final = (aiohttp.ClientError, OSError)
 """The upstream cannot be reached, or breaks the connection."""
 
 
@@ -141,7 +141,7 @@ class FaultProxy:
         return path
 
     @property
-    def _open_wires(self) -> tuple[UpstreamWire, Faulty]:
+    def _open_transports(self) -> tuple[UpstreamWire, Faulty]:
         if self._wires is None:
             raise RuntimeError("the proxy was not started")
         return self._wires
@@ -151,24 +151,24 @@ class FaultProxy:
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         if "upgrade" in request.headers:
             return web.Response(status=501, text="the fault proxy carries no upgrades\n")
-        call = PassedOn.of(request, await request.read() if request.can_read_body else None)
+        call = ForwardedCall.of(request, await request.read() if request.can_read_body else None)
         if call.is_stream:
             return await self._stream(request, call)
         status = 0
         try:
             response = await self._respond_with_fault(request, call)
             status = response.status
-        except (ConnectionLostError, *_AWAY):
-            return _broken(request)
+        except (ConnectionLostError, *_CONNECTION_ERRORS):
+            return _abort_response(request)
         finally:
-            self._note(call, status)
+            self._record_status(call, status)
         return web.Response(status=response.status, body=response.body, headers=response.headers)
 
-    def _note(self, call: PassedOn, status: int) -> None:
+    def _record_status(self, call: ForwardedCall, status: int) -> None:
         agent = call.headers.get("user-agent", "")
         self.seen.append(ObservedRequest(self.script.now_s(), agent, call.method, call.url, call.is_watch, status))
 
-    async def _respond_with_fault(self, request: web.BaseRequest, call: PassedOn) -> Response:
+    async def _respond_with_fault(self, request: web.BaseRequest, call: ForwardedCall) -> Response:
         fault = self.script.call(call.method, call.path, call.query, headers=call.headers)
         match fault:
             case None:
@@ -187,7 +187,7 @@ class FaultProxy:
             case _:
                 return await self._unanswered(fault, call)
 
-    async def _unanswered(self, fault: CallFault, call: PassedOn) -> Response:
+    async def _unanswered(self, fault: CallFault, call: ForwardedCall) -> Response:
         """The faults after which the client gets no answer and waits until its own timeout."""
         if isinstance(fault, LoseAnswer) or (isinstance(fault, Kill) and fault.is_after):
             await self._sent(call)
@@ -200,25 +200,27 @@ class FaultProxy:
                 self._carry_out(self._sent_after(fault.after_s, call))
         raise ConnectionLostError
 
-    async def _sent(self, call: PassedOn) -> Response:
-        wire, _ = self._open_wires
-        response = await wire.request(call.method, call.path, timeout_s=_FOR_EVER_S, call=call)
+    async def _sent(self, call: ForwardedCall) -> Response:
+        wire, _ = self._open_transports
+        response = await wire.request(call.method, call.path, timeout_s=_NO_TIMEOUT_S, call=call)
         if call.method == "GET":
             self._past.note(call.path, call.query, response, self.script.now_s())
         return response
 
-    async def _on_the_way(self, for_s: float, call: PassedOn) -> Response:
+    async def _on_the_way(self, for_s: float, call: ForwardedCall) -> Response:
         """Deliver the request after the delay, even if the client gives up meanwhile."""
         answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._carry_out(self._sent_after(for_s, call, answered))
         return await answered
 
-    async def _sent_after(self, for_s: float, call: PassedOn, answered: asyncio.Future[Response] | None = None) -> None:
+    async def _sent_after(
+        self, for_s: float, call: ForwardedCall, answered: asyncio.Future[Response] | None = None
+    ) -> None:
         await asyncio.sleep(for_s)
         outcome: Response | Exception
         try:
             outcome = await self._sent(call)
-        except _AWAY as error:
+        except _CONNECTION_ERRORS as error:
             outcome = error
         if answered is None or answered.done():
             return
@@ -234,18 +236,23 @@ class FaultProxy:
 
     # --- one watch -----------------------------------------------------------------------------------------------------
 
-    async def _stream(self, request: web.BaseRequest, call: PassedOn) -> web.StreamResponse:
+    async def _stream(self, request: web.BaseRequest, call: ForwardedCall) -> web.StreamResponse:
         response = web.StreamResponse()
 
-        async def open_answer(headers: Mapping[str, str]) -> None:
+        async def start_response(headers: Mapping[str, str]) -> None:
             response.headers.update(headers)
             response.enable_chunked_encoding()
             await response.prepare(request)
-            self._note(call, 200)
+            self._record_status(call, 200)
 
-        wire, faulty = self._open_wires
+        wire, faulty = self._open_transports
         lines = (faulty if call.is_watch else wire).stream(
-            call.path, silence_s=_FOR_EVER_S, query=call.query, headers=call.headers, call=call, on_open=open_answer
+            call.path,
+            silence_s=_NO_TIMEOUT_S,
+            query=call.query,
+            headers=call.headers,
+            call=call,
+            on_open=start_response,
         )
         try:
             async with aclosing(cast("AsyncGenerator[bytes, None]", lines)):
@@ -254,17 +261,17 @@ class FaultProxy:
             await response.write_eof()
         except StreamRejectedError as error:
             error_response = error.response
-            self._note(call, error_response.status)
+            self._record_status(call, error_response.status)
             return web.Response(status=error_response.status, body=error_response.body, headers=error_response.headers)
-        except (ConnectionLostError, *_AWAY):
-            return _broken(request, response)
+        except (ConnectionLostError, *_CONNECTION_ERRORS):
+            return _abort_response(request, response)
         return response
 
 
 # --- what breaks on the wire -------------------------------------------------------------------------------------------
 
 
-def _broken(request: web.BaseRequest, response: web.StreamResponse | None = None) -> web.StreamResponse:
+def _abort_response(request: web.BaseRequest, response: web.StreamResponse | None = None) -> web.StreamResponse:
     """Abort the client's connection; the response returned to aiohttp is never sent."""
     if request.transport is not None:
         request.transport.abort()

@@ -80,7 +80,7 @@ def _named(entries: list[dict[str, Any]], name: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class PassedOn:
+class ForwardedCall:
     """One request to be forwarded."""
 
     method: str
@@ -169,7 +169,7 @@ class UpstreamWire:
         await self._plain.close()
         await self._identified.close()
 
-    def _opened(self, call: PassedOn, headers: dict[str, str]) -> Any:
+    def _opened(self, call: ForwardedCall, headers: dict[str, str]) -> Any:
         """Start the request with the client's credentials, or the upstream's where the client sends none."""
         session = self._plain
         if "authorization" not in headers:
@@ -182,14 +182,14 @@ class UpstreamWire:
     async def request(self, method: str, path: str, *, timeout_s: float, **rest: Any) -> Response:
         """Forward one request and return its whole answer."""
         del method, path, timeout_s  # the client has its own timeout
-        call: PassedOn = rest["call"]
+        call: ForwardedCall = rest["call"]
         async with self._opened(call, dict(call.headers)) as response:
             return Response(response.status, await response.read(), _passed_back(response))
 
     async def stream(self, path: str, *, silence_s: float, **rest: Any) -> AsyncGenerator[bytes, None]:
         """Forward a request and yield its body, delayed by the lag."""
         del path, silence_s
-        call: PassedOn = rest["call"]
+        call: ForwardedCall = rest["call"]
         on_open: OnOpen = rest["on_open"]
         await self._not_in_a_hole(self._hole.number)
         number = self._hole.number

@@ -132,14 +132,16 @@ def begun(
 
 
 def exited(record: ContainerRecord, end: Terminated) -> ContainerRecord:
-    """Record a termination; a back-off that is in force and not reset delays the next start."""
-    is_forgiven = _is_forgiven(record, end)
+    """Record a termination; the next start waits for the back-off, unless the container ran long enough to reset it."""
+    resets_backoff = _resets_backoff(record, end)
     return replace(
         record,
         state=end,
         is_ready=False,
         is_started=False,
-        retry_at=None if is_forgiven or not record.backoff_s else end.finished_at + timedelta(seconds=record.backoff_s),
+        retry_at=None
+        if resets_backoff or not record.backoff_s
+        else end.finished_at + timedelta(seconds=record.backoff_s),
     )
 
 
@@ -200,12 +202,12 @@ def _not_started(record: ContainerRecord, waiting: Waiting, now: datetime, delay
     return replace(record, state=waiting, last=record.end, retry_at=now + timedelta(seconds=delay_s))
 
 
-def _is_forgiven(record: ContainerRecord, end: Terminated) -> bool:
+def _resets_backoff(record: ContainerRecord, end: Terminated) -> bool:
     since = record.backoff_since
     return since is not None and (end.finished_at - since).total_seconds() > FORGET_BACKOFF_AFTER_S
 
 
 def _next_backoff(record: ContainerRecord, end: Terminated) -> float:
-    if not record.backoff_s or _is_forgiven(record, end):
+    if not record.backoff_s or _resets_backoff(record, end):
         return INITIAL_BACKOFF_S
     return min(record.backoff_s * 2, MAX_BACKOFF_S)

@@ -7,7 +7,7 @@ import pytest
 
 from raytide.api import constants
 from raytide.api.errors import ApiUnavailableError
-from raytide.autoscaler.provider.provider import FORBIDDEN_S, Written
+from raytide.autoscaler.provider.provider import FORBIDDEN_S, PatchResult
 from support.builders import group
 from unit.autoscaler.harness import CLUSTERS, KEY, Harness
 from unit.kube.scripted import answer, status_error
@@ -93,7 +93,7 @@ async def test_while_the_watch_is_broken_it_reads_once_per_pass(harness):
         await harness.until("as many as the new maximum lets", lambda: harness.group["replicas"] == 2)
         await asyncio.sleep(300)
         assert {tick.skipped for tick in harness.ticks} == {""}
-        assert {tick.written for tick in harness.ticks} == {None, Written.YES}
+        assert {tick.patch_result for tick in harness.ticks} == {None, PatchResult.APPLIED}
         harness.front.intercept = lambda *_: None
         await asyncio.sleep(60)
         gets = harness.count("GET demo")
@@ -124,7 +124,10 @@ async def test_after_a_patch_rejected_by_its_test_operations_it_reads_the_curren
         harness.ask_for(3)
         took_s = await harness.until("two replicas", lambda: harness.group["replicas"] == 2)
     assert took_s < 15
-    assert [tick.written for tick in harness.ticks if tick.written] == [Written.OUTRUN, Written.YES]
+    assert [tick.patch_result for tick in harness.ticks if tick.patch_result] == [
+        PatchResult.CONFLICT,
+        PatchResult.APPLIED,
+    ]
 
 
 async def test_a_deleted_raycluster_is_confirmed_with_a_get(harness):

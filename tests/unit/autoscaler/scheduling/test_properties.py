@@ -12,7 +12,7 @@ from oracle_cases import Case
 from raytide.autoscaler.model import COUNTABLE, Instance, SchedulingRequest, Status, TerminationCause, amounts_of
 from raytide.autoscaler.scheduling.node_classes import NodeClasses
 from raytide.autoscaler.scheduling.node_factory import NodeFactory
-from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS, Vocabulary
+from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS, RequestedNames
 from raytide.autoscaler.scheduling.schedule import schedule
 from unit.autoscaler.scheduling.questions import ask, group, pending, tasks
 
@@ -249,7 +249,7 @@ def beside(question: SchedulingRequest, rng: random.Random, *, is_in_use: bool) 
 
 def classes(question: SchedulingRequest) -> int:
     """The number of node classes at the start of a decision."""
-    reader = NodeFactory(Vocabulary(question), question.types, is_exact=False)
+    reader = NodeFactory(RequestedNames(question), question.types, is_exact=False)
     return len({node.node_class for node in reader.nodes(question.instances)})
 
 
@@ -260,7 +260,7 @@ def test_resources_that_no_request_names_change_no_decision_and_add_no_node_clas
     unused = beside(question, random.Random(seed), is_in_use=False)
     in_use = beside(question, random.Random(seed), is_in_use=True)
     assert schedule(in_use) == schedule(unused)
-    asked = frozenset(Vocabulary(question).resources)
+    asked = frozenset(RequestedNames(question).resources)
     kinds = {
         (
             *(i.node_type, i.is_head, i.status, i.labels, i.dynamic_labels),

@@ -10,7 +10,7 @@ import pytest
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.autoscaler.gcs.channel import TIMEOUT_S
 from raytide.autoscaler.model import Drained
-from raytide.autoscaler.provider.provider import Written
+from raytide.autoscaler.provider.provider import PatchResult
 from raytide.autoscaler.sidecar import loop as looping
 from raytide.autoscaler.sidecar.loop import GcsUnauthenticatedError
 from raytide.autoscaler.state.snapshot import ReconcilerState
@@ -211,7 +211,7 @@ async def test_a_patch_rejected_by_its_test_operations_is_recomputed(harness, st
     async with harness.running():
         took_s = await harness.until("two replicas", lambda: harness.group["replicas"] == 2, within_s=20)
     assert took_s < 15
-    assert harness.ticks[0].written is Written.OUTRUN
+    assert harness.ticks[0].patch_result is PatchResult.CONFLICT
 
 
 async def test_without_the_first_patch_no_node_is_drained(harness):
@@ -240,7 +240,7 @@ async def test_a_patch_that_was_written_although_the_answer_was_lost_is_not_writ
         await harness.until("the second tick", lambda: len(harness.ticks) > 2)
         await asyncio.sleep(20)
     assert harness.group["replicas"] == 3
-    assert harness.ticks[0].written is Written.UNKNOWN
+    assert harness.ticks[0].patch_result is PatchResult.UNKNOWN
     assert harness.count("PATCH") == 1
 
 

@@ -81,9 +81,9 @@ class _Reader:
 
     def nodes(self, found: Iterable[pb.NodeState]) -> tuple[RayNode, ...]:
         nodes: dict[str, RayNode] = {}
-        used: NodeCache = {}
+        next_cache: NodeCache = {}
         for entry in found:
-            node = self.known_node(entry, used)
+            node = self.decode_cached(entry, next_cache)
             if not node.node_id:
                 self.problems.add("nodes without an ID skipped", repr(node.instance_id))
             elif node.node_id in nodes:
@@ -91,18 +91,21 @@ class _Reader:
             else:
                 nodes[node.node_id] = node
         self.cache.clear()
-        self.cache.update(used)
+        self.cache.update(next_cache)
         return tuple(nodes.values())
 
-    def known_node(self, entry: pb.NodeState, used: NodeCache) -> RayNode:
-        """The same object as last time if unchanged and not idle; nodes with problems are decoded every time."""
+    def decode_cached(self, entry: pb.NodeState, next_cache: NodeCache) -> RayNode:
+        """Decode a node; returns the object of the last reply if nothing but the idle time differs.
+
+        Clears the idle time of `entry`. A node with problems is not cached, so that each reply reports them.
+        """
         idle_ms = max(entry.idle_duration_ms, 0)
         entry.ClearField("idle_duration_ms")
         encoded = entry.SerializeToString()
         before = self.problems.counts.total()
         node = self.cache.get(encoded) or self.node(entry)
         if self.problems.counts.total() == before:
-            used[encoded] = node
+            next_cache[encoded] = node
         return replace(node, idle_ms=idle_ms) if idle_ms else node
 
     def node(self, entry: pb.NodeState) -> RayNode:

@@ -36,13 +36,13 @@ TEST_FAILED: Final = frozenset({409, 422})
 """
 
 
-class Written(StrEnum):
+class PatchResult(StrEnum):
     """Outcome of a patch."""
 
-    YES = "written"
-    OUTRUN = "outrun"
+    APPLIED = "applied"
+    CONFLICT = "conflict"
     """A `test` failed: the object has changed since it was read."""
-    REJECTED = "refused"
+    REJECTED = "rejected"
     """The API server rejected it for another reason, which is logged. The value is a label of a metric."""
     UNKNOWN = "unknown"
     """No answer: it may have been written."""
@@ -52,7 +52,7 @@ class Written(StrEnum):
 class Submitted:
     """Outcome of one patch, and the resulting object if it was written."""
 
-    written: Written
+    patch_result: PatchResult
     cluster: Manifest | None = None
 
 
@@ -152,19 +152,19 @@ class Provider:
             self._must_read = True
             return Submitted(_outcome(error))
         self._known = _version(cluster)
-        return Submitted(Written.YES, cluster)
+        return Submitted(PatchResult.APPLIED, cluster)
 
 
-def _outcome(error: ApiStatusError | ApiUnavailableError) -> Written:
+def _outcome(error: ApiStatusError | ApiUnavailableError) -> PatchResult:
     """Outcome of a patch that was not reported as written; logs it."""
     if isinstance(error, ApiUnavailableError):
         log.warning(messages.patch_unknown(error))
-        return Written.UNKNOWN
+        return PatchResult.UNKNOWN
     if error.status in TEST_FAILED:
         log.info(messages.patch_conflict(error))
-        return Written.OUTRUN
+        return PatchResult.CONFLICT
     log.warning(messages.patch_rejected(error, error.status, error.reason))
-    return Written.REJECTED
+    return PatchResult.REJECTED
 
 
 def _version(cluster: Manifest | None) -> int:

@@ -87,8 +87,8 @@ class SidecarMetrics:
             if tick.skipped == "bug":
                 self._exceptions.labels(self.session).inc()
             return
-        if tick.written is not None:
-            self._patches.labels(self.session, tick.written.value).inc()
+        if tick.patch_result is not None:
+            self._patches.labels(self.session, tick.patch_result.value).inc()
         self._set_plan_metrics(tick.plan)
         self._count_drains(tick)
         if tick.gcs is not None:
@@ -133,7 +133,7 @@ class SidecarMetrics:
 
     def _count_drains(self, tick: Tick) -> None:
         for answer in tick.answers.values():
-            label = "none" if answer is None else "accepted" if answer.is_accepted else "refused"
+            label = "none" if answer is None else "accepted" if answer.is_accepted else "rejected"
             self._drains.labels(self.session, label).inc()
             if answer is None:
                 self._drain_exceptions.labels(self.session).inc()

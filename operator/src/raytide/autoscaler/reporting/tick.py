@@ -7,7 +7,7 @@ decision depends on it.
 from dataclasses import dataclass, field
 
 from raytide.autoscaler.model import GcsState
-from raytide.autoscaler.provider.provider import Written
+from raytide.autoscaler.provider.provider import PatchResult
 from raytide.autoscaler.state.snapshot import Answers, ReconcileResult
 
 
@@ -21,6 +21,6 @@ class Tick:
     gcs: GcsState | None = None
     skipped: str = ""
     """Why nothing was decided, as a metric label; empty if there was a decision."""
-    written: Written | None = None
+    patch_result: PatchResult | None = None
     """None: there was nothing to write."""
     answers: Answers = field(default_factory=dict)

@@ -86,13 +86,18 @@ def _hold(snapshot: Snapshot, state: ReconcilerState, cluster: ClusterState, pod
     current = cluster.current
     silent_s = snapshot.monotonic_s - (snapshot.monotonic_s if state.silent_s is None else state.silent_s)
     is_long = silent_s >= SILENCE_S
-    groups = tuple(_left(target, pods, () if is_long else None) for target in current.targets)
+    groups = tuple(_unchanged_result(target, pods, () if is_long else None) for target in current.targets)
     why = (head_down(cluster.why_not),) if is_long else current.why
     return Outcomes(groups, why, state.unneeded_since_s, state.pending_since_s, state.draining_since_s)
 
 
-def _left(current: CurrentTarget, pods: Mapping[str, PodView], why: tuple[Why, ...] | None = None) -> GroupResult:
-    """Leave the group unchanged, except for names of pods that no longer exist."""
+def _unchanged_result(
+    current: CurrentTarget, pods: Mapping[str, PodView], why: tuple[Why, ...] | None = None
+) -> GroupResult:
+    """Keep the replicas that the spec has, without names of pods that no longer exist.
+
+    The spec of a suspended group may have any number, so its decision keeps the last one.
+    """
     before = current.decision
     decision = replace(
         before,
@@ -154,7 +159,7 @@ class _GroupRound:
     ) -> GroupResult:
         group = current.group
         if group.is_suspended or group.name in self.cluster.types.skipped:
-            return _left(current, self.pods)
+            return _unchanged_result(current, self.pods)
         launches = self.scheduled.launches.now.get(group.name, 0)
         unseen = [instance for instance in mine if instance.status in UNSEEN]
         kept = self._kept(unseen, unneeded_since_s)

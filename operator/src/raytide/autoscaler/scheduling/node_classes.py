@@ -2,7 +2,7 @@
 
 Nodes with equal totals, free amounts, relevant labels and placements form one class; packing works on classes and takes
 members from the front. A fleet holds the classes of one decision and applies accepted plans to them, so nothing is
-copied or undone: a plan that is not accepted changes nothing. Every node has two books, demand and constraint (AS:S-5).
+copied or undone: a plan that is not accepted changes nothing. Every node is planned for twice, for demand and for the resource constraint (AS:S-5): two free amounts, two score terms.
 Filled by node_factory.py, read by packing.py, used by session.py.
 """
 
@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
 from raytide.autoscaler.model import Amounts, Instance, Labels, TerminationCause
-from raytide.autoscaler.scheduling.resource_shapes import Run, Shape, Vocabulary
+from raytide.autoscaler.scheduling.resource_shapes import RequestedNames, Run, Shape
 
 DEMAND: Final = 0
 CONSTRAINT: Final = 1
@@ -49,18 +49,18 @@ NOTHING: Final = Placed()
 
 
 @dataclass(slots=True, eq=False)
-class ResourceBook:
+class ScoreTerms:
     """Score input of a node before anything is placed (AS:S-21)."""
 
     terms: tuple[Term, ...]
-    zeros: int
+    zero_terms: int
     """Number of further terms that are 0 whatever is placed."""
     is_broken: bool
     """More is available than the total; Ray fails on it."""
 
 
 @dataclass(slots=True, eq=False)
-class NodeClassSpec:
+class NodeTraits:
     """Properties that placement does not change."""
 
     type_name: str
@@ -72,14 +72,14 @@ class NodeClassSpec:
     total_mask: int
     accelerators: int
     """Accelerators the score reserves it for, one bit each; 0: not reserved."""
-    books: tuple[ResourceBook, ResourceBook]
+    score_terms: tuple[ScoreTerms, ScoreTerms]
 
 
 @dataclass(slots=True, eq=False)
 class NodeClass:
     """Nodes that no request distinguishes."""
 
-    traits: NodeClassSpec
+    traits: NodeTraits
     free: tuple[Free, Free]
     labels: Labels
     placed: tuple[Placed, Placed] = (NOTHING, NOTHING)
@@ -161,8 +161,8 @@ class Plan:
 class NodeClasses:
     """All nodes of one decision, by class."""
 
-    def __init__(self, vocabulary: Vocabulary, *, is_exact: bool) -> None:
-        self.vocabulary = vocabulary
+    def __init__(self, requested: RequestedNames, *, is_exact: bool) -> None:
+        self.requested = requested
         self.is_exact = is_exact
         self._classes: dict[tuple[object, ...], NodeClass] = {}
         self._next_position = 0
@@ -245,7 +245,7 @@ class NodeClasses:
         if not fill.takes:
             return self.like(node_class, disposition=node_class.disposition)
         placed = placed_after(node_class.placed[plan.book], fill.takes, plan.shapes)
-        lasting = self.vocabulary.lasting_labels
+        lasting = self.requested.lasting_labels
         labels = node_class.labels
         marks = [pair for pair in fill.marks if pair[0] in lasting]
         if marks:
@@ -279,7 +279,7 @@ class NodeClasses:
 
     def _intern(
         self,
-        traits: NodeClassSpec,
+        traits: NodeTraits,
         free: tuple[Free, Free],
         labels: Labels,
         placed: tuple[Placed, Placed],

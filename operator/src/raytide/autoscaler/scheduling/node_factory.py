@@ -28,12 +28,12 @@ from raytide.autoscaler.scheduling.node_classes import (
     Free,
     Node,
     NodeClass,
-    NodeClassSpec,
     NodeDisposition,
-    ResourceBook,
+    NodeTraits,
+    ScoreTerms,
     Term,
 )
-from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS, Vocabulary, accelerators_in
+from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS, RequestedNames, accelerators_in
 
 _FIRST_OWN, _BEHIND_OWN = ("node:", 0), ("node;", 0)
 """Resources named `node:…` lie between these two in sorted amounts."""
@@ -47,9 +47,9 @@ class NodeFactory:
     """Builds nodes from instances and types; equal ones share a class."""
 
     def __init__(
-        self, vocabulary: Vocabulary, types: Iterable[NodeType], *, is_exact: bool, is_conserving: bool = True
+        self, requested: RequestedNames, types: Iterable[NodeType], *, is_exact: bool, is_conserving: bool = True
     ) -> None:
-        self.vocabulary = vocabulary
+        self.requested = requested
         self._types: Mapping[str, NodeType] = {one.name: one for one in types}
         self._is_exact = is_exact
         # Ray's own scheduler conserves GPUs only.
@@ -60,7 +60,7 @@ class NodeFactory:
         """(type, replica) with a host known to be the first."""
         self._nameless: Counter[str] = Counter()
         """By type, hosts without a Ray node and without a known replica."""
-        self._traits: dict[tuple[object, ...], NodeClassSpec] = {}
+        self._traits: dict[tuple[object, ...], NodeTraits] = {}
 
     def nodes(self, instances: Iterable[Instance], pending: NodeDisposition = NodeDisposition.KEPT) -> list[Node]:
         """Nodes that count, in instance order; `pending` is the disposition of those not running yet."""
@@ -122,7 +122,7 @@ class NodeFactory:
 
     def _read_asked(self, instance: Instance) -> Node:
         """Classify by what requests name only; one pass, because hardly any two nodes report the same amounts."""
-        index = self.vocabulary.index
+        index = self.requested.index
         unused = accelerators = 0
         asked: list[tuple[str, int]] = []
         for pair in instance.total:
@@ -136,7 +136,7 @@ class NodeFactory:
         free = dict(instance.available) if asked else {}
         available = tuple((name, min(amount, free[name])) for name, amount in asked if name in free)
         accelerators &= self._conserved
-        labels = self._asked_labels(instance)
+        labels = self._requested_labels(instance)
         return self._running_node(
             instance, (instance.node_type, instance.is_head, accelerators, tuple(asked), available, labels, unused)
         )
@@ -146,7 +146,7 @@ class NodeFactory:
         total, available = instance.total, instance.available
         first = bisect_left(total, _FIRST_OWN)
         own = total[first : bisect_left(total, _BEHIND_OWN, first)]
-        if own and not self.vocabulary.node_resources:
+        if own and not self.requested.node_resources:
             left = bisect_left(available, _FIRST_OWN)
             if available[left : left + len(own)] == own and all(amount > 0 for _, amount in own):
                 total = total[:first] + total[first + len(own) :]
@@ -156,7 +156,7 @@ class NodeFactory:
         else:
             own = ()
         accelerators = self._kept_for(total)
-        labels = self._asked_labels(instance)
+        labels = self._requested_labels(instance)
         return self._running_node(
             instance, (instance.node_type, instance.is_head, accelerators, total, available, labels, len(own))
         )
@@ -168,9 +168,9 @@ class NodeFactory:
         return Node(node_class, instance)
 
     def _running_class(self, key: _NodeClassKey) -> NodeClass:
-        type_name, is_head, accelerators, total, available, labels, zeros = key
+        type_name, is_head, accelerators, total, available, labels, zero_terms = key
         traits = self._traits_of(
-            type_name, total, available, zeros, is_head=is_head, is_running=True, accelerators=accelerators
+            type_name, total, available, zero_terms, is_head=is_head, is_running=True, accelerators=accelerators
         )
         return NodeClass(traits, (self._vector(available), self._vector(total)), labels)
 
@@ -198,16 +198,16 @@ class NodeFactory:
             traits = self._traits_of(
                 node_type.name, total, total, 0, is_head=is_head, is_running=False, accelerators=accelerators
             )
-            asked = self.vocabulary.labels
+            asked = self.requested.labels
             offered = node_type.first_labels if is_first else node_type.labels
             labels = tuple(pair for pair in offered if pair[0] in asked)
             vector = self._vector(total)
             known = self._typed[key] = NodeClass(traits, (vector, vector), labels, disposition=disposition)
         return known
 
-    def _asked_labels(self, instance: Instance) -> Labels:
+    def _requested_labels(self, instance: Instance) -> Labels:
         """Static labels overlaid by dynamic ones, limited to those named by requests."""
-        asked = self.vocabulary.labels
+        asked = self.requested.labels
         if not asked:
             return ()
         labels = {key: value for key, value in instance.labels if key in asked}
@@ -216,7 +216,7 @@ class NodeFactory:
 
     def _vector(self, amounts: Amounts) -> Free:
         known = dict(amounts)
-        return tuple(known.get(n, implicit_amount(n)) for n in self.vocabulary.resources)
+        return tuple(known.get(n, implicit_amount(n)) for n in self.requested.resources)
 
     def _kept_for(self, total: Amounts) -> int:
         """The accelerators the score reserves such a node for."""
@@ -227,20 +227,21 @@ class NodeFactory:
         type_name: str,
         total: Amounts,
         available: Amounts,
-        zeros: int,
+        zero_terms: int,
         *,
         is_head: bool,
         is_running: bool,
         accelerators: int,
-    ) -> NodeClassSpec:
-        index = self.vocabulary.index
-        unasked = tuple(pair for pair in available if pair[0] not in index)
-        present = tuple(name for name, _ in available if name in index)
-        key = (type_name, is_head, is_running, accelerators, total, unasked, present, zeros)
+    ) -> NodeTraits:
+        index = self.requested.index
+        unrequested = tuple(pair for pair in available if pair[0] not in index)
+        available_names = tuple(name for name, _ in available if name in index)
+        # Of requested resources the names are enough: the score computes their terms from what is free at that moment.
+        key = (type_name, is_head, is_running, accelerators, total, unrequested, available_names, zero_terms)
         known = self._traits.get(key)
         if known is None:
             node_type = self._types.get(type_name)
-            known = self._traits[key] = NodeClassSpec(
+            known = self._traits[key] = NodeTraits(
                 type_name,
                 node_type.priority if node_type else 0,
                 is_head,
@@ -248,11 +249,11 @@ class NodeFactory:
                 total,
                 sum(1 << index[name] for name, _ in total if name in index),
                 accelerators,
-                (self._book(total, available, zeros), self._book(total, total, zeros)),
+                (self._score_terms(total, available, zero_terms), self._score_terms(total, total, zero_terms)),
             )
         return known
 
-    def _book(self, total: Amounts, available: Amounts, zeros: int) -> ResourceBook:
+    def _score_terms(self, total: Amounts, available: Amounts, zero_terms: int) -> ScoreTerms:
         """The terms of AS:S-21 (4) and (5), in resource order; those that placement cannot change are constants."""
         terms: list[Term] = []
         is_broken = False
@@ -260,12 +261,12 @@ class NodeFactory:
         for name, amount in total:
             if not amount or name not in free:
                 continue
-            whole, resource = amount / RESOURCE_UNIT_SCALING, self.vocabulary.index.get(name, -1)
+            whole, resource = amount / RESOURCE_UNIT_SCALING, self.requested.index.get(name, -1)
             share = (whole - free[name] / RESOURCE_UNIT_SCALING) / whole
             term = whole * (share**3)
             is_broken = is_broken or (resource < 0 and share < 0)
             if resource < 0 and term == 0:
-                zeros += 1
+                zero_terms += 1
             else:
                 terms.append((whole, resource, term))
-        return ResourceBook(tuple(terms), zeros, is_broken)
+        return ScoreTerms(tuple(terms), zero_terms, is_broken)

@@ -20,7 +20,7 @@ from raytide.autoscaler.model import (
 )
 from raytide.autoscaler.scheduling.node_classes import CONSTRAINT, DEMAND, Node, NodeDisposition
 from raytide.autoscaler.scheduling.node_factory import NodeFactory
-from raytide.autoscaler.scheduling.resource_shapes import RaySchedulingError, Vocabulary, merged_by_affinity
+from raytide.autoscaler.scheduling.resource_shapes import RaySchedulingError, RequestedNames, merged_by_affinity
 from raytide.autoscaler.scheduling.session import Session, demands_of, idle_key, launches_of, total_of
 
 _WITHOUT_TIMEOUT = frozenset({Status.QUEUED, Status.ALLOCATED, Status.RAY_INSTALLING})
@@ -41,7 +41,7 @@ def _schedule(inputs: SchedulingRequest) -> SchedulingReply:
         replace(one, num_of_hosts=1, resources=one.first_resources or one.resources, first_resources=())
         for one in inputs.types
     ]
-    reader = NodeFactory(Vocabulary(inputs), types, is_exact=True)
+    reader = NodeFactory(RequestedNames(inputs), types, is_exact=True)
     nodes = _within_limits(inputs, types, reader)
     session = Session(inputs, types, reader, nodes, Counter(node.type_name for node in nodes))
     is_unmet = False

@@ -74,7 +74,7 @@ class Run:
     count: int
 
 
-class Vocabulary:
+class RequestedNames:
     """The resources and labels named by any request; all others make no difference between nodes."""
 
     def __init__(self, inputs: SchedulingRequest) -> None:

@@ -27,7 +27,7 @@ from raytide.autoscaler.model import (
 from raytide.autoscaler.scheduling.node_classes import CONSTRAINT, DEMAND, Node, NodeClass, NodeDisposition
 from raytide.autoscaler.scheduling.node_factory import NodeFactory
 from raytide.autoscaler.scheduling.ray_compat import schedule_as_ray
-from raytide.autoscaler.scheduling.resource_shapes import Vocabulary, merged_by_affinity
+from raytide.autoscaler.scheduling.resource_shapes import RequestedNames, merged_by_affinity
 from raytide.autoscaler.scheduling.session import MAX_NODES, Session, demands_of, launches_of, total_of
 from raytide.autoscaler.scheduling.terminations import (
     Replica,
@@ -83,7 +83,7 @@ class _Scheduler:
         self._types = {one.name: one for one in inputs.types}
         self._turns = {one.name: turn for turn, one in enumerate(inputs.types)}
         self._reader = NodeFactory(
-            Vocabulary(inputs), inputs.types, is_exact=False, is_conserving=inputs.has_gpu_conservation
+            RequestedNames(inputs), inputs.types, is_exact=False, is_conserving=inputs.has_gpu_conservation
         )
         ordered = sorted(inputs.instances, key=lambda instance: instance.instance_id)
         self._nodes = self._reader.nodes(ordered)

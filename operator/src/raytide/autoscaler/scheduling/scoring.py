@@ -277,7 +277,7 @@ class NodeScorer:
             placed = self._alone[fill.takes[0][0]]
         elif fill.takes:
             placed = placed_after(placed, fill.takes, self.shapes)
-        facts = traits.books[book]
+        facts = traits.score_terms[book]
         terms, left = [], fill.left
         for total, resource, constant in facts.terms:
             if resource < 0:
@@ -289,8 +289,8 @@ class NodeScorer:
             terms.append(total * (share**3))
         if facts.is_broken and self._is_exact:
             raise RaySchedulingError("AssertionError")
-        least = 0.0 if facts.zeros or not terms else min(terms)
-        mean = sum(terms) / (len(terms) + facts.zeros) if terms else 0.0
+        least = 0.0 if facts.zero_terms or not terms else min(terms)
+        mean = sum(terms) / (len(terms) + facts.zero_terms) if terms else 0.0
         matching = (placed.mask & traits.total_mask).bit_count()
         is_accelerator_right = not traits.accelerators or traits.accelerators & placed.accelerators > 0
         rank = _rank(placed, node_class, fill) if placed.ranked else 0

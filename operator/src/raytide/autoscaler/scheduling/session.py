@@ -45,7 +45,7 @@ class Session:
         launched: Counter[str] | None = None,
         on_progress: OnProgress = unwatched,
     ) -> None:
-        self.fleet = NodeClasses(reader.vocabulary, is_exact=inputs.is_ray_exact)
+        self.fleet = NodeClasses(reader.requested, is_exact=inputs.is_ray_exact)
         self.fleet.settle(nodes)
         self.occupied = occupied
         """Nodes by type that count against its maximum and the cluster's."""
@@ -69,7 +69,7 @@ class Session:
 
     def runs(self, demands: Iterable[Demand]) -> list[Run]:
         """Demands in placement order."""
-        return self._reader.vocabulary.runs(demands, is_merging=not self._inputs.is_ray_exact)
+        return self._reader.requested.runs(demands, is_merging=not self._inputs.is_ray_exact)
 
     def plan(self, demands: Iterable[Demand], book: int, *, is_launching: bool = True) -> Plan:
         """Plan the placement of these demands."""

@@ -20,7 +20,7 @@ from raytide.autoscaler import messages
 from raytide.autoscaler.gcs.client import GcsClient
 from raytide.autoscaler.model import Drained, GcsState, OnProgress, Report, unwatched
 from raytide.autoscaler.provider.node_events import NodeEvents
-from raytide.autoscaler.provider.provider import Provider, Submitted, Written
+from raytide.autoscaler.provider.provider import PatchResult, Provider, Submitted
 from raytide.autoscaler.reporting.tick import Tick
 from raytide.autoscaler.scaling.drains import by_replica
 from raytide.autoscaler.sidecar.reconcile import plan_names, reconcile
@@ -160,13 +160,13 @@ class Autoscaler:
         await asyncio.sleep(max(0.0, not_before_s - self._clock.monotonic()))
 
     def _next_tick_in_s(self, tick: Tick) -> float:
-        """Time until the next tick, unless a pod changes."""
+        """Longest time until the next tick; a pod that changes makes it earlier."""
         if tick.plan is None:
             return self._skip_backoff.next_s()
         self._skip_backoff.reset()
-        if tick.written is Written.YES:
+        if tick.patch_result is PatchResult.APPLIED:
             self._write_backoff.reset()
-        elif tick.written is not None:
+        elif tick.patch_result is not None:
             return self._write_backoff.next_s()
         delays_s = (tick.plan.requeue_after_s, self._node_events.requeue_after_s)
         delay_s = min((delay_s for delay_s in delays_s if delay_s is not None), default=self._settings.interval_s)
@@ -219,7 +219,9 @@ class Autoscaler:
             is_reported = await self._report(plan.report)
             self._decided = (snapshot, replace(plan, log=(), events=())) if is_reported else None
         lasted_s = self._clock.monotonic() - began_s
-        return Tick(lasted_s, plan, snapshot.gcs, written=submitted.written if submitted else None, answers=answers)
+        return Tick(
+            lasted_s, plan, snapshot.gcs, patch_result=submitted.patch_result if submitted else None, answers=answers
+        )
 
     async def _read_inputs(self) -> Snapshot:
         """Read both sides concurrently; a missing GCS state is tolerated, a missing RayCluster raises `SkippedError`."""
@@ -264,7 +266,7 @@ class Autoscaler:
     async def _may_drain(self, snapshot: Snapshot, submitted: Submitted | None) -> bool:
         """Whether the spec is still the one the drains are based on: a written patch tested that, else it is read."""
         if submitted is not None:
-            return submitted.written is Written.YES
+            return submitted.patch_result is PatchResult.APPLIED
         is_current = await _outcome(self.provider.is_current(snapshot.cluster))
         if is_current is not True:
             log.info(messages.no_drains())

@@ -50,7 +50,7 @@ def add_autoscaler(builder: PodBuilder, context: PodContext) -> PodBuilder:
         ray_start_params={**builder.ray_start_params, "no-monitor": "true"},
         ray=add_env(builder.ray, _version_env(context, is_ours=is_ours)),
         sidecars=(*builder.sidecars, build_autoscaler(context, is_ours=is_ours)),
-        rest={**builder.rest, "serviceAccountName": service_account_name(context.cluster)},
+        other_fields={**builder.other_fields, "serviceAccountName": service_account_name(context.cluster)},
     )
     return _with_token(builder, context) if context.config.autoscaler.mode == "raytide" else builder
 
@@ -60,14 +60,14 @@ def set_restart_policy(builder: PodBuilder, context: PodContext) -> PodBuilder:
     options = context.cluster.spec.autoscaler_options
     if not context.cluster.is_autoscaled or options is None or options.version != "v2":
         return builder
-    return replace(builder, rest={**builder.rest, "restartPolicy": "Never"})
+    return replace(builder, other_fields={**builder.other_fields, "restartPolicy": "Never"})
 
 
 def make_restartable(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """With restartPolicy Never, run Raytide's autoscaler as a native sidecar, which the kubelet restarts all the same (D27)."""
     config = context.config.autoscaler
     is_ours = context.cluster.is_autoscaled and chosen_autoscaler(context.cluster, config) == "raytide"
-    if not (is_ours and config.has_native_sidecars and builder.rest.get("restartPolicy") == "Never"):
+    if not (is_ours and config.has_native_sidecars and builder.other_fields.get("restartPolicy") == "Never"):
         return builder
     index = _position(builder)
     before, autoscaler, after = builder.sidecars[:index], builder.sidecars[index], builder.sidecars[index + 1 :]
@@ -238,12 +238,14 @@ def _with_token(builder: PodBuilder, context: PodContext) -> PodBuilder:
     mount = {"name": TOKEN, "mountPath": TOKEN_PATH, "readOnly": True}
     given: Manifest = context.group.template["spec"]
     is_left_alone = bool(given.get("serviceAccountName")) or given.get("automountServiceAccountToken") is not None
-    rest = builder.rest if is_left_alone else {**builder.rest, "automountServiceAccountToken": False}
+    other_fields = (
+        builder.other_fields if is_left_alone else {**builder.other_fields, "automountServiceAccountToken": False}
+    )
     return replace(
         builder,
         sidecars=(*others, {**autoscaler, "volumeMounts": [mount, *mounts]}),
         volumes=(*builder.volumes, _token_volume()),
-        rest=rest,
+        other_fields=other_fields,
     )
 
 

@@ -82,7 +82,7 @@ class PodBuilder:
     sidecars: tuple[Manifest, ...]
     init_containers: tuple[Manifest, ...]
     volumes: tuple[Manifest, ...]
-    rest: Manifest
+    other_fields: Manifest
     """The other fields of the pod spec, untouched (RC §3.12)."""
 
 
@@ -103,7 +103,7 @@ def start_builder(context: PodContext) -> PodBuilder:
         sidecars=tuple(sidecars),
         init_containers=tuple(spec.pop("initContainers", None) or ()),
         volumes=tuple(spec.pop("volumes", None) or ()),
-        rest=spec,
+        other_fields=spec,
     )
 
 

@@ -98,7 +98,7 @@ def _build(context: PodContext, steps: tuple[Step, ...]) -> Manifest:
         "apiVersion": PODS.api_version,
         "kind": PODS.kind,
         "metadata": _metadata(builder, context.cluster),
-        "spec": _spec(builder),
+        "spec": _pod_spec(builder),
     }
 
 
@@ -115,8 +115,8 @@ def _metadata(builder: PodBuilder, cluster: RayCluster) -> Manifest:
     return metadata
 
 
-def _spec(builder: PodBuilder) -> Manifest:
-    spec: Manifest = {**builder.rest, "containers": [builder.ray, *builder.sidecars]}
+def _pod_spec(builder: PodBuilder) -> Manifest:
+    spec: Manifest = {**builder.other_fields, "containers": [builder.ray, *builder.sidecars]}
     if builder.init_containers:
         spec["initContainers"] = list(builder.init_containers)
     if builder.volumes:
