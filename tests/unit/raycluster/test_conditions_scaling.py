@@ -369,8 +369,8 @@ def test_scaling_limited_has_reason_group_and_count_and_is_removed_with_the_reas
     assert scenario.condition(constants.SCALING_LIMITED, 1) is None
 
 
-@pytest.mark.rule("SC:S21")
-def test_reasons_are_ordered_as_groups_in_the_spec_and_reasons_without_a_group_come_last():
+@pytest.mark.rule("SC:S21", "FD:UX-4")
+def test_what_can_never_run_comes_first_and_other_reasons_are_ordered_as_groups_in_the_spec():
     scenario = Scenario(group("b"), group("a"))
     record = DecisionRecord(CLUSTER_UID, HEAD.uid, why=(Why("NoFittingGroup", 3, "{TPU: 1}"),))
     scenario.decide(
@@ -378,8 +378,9 @@ def test_reasons_are_ordered_as_groups_in_the_spec_and_reasons_without_a_group_c
     )
     scenario.reconcile_after(0)
     assert scenario.message(constants.SCALING_LIMITED) == (
-        "group b: 1 × CrashLoop; group a: MaxReached; 3 × NoFittingGroup ({TPU: 1})"
+        "3 × NoFittingGroup ({TPU: 1}); group b: 1 × CrashLoop; group a: MaxReached"
     )
+    assert scenario.condition(constants.SCALING_LIMITED, 0) == ("True", "NoFittingGroup")
 
 
 @pytest.mark.rule("SC:S21")

@@ -22,6 +22,9 @@ MAX_RECORD_BYTES: Final = 64 * 1024
 MAX_NAMES_PER_GROUP: Final = 500
 MAX_MESSAGE_LENGTH: Final = 1000
 
+PERMANENT_REASONS: Final = frozenset({"NoFittingGroup", "ConstraintUnmet", "InvalidGroup"})
+"""Reasons that last until the spec or the demand changes: waiting does not help."""
+
 
 @dataclass(frozen=True, slots=True)
 class Why:

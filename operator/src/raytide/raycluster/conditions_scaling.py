@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from raytide.api import constants
-from raytide.api.autoscaler_decision import Why
+from raytide.api.autoscaler_decision import PERMANENT_REASONS, Why
 from raytide.api.conditions import ConditionJson, ConditionUpdate, find_condition, parse_timestamp
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster import messages
@@ -132,13 +132,22 @@ def _differences(cluster: RayCluster, scaling: ScalingState) -> list[str]:
 
 
 def _reported_limits(cluster: RayCluster, scaling: ScalingState) -> Iterator[tuple[str, Why]]:
-    """(group, limit) in the order of the spec; limits that concern no single group come last, with an empty group."""
+    """(group, limit) in the order of the spec, then the limits that concern no single group, with an empty group.
+
+    Limits that waiting does not end come first, so that a limit that may end at any time does not hide them.
+    """
     if scaling.record is None:
         return
-    for group in cluster.spec.worker_group_specs:
-        decision = scaling.decision_of(group)
-        yield from ((group.group_name, why) for why in (decision.why if decision else ()))
-    yield from (("", why) for why in scaling.record.why)
+    limits = [
+        *(
+            (group.group_name, why)
+            for group in cluster.spec.worker_group_specs
+            if (decision := scaling.decision_of(group)) is not None
+            for why in decision.why
+        ),
+        *(("", why) for why in scaling.record.why),
+    ]
+    yield from sorted(limits, key=lambda limit: limit[1].reason not in PERMANENT_REASONS)
 
 
 # --- field managers ---------------------------------------------------------------------------------------------------

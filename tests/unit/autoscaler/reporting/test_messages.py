@@ -160,6 +160,16 @@ def test_a_sentence_names_three_shapes_and_counts_the_others():
     )
 
 
+@pytest.mark.rule("FD:UX-4")
+def test_infeasible_demand_is_said_to_never_run():
+    impossible = (Demand(request(CPU=8)), Demand(request(CPU=1, GPU=1)))
+    found = reasons(LimitInputs((HEAD, CPU), SchedulingReply(impossible=impossible), {"cpu": 2}))["headgroup"][0]
+    assert (found.count, found.message) == (
+        2,
+        "can never run: {CPU: 1, GPU: 1} x 1, {CPU: 8} x 1 fit no group; add a group with such nodes",
+    )
+
+
 def test_reasons_do_not_depend_on_the_order_of_demands():
     demands = [Demand(request(CPU=n), n) for n in range(1, 4)]
     first, second = (

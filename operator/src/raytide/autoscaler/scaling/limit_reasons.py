@@ -102,7 +102,7 @@ def _of_cluster(inputs: LimitInputs) -> Iterable[Why]:
         yield Why(
             NO_FITTING_GROUP,
             _count(impossible),
-            f"no node of any group can fulfill {_shapes(impossible)}: add a group with such nodes",
+            f"can never run: {_shapes(impossible)} fit no group; add a group with such nodes",
         )
     if reply.is_constraint_unmet:
         yield Why(

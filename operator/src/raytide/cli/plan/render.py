@@ -5,11 +5,12 @@ one job. Prints nothing itself. Called by `raytide plan`.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import yaml
 
+from raytide.cli.columns import columns
 from raytide.cli.plan.explain import differences, explain
 from raytide.cli.plan.simulate import PlanResult
 from raytide.fairshare.algorithm.model import Participant, ParticipantId, Resize, Waiting
@@ -84,11 +85,11 @@ def _tables(result: PlanResult) -> str:
     parts = [_summary(result)]
     if result.allocation.resizes:
         rows = [_resize(each, _where(_victims(result, each), _placements(each))) for each in result.allocation.resizes]
-        parts.append(_columns(("JOB", "FROM", "TO", "REASON", "MESSAGE"), rows))
+        parts.append(columns(("JOB", "FROM", "TO", "REASON", "MESSAGE"), rows))
     if result.waiting:
         sizes = {each.id: each for each in result.snapshot.participants}
         rows = [_waiting(each, sizes.get(each.id), is_new=each.id in result.submitted) for each in result.waiting]
-        parts.append(_columns(("WAITING", "HAS", "MIN", "MAX", "REASON", "MESSAGE"), rows))
+        parts.append(columns(("WAITING", "HAS", "MIN", "MAX", "REASON", "MESSAGE"), rows))
     if result.before is not None:
         lines = differences(result.before, (result.snapshot, result.allocation), result.submitted)
         parts.append("\n".join([f"If {_join_ids(result.submitted)} were submitted:", *(f"  {line}" for line in lines)]))
@@ -139,16 +140,6 @@ def _resize(each: Resize, where: str) -> tuple[str, ...]:
 def _waiting(each: Waiting, one: Participant | None, *, is_new: bool) -> tuple[str, ...]:
     has = ("-", "-", "-") if one is None else ("new" if is_new else str(one.current), str(one.floor), str(one.ceiling))
     return str(each.id), *has, each.reason, _message(each)
-
-
-def _columns(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Left-aligned columns as in kubectl; the last column has no fixed width."""
-    lines = [tuple(titles), *(tuple(row) for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(titles) - 1)]
-    return "\n".join(
-        "   ".join([*(text.ljust(width) for text, width in zip(line, widths, strict=False)), line[-1]]).rstrip()
-        for line in lines
-    )
 
 
 def _count(number: int, noun: str) -> str:

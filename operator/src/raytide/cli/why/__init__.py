@@ -1,0 +1,89 @@
+"""`raytide why [KIND/]NAME`: why a RayCluster or a TrainingJob is not larger.
+
+Reads the workload, its pods, events and nodes with the rights of the caller, changes nothing, and prints the stages from demand
+to nodes, the first blocker with its holder and its cure, and what can never run apart from what waits. Also installed as
+`kubectl raytide`. Exit code 0: nothing is missing, 3: something waits, 4: something can never run, 2: usage, 1: error. This
+module reads arguments; from_cluster.py reads objects, raytide/explain decides, render.py prints.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from raytide.cli.connection_options import connection_options
+
+if TYPE_CHECKING:
+    from raytide.explain.model import Explanation
+
+KINDS: Final = {
+    **dict.fromkeys(("raycluster", "rayclusters", "raycluster.ray.io", "rayclusters.ray.io"), "RayCluster"),
+    **dict.fromkeys(
+        ("trainingjob", "trainingjobs", "tj", "trainingjob.paddlepaddle.org", "trainingjobs.paddlepaddle.org"),
+        "TrainingJob",
+    ),
+}
+"""Spellings of a kind that kubectl accepts."""
+
+
+@click.command("why", short_help="show why a RayCluster or a TrainingJob is not larger")
+@click.argument("workload", metavar="[KIND/]NAME", nargs=-1, required=True)
+@click.option(
+    "-n", "--namespace", help="Namespace of the workload.  [default: that of the kubeconfig context, or `default`]"
+)
+@click.option("-o", "--output", type=click.Choice(["text", "yaml", "json"]), default="text", show_default=True)
+@connection_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    workload: tuple[str, ...],
+    namespace: str | None,
+    output: str,
+    kubeconfig: Path | None,
+    context: str | None,
+) -> None:
+    """Show why a RayCluster or a TrainingJob is not larger, from demand to nodes. Changes nothing.
+
+    Without KIND, both kinds are looked at. Exit code 0: nothing is missing, 3: something waits, 4: something can never run.
+    """
+    kind, name = parse_workload(workload)
+    from raytide.cli.columns import printable  # noqa: PLC0415 - `--help` needs none of these
+    from raytide.cli.why.from_cluster import AmbiguousError, ReadError, is_name  # noqa: PLC0415 - same
+    from raytide.cli.why.render import render  # noqa: PLC0415 - same
+
+    for what, text in (("the name", name), ("--namespace", namespace or "default")):
+        if not is_name(text):
+            raise click.UsageError(f"{what}: {printable(text)!r} is not a name in Kubernetes")
+    try:
+        explanation = asyncio.run(_explanation(kind, name, namespace, kubeconfig, context))
+    except AmbiguousError as error:
+        raise click.UsageError(printable(str(error))) from error
+    except ReadError as error:
+        raise click.ClickException(printable(str(error))) from error
+    click.echo(render(explanation, output), color=False if os.environ.get("NO_COLOR") else None)
+    ctx.exit(explanation.verdict.exit_code)
+
+
+def parse_workload(words: tuple[str, ...]) -> tuple[str, str]:
+    """Kind and name of `NAME`, `KIND/NAME` or `KIND NAME`; the kind is empty if it is not given."""
+    kind, _, name = "/".join(words).rpartition("/")
+    if len(words) > 2 or "/" in kind or not name:
+        raise click.UsageError(f"{' '.join(words)!r} is not [KIND/]NAME")
+    if kind and kind.lower() not in KINDS:
+        raise click.UsageError(f"{kind!r} is no kind that Raytide manages: use raycluster/{name} or trainingjob/{name}")
+    return KINDS.get(kind.lower(), ""), name
+
+
+async def _explanation(
+    kind: str, name: str, namespace: str | None, kubeconfig: Path | None, context: str | None
+) -> "Explanation":
+    from raytide.cli.why.from_cluster import WorkloadReader, connected  # noqa: PLC0415 - as above
+    from raytide.explain.explain import explain  # noqa: PLC0415 - same
+    from raytide.runtime.clock import Clock  # noqa: PLC0415 - same
+
+    async with connected(kubeconfig, context) as (client, default_namespace):
+        objects = await WorkloadReader(client, namespace or default_namespace).read(kind, name)
+    return explain(objects, Clock().now())

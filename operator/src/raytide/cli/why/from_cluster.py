@@ -1,0 +1,243 @@
+"""Objects of one workload, read from a running cluster with the rights of the caller.
+
+Reads the workload, then its pods and its Warning events, then the nodes and Warning events of a few pods that are not ready.
+What may not be read is recorded and does not end the rest; the workload itself must be readable. Memory and requests are
+bounded, whatever the namespace has: at most 10,000 pods, 10 nodes and 3 pods with events. Called by `raytide why` and
+`raytide top`.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from raytide.api import constants, meta, trainingjob_constants
+from raytide.api.errors import ApiStatusError, ApiUnavailableError
+from raytide.api.meta import Key, Manifest, Resource
+from raytide.api.node import decode_node
+from raytide.api.pod import decode_pod
+from raytide.api.trainingjob_pod import decode_job_pod
+from raytide.explain.model import RAYCLUSTER, TRAININGJOB, AnyPod, NodeFacts, Objects, Unreadable, Warned
+from raytide.kube.client import Client
+from raytide.kube.credentials import ClientConfigError
+from raytide.kube.kubeconfig import load_client_config
+from raytide.runtime.clock import Clock
+
+RESOURCES: Final = {RAYCLUSTER: meta.RAYCLUSTERS, TRAININGJOB: meta.TRAININGJOBS}
+POD_LABELS: Final = {RAYCLUSTER: constants.CLUSTER_LABEL, TRAININGJOB: trainingjob_constants.JOB_LABEL}
+MAX_PODS: Final = 10_000
+MAX_NODES: Final = 10
+MAX_PODS_WITH_EVENTS: Final = 3
+MAX_EVENTS: Final = 100
+MAX_NAMES: Final = 10
+TIMEOUT_S: Final = 10.0
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z")
+
+T = TypeVar("T")
+
+
+class ReadError(Exception):
+    """The workload cannot be read, or does not exist; the message is one line."""
+
+
+class AmbiguousError(ReadError):
+    """Both kinds have an object of that name."""
+
+
+def is_name(text: str) -> bool:
+    """Whether the API server accepts it as the name of an object or of a namespace."""
+    return _NAME.match(text) is not None
+
+
+@asynccontextmanager
+async def connected(kubeconfig: Path | None, context: str | None) -> AsyncIterator[tuple[Client, str]]:
+    """A client and the default namespace of the kubeconfig; raises ReadError."""
+    try:
+        config = await load_client_config(kubeconfig, context=context)
+        transport = await config.open_transport()
+    except ClientConfigError as error:
+        raise ReadError(str(error)) from error
+    try:
+        yield Client(transport, clock=Clock(), timeout_s=TIMEOUT_S), config.namespace or "default"
+    finally:
+        await transport.close()
+
+
+class WorkloadReader:
+    """Reads workloads of one namespace."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+
+    async def read(self, kind: str, name: str) -> Objects:
+        """The workload of that name; an empty kind stands for both kinds. Raises ReadError."""
+        kinds = [kind] if kind else list(RESOURCES)
+        results = await asyncio.gather(*(self._get(RESOURCES[each], name) for each in kinds), return_exceptions=True)
+        found: dict[str, Manifest] = {}
+        errors: list[str] = []
+        for each, result in zip(kinds, results, strict=True):
+            if isinstance(result, dict):
+                found[each] = result
+            elif isinstance(result, ApiStatusError | ApiUnavailableError):
+                errors.append(f"{each} {self._namespace}/{name} cannot be read: {result}")
+            elif result is not None:
+                raise result
+        if len(found) > 1:
+            raise AmbiguousError(
+                f"{' and '.join(f'{each} {self._namespace}/{name}' for each in found)} exist: "
+                f"name one, such as raycluster/{name}"
+            )
+        if not found:
+            raise ReadError(errors[0] if errors else await self._missing(kinds, name))
+        kind, obj = next(iter(found.items()))
+        unreadable = tuple(Unreadable(f"{each.partition(' ')[0]}", each) for each in errors)
+        return await self.complete(kind, obj, unreadable)
+
+    async def complete(self, kind: str, obj: Manifest, unreadable: Sequence[Unreadable] = ()) -> Objects:
+        """The workload with everything around it that can be read."""
+        name = str(obj["metadata"]["name"])
+        notes = list(unreadable)
+        (pods, gates), events = await asyncio.gather(self._pods(kind, name, notes), self._events(kind, name, "", notes))
+        failing = [pod for pod in pods or () if not pod.is_running_and_ready]
+        nodes, of_pods = await asyncio.gather(self._nodes(failing, notes), self._events_of_pods(failing))
+        warned = sorted((*events, *of_pods), key=lambda each: each.at, reverse=True)
+        return Objects(kind, obj, pods, gates, nodes, tuple(warned), tuple(notes))
+
+    async def _get(self, resource: Resource, name: str) -> Manifest | None:
+        return await self._client.get(resource, Key(self._namespace, name))
+
+    async def _missing(self, kinds: Sequence[str], name: str) -> str:
+        """That it does not exist, and what does."""
+        kind = " or ".join(kinds)
+        there = []
+        for each in RESOURCES:
+            try:
+                async for page in self._client.pages(RESOURCES[each], self._namespace, page_size=MAX_NAMES + 1):
+                    names = [msgspec.json.decode(item, type=_Named).metadata.name for item in page.items]
+                    there += (
+                        [f"{each} {', '.join(names[:MAX_NAMES])}{' …' if len(names) > MAX_NAMES else ''}"]
+                        if names
+                        else []
+                    )
+                    break
+            except (ApiStatusError, ApiUnavailableError, msgspec.MsgspecError):
+                continue
+        exists = (
+            f"there are {' and '.join(there)}"
+            if there
+            else "it has neither RayClusters nor TrainingJobs that you may list"
+        )
+        return f"there is no {kind} {name} in namespace {self._namespace}: {exists}"
+
+    async def _pods(
+        self, kind: str, name: str, notes: list[Unreadable]
+    ) -> tuple[tuple[AnyPod, ...] | None, dict[str, tuple[str, ...]]]:
+        decode = decode_pod if kind == RAYCLUSTER else decode_job_pod
+        selector = f"{POD_LABELS[kind]}={name}"
+        pods: list[AnyPod] = []
+        gates: dict[str, tuple[str, ...]] = {}
+        try:
+            async for page in self._client.pages(meta.PODS, self._namespace, label_selector=selector):
+                for item in page.items:
+                    pod = decode(item)
+                    pods.append(pod)
+                    if pod.scheduled.reason == "SchedulingGated" and len(gates) < MAX_NODES:
+                        gates[pod.name] = _gates(item)
+                if len(pods) >= MAX_PODS:
+                    notes.append(Unreadable("pods", f"only the first {len(pods)} pods were read"))
+                    break
+        except (ApiStatusError, ApiUnavailableError, msgspec.MsgspecError) as error:
+            notes.append(_unreadable("pods", error))
+            return None, {}
+        return tuple(pods), gates
+
+    async def _nodes(self, pods: Iterable[AnyPod], notes: list[Unreadable]) -> dict[str, NodeFacts]:
+        names = list(dict.fromkeys(pod.node_name for pod in pods if pod.node_name))[:MAX_NODES]
+        results = await asyncio.gather(*map(self._node, names), return_exceptions=True)
+        found: dict[str, NodeFacts] = {}
+        for name, result in zip(names, results, strict=True):
+            if isinstance(result, NodeFacts):
+                found[name] = result
+            elif isinstance(result, ApiStatusError | ApiUnavailableError | msgspec.MsgspecError):
+                notes.append(_unreadable("nodes", result))
+                break
+            else:
+                raise result
+        return found
+
+    async def _node(self, name: str) -> NodeFacts:
+        obj = await self._client.get(meta.NODES, Key("", name))
+        if obj is None:
+            return NodeFacts(is_ready=False, exists=False)
+        return NodeFacts(decode_node(msgspec.json.encode(obj)).is_ready)
+
+    async def _events_of_pods(self, pods: Sequence[AnyPod]) -> list[Warned]:
+        names = [pod.name for pod in pods[:MAX_PODS_WITH_EVENTS]]
+        found = await asyncio.gather(*(self._events("Pod", name, name, []) for name in names))
+        return [each for events in found for each in events]
+
+    async def _events(self, kind: str, name: str, about: str, notes: list[Unreadable]) -> list[Warned]:
+        """The Warning events of the first page, which has the most recent ones of all but extremely noisy objects."""
+        selector = f"involvedObject.kind={kind},involvedObject.name={name},type=Warning"
+        try:
+            async for page in self._client.pages(
+                meta.EVENTS, self._namespace, field_selector=selector, page_size=MAX_EVENTS
+            ):
+                return [_warned(msgspec.json.decode(item, type=_Event), about) for item in page.items]
+        except (ApiStatusError, ApiUnavailableError, msgspec.MsgspecError) as error:
+            notes.append(_unreadable("events", error))
+        return []
+
+
+def _unreadable(what: str, error: Exception) -> Unreadable:
+    return Unreadable(what, f"{what} cannot be read: {error}")
+
+
+class _Meta(msgspec.Struct, gc=False):
+    name: str = ""
+
+
+class _Named(msgspec.Struct, gc=False):
+    metadata: _Meta
+
+
+class _Series(msgspec.Struct, gc=False, rename="camel"):
+    last_observed_time: str | None = None
+    count: int | None = None
+
+
+class _Event(msgspec.Struct, gc=False, rename="camel"):
+    reason: str | None = None
+    message: str | None = None
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    count: int | None = None
+    series: _Series | None = None
+
+
+def _warned(event: _Event, about: str) -> Warned:
+    series = event.series or _Series()
+    at = series.last_observed_time or event.last_timestamp or event.event_time or ""
+    return Warned(event.reason or "", event.message or "", about, at, series.count or event.count or 1)
+
+
+class _Gate(msgspec.Struct, gc=False):
+    name: str = ""
+
+
+class _GatedSpec(msgspec.Struct, gc=False):
+    scheduling_gates: list[_Gate] | None = msgspec.field(default=None, name="schedulingGates")
+
+
+class _GatedPod(msgspec.Struct, gc=False):
+    spec: _GatedSpec | None = None
+
+
+def _gates(item: Any) -> tuple[str, ...]:
+    spec = msgspec.json.decode(item, type=_GatedPod).spec
+    return tuple(gate.name for gate in (spec.scheduling_gates if spec else None) or ())

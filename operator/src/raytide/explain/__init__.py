@@ -1,0 +1,1 @@
+"""Explanations: why a RayCluster or a TrainingJob is not larger."""

@@ -1,0 +1,187 @@
+"""Explanation of why a RayCluster or a TrainingJob is not larger, from objects alone.
+
+Takes what the caller could read and the time, and returns an `Explanation`: the same diagnosis as in the conditions and the
+decision records, in one order for both kinds, with holder and cure. What stops everything comes first, then what can never
+run, then what waits, each in the order of the stages. Bounded, deterministic, no I/O. Called by `raytide why` and `raytide top`
+(SC:S21).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from pydantic import ValidationError
+
+from raytide.api.base_model import faults_of
+from raytide.api.conditions import cut
+from raytide.api.meta import Manifest
+from raytide.api.raycluster import RayCluster
+from raytide.api.trainingjob import TrainingJob
+from raytide.explain import messages, remedies
+from raytide.explain.findings import Findings
+from raytide.explain.model import (
+    MAX_BLOCKERS,
+    MAX_EVENTS,
+    MAX_GROUPS,
+    MAX_MESSAGE,
+    MAX_PODS,
+    RAYCLUSTER,
+    STAGES,
+    Blocker,
+    Explanation,
+    GroupLine,
+    Objects,
+    StageLine,
+    Verdict,
+)
+from raytide.explain.raycluster import explain_raycluster
+from raytide.explain.trainingjob import explain_trainingjob
+
+_ABOUT_REQUESTS: Final = frozenset({"MaxReached", "NoFittingGroup"})
+"""Reasons whose count is one of requests, and not of workers."""
+_SHAPES: Final = re.compile(r"(\{.*\S) fit no group|can fulfill (.*): add a group")
+"""Shapes in the message of NoFittingGroup, also as sidecars before 0.2 write it."""
+_MAXIMUM: Final = re.compile(r"at its maximum of (\d+)")
+"""Of a group, in the message of MaxReached."""
+
+
+def explain(objects: Objects, now: datetime) -> Explanation:
+    """The explanation of one workload at that time."""
+    try:
+        found = _findings(objects, now)
+    except ValidationError as error:
+        found = _unparsable(objects, "; ".join(map(str, faults_of(error))))
+    metadata = objects.obj.get("metadata") or {}
+    blockers = () if found.is_over else tuple(map(_bounded, _sorted(found.blockers)))
+    groups = _important_first(found.groups)
+    verdict = _verdict(blockers)
+    return Explanation(
+        kind=objects.kind,
+        namespace=str(metadata.get("namespace") or ""),
+        name=str(metadata.get("name") or ""),
+        uid=str(metadata.get("uid") or ""),
+        at=now,
+        verdict=verdict,
+        summary=cut(_summary(found, blockers), MAX_MESSAGE),
+        stages=_marked(found.stages, blockers),
+        blockers=blockers[:MAX_BLOCKERS],
+        groups=groups[:MAX_GROUPS],
+        pods=tuple(replace(pod, message=cut(pod.message, MAX_MESSAGE)) for pod in found.pods[:MAX_PODS]),
+        events=() if verdict is Verdict.NOTHING_MISSING else objects.events[:MAX_EVENTS],
+        notes=tuple(cut(note, MAX_MESSAGE) for note in found.notes[:MAX_BLOCKERS]),
+        unreadable=objects.unreadable,
+        more_blockers=max(0, len(blockers) - MAX_BLOCKERS),
+        more_groups=max(0, len(groups) - MAX_GROUPS),
+        more_pods=max(0, len(found.pods) - MAX_PODS),
+    )
+
+
+def _findings(objects: Objects, now: datetime) -> Findings:
+    if objects.kind == RAYCLUSTER:
+        return explain_raycluster(RayCluster.parse(objects.obj), objects, now)
+    return explain_trainingjob(TrainingJob.parse(_with_readable_conditions(objects.obj)), objects, now)
+
+
+def _with_readable_conditions(obj: Manifest) -> Manifest:
+    """The object without conditions of another form: a status stored under an older CRD may have any."""
+    status = obj.get("status")
+    if not isinstance(status, dict):
+        return obj
+    conditions = status.get("conditions")
+    readable = [each for each in conditions if isinstance(each, dict)] if isinstance(conditions, list) else []
+    return {**obj, "status": {**status, "conditions": readable}}
+
+
+def _unparsable(objects: Objects, faults: str) -> Findings:
+    """The operator cannot parse it either: the condition Invalid has the same faults, if it was reconciled."""
+    metadata: Manifest = objects.obj.get("metadata") or {}
+    facts = remedies.Facts(
+        objects.kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""), message=faults
+    )
+    return Findings(blockers=(remedies.blocker(remedies.CANNOT_BE_PARSED, facts),))
+
+
+# --- order -------------------------------------------------------------------------------------------------------------------
+
+
+def _sorted(blockers: Iterable[Blocker]) -> tuple[Blocker, ...]:
+    """What stops everything, what can never run, what waits; equal reasons of one group once."""
+    unique: dict[tuple[str, str], Blocker] = {}
+    for each in blockers:
+        known = unique.get((each.group, each.reason))
+        unique[each.group, each.reason] = each if known is None else _merged(known, each)
+    return tuple(
+        sorted(
+            unique.values(),
+            key=lambda each: (not each.stops_all, not each.is_permanent, STAGES.index(each.stage)),
+        )
+    )
+
+
+def _bounded(each: Blocker) -> Blocker:
+    return replace(
+        each,
+        message=cut(each.message, MAX_MESSAGE),
+        holder=cut(each.holder, MAX_MESSAGE),
+        cure=cut(each.cure, MAX_MESSAGE),
+    )
+
+
+def _merged(one: Blocker, other: Blocker) -> Blocker:
+    """One of two blockers with the same reason and group: the later stage is closer to the cause and has its message."""
+    if STAGES.index(other.stage) >= STAGES.index(one.stage):
+        one, other = other, one
+    return replace(one, since=min(filter(None, (one.since, other.since)), default=""), count=one.count or other.count)
+
+
+def _important_first(groups: Sequence[GroupLine]) -> tuple[GroupLine, ...]:
+    """The groups in their order; if there are more than are shown, those with a reason first."""
+    if len(groups) <= MAX_GROUPS:
+        return tuple(groups)
+    return tuple(sorted(groups, key=lambda group: not group.reason))
+
+
+def _marked(stages: Sequence[StageLine], blockers: Sequence[Blocker]) -> tuple[StageLine, ...]:
+    blocked = {each.stage for each in blockers}
+    return tuple(replace(line, is_blocked=line.stage in blocked) for line in stages)
+
+
+def _verdict(blockers: Sequence[Blocker]) -> Verdict:
+    if any(each.is_permanent for each in blockers):
+        return Verdict.CAN_NEVER_RUN
+    return Verdict.WAITS if blockers else Verdict.NOTHING_MISSING
+
+
+# --- summary -----------------------------------------------------------------------------------------------------------------
+
+
+def _summary(found: Findings, blockers: Sequence[Blocker]) -> str:
+    """What can never run, what waits, and how much is there: the permanent cause does not hide behind a transient one."""
+    permanent = [each for each in blockers if each.is_permanent]
+    transient = [each for each in blockers if not each.is_permanent]
+    parts = [found.summary]
+    for these, sentence in ((permanent, messages.never), (transient, messages.waits)):
+        if these:
+            parts.append(_told(these, sentence))
+    return ". ".join(filter(None, parts)) + "."
+
+
+def _told(blockers: Sequence[Blocker], sentence: Callable[[str, str], str]) -> str:
+    """The first of them, with its number of requests or pods, and how many other causes there are."""
+    first, more = blockers[0], len(blockers) - 1
+    number = (
+        messages.counted(first.count, "request" if first.reason in _ABOUT_REQUESTS else "pod") if first.count else ""
+    )
+    return sentence(number, _cause(first) + (f", and {more} more" if more else ""))
+
+
+def _cause(first: Blocker) -> str:
+    """The cause in words: for requests without a place in as few as possible, as they are read most often."""
+    if first.reason == "NoFittingGroup" and (found := _SHAPES.search(first.message)):
+        return messages.fit_no_group(found[1] or found[2])
+    if first.reason == "MaxReached" and (found := _MAXIMUM.search(first.message)):
+        return messages.group_at_maximum(first.group, found[1])
+    group = f"group {first.group}: " if first.group else ""
+    return f"{group}{first.reason}" + (f" ({first.message})" if first.message else "")

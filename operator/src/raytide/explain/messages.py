@@ -1,0 +1,220 @@
+"""Sentences of explanations that no condition has: stages, notes, and the summary.
+
+One function or constant per sentence. Holders and cures are in remedies.py beside their reasons; messages of conditions and of
+the decision records are passed on unchanged. Pure; called by the modules of this package.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+MAX_NAMED: Final = 5
+"""Groups named in one sentence."""
+
+# --- blockers ----------------------------------------------------------------------------------------------------------------
+
+
+def terminating() -> str:
+    """`Terminating`."""
+    return "the object is being deleted"
+
+
+def managed_by(controller: str) -> str:
+    """`ManagedByOther`."""
+    return f"spec.managedBy is {controller}: the operator ignores the object"
+
+
+def not_reconciled(generation: int, seen: object) -> str:
+    """`NotReconciled`; `seen` is the generation in the status, if it has one."""
+    last = f"generation {seen} was the last one" if isinstance(seen, int) else "it has not reconciled any"
+    return f"the operator has not reconciled generation {generation}; {last}"
+
+
+def suspended(phase: str) -> str:
+    """`Suspended`; the phase is that of raycluster/suspension.py."""
+    return {
+        "suspending": "the RayCluster is being suspended: its pods are deleted",
+        "resuming": "the RayCluster is about to resume",
+    }.get(phase, "the RayCluster is suspended and has no pods")
+
+
+def group_suspended(group: str) -> str:
+    """`GroupSuspended`."""
+    return f"group {group} is suspended and has no pods"
+
+
+JOB_SUSPENDED: Final = "the TrainingJob is suspended and has no pods"
+AUTOSCALER_PAUSED: Final = "the autoscaler is paused: replicas of the spec apply, and the demand has no effect"
+
+
+def replicas_clamped(replicas: int, maximum: int) -> str:
+    """`ReplicasClamped`."""
+    return f"{replicas} are requested; the maximum is {maximum}"
+
+
+def head_not_ready(condition: str) -> str:
+    """`HeadNotReady`; reason and message of the condition HeadPodReady, if it has any."""
+    return f"the head pod is not ready, and workers wait for it{f' ({condition})' if condition else ''}"
+
+
+def node_not_ready(node: str, *, exists: bool) -> str:
+    """`NodeNotReady`."""
+    return f"node {node} is not Ready" if exists else f"node {node} does not exist"
+
+
+def pods_missing(missing: int, wanted: int) -> str:
+    """`PodsMissing`."""
+    return f"{missing} of {wanted} pods do not exist, and no condition has the reason"
+
+
+def workers_starting(missing: int, wanted: int) -> str:
+    """`WaitingForPods`."""
+    return f"{missing} of {wanted} workers are not ready, without a known failure"
+
+
+# --- stages ------------------------------------------------------------------------------------------------------------------
+
+
+def demand(*, is_autoscaled: bool, unplaced: int, has_record: bool) -> str:
+    """What is known about the demand of a RayCluster."""
+    if not is_autoscaled:
+        return "not autoscaled: replicas of the spec are the demand"
+    if not has_record:
+        return "not known: there is no valid decision of the autoscaler"
+    return (
+        f"{unplaced} requests of tasks, actors or placement groups have no place"
+        if unplaced
+        else "all of it has a place"
+    )
+
+
+def job_demand(low: int, high: int) -> str:
+    """The bounds of a TrainingJob."""
+    return f"{low} to {high} trainers" if low != high else f"{high} trainers"
+
+
+def job_decision(at: str, *, has_record: bool, may_have_pods: bool) -> str:
+    """What the sharing pass decided about a TrainingJob."""
+    if not has_record:
+        return "the sharing pass has recorded no decision" + ("" if may_have_pods else ", and the job is not admitted")
+    since = f", unchanged since {at}" if at else ""
+    return f"the sharing pass's decision{since}" if may_have_pods else f"not admitted by the sharing pass{since}"
+
+
+DECIDED_BY_SPEC: Final = "replicas of the spec"
+DECIDED_BY_SPEC_PAUSED: Final = "replicas of the spec; the autoscaler is paused"
+DECIDED_BY_SPEC_YET: Final = "replicas of the spec; the autoscaler has not decided yet"
+DECIDED_BY_RAY: Final = "replicas of the spec, which Ray's autoscaler writes"
+
+
+def decided_by_record(at: str) -> str:
+    """The autoscaler's decision, and since when it is unchanged."""
+    return f"the autoscaler's decision{f', unchanged since {at}' if at else ''}"
+
+
+def wanted(groups: Sequence[tuple[str, int]]) -> str:
+    """Wanted pods by group or role."""
+    named = ", ".join(f"{name} {number}" for name, number in groups[:MAX_NAMED])
+    more = len(groups) - MAX_NAMED
+    return named + (f" and {more} more groups" if more > 0 else "") if groups else "no worker groups"
+
+
+def pods(ready: int, *, head: str = "") -> str:
+    """Ready pods, and the head's state if the workload has a head."""
+    return f"{ready} ready" + (f"; head {head}" if head else "")
+
+
+def pods_by_status(available: int, ready: int) -> str:
+    """The numbers of the status, where pods cannot be read."""
+    return f"{available} running, {ready} ready, as of the status"
+
+
+def nodes(nodes: int, unplaced: int) -> str:
+    """Nodes of the pods."""
+    count = f"on {nodes} node{'' if nodes == 1 else 's'}"
+    return f"{count}; {unplaced} without a node" if unplaced else count
+
+
+NODES_UNKNOWN: Final = "not known: pods cannot be read"
+
+# --- notes -------------------------------------------------------------------------------------------------------------------
+
+
+def rays_autoscaler(version: str) -> str:
+    """Ray's own autoscaler runs, which writes no reasons into the object."""
+    which = f" (spec.rayVersion {version})" if version else ""
+    return f"Ray's own autoscaler runs{which}: its reasons are in `ray status` in the head pod"
+
+
+def unsupported(message: str) -> str:
+    """The condition Unsupported."""
+    return f"without effect: {message}"
+
+
+def draining(group: str, message: str) -> str:
+    """Nodes that leave."""
+    return f"group {group}: {message}"
+
+
+def at_maximum(group: str, maximum: int) -> str:
+    """A group that has all it may have."""
+    return f"group {group} is at maxReplicas {maximum}"
+
+
+def job_at_maximum(maximum: int) -> str:
+    """A TrainingJob that has all it may have."""
+    return f"it is at max-instance {maximum}"
+
+
+SCALING_DISABLED: Final = "spec.scaling.enabled is false: its size does not follow the free capacity"
+
+
+def kept(pod: str) -> str:
+    """A failed worker that is kept."""
+    return f"failed pod {pod} is kept for inspection and does not count"
+
+
+# --- summary -----------------------------------------------------------------------------------------------------------------
+
+
+def workers_ready(ready: int, wanted: int) -> str:
+    """How much of a RayCluster is there."""
+    return f"{ready} of {wanted} workers are ready" if wanted else "no workers are wanted"
+
+
+def job_size(running: int, wanted: int, low: int, high: int) -> str:
+    """How much of a TrainingJob is there."""
+    bounds = f"{low} to {high}" if low != high else str(low)
+    if not wanted:
+        return f"no trainers are wanted now, its bounds are {bounds}"
+    return f"{running} of {wanted} trainers run, its bounds are {bounds}"
+
+
+def job_ended(kind: str, message: str) -> str:
+    """A TrainingJob that has ended."""
+    return f"the job has {kind.lower()}{f': {message}' if message else ''}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 pod`, `2 pods`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def fit_no_group(shapes: str) -> str:
+    """The cause NoFittingGroup."""
+    return f"{shapes} fit no group"
+
+
+def group_at_maximum(group: str, maximum: str) -> str:
+    """The cause MaxReached."""
+    return f"group {group} is at maxReplicas {maximum}"
+
+
+def never(number: str, cause: str) -> str:
+    """The first permanent cause; the number of requests or pods, or empty."""
+    return f"{number} can never run: {cause}" if number else f"Can never run: {cause}"
+
+
+def waits(number: str, cause: str) -> str:
+    """The first transient cause; the number of requests or pods, or empty."""
+    verb = "waits" if number.startswith("1 ") else "wait"
+    return f"{number} {verb}: {cause}" if number else f"Waits: {cause}"

@@ -1,0 +1,191 @@
+"""Explanation of one workload: why it is not larger, as values.
+
+`Objects` is what was read from the API server with the rights of the caller, `Explanation` what follows from it: five stages
+from demand to nodes, the blockers in order of importance, the worker groups or roles, and the pods that are not ready. Every
+list is bounded; the rest is counted. Made by explain.py, printed by `raytide why` and `raytide top` (SC:S21).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from raytide.api.meta import Manifest
+from raytide.api.pod import PodView
+from raytide.api.trainingjob_pod import JobPod
+
+RAYCLUSTER: Final = "RayCluster"
+TRAININGJOB: Final = "TrainingJob"
+MAX_BLOCKERS: Final = 20
+MAX_GROUPS: Final = 20
+MAX_PODS: Final = 10
+MAX_EVENTS: Final = 5
+MAX_MESSAGE: Final = 1000
+"""Characters of each text; conditions may have 32,768 bytes."""
+
+AnyPod: TypeAlias = PodView | JobPod
+
+
+class Stage(StrEnum):
+    """A step from the demand to running pods; a blocker at one of them stops all that follow."""
+
+    DEMAND = "demand"
+    DECISION = "decision"
+    WANTED = "wanted"
+    PODS = "pods"
+    NODES = "nodes"
+
+
+STAGES: Final = tuple(Stage)
+
+
+class Verdict(StrEnum):
+    """The answer in one word."""
+
+    NOTHING_MISSING = "NothingMissing"
+    WAITS = "Waits"
+    CAN_NEVER_RUN = "CanNeverRun"
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of `raytide why`."""
+        return {Verdict.NOTHING_MISSING: 0, Verdict.WAITS: 3, Verdict.CAN_NEVER_RUN: 4}[self]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What was read of a node; a node that does not exist is not ready."""
+
+    is_ready: bool = True
+    exists: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """A Warning event of the workload or of one of its pods."""
+
+    reason: str
+    message: str
+    about: str = ""
+    """Name of the pod; empty for the workload."""
+    at: str = ""
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A kind that the caller may not read, or that could not be read."""
+
+    what: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """Everything that an explanation is made of."""
+
+    kind: str
+    obj: Manifest
+    pods: tuple[AnyPod, ...] | None = None
+    """Pods with the workload's label; None: they cannot be read."""
+    gates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Pod -> its scheduling gates."""
+    nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
+    """Nodes of pods that are not ready, as far as they could be read."""
+    events: tuple[Warned, ...] = ()
+    """Warnings, the latest first."""
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StageLine:
+    """One stage: what should be there, what is there, and what that means."""
+
+    stage: Stage
+    text: str
+    wanted: int | None = None
+    """None where there is no number."""
+    found: int | None = None
+    """None where there is no number, or it could not be read."""
+    is_blocked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """One cause for which something is missing."""
+
+    stage: Stage
+    reason: str
+    """Reason of the condition, of the autoscaler's or of the sharing pass's record, or of REASONS in remedies.py."""
+    message: str
+    group: str = ""
+    """Worker group or role; empty: the whole workload."""
+    count: int = 0
+    """How many requests, workers or pods it concerns; 0: not known."""
+    since: str = ""
+    """RFC 3339; empty: not known."""
+    holder: str = ""
+    """What holds it up: a field, an object, another controller."""
+    cure: str = ""
+    is_permanent: bool = False
+    """Whether waiting cannot help: it lasts until a spec, the demand or a node type changes."""
+    stops_all: bool = False
+    """Whether nothing of the workload runs or changes because of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLine:
+    """One worker group of a RayCluster, or one role of a TrainingJob; all numbers count pods."""
+
+    name: str
+    minimum: int
+    maximum: int | None
+    """None: no limit."""
+    wanted: int
+    pods: int | None = None
+    ready: int | None = None
+    """None for both: the pods cannot be read."""
+    reason: str = ""
+    """Reason of its first blocker."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodLine:
+    """One pod that is not ready."""
+
+    name: str
+    group: str
+    phase: str
+    node: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The whole answer for one workload."""
+
+    kind: str
+    namespace: str
+    name: str
+    at: datetime
+    verdict: Verdict
+    summary: str
+    uid: str = ""
+    stages: tuple[StageLine, ...] = ()
+    blockers: tuple[Blocker, ...] = ()
+    """The most important first."""
+    groups: tuple[GroupLine, ...] = ()
+    pods: tuple[PodLine, ...] = ()
+    events: tuple[Warned, ...] = ()
+    notes: tuple[str, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
+    more_blockers: int = 0
+    more_groups: int = 0
+    more_pods: int = 0
+
+    @property
+    def first(self) -> Blocker | None:
+        """The blocker to remove first."""
+        return self.blockers[0] if self.blockers else None

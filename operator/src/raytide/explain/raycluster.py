@@ -1,0 +1,497 @@
+"""Explanation of a RayCluster.
+
+Takes the object, its pods and the nodes and events that could be read, and returns its blockers, worker groups and stages.
+What a condition or the autoscaler's record says is passed on with its reason and message; the wanted sizes come from the
+functions that the operator uses, so that this cannot disagree with it. Own reasons exist only for what no condition has:
+the object is not reconciled, managed by another controller, suspended or paused. Called by explain.py (SC:S21, D19).
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Final
+
+from raytide.api import constants
+from raytide.api.autoscaler_decision import Why, parse_record
+from raytide.api.conditions import ConditionJson, find_condition, timestamp
+from raytide.api.pod import PodView
+from raytide.api.pod_failure import Cause, PodFailure, failure_of, failure_of_rejection
+from raytide.api.quantity import MAX_INT32
+from raytide.api.raycluster import RayCluster, WorkerGroupSpec
+from raytide.explain import messages, remedies
+from raytide.explain.findings import Findings, failing_pod
+from raytide.explain.model import Blocker, GroupLine, Objects, PodLine, Stage, StageLine
+from raytide.explain.remedies import Facts
+from raytide.raycluster.conditions import WAITING
+from raytide.raycluster.desired_replicas import ScalingState, scaling_of, wanted_pods
+from raytide.raycluster.failures import kept_groups, names_to_delete
+from raytide.raycluster.observed import Observed, observe
+from raytide.raycluster.spec_queries import is_managed_by_us, needs_rays_autoscaler
+from raytide.raycluster.suspension import Suspension, suspension_of
+
+DRAINING: Final = "Draining"
+KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+_NOT_READY: Final = re.compile(r"(\d+) of (\d+) workers not ready(?: \((\w+): (.*)\))?\Z", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class _Context:
+    """One RayCluster with everything that was read for it."""
+
+    cluster: RayCluster
+    objects: Objects
+    now: datetime
+
+    @property
+    def conditions(self) -> Sequence[ConditionJson]:
+        return tuple(self.cluster.status.get("conditions") or ())
+
+    def condition(self, kind: str) -> ConditionJson | None:
+        """The condition if it is present and True."""
+        found = find_condition(self.conditions, kind)
+        return found if found is not None and found.get("status") == "True" else None
+
+    @property
+    def has_pods(self) -> bool:
+        return self.objects.pods is not None
+
+    @cached_property
+    def observed(self) -> Observed:
+        unready = frozenset(name for name, node in self.objects.nodes.items() if not node.is_ready)
+        pods = [pod for pod in self.objects.pods or () if isinstance(pod, PodView)]
+        return observe(
+            self.cluster.metadata.uid,
+            pods=pods,
+            services=(),
+            unready_nodes=unready,
+            kept_groups=kept_groups(self.cluster),
+            names_to_delete=names_to_delete(self.cluster),
+            seen_at=self.now,
+        )
+
+    @cached_property
+    def scaling(self) -> ScalingState:
+        """As the operator computes it; if pods cannot be read, a record is taken as valid unless a condition denies it."""
+        if self.has_pods:
+            return scaling_of(self.cluster, self.observed)
+        annotations = self.cluster.metadata.annotations
+        record = parse_record(annotations.get(constants.AUTOSCALER_DECISION_ANNOTATION))
+        is_followed = self.cluster.is_autoscaled and not self.is_paused and self.condition("AutoscalerDown") is None
+        return ScalingState(self.cluster.is_autoscaled, record if is_followed else None)
+
+    @property
+    def is_paused(self) -> bool:
+        paused = self.cluster.metadata.annotations.get(constants.AUTOSCALER_ANNOTATION) == constants.PAUSED
+        return self.cluster.is_autoscaled and paused
+
+    @property
+    def has_rays_autoscaler(self) -> bool:
+        return self.cluster.is_autoscaled and needs_rays_autoscaler(self.cluster)
+
+    @property
+    def head_name(self) -> str:
+        if self.observed.head is not None:
+            return self.observed.head.name
+        head = self.cluster.status.get("head")
+        return str(head.get("podName") or "") if isinstance(head, Mapping) else ""
+
+    def wanted(self, group: WorkerGroupSpec) -> int:
+        """Wanted pods of the group; none while the cluster is suspended."""
+        if suspension_of(self.cluster) is not Suspension.NONE:
+            return 0
+        return wanted_pods(group, self.scaling.desired_replicas_of(group))
+
+    def facts_of(self, message: str, group: str = "", *, pod: str = "", detail: str = "") -> Facts:
+        """The facts that the texts of a remedy may name."""
+        key = self.cluster.key
+        return Facts("RayCluster", key.namespace, key.name, group, message, pod, detail)
+
+
+def explain_raycluster(cluster: RayCluster, objects: Objects, now: datetime) -> Findings:
+    """Everything about one RayCluster; the caller sorts and bounds it."""
+    ctx = _Context(cluster, objects, now)
+    blockers = tuple(_blockers(ctx))
+    return Findings(
+        blockers=blockers,
+        groups=tuple(_group_lines(ctx, blockers)),
+        stages=tuple(_stages(ctx)),
+        pods=tuple(_pod_lines(ctx)),
+        notes=tuple(_notes(ctx)),
+        summary=_size_text(ctx),
+    )
+
+
+# --- blockers --------------------------------------------------------------------------------------------------------
+
+
+def _blockers(ctx: _Context) -> Iterator[Blocker]:
+    yield from _of_object(ctx)
+    if not is_managed_by_us(ctx.cluster.spec.managed_by) or suspension_of(ctx.cluster) is not Suspension.NONE:
+        return
+    yield from _of_autoscaler(ctx)
+    yield from _of_record(ctx)
+    yield from _of_spec_bounds(ctx)
+    yield from _of_head(ctx)
+    yield from _of_services(ctx)
+    for group in ctx.cluster.spec.worker_group_specs:
+        yield from _of_group(ctx, group)
+
+
+def _of_object(ctx: _Context) -> Iterator[Blocker]:
+    """What concerns the whole object."""
+    cluster, meta = ctx.cluster, ctx.cluster.metadata
+    if meta.deletion_timestamp:
+        detail = f"finalizers {', '.join(meta.finalizers)}" if meta.finalizers else "the garbage collector"
+        facts = ctx.facts_of(messages.terminating(), detail=detail)
+        yield remedies.blocker(remedies.TERMINATING, facts, since=meta.deletion_timestamp)
+    if not is_managed_by_us(cluster.spec.managed_by):
+        controller = cluster.spec.managed_by or ""
+        yield remedies.blocker(
+            remedies.MANAGED_BY_OTHER, ctx.facts_of(messages.managed_by(controller), detail=controller)
+        )
+        return
+    invalid = ctx.condition(constants.INVALID)
+    if invalid is not None:
+        yield _of_condition(ctx, invalid)
+    elif is_behind(cluster.status, meta.generation):
+        seen = cluster.status.get("observedGeneration")
+        since = "" if isinstance(seen, int) else meta.creation_timestamp
+        facts = ctx.facts_of(messages.not_reconciled(meta.generation, seen))
+        yield remedies.blocker(remedies.NOT_RECONCILED, facts, since=since)
+    phase = suspension_of(cluster)
+    if phase is not Suspension.NONE:
+        queue = meta.labels.get(KUEUE_QUEUE_LABEL, "")
+        stored = find_condition(ctx.conditions, constants.SUSPENDED)
+        since = str(stored.get("lastTransitionTime") or "") if stored and phase is Suspension.SUSPENDED else ""
+        facts = ctx.facts_of(messages.suspended(phase.value), detail=queue)
+        yield remedies.blocker(remedies.SUSPENDED, facts, since=since)
+
+
+def is_behind(status: Mapping[str, Any], generation: int) -> bool:
+    """Whether the status is of an older generation, or missing."""
+    seen = status.get("observedGeneration")
+    return not isinstance(seen, int) or seen < generation
+
+
+def _of_condition(ctx: _Context, condition: ConditionJson, *, pod: str = "", detail: str = "") -> Blocker:
+    facts = ctx.facts_of(str(condition.get("message") or ""), pod=pod, detail=detail)
+    since = str(condition.get("lastTransitionTime") or "")
+    return remedies.blocker(str(condition.get("reason") or "Other"), facts, since=since)
+
+
+def _of_autoscaler(ctx: _Context) -> Iterator[Blocker]:
+    """The autoscaler is paused or down, or another client writes `replicas`."""
+    if ctx.is_paused:
+        yield remedies.blocker(remedies.AUTOSCALER_PAUSED, ctx.facts_of(messages.AUTOSCALER_PAUSED))
+        return
+    down = find_condition(ctx.conditions, constants.AUTOSCALER_DOWN)
+    if down is not None:  # False for the first five minutes: the autoscaler is down, its last decision applies
+        yield _of_condition(ctx, down, pod=ctx.head_name)
+    contended = ctx.condition(constants.REPLICAS_CONTENDED)
+    if contended is not None:
+        writers = re.findall(r"\(written by ([^)]+)\)", str(contended.get("message")))
+        writer = ", ".join(dict.fromkeys(writers)) or "another client"
+        yield _of_condition(ctx, contended, detail=writer)
+
+
+def _of_record(ctx: _Context) -> Iterator[Blocker]:
+    """The autoscaler's reasons: from its record, which the condition ScalingLimited repeats, or else from that."""
+    limited = ctx.condition(constants.SCALING_LIMITED)
+    since = str(limited.get("lastTransitionTime") or "") if limited else ""
+    record = ctx.scaling.record
+    if record is None:
+        if limited is not None and not ctx.is_paused:
+            yield _of_condition(ctx, limited, pod=ctx.head_name)
+        return
+    for group in ctx.cluster.spec.worker_group_specs:
+        decision = ctx.scaling.decision_of(group)
+        for why in decision.why if decision else ():
+            yield from _of_why(ctx, why, group.group_name, since)
+    for why in record.why:
+        yield from _of_why(ctx, why, "", since)
+
+
+def _of_why(ctx: _Context, why: Why, group: str, since: str) -> Iterator[Blocker]:
+    if why.reason == DRAINING:
+        return  # nothing is missing: see _notes
+    pod = failing_pod(ctx.observed.group(group)) if group else ctx.head_name
+    facts = ctx.facts_of(why.message, group, pod=pod, detail=_gates(ctx, group))
+    yield remedies.blocker(why.reason, facts, count=why.count, since=since)
+
+
+def _of_spec_bounds(ctx: _Context) -> Iterator[Blocker]:
+    """`replicas` of the spec beyond `maxReplicas`, where the spec decides."""
+    for group in ctx.cluster.spec.worker_group_specs:
+        maximum = group.max_replicas
+        is_above = maximum is not None and group.replicas is not None and group.replicas > maximum
+        if is_above and ctx.scaling.decision_of(group) is None:
+            message = messages.replicas_clamped(group.replicas or 0, maximum or 0)
+            detail = f"maxReplicas {maximum} of group {group.group_name}"
+            facts = ctx.facts_of(message, group.group_name, detail=detail)
+            count = (group.replicas or 0) - (maximum or 0)
+            yield remedies.blocker(remedies.REPLICAS_CLAMPED, facts, count=count)
+
+
+def _of_head(ctx: _Context) -> Iterator[Blocker]:
+    """The head is missing or not ready: workers wait for it."""
+    ready = find_condition(ctx.conditions, constants.HEAD_POD_READY)
+    head = ctx.observed.head
+    if head is not None:
+        if head.is_running_and_ready and not head.is_terminating:
+            return
+    elif ready is None or ready.get("status") == "True":
+        return  # not reconciled, or pods cannot be read
+    rejected = _rejection(ctx, constants.HEAD_GROUP)
+    failure = failure_of(head) if head is not None else None
+    if failure is None and rejected:
+        failure = failure_of_rejection("", rejected)
+    since = str(ready.get("lastTransitionTime") or "") if ready and ready.get("status") == "False" else ""
+    name = head.name if head else ctx.head_name
+    if failure is not None:
+        detail = ", ".join(ctx.objects.gates.get(name, ()))
+        facts = ctx.facts_of(failure.detail, constants.HEAD_GROUP, pod=name, detail=detail)
+        yield remedies.blocker(failure.cause.value, facts, count=1, since=since)
+        return
+    if head is not None and head.node_name in ctx.observed.unready_nodes:
+        yield _of_node(ctx, head, since)
+        return
+    condition = " ".join(str(ready.get(part) or "") for part in ("reason", "message")) if ready else ""
+    facts = ctx.facts_of(messages.head_not_ready(condition.strip()), constants.HEAD_GROUP, pod=name)
+    yield remedies.blocker(remedies.HEAD_NOT_READY, facts, count=1, since=since)
+
+
+def _of_node(ctx: _Context, pod: PodView, since: str) -> Blocker:
+    node = pod.node_name
+    exists = ctx.objects.nodes[node].exists
+    facts = ctx.facts_of(messages.node_not_ready(node, exists=exists), pod.group, pod=pod.name, detail=node)
+    return remedies.blocker(remedies.NODE_NOT_READY, facts, count=1, since=since)
+
+
+def _of_services(ctx: _Context) -> Iterator[Blocker]:
+    """Rejections of services and RBAC objects; those of pods are reported with their group."""
+    failure = ctx.condition(constants.REPLICA_FAILURE)
+    if failure is None:
+        return
+    known = [constants.HEAD_GROUP, *(group.group_name for group in ctx.cluster.spec.worker_group_specs)]
+    rest = by_group(str(failure.get("message") or ""), known).get("")
+    if rest:
+        found = failure_of_rejection("", rest)
+        since = str(failure.get("lastTransitionTime") or "")
+        yield remedies.blocker(found.cause.value, ctx.facts_of(rest), since=since)
+
+
+def _of_group(ctx: _Context, group: WorkerGroupSpec) -> Iterator[Blocker]:
+    """Why workers of the group are missing."""
+    name = group.group_name
+    if group.suspend:
+        yield remedies.blocker(remedies.GROUP_SUSPENDED, ctx.facts_of(messages.group_suspended(name), name))
+        return
+    stored = ctx.condition(constants.WORKERS_MISSING)
+    since = str(stored.get("lastTransitionTime") or "") if stored else ""
+    told = _told(ctx, name)
+    pods = ctx.observed.group(name)
+    wanted = ctx.wanted(group)
+    if ctx.has_pods:
+        missing = wanted - sum(pod.is_running_and_ready and not pod.is_terminating for pod in pods)
+    else:
+        missing = told.missing if told else 0
+    if missing <= 0:
+        return
+    failing = failing_pod(pods)
+    failure = told.failure if told and told.failure else _failure_of_pods(pods)
+    if failure is None and (rejected := _rejection(ctx, name)):
+        failure = failure_of_rejection("", rejected)
+    if failure is not None:
+        facts = ctx.facts_of(failure.detail, name, pod=failing, detail=_gates(ctx, name))
+        yield remedies.blocker(failure.cause.value, facts, count=missing, since=since)
+        return
+    lost = next((pod for pod in pods if pod.node_name in ctx.observed.unready_nodes), None)
+    if lost is not None:
+        yield _of_node(ctx, lost, since)
+        return
+    if ctx.has_pods and len(pods) < wanted:
+        message = messages.pods_missing(wanted - len(pods), wanted)
+        yield remedies.blocker(remedies.PODS_MISSING, ctx.facts_of(message, name), count=missing, since=since)
+        return
+    message = messages.workers_starting(missing, max(wanted, missing))
+    yield remedies.blocker(WAITING, ctx.facts_of(message, name, pod=failing), count=missing, since=since)
+
+
+def _failure_of_pods(pods: Sequence[PodView]) -> PodFailure | None:
+    failures = [failure for pod in pods if not pod.is_terminating and (failure := failure_of(pod))]
+    return failures[0] if failures else None
+
+
+def _gates(ctx: _Context, group: str) -> str:
+    found = (ctx.objects.gates.get(pod.name, ()) for pod in ctx.observed.group(group))
+    return ", ".join(next((gates for gates in found if gates), ()))
+
+
+# --- what conditions say about one group ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What WorkersMissing says about one group."""
+
+    missing: int
+    failure: PodFailure | None
+
+
+def _told(ctx: _Context, group: str) -> _Told | None:
+    stored = ctx.condition(constants.WORKERS_MISSING)
+    if stored is None:
+        return None
+    names = [each.group_name for each in ctx.cluster.spec.worker_group_specs]
+    match = _NOT_READY.match(by_group(str(stored.get("message") or ""), names).get(group, ""))
+    if match is None:
+        return None
+    missing, _, cause, detail = match.groups()
+    failure = PodFailure(Cause(cause), detail) if cause in set(Cause) else None
+    return _Told(int(missing[:9]), failure)
+
+
+def _rejection(ctx: _Context, group: str) -> str:
+    """The API server's message about creates of that group, from ReplicaFailure; empty if there is none."""
+    failure = ctx.condition(constants.REPLICA_FAILURE)
+    known = [constants.HEAD_GROUP, *(each.group_name for each in ctx.cluster.spec.worker_group_specs)]
+    return by_group(str(failure.get("message") or ""), known).get(group, "") if failure else ""
+
+
+def by_group(message: str, names: Sequence[str]) -> dict[str, str]:
+    """The parts of a condition's message that begin with `group NAME: `; what is before them has an empty name.
+
+    Only names of the spec begin a part: the API server's messages may contain `; ` too.
+    """
+    if not names:
+        return {"": message} if message else {}
+    longest_first = sorted(names, key=len, reverse=True)
+    starts = re.compile(rf"(?:\A|; )group ({'|'.join(map(re.escape, longest_first))}): ")
+    found: dict[str, str] = {}
+    matches = list(starts.finditer(message))
+    first = message[: matches[0].start()] if matches else message
+    if first:
+        found[""] = first
+    ends = [*(match.start() for match in matches[1:]), len(message)]
+    for match, end in zip(matches, ends, strict=False):
+        found.setdefault(match[1], message[match.end() : end])
+    return found
+
+
+# --- groups, stages, pods --------------------------------------------------------------------------------------------------
+
+
+def _group_lines(ctx: _Context, blockers: Sequence[Blocker]) -> Iterator[GroupLine]:
+    reasons: dict[str, str] = {}
+    for each in blockers:
+        reasons.setdefault(each.group, each.reason)
+    for group in ctx.cluster.spec.worker_group_specs:
+        hosts = max(0, group.num_of_hosts)
+        pods = [pod for pod in ctx.observed.group(group.group_name) if not pod.is_terminating]
+        maximum = group.max_replicas
+        yield GroupLine(
+            group.group_name,
+            (group.min_replicas or 0) * hosts,
+            None if maximum is None or maximum >= MAX_INT32 else maximum * hosts,
+            ctx.wanted(group),
+            len(pods) if ctx.has_pods else None,
+            sum(pod.is_running_and_ready for pod in pods) if ctx.has_pods else None,
+            reasons.get(group.group_name, ""),
+        )
+
+
+def _stages(ctx: _Context) -> Iterator[StageLine]:
+    cluster = ctx.cluster
+    groups = cluster.spec.worker_group_specs
+    record = ctx.scaling.record
+    whys = [] if record is None else [*record.why, *(why for each in record.groups.values() for why in each.why)]
+    at_maximum = max(
+        (why.count for why in whys if why.reason == "MaxReached"), default=0
+    )  # a request may suit several groups
+    unplaced = at_maximum + sum(why.count for why in whys if why.reason == "NoFittingGroup")
+    yield StageLine(
+        Stage.DEMAND,
+        messages.demand(is_autoscaled=cluster.is_autoscaled, unplaced=unplaced, has_record=record is not None),
+    )
+    decided = sum(ctx.scaling.desired_replicas_of(group).replicas * max(0, group.num_of_hosts) for group in groups)
+    yield StageLine(Stage.DECISION, _decision_text(ctx), decided)
+    wanted = sum(map(ctx.wanted, groups))
+    yield StageLine(Stage.WANTED, messages.wanted([(group.group_name, ctx.wanted(group)) for group in groups]), wanted)
+    if not ctx.has_pods:
+        ready, available = (_number(cluster.status, key) for key in ("readyWorkerReplicas", "availableWorkerReplicas"))
+        yield StageLine(Stage.PODS, messages.pods_by_status(available, ready), wanted, available)
+        yield StageLine(Stage.NODES, messages.NODES_UNKNOWN)
+        return
+    names = {group.group_name for group in groups}
+    workers = [pod for pod in ctx.observed.workers if pod.group in names and not pod.is_terminating]
+    ready = sum(pod.is_running_and_ready for pod in workers)
+    yield StageLine(Stage.PODS, messages.pods(ready, head=_head_text(ctx)), wanted, len(workers))
+    placed = [pod for pod in workers if pod.node_name]
+    text = messages.nodes(len({pod.node_name for pod in placed}), len(workers) - len(placed))
+    yield StageLine(Stage.NODES, text, len(workers), len(placed))
+
+
+def _decision_text(ctx: _Context) -> str:
+    if not ctx.cluster.is_autoscaled:
+        return messages.DECIDED_BY_SPEC
+    if ctx.is_paused:
+        return messages.DECIDED_BY_SPEC_PAUSED
+    if ctx.scaling.record is not None:
+        at = ctx.scaling.record.at
+        return messages.decided_by_record(timestamp(at) if at else "")
+    if ctx.has_rays_autoscaler:
+        return messages.DECIDED_BY_RAY
+    return messages.DECIDED_BY_SPEC_YET
+
+
+def _head_text(ctx: _Context) -> str:
+    head = ctx.observed.head
+    if head is None:
+        return "missing"
+    return "ready" if head.is_running_and_ready and not head.is_terminating else "not ready"
+
+
+def _pod_lines(ctx: _Context) -> Iterator[PodLine]:
+    for pod in ctx.observed.pods:
+        if pod.is_running_and_ready and not pod.is_terminating:
+            continue
+        failure = failure_of(pod)
+        reason = failure.cause.value if failure else "Terminating" if pod.is_terminating else ""
+        yield PodLine(pod.name, pod.group, pod.phase, pod.node_name, reason, failure.detail if failure else "")
+
+
+def _notes(ctx: _Context) -> Iterator[str]:
+    if ctx.has_rays_autoscaler and not ctx.is_paused:
+        yield messages.rays_autoscaler(ctx.cluster.spec.ray_version)
+    unsupported = ctx.condition(constants.UNSUPPORTED)
+    if unsupported is not None:
+        yield messages.unsupported(str(unsupported.get("message") or ""))
+    record = ctx.scaling.record
+    for name, decision in sorted(record.groups.items()) if record else ():
+        yield from (messages.draining(name, why.message) for why in decision.why if why.reason == DRAINING)
+    for group in ctx.cluster.spec.worker_group_specs:
+        maximum = group.max_replicas
+        if maximum is not None and not group.suspend and ctx.scaling.desired_replicas_of(group).replicas >= maximum:
+            yield messages.at_maximum(group.group_name, maximum)
+    for pod in ctx.observed.kept:
+        yield messages.kept(pod.name)
+
+
+def _size_text(ctx: _Context) -> str:
+    groups = ctx.cluster.spec.worker_group_specs
+    wanted = sum(map(ctx.wanted, groups))
+    if ctx.has_pods:
+        names = {group.group_name for group in groups}
+        ready = sum(
+            pod.is_running_and_ready and not pod.is_terminating for pod in ctx.observed.workers if pod.group in names
+        )
+    else:
+        ready = _number(ctx.cluster.status, "readyWorkerReplicas")
+    return messages.workers_ready(ready, wanted)
+
+
+def _number(status: Mapping[str, Any], key: str) -> int:
+    found = status.get(key)
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0

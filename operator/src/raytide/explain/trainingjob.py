@@ -1,0 +1,300 @@
+"""Explanation of a TrainingJob.
+
+Takes the object, its pods and the nodes and events that could be read, and returns its blockers, roles and stages. The reason
+is that of the condition `Waiting`, which has the sharing pass's reason, a rejection or the failure of a pod; where the sharing
+record has another one besides, both are reported. Called by explain.py (SC:S21, TJ §7.8).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Final
+
+from raytide.api import trainingjob_constants as constants
+from raytide.api.conditions import ConditionJson, find_condition, timestamp
+from raytide.api.gang_admission import is_admitted
+from raytide.api.pod_failure import failure_of
+from raytide.api.sharing_record import SharingRecord, parse_record
+from raytide.api.trainingjob import TrainingJob
+from raytide.api.trainingjob_pod import JobPod
+from raytide.explain import messages, remedies
+from raytide.explain.findings import Findings, failing_pod
+from raytide.explain.model import Blocker, GroupLine, Objects, PodLine, Stage, StageLine
+from raytide.explain.remedies import Facts
+
+_OF_THE_SHARING_PASS: Final = frozenset({"QuotaExceeded", "CreationForbidden", "Unschedulable"})
+"""Reasons of the sharing pass that pods have too."""
+
+
+@dataclass(frozen=True)
+class _Context:
+    """One TrainingJob with everything that was read for it."""
+
+    job: TrainingJob
+    objects: Objects
+    now: datetime
+
+    @property
+    def conditions(self) -> Sequence[ConditionJson]:
+        return tuple(self.job.status.get("conditions") or ())
+
+    def condition(self, kind: str) -> ConditionJson | None:
+        """The condition if it is present and True."""
+        found = find_condition(self.conditions, kind)
+        return found if found is not None and found.get("status") == "True" else None
+
+    @cached_property
+    def pods(self) -> tuple[JobPod, ...]:
+        """The pods that the job owns, without those that have ended or are terminating."""
+        uid = self.job.metadata.uid
+        own = (pod for pod in self.objects.pods or () if isinstance(pod, JobPod) and pod.owner_uid == uid)
+        return tuple(pod for pod in own if not pod.is_terminating and not pod.is_finished)
+
+    @property
+    def has_pods(self) -> bool:
+        return self.objects.pods is not None
+
+    def of(self, role: str) -> list[JobPod]:
+        """The pods of a role."""
+        return [pod for pod in self.pods if pod.role == role]
+
+    @cached_property
+    def record(self) -> SharingRecord | None:
+        """The sharing record if it is this job's."""
+        found = parse_record(self.job.metadata.annotations.get(constants.SHARING_ANNOTATION))
+        return found if found is not None and found.uid == self.job.metadata.uid else None
+
+    @cached_property
+    def end(self) -> ConditionJson | None:
+        """The condition Succeeded or Failed."""
+        return self.condition(constants.SUCCEEDED) or self.condition(constants.FAILED)
+
+    @cached_property
+    def may_have_pods(self) -> bool:
+        """Whether it is neither suspended nor over, and admitted if it is a gang."""
+        if self.job.spec.suspend or self.end is not None:
+            return False
+        admitted = find_condition(self.conditions, constants.ADMITTED)
+        is_free = admitted is not None and admitted.get("status") == "True"
+        return is_free or is_admitted(self.job, self.record)
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """Wanted pods by role, as they are once the job may have pods."""
+        job, trainers = self.job, self.job.desired_replicas()
+        done = self.job.status.get(constants.TRAINER)
+        succeeded = done.get("succeeded") if isinstance(done, Mapping) else 0
+        pserver = job.spec.pserver
+        pservers = 0
+        if pserver is not None:
+            of_record = self.record.pservers if self.record is not None and pserver.is_by_ratio else None
+            pservers = pserver.count_for(trainers) if of_record is None else pserver.clamp(of_record)
+        return {
+            constants.MASTER: int(job.has_master),
+            constants.PSERVER: pservers,
+            constants.TRAINER: max(0, trainers - (succeeded if isinstance(succeeded, int) else 0)),
+        }
+
+    def wanted(self, role: str) -> int:
+        """Wanted pods of a role now."""
+        return self.sizes[role] if self.may_have_pods else 0
+
+    def facts_of(self, message: str, group: str = "", *, pod: str = "", detail: str = "") -> Facts:
+        """The facts that the texts of a remedy may name."""
+        key = self.job.key
+        return Facts("TrainingJob", key.namespace, key.name, group, message, pod, detail)
+
+
+def explain_trainingjob(job: TrainingJob, objects: Objects, now: datetime) -> Findings:
+    """Everything about one TrainingJob; the caller sorts and bounds it."""
+    ctx = _Context(job, objects, now)
+    blockers = tuple(_blockers(ctx))
+    return Findings(
+        blockers=blockers,
+        groups=tuple(_group_lines(ctx, blockers)),
+        stages=tuple(_stages(ctx)),
+        pods=tuple(_pod_lines(ctx)),
+        notes=tuple(_notes(ctx)),
+        summary=_size_text(ctx),
+        is_over=ctx.condition(constants.SUCCEEDED) is not None,
+    )
+
+
+# --- blockers --------------------------------------------------------------------------------------------------------
+
+
+def _blockers(ctx: _Context) -> Iterator[Blocker]:
+    job, meta = ctx.job, ctx.job.metadata
+    if meta.deletion_timestamp:
+        detail = f"finalizers {', '.join(meta.finalizers)}" if meta.finalizers else "the garbage collector"
+        facts = ctx.facts_of(messages.terminating(), detail=detail)
+        yield remedies.blocker(remedies.TERMINATING, facts, since=meta.deletion_timestamp)
+    if ctx.end is not None:
+        if ctx.end.get("type") == constants.FAILED:
+            yield _of_condition(ctx, ctx.end, is_permanent=True)
+        return
+    invalid = ctx.condition(constants.INVALID)
+    if invalid is not None:
+        yield _of_condition(ctx, invalid)
+        return
+    seen = job.status.get("observedGeneration")
+    if not isinstance(seen, int) or seen < meta.generation:
+        since = "" if isinstance(seen, int) else meta.creation_timestamp
+        facts = ctx.facts_of(messages.not_reconciled(meta.generation, seen))
+        yield remedies.blocker(remedies.NOT_RECONCILED, facts, since=since)
+    if job.spec.suspend:
+        stored = ctx.condition(constants.SUSPENDED)
+        since = str(stored.get("lastTransitionTime") or "") if stored else ""
+        yield remedies.blocker(remedies.SUSPENDED, ctx.facts_of(messages.JOB_SUSPENDED), since=since)
+        return
+    yield from _waiting(ctx)
+    requested, ceiling = job.spec.trainer.replicas, job.spec.trainer.ceiling
+    if requested is not None and requested > ceiling:
+        facts = ctx.facts_of(
+            messages.replicas_clamped(requested, ceiling), constants.TRAINER, detail=f"max-instance {ceiling}"
+        )
+        yield remedies.blocker(remedies.REPLICAS_CLAMPED, facts, count=requested - ceiling)
+
+
+def _waiting(ctx: _Context) -> Iterator[Blocker]:
+    """The condition Waiting, and what the sharing record has besides; without either, pods that are missing."""
+    stored = find_condition(ctx.conditions, constants.WAITING)
+    if stored is not None:
+        yield _of_condition(ctx, stored)
+    noted = ctx.record.waiting if ctx.record is not None else None
+    is_valid = noted is not None and not (noted.is_below_minimum and ctx.condition(constants.RUNNING) is not None)
+    if noted is not None and is_valid and (stored is None or stored.get("reason") != noted.reason):
+        yield remedies.blocker(noted.reason, ctx.facts_of(noted.message), stage=_stage(noted.reason, noted.message))
+    if stored is not None or not ctx.has_pods:
+        return
+    for role in constants.ROLES:
+        pods, wanted = ctx.of(role), ctx.wanted(role)
+        missing = wanted - sum(map(_is_there, pods))
+        if missing <= 0:
+            continue
+        failing = failing_pod(pods)
+        failure = next((found for pod in pods if (found := failure_of(pod)) is not None), None)
+        if failure is not None:
+            facts = ctx.facts_of(failure.detail, role, pod=failing, detail=_gates(ctx))
+            yield remedies.blocker(failure.cause.value, facts, count=missing)
+        else:
+            reason = remedies.PODS_MISSING if len(pods) < wanted else "BelowMinimum"
+            text = messages.pods_missing(wanted - len(pods), wanted) if len(pods) < wanted else ""
+            text = text or messages.workers_starting(missing, wanted).replace("workers", f"{role} pods")
+            yield remedies.blocker(reason, ctx.facts_of(text, role, pod=failing), count=missing)
+
+
+def _of_condition(ctx: _Context, condition: ConditionJson, *, is_permanent: bool | None = None) -> Blocker:
+    reason, message = str(condition.get("reason") or "Other"), str(condition.get("message") or "")
+    facts = ctx.facts_of(message, pod=failing_pod(ctx.pods), detail=_gates(ctx))
+    since = str(condition.get("lastTransitionTime") or "")
+    return remedies.blocker(reason, facts, since=since, stage=_stage(reason, message), is_permanent=is_permanent)
+
+
+def _stage(reason: str, message: str) -> Stage | None:
+    """The stage of a reason that both the sharing pass and pods have; None: that of the remedy."""
+    is_of_pods = message.startswith("create of ") or " pods cannot start: " in message
+    return Stage.DECISION if reason in _OF_THE_SHARING_PASS and not is_of_pods else None
+
+
+def _gates(ctx: _Context) -> str:
+    return ", ".join(next((gates for pod in ctx.pods if (gates := ctx.objects.gates.get(pod.name, ()))), ()))
+
+
+def _is_there(pod: JobPod) -> bool:
+    """Whether it counts as `status` counts it: trainers run, other roles are ready."""
+    return pod.is_running if pod.role == constants.TRAINER else pod.is_running_and_ready
+
+
+# --- groups, stages, pods --------------------------------------------------------------------------------------------------
+
+
+def _group_lines(ctx: _Context, blockers: Sequence[Blocker]) -> Iterator[GroupLine]:
+    trainer, pserver = ctx.job.spec.trainer, ctx.job.spec.pserver
+    bounds = {constants.MASTER: (1, 1), constants.TRAINER: (trainer.min_instance, trainer.ceiling)}
+    if pserver is not None:
+        bounds[constants.PSERVER] = (pserver.min_instance, pserver.ceiling)
+    first = blockers[0].reason if blockers else ""
+    for role in constants.ROLES:
+        if not ctx.sizes[role] and role != constants.TRAINER:
+            continue
+        pods = ctx.of(role)
+        there = sum(map(_is_there, pods))
+        reason = next((each.reason for each in blockers if each.group == role), "")
+        is_short = there < ctx.sizes[role] or role == constants.TRAINER
+        yield GroupLine(
+            role,
+            *bounds[role],
+            ctx.wanted(role),
+            len(pods) if ctx.has_pods else None,
+            there if ctx.has_pods else None,
+            reason or (first if is_short else ""),
+        )
+
+
+def _stages(ctx: _Context) -> Iterator[StageLine]:
+    job, record = ctx.job, ctx.record
+    trainer = job.spec.trainer
+    yield StageLine(Stage.DEMAND, messages.job_demand(trainer.min_instance, trainer.ceiling), trainer.ceiling)
+    at = timestamp(record.at) if record is not None and record.at is not None else ""
+    yield StageLine(
+        Stage.DECISION,
+        messages.job_decision(at, has_record=record is not None, may_have_pods=ctx.may_have_pods),
+        job.desired_replicas() if ctx.may_have_pods else 0,
+    )
+    roles = [(role, ctx.wanted(role)) for role in constants.ROLES if ctx.sizes[role] or role == constants.TRAINER]
+    wanted = sum(number for _, number in roles)
+    yield StageLine(Stage.WANTED, messages.wanted(roles), wanted)
+    if not ctx.has_pods:
+        running = [_status_number(ctx, role, "running") for role in constants.ROLES]
+        ready = [_status_number(ctx, role, "ready") for role in constants.ROLES]
+        yield StageLine(Stage.PODS, messages.pods_by_status(sum(running), sum(ready)), wanted, sum(running))
+        yield StageLine(Stage.NODES, messages.NODES_UNKNOWN)
+        return
+    pods = ctx.pods
+    yield StageLine(Stage.PODS, messages.pods(sum(pod.is_running_and_ready for pod in pods)), wanted, len(pods))
+    placed = [pod for pod in pods if pod.node_name]
+    text = messages.nodes(len({pod.node_name for pod in placed}), len(pods) - len(placed))
+    yield StageLine(Stage.NODES, text, len(pods), len(placed))
+
+
+def _status_number(ctx: _Context, role: str, key: str) -> int:
+    numbers = ctx.job.status.get(role)
+    found = numbers.get(key) if isinstance(numbers, Mapping) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
+
+
+def _pod_lines(ctx: _Context) -> Iterator[PodLine]:
+    uid = ctx.job.metadata.uid
+    for pod in ctx.objects.pods or ():
+        if not isinstance(pod, JobPod) or pod.owner_uid != uid or pod.has_succeeded:
+            continue
+        if pod.is_running_and_ready and not pod.is_terminating:
+            continue
+        failure = failure_of(pod)
+        reason = failure.cause.value if failure else "Terminating" if pod.is_terminating else pod.reason
+        yield PodLine(pod.name, pod.role, pod.phase, pod.node_name, reason, failure.detail if failure else "")
+
+
+def _notes(ctx: _Context) -> Iterator[str]:
+    unsupported = ctx.condition(constants.UNSUPPORTED)
+    if unsupported is not None:
+        yield messages.unsupported(str(unsupported.get("message") or ""))
+    if ctx.end is not None:
+        return
+    trainer = ctx.job.spec.trainer
+    if not ctx.job.spec.scaling.enabled:
+        yield messages.SCALING_DISABLED
+    elif ctx.may_have_pods and ctx.job.desired_replicas() >= trainer.ceiling:
+        yield messages.job_at_maximum(trainer.ceiling)
+
+
+def _size_text(ctx: _Context) -> str:
+    if ctx.end is not None:
+        return messages.job_ended(str(ctx.end.get("type")), str(ctx.end.get("message") or ""))
+    running = sum(pod.is_running for pod in ctx.of(constants.TRAINER))
+    if not ctx.has_pods:
+        running = _status_number(ctx, constants.TRAINER, "running")
+    trainer = ctx.job.spec.trainer
+    return messages.job_size(running, ctx.wanted(constants.TRAINER), trainer.min_instance, trainer.ceiling)

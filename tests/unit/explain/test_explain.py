@@ -1,0 +1,218 @@
+"""Why a workload is not larger: each cause of SC:S21 with its stage, holder and cure, for both kinds."""
+
+from dataclasses import replace
+
+import pytest
+
+from raytide.api import constants
+from raytide.api.autoscaler_decision import PERMANENT_REASONS, GroupDecision, Why
+from raytide.explain.explain import explain
+from raytide.explain.model import MAX_BLOCKERS, MAX_GROUPS, MAX_MESSAGE, MAX_PODS, Stage, Unreadable, Verdict
+from raytide.explain.raycluster import by_group
+from raytide.explain.remedies import REMEDIES
+from support.builders import group
+from support.explained import (
+    AT_MAXIMUM,
+    HEAD,
+    NOON,
+    NOTHING_MISSING,
+    QUOTA,
+    RAYCLUSTERS,
+    SHAPES,
+    SINCE,
+    TRAININGJOBS,
+    UNSCHEDULABLE,
+    Case,
+    decided,
+    hostile,
+    of_cluster,
+    retry,
+    waiting_worker,
+    worker,
+)
+
+pytestmark = pytest.mark.rule("SC:S21", "FD:UX-3")
+
+CASES = [
+    *(pytest.param(make, id=f"RayCluster: {words}") for words, make in RAYCLUSTERS.items()),
+    *(pytest.param(make, id=f"TrainingJob: {words}") for words, make in TRAININGJOBS.items()),
+]
+
+
+@pytest.mark.parametrize("make", CASES)
+def test_a_cause_is_named_with_stage_holder_and_cure(make):
+    case: Case = make()
+    found = case.explained()
+    first = found.first
+    assert first is not None, found
+    assert (first.stage, first.reason, first.group) == (case.stage, case.reason or first.reason, case.group)
+    assert case.holder in first.holder
+    assert case.cure in first.cure
+    assert case.message in first.message
+    assert "{" not in first.holder + first.cure
+    assert found.verdict.exit_code == case.exit_code
+    assert first.is_permanent is (case.exit_code == 4)
+    assert [line.stage for line in found.stages if line.is_blocked][:1] in ([], [first.stage], [Stage.DEMAND])
+
+
+@pytest.mark.parametrize("make", CASES)
+def test_the_same_objects_give_the_same_explanation(make):
+    case = make()
+    assert case.explained() == case.explained()
+
+
+@pytest.mark.parametrize("make", [pytest.param(make, id=words) for words, make in NOTHING_MISSING.items()])
+def test_nothing_is_missing(make):
+    found = explain(make(), NOON)
+    assert (found.verdict, found.blockers) == (Verdict.NOTHING_MISSING, ())
+    assert found.verdict.exit_code == 0
+
+
+@pytest.mark.rule("FD:UX-4")
+def test_what_can_never_run_does_not_hide_behind_what_waits():
+    record = decided(cluster=(SHAPES,), cpu=GroupDecision(2, why=(AT_MAXIMUM,)))
+    found = explain(of_cluster(HEAD, worker(0), worker(1), groups=(group(replicas=2, high=2),), record=record), NOON)
+    assert found.summary == (
+        "2 of 2 workers are ready. 2 requests can never run: {CPU: 1, GPU: 1} x 1, {CPU: 8} x 1 fit no group. "
+        "2 requests wait: group cpu is at maxReplicas 2."
+    )
+    assert [each.is_permanent for each in found.blockers] == [True, False]
+    assert found.verdict is Verdict.CAN_NEVER_RUN
+
+
+def test_the_message_of_an_earlier_sidecar_is_understood():
+    old = Why("NoFittingGroup", 1, "no node of any group can fulfill {TPU: 1} x 1: add a group with such nodes")
+    found = explain(of_cluster(HEAD, worker(0), worker(1), record=decided(cluster=(old,), cpu=GroupDecision(2))), NOON)
+    assert "1 request can never run: {TPU: 1} x 1 fit no group." in found.summary
+
+
+def test_the_message_of_the_condition_is_passed_on_with_its_time():
+    found = explain(of_cluster(HEAD, worker(0), retries=(retry("cpu", QUOTA),)), NOON)
+    assert (found.first.message, found.first.since, found.first.count) == (QUOTA, SINCE, 1)
+
+
+def test_a_reason_of_the_autoscaler_and_of_the_pods_is_one_cause():
+    why = Why("Unschedulable", 1, "0/3 nodes are available")
+    objects = of_cluster(
+        HEAD, worker(0), waiting_worker(1, scheduled=UNSCHEDULABLE), record=decided(cpu=GroupDecision(2, why=(why,)))
+    )
+    found = explain(objects, NOON)
+    assert [(each.reason, each.message) for each in found.blockers] == [("Unschedulable", UNSCHEDULABLE.message)]
+
+
+def test_each_group_has_its_own_cause():
+    pods = (HEAD, waiting_worker(0, scheduled=UNSCHEDULABLE))
+    groups = (group("cpu", 1), group("gpu", 1))
+    found = explain(of_cluster(*pods, groups=groups, retries=(retry("gpu", QUOTA),)), NOON)
+    assert [(each.group, each.reason) for each in found.blockers] == [
+        ("gpu", "QuotaExceeded"),
+        ("cpu", "Unschedulable"),
+    ]
+    assert [(line.name, line.wanted, line.pods, line.ready, line.reason) for line in found.groups] == [
+        ("cpu", 1, 1, 0, "Unschedulable"),
+        ("gpu", 1, 0, 0, "QuotaExceeded"),
+    ]
+
+
+def test_pods_of_another_owner_do_not_count():
+    found = explain(of_cluster(HEAD, worker(0), worker(1), worker(2, owner_uid="uid-other")), NOON)
+    assert (found.groups[0].pods, found.verdict) == (2, Verdict.NOTHING_MISSING)
+
+
+def test_stages_have_numbers_from_decision_to_nodes():
+    found = explain(of_cluster(HEAD, worker(0), waiting_worker(1, scheduled=UNSCHEDULABLE)), NOON)
+    assert [(line.stage.value, line.wanted, line.found) for line in found.stages] == [
+        ("demand", None, None),
+        ("decision", 2, None),
+        ("wanted", 2, None),
+        ("pods", 2, 2),
+        ("nodes", 2, 1),
+    ]
+
+
+# --- what cannot be read ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(RAYCLUSTERS[words], id=words)
+        for words in ("a quota is used up", "an image cannot be pulled", "it is suspended")
+    ],
+)
+def test_without_pods_the_conditions_give_the_same_cause(make):
+    case = make()
+    unread = Unreadable("pods", "pods cannot be read: forbidden")
+    found = explain(replace(case.objects, pods=None, unreadable=(unread,)), NOON)
+    assert (found.first.reason, found.unreadable) == (case.reason, (unread,))
+    assert {line.pods for line in found.groups} == {None}
+
+
+def test_without_pods_a_ready_cluster_lacks_nothing():
+    objects = of_cluster(HEAD, worker(0), worker(1), record=decided(cpu=GroupDecision(2)))
+    found = explain(replace(objects, pods=None), NOON)
+    assert found.verdict is Verdict.NOTHING_MISSING
+    assert found.summary == "2 of 2 workers are ready."
+
+
+@pytest.mark.parametrize(
+    "status", [None, 5, [], {"conditions": 5}, {"conditions": [None]}, {"conditions": [{}]}, {"head": 5}]
+)
+@pytest.mark.parametrize(
+    "objects",
+    [RAYCLUSTERS["it is suspended"], TRAININGJOBS["trainers are starting"]],
+    ids=["RayCluster", "TrainingJob"],
+)
+def test_a_status_of_another_form_is_no_error(objects, status):
+    case = objects()
+    found = explain(replace(case.objects, obj={**case.objects.obj, "status": status}), NOON)
+    assert found.verdict is not Verdict.NOTHING_MISSING
+
+
+# --- bounds ------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_list_is_bounded_and_the_rest_is_counted():
+    groups = tuple(group(f"g{i:03}", 1) for i in range(100))
+    pods = [waiting_worker(i, group=f"g{i:03}", scheduled=UNSCHEDULABLE) for i in range(100)]
+    found = explain(of_cluster(HEAD, *pods, groups=groups), NOON)
+    assert (len(found.blockers), found.more_blockers) == (MAX_BLOCKERS, 100 - MAX_BLOCKERS)
+    assert (len(found.groups), found.more_groups) == (MAX_GROUPS, 100 - MAX_GROUPS)
+    assert (len(found.pods), found.more_pods) == (MAX_PODS, 100 - MAX_PODS)
+
+
+def test_texts_are_cut():
+    objects = of_cluster(HEAD, worker(0), waiting_worker(1))
+    long = {"type": constants.INVALID, "status": "True", "reason": "InvalidRayClusterSpec", "message": "x" * 32_000}
+    objects.obj["status"]["conditions"].append(long)
+    found = explain(objects, NOON)
+    assert max(len(text) for each in found.blockers for text in (each.message, each.holder, each.cure)) == MAX_MESSAGE
+    assert len(found.summary) <= MAX_MESSAGE
+
+
+def test_hostile_texts_are_no_error():
+    assert explain(hostile(), NOON).first is not None
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "names", "expected"),
+    [
+        ("", ["a"], {}),
+        ("group a: one; group b: two", ["a", "b"], {"a": "one", "b": "two"}),
+        ("a service; group a: one", ["a"], {"": "a service", "a": "one"}),
+        ("group a: x; y; group b: z", ["a", "b"], {"a": "x; y", "b": "z"}),
+        ("group a: said group b: no; group ab: two", ["a", "ab"], {"a": "said group b: no", "ab": "two"}),
+        ("group other: x", ["a"], {"": "group other: x"}),
+        ("group a.*: x; group a: y", ["a", "a.*"], {"a.*": "x", "a": "y"}),
+        ("text", [], {"": "text"}),
+    ],
+)
+def test_the_parts_of_a_condition_by_group(message, names, expected):
+    assert by_group(message, names) == expected
+
+
+def test_the_condition_and_the_explanation_agree_on_what_is_permanent():
+    assert {reason for reason in PERMANENT_REASONS if REMEDIES[reason].is_permanent} == PERMANENT_REASONS
