@@ -340,9 +340,19 @@ async def test_a_kubeconfig_without_the_package_that_reads_it(tls_server, monkey
     for name in [name for name in sys.modules if name.partition(".")[0] == "kubernetes"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "kubernetes", None)
-    message = await one_line(tls_server.kubeconfig(user={"token": "t"}), environ={})
+    tls_server.url = "https://127.0.0.1:1"
+    run = {"apiVersion": "client.authentication.k8s.io/v1", "command": "true"}
+    message = await one_line(tls_server.kubeconfig(user={"exec": run}), environ={})
     assert "the Python package kubernetes is not installed" in message
     assert "pip install kubernetes" in message
+
+
+async def test_a_token_needs_no_such_package(tls_server, monkeypatch):
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    async with tls_server.open():
+        assert await statuses_of_calls(await load_client_config(tls_server.kubeconfig(user={"token": "secret"}))) == [
+            200
+        ]
 
 
 async def test_certificates_that_cannot_be_read(tls_server):

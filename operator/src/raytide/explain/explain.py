@@ -17,8 +17,6 @@ from pydantic import ValidationError
 from raytide.api.base_model import faults_of
 from raytide.api.conditions import cut
 from raytide.api.meta import Manifest
-from raytide.api.raycluster import RayCluster
-from raytide.api.trainingjob import TrainingJob
 from raytide.explain import messages, remedies
 from raytide.explain.findings import Findings
 from raytide.explain.model import (
@@ -36,8 +34,6 @@ from raytide.explain.model import (
     StageLine,
     Verdict,
 )
-from raytide.explain.raycluster import explain_raycluster
-from raytide.explain.trainingjob import explain_trainingjob
 
 _ABOUT_REQUESTS: Final = frozenset({"MaxReached", "NoFittingGroup"})
 """Reasons whose count is one of requests, and not of workers."""
@@ -79,8 +75,15 @@ def explain(objects: Objects, now: datetime) -> Explanation:
 
 
 def _findings(objects: Objects, now: datetime) -> Findings:
+    """Imports the kind at hand only: building the models of a kind takes a tenth of the time of `raytide why`."""
     if objects.kind == RAYCLUSTER:
+        from raytide.api.raycluster import RayCluster  # noqa: PLC0415
+        from raytide.explain.raycluster import explain_raycluster  # noqa: PLC0415
+
         return explain_raycluster(RayCluster.parse(objects.obj), objects, now)
+    from raytide.api.trainingjob import TrainingJob  # noqa: PLC0415
+    from raytide.explain.trainingjob import explain_trainingjob  # noqa: PLC0415
+
     return explain_trainingjob(TrainingJob.parse(_with_readable_conditions(objects.obj)), objects, now)
 
 

@@ -23,6 +23,7 @@ from raytide.kube.credentials import (
     in_cluster_config,
 )
 from raytide.kube.http import HttpTransport
+from raytide.kube.static_kubeconfig import read_static
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,20 @@ def _is_any_file(paths: str) -> bool:
 
 
 async def _load(paths: str, context: str | None) -> Any:
-    """Load the kubeconfig with the official client: host, proxy, files and token, exec plugins included."""
+    """Host, proxy, files and token; the official client reads what has no static credentials, exec plugins included."""
+    static = read_static(paths, context)
+    if static is not None:
+        return SimpleNamespace(
+            host=static.server,
+            ssl_ca_cert=static.ca_file or None,
+            cert_file=static.cert_file or None,
+            key_file=static.key_file or None,
+            verify_ssl=static.is_verified,
+            tls_server_name=static.tls_server_name or None,
+            proxy=static.proxy or None,
+            api_key={"BearerToken": f"Bearer {static.token}"} if static.token else {},
+            namespace=static.namespace or "default",
+        )
     try:
         from kubernetes.aio.config import load_kube_config  # noqa: PLC0415 - a second of imports that pods do not need
     except ModuleNotFoundError as error:  # the image's lock leaves it out

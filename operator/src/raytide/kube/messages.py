@@ -54,10 +54,11 @@ def kubeconfig_unusable(paths: object, error: object) -> str:
 
 
 def kubeconfig_unsupported(paths: object, package: object) -> str:
-    """The package that reads kubeconfigs is not installed."""
+    """A kubeconfig that needs the official client, which is not installed."""
     return (
-        f"kubeconfig {paths} cannot be read: the Python package {package} is not installed, which Raytide's container "
-        "image leaves out; run `pip install kubernetes`, or in a pod use its service account (no --kubeconfig, no KUBECONFIG)"
+        f"kubeconfig {paths} cannot be read: the Python package {package} is not installed, which Raytide's container image "
+        "leaves out; without it, only a valid kubeconfig with a token or a client certificate can be read; run "
+        "`pip install kubernetes`, or in a pod use its service account (no --kubeconfig, no KUBECONFIG)"
     )
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 import click
-import yaml
 
 from raytide.cli.columns import columns, printable
 from raytide.explain.encode import as_json
@@ -24,6 +23,8 @@ def render(explanation: Explanation, output: str) -> str:
     if output == "json":
         return json.dumps(as_json(explanation), indent=2)
     if output == "yaml":
+        import yaml  # noqa: PLC0415 - for this output only
+
         return yaml.safe_dump(as_json(explanation), sort_keys=False, width=10_000).rstrip()
     return "\n\n".join(filter(None, _parts(explanation)))
 
