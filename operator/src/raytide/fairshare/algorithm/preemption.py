@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, TypeAlias
 
+from raytide.fairshare.algorithm.budgets import Shortfall
 from raytide.fairshare.algorithm.capacity_index import Vector, fits
 from raytide.fairshare.algorithm.donors import Claim, Scope, minimum_size, preference
 from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods, smaller_size
@@ -108,7 +109,8 @@ class Preemption:
 
     def try_preempt(self) -> bool:
         """Preempt donors and place everything within all limits; if that fails, change nothing and return False."""
-        if not self._is_overloaded() and self._try_take_all() and self._try_fit_limits() and not self._gave_too_much:
+        is_overloaded = self._load_shortfall() is not None  # no donor shrinks for a limit that is exceeded already
+        if not is_overloaded and self._try_take_all() and self._try_fit_limits() and not self._gave_too_much:
             self._undo_unneeded()
             if self.victims <= self.max_victims:
                 return True
@@ -117,7 +119,8 @@ class Preemption:
 
     def try_place(self) -> bool:
         """Place everything without preemption; if it does not all fit, place nothing and return False."""
-        is_allowed = self._tenant_shortfall() is None
+        participant = self.claim.participant
+        is_allowed = participant is None or participant.tenant.shortfall(self.claim.additional) is None
         if is_allowed and all(not self._place_and_count_missing(pods, count) for pods, count in self.claim.needs):
             return True
         self.undo()
@@ -147,44 +150,33 @@ class Preemption:
         self.placements += placed
         return count - len(placed)
 
-    def _is_overloaded(self) -> bool:
-        """Whether the load limit is exceeded for growth already: no donor shrinks for that."""
-        participant = self.claim.participant
-        if participant is None or self.claim.scope is not Scope.GROWTH:
-            return False
-        uses_limits = participant.spec.uses_limits
-        return any(self.state.load.shortfall(pods.pod, 0, uses_limits=uses_limits) for pods, _ in self.claim.needs)
-
     def _try_fit_limits(self) -> bool:
-        """Whether the load limit allows the growth, donors having shrunk until it does; minimums are not limited."""
+        """Whether the tenant's limits and the load limit allow the claim, donors having shrunk until they do."""
         participant = self.claim.participant
         if participant is None:
             return True
-        while (short := self._tenant_shortfall()) is not None:
-            if not self._try_relieve(
-                each for each in self._donors() if each.tenant is participant.tenant and each.is_charged(short)
-            ):
+        while (short := participant.tenant.shortfall(self.claim.additional)) is not None:
+            if not self._try_relieve(short, [each for each in self._donors() if each.tenant is participant.tenant]):
                 return False
-        if self.claim.scope is not Scope.GROWTH:
-            return True
-        needs = [(pods.pod, count) for pods, count in self.claim.needs]
-        uses_limits = participant.spec.uses_limits
-        while (short := self.state.load.exceeded(needs, uses_limits=uses_limits)) is not None:
-            if not self._try_relieve(each for each in self._donors() if each.is_charged(short)):
+        while (short := self._load_shortfall(is_placed=True)) is not None:
+            if not self._try_relieve(short, self._donors()):
                 return False
         return True
 
-    def _tenant_shortfall(self) -> int | None:
-        """The resource of which the claim would exceed its tenant's quota and borrowing limit; None if there is none."""
-        participant = self.claim.participant
-        if participant is None or not self.state.tenants.has_any:
+    def _load_shortfall(self, *, is_placed: bool = False) -> Shortfall | None:
+        """What the load limit lacks for the growth, or for none of it if it is not placed yet; minimums are not limited."""
+        participant, load = self.claim.participant, self.state.load
+        if participant is None or self.claim.scope is not Scope.GROWTH:
             return None
-        found = participant.tenant.shortfall(self.claim.additional)
-        return None if found is None else found[0]
+        uses_limits = participant.spec.uses_limits
+        counts = ((pods.pod, count if is_placed else 0) for pods, count in self.claim.needs)
+        found = (load.shortfall(pod, n, uses_limits=uses_limits, is_placed=is_placed) for pod, n in counts)
+        return next(filter(None, found), None)
 
-    def _try_relieve(self, donors: Iterable[ParticipantState]) -> bool:
+    def _try_relieve(self, short: Shortfall, donors: Iterable[ParticipantState]) -> bool:
         """Shrink the first of the donors by one step, for a sum; False if none can give it."""
-        donors = [each for each in donors if self._can_step(each)]
+        resource = self.state.capacity.number_of[short.resource]
+        donors = [each for each in donors if each.is_charged(resource) and self._can_step(each)]
         if not donors or self.victims > self.max_victims:
             return False
         *_, donor = min(self._turn(donor, donor.score) for donor in donors)

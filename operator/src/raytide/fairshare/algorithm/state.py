@@ -147,7 +147,7 @@ class AllocationState:
 
     def tenant_rejection(self, participant: ParticipantState, pods: Sequence[tuple[PodShape, int]]) -> Rejection | None:
         """The rejection of these additional pods by the quota and borrowing limit of its tenant; None if both allow them."""
-        shortfall = self.tenants.shortfall(participant.tenant, pods) if self.tenants.has_any else None
+        shortfall = participant.tenant.shortfall(pods)
         if shortfall is None:
             return None
         return Rejection(QUOTA_EXCEEDED, needs=tuple(pods), tenant=participant.tenant.spec.name, shortfall=shortfall)
