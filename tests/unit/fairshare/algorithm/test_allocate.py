@@ -466,6 +466,14 @@ def test_growth_never_crosses_the_load(percent, expected):
         assert resizes_of(plan) == ({"a": expected} if expected else {})
 
 
+@pytest.mark.rule("TJ:3.5", "TJ:D5")
+def test_pods_that_no_node_can_hold_are_not_subtracted_from_the_load_twice():
+    """They count nothing, once because no node is large enough and once because kube-scheduler finds none for long."""
+    half = shape(1, limits={CPU: 2000})
+    jobs = [job("a", 1, 20, 1, shape=half), job("stuck", 2, 2, 2, cpu=50, unschedulable=2, is_doubted=True)]
+    assert resizes_of(plan_of(World([node(cpu=10)], jobs))) == {"a": 4}
+
+
 @pytest.mark.rule("TJ:3.15")
 def test_the_load_limit_does_not_keep_a_job_below_its_minimum():
     world = World([node(cpu=10)], [job("a", 9, 20, 0, is_gang=True)], options=AllocationOptions({CPU: 50}))

@@ -288,10 +288,10 @@ def _steps_begin(participant: Participant) -> int:
 
 
 def build_participant_state(
-    participant: Participant, rank: int, capacity: ClusterCapacity, pod: PodShape, tenant: TenantState
+    participant: Participant, rank: int, capacity: ClusterCapacity, tenant: TenantState
 ) -> ParticipantState:
     """The state of the participant before anything is decided."""
-    size = participant.current
+    pod, size = capacity.pod(participant.shape), participant.current
     companion = participant.companion
     instances = _pods(pod, participant.placed, size, [])
     instances.leaves_last = participant.leaves_last
