@@ -474,6 +474,14 @@ def test_pods_that_no_node_can_hold_are_not_subtracted_from_the_load_twice():
     assert resizes_of(plan_of(World([node(cpu=10)], jobs))) == {"a": 4}
 
 
+@pytest.mark.rule("TJ:3.5", "TJ:3.17")
+def test_capacity_kept_for_a_resting_job_counts_with_its_parameter_servers():
+    large = replace(companion(1, 0, 2, current=0), shape=shape(1, limits={CPU: 4000}))
+    resting = job("resting", 0, 1, 0, companion=large, may_grow=False, is_fresh=True, uses_limits=True)
+    jobs = [resting, job("a", 0, 20, 0, uses_limits=True)]
+    assert resizes_of(plan_of(World([node(cpu=12)], jobs))) == {"a": 7}
+
+
 @pytest.mark.rule("TJ:3.15")
 def test_the_load_limit_does_not_keep_a_job_below_its_minimum():
     world = World([node(cpu=10)], [job("a", 9, 20, 0, is_gang=True)], options=AllocationOptions({CPU: 50}))

@@ -35,6 +35,8 @@ from raytide.fairshare.algorithm.tenants import TenantState
 _FEW: Final = 32
 """How many donors of other tenants are looked at first."""
 
+Kind: TypeAlias = tuple[object, ...]
+"""Steps that fit or do not fit alike: the pods, whether limits count, the tenant, and the participant if there are quotas."""
 Turn: TypeAlias = tuple[int, bool, int, int, ParticipantState]
 """Order of receivers of one tenant: priority, GPUs, score, rank; the participant is never compared, as no two have the same rank."""
 
@@ -126,8 +128,8 @@ class _Growth:
     """Whether this is a second or later round."""
     _growing: set[int] = field(default_factory=set)
     """Ranks of the participants that free capacity lets grow."""
-    _rejected: dict[int, Rejection] = field(default_factory=dict)
-    """Rank -> why the next step does not fit into free capacity; until anything changes."""
+    _rejected: dict[Kind, Rejection] = field(default_factory=dict)
+    """Kind of step -> why it does not fit into free capacity; until anything changes."""
     _in_burst: set[int] = field(default_factory=set)
     """Pools of the participants of the level that are in a burst."""
     _waiting: list[Pods] | None = None
@@ -153,6 +155,7 @@ class _Growth:
             if _check_can_grow(self.state, participant) or _is_under_way(self.state, participant)
         ]
         self._in_burst = {pods.pod.pool for each in level if each.spec.is_in_burst for pods in each.elastic_pods()}
+        self._rejected.clear()
         if not self._is_again:
             self._growing = self._would_grow(participants)
         turns = _Turns(map(self._turn, participants))
@@ -184,11 +187,11 @@ class _Growth:
         turns = _Turns(map(self._turn, participants))
         while (participant := turns.pop()) is not None:
             after = participant.larger()
-            step = [] if after is None else step_to(participant, after)
-            placements = None if after is None else try_step(self.state, participant, step)
+            if after is None:
+                continue
+            step = step_to(participant, after)
+            placements = self._try_place(participant, step, self._kind(participant, step))
             if isinstance(placements, Rejection):
-                self._rejected[participant.rank] = placements
-            if after is None or placements is None or isinstance(placements, Rejection):
                 continue
             charge(self.state, participant, step)
             granted.append((participant, participant.size, placements, step))
@@ -214,12 +217,27 @@ class _Growth:
         self.state.rejections[participant.spec.id] = rejection
         return False
 
+    def _kind(self, participant: ParticipantState, step: Step) -> Kind:
+        who = participant.spec.id if self.state.quotas.has_any else None
+        numbers = tuple([(pods.pod.number, count) for pods, count in step])  # a generator costs twice as much: P10
+        return numbers, participant.spec.uses_limits, participant.tenant.spec.name, who
+
+    def _try_place(self, participant: ParticipantState, step: Step, kind: Kind) -> list[Placement] | Rejection:
+        """Place the step on free capacity, or return why it does not fit; no kind of step is tried twice in vain."""
+        placements = self._rejected.get(kind) or try_step(self.state, participant, step)
+        if isinstance(placements, Rejection):
+            self._rejected[kind] = placements
+        return placements
+
     def _reserve_step(self, participant: ParticipantState) -> bool:
         """Reserve the capacity of its next allowed size until its cooldown ends; False if it does not fit."""
         after = participant.larger()
-        if after is None or isinstance(try_step(self.state, participant, step_to(participant, after)), Rejection):
+        if after is None:
             return False
-        charge(self.state, participant, step_to(participant, after))
+        step = step_to(participant, after)
+        if isinstance(self._try_place(participant, step, self._kind(participant, step)), Rejection):
+            return False
+        charge(self.state, participant, step)
         self.kept.sizes_before.setdefault(participant.rank, (participant, participant.size))
         participant.size = after
         self._rejected.clear()
@@ -231,11 +249,11 @@ class _Growth:
         if after is None:
             return None
         step = step_to(participant, after)
-        known = self._rejected.get(participant.rank)
-        is_now = known is None and fits_before_release(self.state, participant, step)
-        placements = known or try_step(self.state, participant, step)
+        kind = self._kind(participant, step)
+        is_now = fits_before_release(self.state, participant, step)
+        placements = self._try_place(participant, step, kind)
         if isinstance(placements, Rejection):
-            return None if self._try_preempt(participant, step, after, placements) else placements
+            return None if self._try_preempt(participant, step, kind, after, placements) else placements
         nodes = [node.name for pods, node, _ in placements if pods is participant.instances]
         charge(self.state, participant, step)
         participant.record_growth(after, GROWING, nodes, is_released=is_now and all(each for _, _, each in placements))
@@ -243,18 +261,14 @@ class _Growth:
 
     # --- from donors ---------------------------------------------------------------------------------------------------
 
-    def _try_preempt(self, participant: ParticipantState, step: Step, after: int, rejection: Rejection) -> bool:
+    def _try_preempt(
+        self, participant: ParticipantState, step: Step, kind: Kind, after: int, rejection: Rejection
+    ) -> bool:
         """Take the step from donors and grant it; False, with nothing changed, if no donors can give it."""
         if not participant.spec.rebalances or rejection.quota:
             return False
         options = self.state.snapshot.options
-        kind = (
-            tuple([(pods.pod.number, count) for pods, count in step]),  # a generator costs twice as much: P10
-            participant.spec.priority,
-            participant.spec.uses_limits,
-            participant.has_grown or participant.spec.is_in_burst,
-            participant.tenant.spec.name,
-        )
+        kind = (*kind, participant.spec.priority, participant.has_grown or participant.spec.is_in_burst)
         if participant.score >= self._hopeless.get(kind, 1 << SCORE_BITS + 1):
             return False
         claim = Claim(Scope.GROWTH, participant.spec.priority, tuple(step), participant, self.gap)
