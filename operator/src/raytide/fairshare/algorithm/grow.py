@@ -28,15 +28,13 @@ from raytide.fairshare.algorithm.minimums import MinimumGuarantees, shrink_donor
 from raytide.fairshare.algorithm.model import COOLING_DOWN, INSUFFICIENT
 from raytide.fairshare.algorithm.participant_state import SCORE_BITS, ParticipantState, Pods
 from raytide.fairshare.algorithm.preemption import Preemption
-from raytide.fairshare.algorithm.scale_steps import Step, charge, fits_before_release, step_to, try_step
+from raytide.fairshare.algorithm.scale_steps import Kind, Step, charge, fits_before_release, next_step, try_step
 from raytide.fairshare.algorithm.state import AllocationState, Placement, Rejection
 from raytide.fairshare.algorithm.tenants import TenantState
 
 _FEW: Final = 32
 """How many donors of other tenants are looked at first."""
 
-Kind: TypeAlias = tuple[object, ...]
-"""Steps that fit or do not fit alike: the pods, whether limits count, the tenant, and the participant if there are quotas."""
 Turn: TypeAlias = tuple[int, bool, int, int, ParticipantState]
 """Order of receivers of one tenant: priority, GPUs, score, rank; the participant is never compared, as no two have the same rank."""
 
@@ -183,24 +181,21 @@ class _Growth:
         Nothing is changed. Which participants grow is decided first, so that those that do are served evenly.
         """
         growing: set[int] = set()
-        granted: list[tuple[ParticipantState, int, list[Placement], Step]] = []
+        granted: list[tuple[Step, int, list[Placement]]] = []
         turns = _Turns(map(self._turn, participants))
         while (participant := turns.pop()) is not None:
-            after = participant.larger()
-            if after is None:
+            step = next_step(self.state, participant)
+            placements = None if step is None else self._try_place(step)
+            if step is None or not isinstance(placements, list):
                 continue
-            step = step_to(participant, after)
-            placements = self._try_place(participant, step, self._kind(participant, step))
-            if isinstance(placements, Rejection):
-                continue
-            charge(self.state, participant, step)
-            granted.append((participant, participant.size, placements, step))
-            participant.size = after
+            charge(self.state, step)
+            granted.append((step, participant.size, placements))
+            participant.size = step.after
             growing.add(participant.rank)
             turns.push(self._turn_of(participant, is_growing=True))
-        for participant, before, placements, step in reversed(granted):
-            participant.size = before
-            charge(self.state, participant, [(pods, -count) for pods, count in step])
+        for step, before, placements in reversed(granted):
+            step.participant.size = before
+            charge(self.state, step, -1)
             self.state.forget(placements)
         if granted:  # what did not fit beside them may fit instead of them
             self._rejected.clear()
@@ -208,83 +203,73 @@ class _Growth:
 
     def _try_grow(self, participant: ParticipantState) -> bool:
         """Grant or reserve its next allowed size; False, with the rejection recorded, if that is not possible."""
+        step = next_step(self.state, participant)
+        if step is None:
+            return False
         if not participant.spec.may_grow and _may_grow_soon(participant):
-            return self._reserve_step(participant)
-        rejection = self._try_grow_one_step(participant)
+            return self._reserve_step(step)
+        rejection = self._grow_by(step)
         if rejection is None:
             self._rejected.clear()
             return True
         self.state.rejections[participant.spec.id] = rejection
         return False
 
-    def _kind(self, participant: ParticipantState, step: Step) -> Kind:
-        who = participant.spec.id if self.state.quotas.has_any else None
-        numbers = tuple([(pods.pod.number, count) for pods, count in step])  # a generator costs twice as much: P10
-        return numbers, participant.spec.uses_limits, participant.tenant.spec.name, who
-
-    def _try_place(self, participant: ParticipantState, step: Step, kind: Kind) -> list[Placement] | Rejection:
+    def _try_place(self, step: Step) -> list[Placement] | Rejection:
         """Place the step on free capacity, or return why it does not fit; no kind of step is tried twice in vain."""
-        placements = self._rejected.get(kind) or try_step(self.state, participant, step)
+        placements = self._rejected.get(step.kind) or try_step(self.state, step)
         if isinstance(placements, Rejection):
-            self._rejected[kind] = placements
+            self._rejected[step.kind] = placements
         return placements
 
-    def _reserve_step(self, participant: ParticipantState) -> bool:
-        """Reserve the capacity of its next allowed size until its cooldown ends; False if it does not fit."""
-        after = participant.larger()
-        if after is None:
+    def _reserve_step(self, step: Step) -> bool:
+        """Reserve the capacity of the step until the participant's cooldown ends; False if it does not fit."""
+        participant = step.participant
+        if isinstance(self._try_place(step), Rejection):
             return False
-        step = step_to(participant, after)
-        if isinstance(self._try_place(participant, step, self._kind(participant, step)), Rejection):
-            return False
-        charge(self.state, participant, step)
+        charge(self.state, step)
         self.kept.sizes_before.setdefault(participant.rank, (participant, participant.size))
-        participant.size = after
+        participant.size = step.after
         self._rejected.clear()
         return True
 
-    def _try_grow_one_step(self, participant: ParticipantState) -> Rejection | None:
-        """Grant the next allowed size, or return why not, with nothing changed."""
-        after = participant.larger()
-        if after is None:
-            return None
-        step = step_to(participant, after)
-        kind = self._kind(participant, step)
-        is_now = fits_before_release(self.state, participant, step)
-        placements = self._try_place(participant, step, kind)
+    def _grow_by(self, step: Step) -> Rejection | None:
+        """Grant the step, or return why not, with nothing changed."""
+        participant = step.participant
+        is_now = fits_before_release(self.state, step)
+        placements = self._try_place(step)
         if isinstance(placements, Rejection):
-            return None if self._try_preempt(participant, step, kind, after, placements) else placements
+            return None if self._try_preempt(step, placements) else placements
         nodes = [node.name for pods, node, _ in placements if pods is participant.instances]
-        charge(self.state, participant, step)
-        participant.record_growth(after, GROWING, nodes, is_released=is_now and all(each for _, _, each in placements))
+        charge(self.state, step)
+        is_released = is_now and all(is_free for _, _, is_free in placements)
+        participant.record_growth(step.after, GROWING, nodes, is_released=is_released)
         return None
 
     # --- from donors ---------------------------------------------------------------------------------------------------
 
-    def _try_preempt(
-        self, participant: ParticipantState, step: Step, kind: Kind, after: int, rejection: Rejection
-    ) -> bool:
+    def _try_preempt(self, step: Step, rejection: Rejection) -> bool:
         """Take the step from donors and grant it; False, with nothing changed, if no donors can give it."""
+        participant = step.participant
         if not participant.spec.rebalances or rejection.quota:
             return False
-        options = self.state.snapshot.options
-        kind = (*kind, participant.spec.priority, participant.has_grown or participant.spec.is_in_burst)
+        kind = (*step.kind, participant.spec.priority, participant.has_grown or participant.spec.is_in_burst)
         if participant.score >= self._hopeless.get(kind, 1 << SCORE_BITS + 1):
             return False
-        claim = Claim(Scope.GROWTH, participant.spec.priority, tuple(step), participant, self.gap)
-        attempt = self._attempt(claim, options.victims_per_instance * (after - participant.size))
+        claim = Claim(Scope.GROWTH, participant.spec.priority, tuple(step.needs), participant, self.gap)
+        victims_per_instance = self.state.snapshot.options.victims_per_instance
+        attempt = self._attempt(claim, victims_per_instance * (step.after - participant.size))
+        if attempt is not None and self._is_contested(attempt):
+            attempt.undo()
+            attempt = None
         if attempt is None:
             self._hopeless[kind] = participant.score
             return False
-        if self._is_contested(attempt):
-            self._hopeless[kind] = participant.score
-            attempt.undo()
-            return False
-        charge(self.state, participant, step)
+        charge(self.state, step)
         shrink_donors(attempt, REBALANCED, for_id=participant.spec.id)
         self._near += [donor for donor in attempt.donors if donor not in self._near]
         nodes = [node.name for pods, node, _ in attempt.placements if pods is participant.instances]
-        participant.record_growth(after, REBALANCED, nodes, is_released=False)
+        participant.record_growth(step.after, REBALANCED, nodes, is_released=False)
         self.has_preempted = True
         return True
 
@@ -394,10 +379,10 @@ def _best_off(state: AllocationState) -> dict[int, int]:
 
 def _record_missing_capacity(state: AllocationState, participant: ParticipantState, best: int) -> None:
     """Report missing capacity, unless rebalancing would serve it: then only its cooldown has to end."""
-    after = participant.larger()
-    if after is None or (participant.spec.rebalances and best >= participant.score_if(after)):
+    step = next_step(state, participant)
+    if step is None or (participant.spec.rebalances and best >= participant.score_if(step.after)):
         return
-    placements = try_step(state, participant, step_to(participant, after))
+    placements = try_step(state, step)
     if isinstance(placements, Rejection):
         state.rejections[participant.spec.id] = placements
     else:
