@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from raytide.api.sharing_record import REBALANCED
-from raytide.fairshare.algorithm.capacity_index import times_that_fit
 from raytide.fairshare.algorithm.model import Participant, ParticipantId
 from raytide.fairshare.algorithm.placement import ClusterCapacity, PodShape
 from raytide.fairshare.algorithm.tenants import TenantState
@@ -314,8 +313,7 @@ def build_participant_state(
 def _span(participant: Participant, pod: PodShape) -> int:
     if not participant.is_elastic:
         return 0
-    reachable = times_that_fit(pod.requests, pod.order.allocatable)
-    return max(1, min(participant.ceiling, reachable) - participant.floor)
+    return max(1, min(participant.ceiling, pod.reachable) - participant.floor)
 
 
 def _pods(pod: PodShape, placed: Mapping[str, int], count: int, leaves_first: list[str]) -> Pods:
