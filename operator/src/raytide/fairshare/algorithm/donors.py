@@ -106,14 +106,15 @@ def _is_started(donor: ParticipantState, receiver: ParticipantState) -> bool:
     return (donor.has_given or donor.spec.is_in_burst) and (receiver.has_grown or receiver.spec.is_in_burst)
 
 
-def _contested(donor: ParticipantState, claim: Claim) -> set[int]:
+def _contested(donor: ParticipantState, claim: Claim) -> frozenset[int]:
     """The resources that count for tenants, of those that the claim needs and the donor has."""
-    wanted = {number for pods, _ in claim.needs for number, _ in pods.pod.requests}
-    given = {number for pods in donor.elastic_pods() for number, _ in pods.pod.requests}
-    return wanted & given & donor.tenant.totals.keys()
+    wanted = frozenset[int]().union(*(pods.pod.resources for pods, _ in claim.needs))
+    return (wanted & donor.requested).intersection(donor.tenant.totals)
 
 
-def _minimum_for_tenant(donor: ParticipantState, claim: Claim, claimant: ParticipantState, contested: set[int]) -> int:
+def _minimum_for_tenant(
+    donor: ParticipantState, claim: Claim, claimant: ParticipantState, contested: frozenset[int]
+) -> int:
     """The same for a claimant of another tenant: instances go while their tenant borrows what is contested.
 
     It gives what the claimant's tenant has within its nominal quota; beyond that, until the shares of the two are even.

@@ -290,7 +290,7 @@ class _Growth:
             for each in sorted(willing, key=lambda each: (each.spec.priority, -each.began_at)):
                 self._by_lead.setdefault(each.tenant.spec.name, []).append(each)
                 if self.state.tenants.has_any:
-                    counted = frozenset(_requested(each) & each.tenant.totals.keys())
+                    counted = each.requested.intersection(each.tenant.totals)
                     self._by_counted.setdefault(each.tenant.spec.name, {}).setdefault(counted, []).append(each)
                 if each.has_given or each.spec.is_in_burst:
                     self._near.append(each)
@@ -313,7 +313,7 @@ class _Growth:
         All of tenants that borrow what its own is guaranteed, or have a higher share; of the others those that have
         nothing that counts for tenants of what it needs.
         """
-        own, wanted = receiver.tenant, _requested(receiver)
+        own, wanted = receiver.tenant, receiver.requested
         guaranteed = own.within_nominal(()) & wanted
         for tenant in self.state.tenants.by_share():
             if tenant is own:
@@ -387,11 +387,6 @@ def _record_missing_capacity(state: AllocationState, participant: ParticipantSta
         state.rejections[participant.spec.id] = placements
     else:
         state.forget(placements)
-
-
-def _requested(participant: ParticipantState) -> set[int]:
-    """The resources that its elastic pods request."""
-    return {number for pods in participant.elastic_pods() for number, _ in pods.pod.requests}
 
 
 def _check_can_grow(state: AllocationState, participant: ParticipantState) -> bool:

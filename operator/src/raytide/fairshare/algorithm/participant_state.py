@@ -139,6 +139,12 @@ class ParticipantState:
         """Whether its last change in this plan is a growth."""
         return bool(self.segments) and self.segments[-1].is_growth
 
+    @property
+    def requested(self) -> frozenset[int]:
+        """The resources that its elastic pods request."""
+        own = self.instances.pod.resources
+        return own if self.companions is None else own | self.companions.pod.resources
+
     def is_charged(self, resource: int) -> bool:
         """Whether its instances count against the sum of that resource."""
         pod = self.instances.pod

@@ -274,7 +274,7 @@ class Preemption:
         """Nodes for which donors matter: those with enough of the scarcest resource, where no donor has any of it."""
         scarce, amount = pod.requests[0]
         nodes = pod.order.nodes
-        if any(pods.pod.held(scarce) for donor in donors for pods in donor.elastic_pods()):
+        if any(scarce in donor.requested for donor in donors):
             return range(len(nodes))
         return {position for position, node in enumerate(nodes) if node.free_soon[scarce] >= amount}
 
