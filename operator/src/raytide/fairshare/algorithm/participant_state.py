@@ -197,6 +197,12 @@ class ParticipantState:
         if self.companions is not None:
             yield self.companions
 
+    def surplus(self, minimum: int) -> Iterator[tuple[Pods, int]]:
+        """The pods that it gives down to that size, and how many of each."""
+        yield self.instances, self.size - minimum
+        if self.companions is not None:
+            yield self.companions, self.companions_at(self.size) - self.companions_at(minimum)
+
     def missing_for_minimum(self, pods: Pods) -> int:
         """How many more of these need a node for its minimum."""
         if pods is self.instances:

@@ -207,11 +207,8 @@ class Preemption:
         if not self._minimum_size_of(donor) <= after < donor.size:
             return {}
         gains: Gains = {}
-        for pods in donor.elastic_pods():
-            count = donor.size - after
-            if pods is donor.companions:
-                count = donor.companions_at(donor.size) - donor.companions_at(after)
-            count = min(count - pods.unplaced, _available(pods, name, is_last=after == 0))
+        for pods, surplus in donor.surplus(after):
+            count = min(surplus - pods.unplaced, _available(pods, name, is_last=after == 0))
             for number, amount in pods.pod.requests if count > 0 else ():
                 gains[number] = gains.get(number, 0) + amount * count
         return gains
@@ -244,7 +241,7 @@ class Preemption:
             useful = self._useful(pod, donors)
             for donor in donors if useful else ():
                 turn = _level(donor), self._turn(donor, donor.score)[1]
-                for pods, at_most in self._surplus(donor):
+                for pods, at_most in donor.surplus(self._minimum_size_of(donor)):
                     requests = pods.pod.requests
                     for position, number in self._positions(
                         pod, pods.where.items()
@@ -281,13 +278,6 @@ class Preemption:
     def _turn(self, donor: ParticipantState, score: int) -> Turn:
         better = preference(donor, score, self.claim.gap) if donor.has_given else 0
         return _level(donor), -score - better, -donor.rank, donor
-
-    def _surplus(self, donor: ParticipantState) -> Iterator[tuple[Pods, int]]:
-        """The pods that it gives at most."""
-        minimum = self._minimum_size_of(donor)
-        yield donor.instances, donor.size - minimum
-        if donor.companions is not None:
-            yield donor.companions, donor.companions_at(donor.size) - donor.companions_at(minimum)
 
     def _positions(self, pod: PodShape, where: Iterable[tuple[str, int]]) -> Iterator[tuple[int, int]]:
         """The places of these nodes among those that the shape may use, each with its number."""
@@ -390,10 +380,8 @@ class Preemption:
             self._gave_too_much |= after < minimum_size(donor, self.claim)
             self._minimum_sizes.clear()
         step = ReleasedStep(donor, donor.size - after)
-        step.gone += _leave(self.state, donor.instances, step.count, name)
-        if donor.companions is not None:
-            surplus = donor.companions_at(donor.size) - donor.companions_at(after)
-            step.gone += _leave(self.state, donor.companions, surplus, name)
+        for pods, count in donor.surplus(after):
+            step.gone += _leave(self.state, pods, count, name)
         donor.size = after
         self.steps.append(step)
 
