@@ -12,6 +12,8 @@ from kubernetes.aio.config import load_kube_config
 
 from raytide.kube.static_kubeconfig import StaticConfig, read_static
 
+pytestmark = pytest.mark.rule("D29")
+
 CERTIFICATE = b"-----BEGIN CERTIFICATE-----\nnothing\n-----END CERTIFICATE-----\n"
 ENCODED = b64encode(CERTIFICATE).decode()
 EXEC = {"apiVersion": "client.authentication.k8s.io/v1", "command": "false"}

@@ -2,8 +2,7 @@
 
 Takes the text of one kubeconfig file and returns its settings, or None where the official client has to read it: exec plugins,
 auth providers, passwords, token files, fields that are not listed here, and everything that is wrong, so that its errors stay the
-same. The official client takes a second of imports, which commands for people would spend on most kubeconfigs in use for nothing.
-Called by kubeconfig.py.
+same (D29). Importing the official client takes a second. Called by kubeconfig.py.
 """
 
 import atexit
