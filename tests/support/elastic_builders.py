@@ -5,6 +5,7 @@ thousandths). A `World` holds every pod by itself: `pool()` is the snapshot a pl
 world, with shrunk pods gone and new ones placed by a scheduler that knows nothing of the planner's placement.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -229,19 +230,25 @@ class Pods:
     companions: list[str] = field(default_factory=list)
     cores: dict[str, list[str]] = field(default_factory=dict)
 
-    def all(self) -> list[tuple[Shape, list[str], int]]:
-        """Every pod as (shape, the list it is in, its place there): cores first, then companions, then trainers."""
-        found = [
-            (core.shape, self.cores[core.name], i) for core in self.job.core for i in range(len(self.cores[core.name]))
-        ]
+    def lists(self) -> list[tuple[Shape, list[str]]]:
+        """The pods of each shape: cores first, then companions, then trainers."""
+        found = [(core.shape, self.cores[core.name]) for core in self.job.core]
         if self.job.companion:
-            found += [(self.job.companion.shape, self.companions, i) for i in range(len(self.companions))]
-        return found + [(self.job.shape, self.trainers, i) for i in range(len(self.trainers))]
+            found.append((self.job.companion.shape, self.companions))
+        return [*found, (self.job.shape, self.trainers)]
+
+    def all(self) -> list[tuple[Shape, list[str], int]]:
+        """Every pod as (shape, the list it is in, its place there), in the order of `lists`."""
+        return [(wanted, where, i) for wanted, where in self.lists() for i in range(len(where))]
 
     def places(self) -> list[tuple[str, Shape]]:
         """Node and shape of every pod that has a node."""
-        found: list[tuple[str, Shape]] = [(where[i], wanted) for wanted, where, i in self.all() if where[i]]
-        return found
+        return [(name, wanted) for wanted, where in self.lists() for name in where if name]
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether some pod has no node."""
+        return any("" in where for _, where in self.lists())
 
     def copy(self) -> "Pods":
         return Pods(self.job, list(self.trainers), list(self.companions), {k: list(v) for k, v in self.cores.items()})
@@ -270,15 +277,20 @@ class World:
         """Whose pods are leaving."""
         """Terminating pods."""
         self.jobs: dict[ParticipantId, Pods] = {}
-        for one in jobs:
-            self.add(one)
+        free = self.rooms()
+        for one in jobs:  # what did not fit before a job came does not fit after it
+            self._put(one)
+            self._bind([one.id], free)
 
     def add(self, one: Participant) -> None:
         """With pods for its current size and, unless it is a gang that has not begun, its core."""
+        self._put(one)
+        self.schedule()
+
+    def _put(self, one: Participant) -> None:
         pods = Pods(one, cores={core.name: [] for core in one.core})
         self.jobs[one.id] = pods
         self._fill(pods, one.current)
-        self.schedule()
 
     def _fill(self, pods: Pods, trainers: int, nodes: Mapping[str, int] | None = None) -> None:
         one = pods.job
@@ -303,11 +315,7 @@ class World:
 
     def _used(self) -> dict[str, dict[str, int]]:
         used = {one.name: dict(one.used) for one in self.nodes}
-        for pods in self.jobs.values():
-            for wanted, where, i in pods.all():
-                if where[i]:
-                    _add_to(used[where[i]], wanted.requests)
-        for name, wanted in self.leaving:
+        for name, wanted in itertools.chain(*(pods.places() for pods in self.jobs.values()), self.leaving):
             _add_to(used[name], wanted.requests)
         return used
 
@@ -325,10 +333,18 @@ class World:
 
         Of several nodes it gets the first one, or the one that `choose` returns. With `above`, only pods of a higher priority.
         """
-        free = self.rooms()
-        for id_ in sorted(self.jobs, key=lambda id_: (id_ in last, -self.jobs[id_].job.priority)):
-            if above is not None and self.jobs[id_].job.priority <= above:
-                continue
+        waiting = [
+            id_ for id_, pods in self.jobs.items() if pods.is_waiting and (above is None or pods.job.priority > above)
+        ]
+        waiting.sort(key=lambda id_: (id_ in last, -self.jobs[id_].job.priority))
+        if waiting:
+            self._bind(waiting, self.rooms(), choose)
+
+    def _bind(
+        self, jobs: Iterable[ParticipantId], free: Rooms, choose: Callable[[list[str]], str] | None = None
+    ) -> None:
+        """Each of their pods without a node gets one on which it fits, as far as there is one."""
+        for id_ in jobs:
             for wanted, where, i in self.jobs[id_].all():
                 if where[i]:
                     continue
@@ -350,6 +366,16 @@ class World:
         other.schedule()
         return other
 
+    def without(self, jobs: Collection[ParticipantId]) -> "World":
+        """Without these jobs and their pods."""
+        other = self.copy()
+        other.jobs = {id_: pods for id_, pods in other.jobs.items() if id_ not in jobs}
+        return other
+
+    def without_waiting(self) -> "World":
+        """Without the jobs of which a pod has no node."""
+        return self.without({id_ for id_, _ in self.waiting_pods()})
+
     def sizes(self) -> dict[str, int]:
         """Name -> trainers wanted."""
         return {id_.name: len(pods.trainers) for id_, pods in self.jobs.items()}
@@ -362,10 +388,10 @@ class World:
 
     def pool(self) -> ClusterSnapshot:
         """The snapshot."""
-        used = self._used()
+        used, charged = self._used(), self._charged()
         return ClusterSnapshot(
             nodes=tuple(
-                replace(one, used=used[one.name], terminating=self._leaving(one.name), charged=self._charged(one))
+                replace(one, used=used[one.name], terminating=self._leaving(one.name), charged=charged[one.name])
                 for one in self.nodes
             ),
             participants=tuple(self._participant(pods) for pods in self.jobs.values()),
@@ -400,10 +426,12 @@ class World:
             companion=companions,
         )
 
-    def _charged(self, there: Node) -> dict[str, int]:
-        """By limits, and pods of other workloads by what they use."""
-        places = [place for pods in self.jobs.values() for place in pods.places()] + list(self.leaving)
-        return added(there.used, *(wanted.limits for name, wanted in places if name == there.name))
+    def _charged(self) -> dict[str, dict[str, int]]:
+        """By node: the limits, and of pods of other workloads what they use."""
+        charged = {one.name: dict(one.used) for one in self.nodes}
+        for name, wanted in itertools.chain(*(pods.places() for pods in self.jobs.values()), self.leaving):
+            _add_to(charged[name], wanted.limits)
+        return charged
 
     def _remaining(self, one: Quota) -> Quota:
         asked = [

@@ -2,6 +2,7 @@
 
 import functools
 import random
+from dataclasses import replace
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
@@ -94,9 +95,11 @@ def participant_of(chance: random.Random, name: str) -> Participant:
 
 
 @st.composite
-def worlds(draw: DrawFn, *, most_nodes: int = 3, most_jobs: int = 5) -> World:
-    """Nodes and jobs; the pods that exist are where kube-scheduler could have put them."""
+def worlds(draw: DrawFn, *, most_nodes: int = 3, most_jobs: int = 5, are_usable: bool = False) -> World:
+    """Nodes and jobs; the pods that exist are where kube-scheduler could have put them. `are_usable`: no node is cordoned."""
     there = [node_of(random.Random(draw(SEEDS)), f"node-{number}") for number in range(draw(between(1, most_nodes)))]
+    if are_usable:
+        there = [replace(each, is_usable=True) for each in there]
     those = [
         participant_of(random.Random(draw(SEEDS)), f"job-{number}") for number in range(draw(between(1, most_jobs)))
     ]
