@@ -6,9 +6,14 @@ named; the cause, its holder and the exit code have to be right, and the reason 
 
 import asyncio
 import json
+import os
+import pty
 import secrets
+import signal
 import sys
+from contextlib import suppress
 
+import click
 import pytest
 import pytest_asyncio
 
@@ -221,6 +226,64 @@ async def test_a_job_for_which_no_node_is_large_enough(cluster, namespace):
     )
     assert (first["message"], first["since"]) == (waiting()["message"], waiting()["lastTransitionTime"])
     cluster.delete(namespace, "demo", TRAININGJOBS)
+
+
+async def top(cluster, namespace, *words, output=asyncio.subprocess.PIPE, **environ):
+    """`raytide top` as a process."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "raytide", "top", "-n", namespace, "--kubeconfig", str(cluster.kubeconfig), "--interval", "0.2", *words,
+        stdout=output, stderr=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1", **environ},
+    )  # fmt: skip
+
+
+async def ended(process):
+    """Its exit code after Ctrl-C."""
+    process.send_signal(signal.SIGINT)
+    return await asyncio.wait_for(process.wait(), PATIENCE_S)
+
+
+async def test_top_prints_a_line_per_change_without_a_terminal(cluster, namespace):
+    await running(cluster, namespace, group(replicas=1))
+    process = await top(cluster, namespace)
+
+    async def line(part):
+        while part not in (text := (await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)).decode()):
+            assert text, (await process.stderr.read()).decode()
+        return text
+
+    await line("RayCluster   demo   1       1        -")
+    cluster.scale(namespace, "demo", 2)
+    assert "waits" in await line("RayCluster   demo   1   2")
+    cluster.delete(namespace, "demo")
+    await line("RayCluster   demo   deleted")
+    assert await ended(process) == 0
+
+
+async def test_top_draws_lanes_in_a_terminal(cluster, namespace):
+    await running(cluster, namespace, group(replicas=1))
+    ours, theirs = pty.openpty()
+    process = await top(cluster, namespace, output=theirs, TERM="xterm", COLUMNS="100", LINES="20")
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    seen = b""
+
+    def is_drawn():
+        nonlocal seen
+        with suppress(BlockingIOError):
+            seen += os.read(ours, 65536)
+        return "████████████████████  1/1" in click.unstyle(seen.decode(errors="ignore"))
+
+    await until("the lane is drawn", is_drawn)
+    assert await ended(process) == 0
+    os.close(ours)
+
+
+async def test_top_once(cluster, namespace):
+    await running(cluster, namespace, group(replicas=1))
+    process = await top(cluster, namespace, "--once", "-o", "json")
+    out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    assert (process.returncode, err) == (0, b"")
+    assert [(lane["name"], lane["ready"], lane["wanted"]) for lane in json.loads(out)["items"]] == [("demo", 1, 1)]
 
 
 async def test_a_name_that_does_not_exist(cluster, namespace):

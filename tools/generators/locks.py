@@ -15,9 +15,9 @@ UV = Path(sys.executable).parent / "uv"
 PADDLE = "paddlepaddle==2.6.2\nprotobuf==4.25.3\nnumpy<2\nsetuptools<80\n"
 """An environment of its own (tools/builders/paddle_env.py): the last wheel with parameter servers, and what it runs with."""
 
-NOT_IN_PODS = ("kubernetes",)
-"""Dependencies that the container image leaves out: kube/kubeconfig.py reads kubeconfigs with it, and a pod has none. With
-its own dependencies it is two thirds of what is installed."""
+NOT_IN_PODS = ("kubernetes", "rich")
+"""Dependencies that the container image leaves out. kube/kubeconfig.py reads kubeconfigs with the first, and a pod has none; with
+its own dependencies it is two thirds of what is installed. `raytide top` draws in terminals with the second."""
 
 PLAIN = ["--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url"]
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import raytide.cli
 import raytide_sandbox.cli
 
-NAMES = ["autoscaler", "operator", "plan", "sandbox", "why"]
+NAMES = ["autoscaler", "operator", "plan", "sandbox", "top", "why"]
 
 
 def call(*args: str):
@@ -38,7 +38,7 @@ def test_an_unknown_command_is_a_usage_error():
     assert (result.exit_code, "No such command 'cluster'" in result.output) == (2, True)
 
 
-@pytest.mark.parametrize("name", ["autoscaler", "plan", "why"])
+@pytest.mark.parametrize("name", ["autoscaler", "plan", "top", "why"])
 def test_no_other_command_searches_the_installed_distributions_for_the_sandbox(name):
     asked = f"raytide.cli.main.get_command(None, {name!r}); print('importlib.metadata' in sys.modules)"
     program = [sys.executable, "-c", f"import sys, raytide.cli; {asked}"]

@@ -1,18 +1,13 @@
 """`raytide why`: what it reads, what it prints, and its exit codes."""
 
-import itertools
 import json
-from datetime import UTC, datetime
-from pathlib import Path
 
 import click
-import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner
 
 import raytide.cli
-from raytide.api import constants
 from raytide.cli.columns import printable
 from raytide.cli.why import from_cluster, parse_workload
 from raytide.cli.why.from_cluster import AmbiguousError, ReadError, WorkloadReader
@@ -21,10 +16,9 @@ from raytide.explain.explain import explain
 from raytide.explain.model import RAYCLUSTER, TRAININGJOB, NodeFacts
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
-from raytide_sandbox.apiserver.routes import Api, Request
-from raytide_sandbox.apiserver.store import Store
+from raytide_sandbox.apiserver.routes import Api
 from raytide_sandbox.faults.types import Answer
-from support.builders import group, raycluster
+from support.builders import group
 from support.explained import (
     AT_MAXIMUM,
     HEAD,
@@ -41,20 +35,11 @@ from support.explained import (
     waiting_worker,
     worker,
 )
-from support.training_builders import trainingjob
+from support.stored_workloads import api_with, cluster_object, job_object, pod_object, warning
 
 from simulation.in_process_transport import InProcessTransport
 
 pytestmark = pytest.mark.rule("SC:S21")
-
-CRDS = Path(__file__).parents[3] / "crds"
-PATHS = {
-    "RayCluster": "/apis/ray.io/v1/namespaces/default/rayclusters",
-    "TrainingJob": "/apis/paddlepaddle.org/v1/namespaces/default/trainingjobs",
-    "Pod": "/api/v1/namespaces/default/pods",
-    "Node": "/api/v1/nodes",
-    "Event": "/api/v1/namespaces/default/events",
-}
 
 
 def printed(objects) -> str:
@@ -244,61 +229,6 @@ def test_the_exit_code_is_that_of_the_verdict(words, code, monkeypatch):
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------------
-
-
-def api_with(*objects: dict) -> Api:
-    """An API server with both CRDs and these objects."""
-    uids = itertools.count(1)
-    store = Store(now=lambda: datetime(2026, 1, 1, tzinfo=UTC), new_uid=lambda: f"uid-{next(uids)}")
-    store.create("namespaces", {"metadata": {"name": "default"}})
-    api = Api(store, new_suffix=lambda: f"{next(uids):05d}")
-    for file in sorted(CRDS.glob("*.yaml")):
-        body = msgspec.json.encode(yaml.load(file.read_text(), Loader=yaml.CSafeLoader))
-        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        assert api.handle(Request("POST", path, {}, {}, body)).status == 201
-    for obj in objects:
-        status = obj.pop("status", None)
-        answered = api.handle(Request("POST", PATHS[obj["kind"]], {}, {}, msgspec.json.encode(obj)))
-        assert answered.status == 201, answered.body
-        if status is not None:
-            path = f"{PATHS[obj['kind']]}/{obj['metadata']['name']}/status"
-            body, merge = msgspec.json.encode({"status": status}), {"content-type": "application/merge-patch+json"}
-            assert api.handle(Request("PATCH", path, {}, merge, body)).status == 200
-    return api
-
-
-def cluster_object(name: str = "demo") -> dict:
-    made = raycluster(name=name)
-    made["metadata"] = {"name": name, "namespace": "default"}
-    return made
-
-
-def job_object(name: str = "demo") -> dict:
-    made = trainingjob(name=name)
-    made["metadata"] = {"name": name, "namespace": "default"}
-    made["spec"]["trainer"]["entrypoint"] = "true"
-    return made
-
-
-def pod_object(name: str, *, node: str = "", labels: dict | None = None, **status: object) -> dict:
-    found = {constants.CLUSTER_LABEL: "demo", constants.GROUP_LABEL: "cpu", constants.NODE_TYPE_LABEL: "worker"}
-    spec = {"containers": [{"name": "ray", "image": "ray"}], **({"nodeName": node} if node else {})}
-    metadata = {"name": name, "namespace": "default", "labels": found if labels is None else labels}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
-
-
-def warning(name: str, kind: str, about: str, message: str) -> dict:
-    involved = {"kind": kind, "name": about, "namespace": "default"}
-    rest = {
-        "reason": "FailedToCreateWorkerPod",
-        "message": message,
-        "type": "Warning",
-        "lastTimestamp": "2026-01-01T00:00:00Z",
-    }
-    return {
-        "apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"}, "involvedObject": involved, **rest,
-        "firstTimestamp": "2026-01-01T00:00:00Z", "count": 3, "source": {"component": "raycluster-controller"},
-    }  # fmt: skip
 
 
 def reader(api: Api, *, forbidden: str = "", asked: list | None = None) -> WorkloadReader:

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from raytide.api.autoscaler_decision import GroupDecision
+from raytide.cli.top import command as top_command
 from raytide.cli.why import command
 from raytide.cli.why.render import render
 from raytide.explain.explain import explain
@@ -45,7 +46,8 @@ def test_the_table_has_every_cause_with_its_stage():
 
 
 def test_every_flag_and_exit_code_is_on_the_page():
-    flags = {flag for param in command.params if isinstance(param, click.Option) for flag in param.opts}
+    params = [*command.params, *top_command.params]
+    flags = {flag for param in params if isinstance(param, click.Option) for flag in param.opts}
     assert {flag for flag in flags if f"`{flag}" not in PAGE} == set()
     codes = {verdict.exit_code for verdict in Verdict} | {1, 2}
     assert {code for code in codes if f"\n| {code} | " not in PAGE} == set()

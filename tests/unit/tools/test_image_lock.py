@@ -1,4 +1,4 @@
-"""The container image's lock: what pods need, in the versions of the package's own lock, and without `kubernetes`."""
+"""The container image's lock: what pods need, in the versions of the package's own lock, and without `kubernetes` and `rich`."""
 
 import os
 import re
@@ -30,9 +30,9 @@ def sections(lock: Path) -> dict[str, str]:
     return {part.partition("==")[0]: part.strip() for part in parts if "==" in part}
 
 
-def test_every_dependency_but_kubernetes_is_locked():
+def test_every_dependency_but_kubernetes_and_rich_is_locked():
     names = {normalized(re.match(r"[\w.-]+", line)[0]) for line in DEPENDENCIES}
-    assert names - locked_packages() == {"kubernetes"}
+    assert names - locked_packages() == {"kubernetes", "rich"}
 
 
 def test_versions_and_hashes_are_those_of_the_packages_lock():
@@ -47,7 +47,7 @@ def test_what_only_kubernetes_needs_is_left_out():
 
 def test_the_lock_is_made_of_the_same_dependencies():
     made = locks.image_requirements().splitlines()
-    assert made == [line for line in DEPENDENCIES if not line.startswith("kubernetes")]
+    assert made == [line for line in DEPENDENCIES if not line.startswith(("kubernetes", "rich"))]
 
 
 def run(code: str, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -60,7 +60,7 @@ def test_every_module_can_be_imported_with_the_images_packages(tmp_path):
     assert (done.stdout, done.stderr) == ("imported all\n", "")
 
 
-@pytest.mark.parametrize("module", ["kubernetes", "kubernetes.aio.config", "requests", "raytide_sandbox"])
+@pytest.mark.parametrize("module", ["kubernetes", "kubernetes.aio.config", "requests", "rich", "raytide_sandbox"])
 def test_other_packages_are_not_there_in_these_tests(tmp_path, module):
     done = run(f"import {module}", only_image_packages(tmp_path))
     assert "ModuleNotFoundError" in done.stderr

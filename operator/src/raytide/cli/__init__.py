@@ -13,6 +13,7 @@ COMMANDS: Final = {
     "operator": "run the operator (RayCluster and TrainingJob controllers)",
     "plan": "show what the next sharing pass would do, and why",
     "sandbox": "run a Kubernetes cluster on this machine, with pods as processes",
+    "top": "show all workloads, and what they wait for",
     "why": "show why a RayCluster or a TrainingJob is not larger",
 }
 

@@ -38,6 +38,7 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "verdict": explanation.verdict.value,
         "exitCode": explanation.verdict.exit_code,
         "summary": explanation.summary,
+        "size": {"wanted": explanation.wanted, "ready": explanation.ready},
         "stages": [_stage(line) for line in explanation.stages],
         "blockers": [_blocker(each) for each in explanation.blockers],
         "groups": [_group(line) for line in explanation.groups],

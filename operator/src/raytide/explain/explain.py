@@ -59,6 +59,8 @@ def explain(objects: Objects, now: datetime) -> Explanation:
         name=str(metadata.get("name") or ""),
         uid=str(metadata.get("uid") or ""),
         at=now,
+        wanted=found.wanted,
+        ready=found.ready,
         verdict=verdict,
         summary=cut(_summary(found, blockers), MAX_MESSAGE),
         stages=_marked(found.stages, blockers),

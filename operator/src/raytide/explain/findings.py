@@ -22,6 +22,10 @@ class Findings:
     notes: tuple[str, ...] = ()
     summary: str = ""
     """How many of the wanted pods are ready."""
+    wanted: int = 0
+    """Wanted workers or trainers."""
+    ready: int = 0
+    """Ready workers, or trainers that run."""
     is_over: bool = False
     """Whether the workload has ended and lacks nothing any more."""
 

@@ -173,6 +173,10 @@ class Explanation:
     verdict: Verdict
     summary: str
     uid: str = ""
+    wanted: int = 0
+    """Wanted workers or trainers."""
+    ready: int = 0
+    """Ready workers, or trainers that run."""
     stages: tuple[StageLine, ...] = ()
     blockers: tuple[Blocker, ...] = ()
     """The most important first."""

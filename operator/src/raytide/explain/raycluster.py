@@ -119,7 +119,9 @@ def explain_raycluster(cluster: RayCluster, objects: Objects, now: datetime) -> 
         stages=tuple(_stages(ctx)),
         pods=tuple(_pod_lines(ctx)),
         notes=tuple(_notes(ctx)),
-        summary=_size_text(ctx),
+        summary=messages.workers_ready(_ready(ctx), _wanted(ctx)),
+        wanted=_wanted(ctx),
+        ready=_ready(ctx),
     )
 
 
@@ -417,7 +419,7 @@ def _stages(ctx: _Context) -> Iterator[StageLine]:
     )
     decided = sum(ctx.scaling.desired_replicas_of(group).replicas * max(0, group.num_of_hosts) for group in groups)
     yield StageLine(Stage.DECISION, _decision_text(ctx), decided)
-    wanted = sum(map(ctx.wanted, groups))
+    wanted = _wanted(ctx)
     yield StageLine(Stage.WANTED, messages.wanted([(group.group_name, ctx.wanted(group)) for group in groups]), wanted)
     if not ctx.has_pods:
         ready, available = (_number(cluster.status, key) for key in ("readyWorkerReplicas", "availableWorkerReplicas"))
@@ -479,17 +481,17 @@ def _notes(ctx: _Context) -> Iterator[str]:
         yield messages.kept(pod.name)
 
 
-def _size_text(ctx: _Context) -> str:
-    groups = ctx.cluster.spec.worker_group_specs
-    wanted = sum(map(ctx.wanted, groups))
-    if ctx.has_pods:
-        names = {group.group_name for group in groups}
-        ready = sum(
-            pod.is_running_and_ready and not pod.is_terminating for pod in ctx.observed.workers if pod.group in names
-        )
-    else:
-        ready = _number(ctx.cluster.status, "readyWorkerReplicas")
-    return messages.workers_ready(ready, wanted)
+def _wanted(ctx: _Context) -> int:
+    return sum(map(ctx.wanted, ctx.cluster.spec.worker_group_specs))
+
+
+def _ready(ctx: _Context) -> int:
+    """Ready workers of the groups in the spec; those of the status, where pods cannot be read."""
+    if not ctx.has_pods:
+        return _number(ctx.cluster.status, "readyWorkerReplicas")
+    names = {group.group_name for group in ctx.cluster.spec.worker_group_specs}
+    workers = (pod for pod in ctx.observed.workers if pod.group in names)
+    return sum(pod.is_running_and_ready and not pod.is_terminating for pod in workers)
 
 
 def _number(status: Mapping[str, Any], key: str) -> int:

@@ -117,6 +117,8 @@ def explain_trainingjob(job: TrainingJob, objects: Objects, now: datetime) -> Fi
         pods=tuple(_pod_lines(ctx)),
         notes=tuple(_notes(ctx)),
         summary=_size_text(ctx),
+        wanted=ctx.wanted(constants.TRAINER),
+        ready=_running_trainers(ctx),
         is_over=ctx.condition(constants.SUCCEEDED) is not None,
     )
 
@@ -290,11 +292,16 @@ def _notes(ctx: _Context) -> Iterator[str]:
         yield messages.job_at_maximum(trainer.ceiling)
 
 
+def _running_trainers(ctx: _Context) -> int:
+    """Trainers that run; those of the status, where pods cannot be read."""
+    if not ctx.has_pods:
+        return _status_number(ctx, constants.TRAINER, "running")
+    return sum(pod.is_running for pod in ctx.of(constants.TRAINER))
+
+
 def _size_text(ctx: _Context) -> str:
     if ctx.end is not None:
         return messages.job_ended(str(ctx.end.get("type")), str(ctx.end.get("message") or ""))
-    running = sum(pod.is_running for pod in ctx.of(constants.TRAINER))
-    if not ctx.has_pods:
-        running = _status_number(ctx, constants.TRAINER, "running")
     trainer = ctx.job.spec.trainer
-    return messages.job_size(running, ctx.wanted(constants.TRAINER), trainer.min_instance, trainer.ceiling)
+    wanted = ctx.wanted(constants.TRAINER)
+    return messages.job_size(_running_trainers(ctx), wanted, trainer.min_instance, trainer.ceiling)

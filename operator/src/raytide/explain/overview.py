@@ -1,0 +1,79 @@
+"""Overview of many workloads: one line each, from the objects alone.
+
+Takes a workload as it is stored and the time, and returns its numbers and its first blocker: the explanation without pods, which
+the conditions give. Small and frozen, so that thousands may be kept. Called by `raytide top`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from raytide.api.meta import Manifest
+from raytide.explain.encode import API_VERSION
+from raytide.explain.explain import explain
+from raytide.explain.model import Objects, Verdict
+
+KIND: Final = "Overview"
+_ORDER: Final = (Verdict.CAN_NEVER_RUN, Verdict.WAITS, Verdict.NOTHING_MISSING)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One workload."""
+
+    kind: str
+    namespace: str
+    name: str
+    wanted: int
+    ready: int
+    verdict: Verdict
+    reason: str = ""
+    """Reason of the first blocker; empty if there is none."""
+    message: str = ""
+    more: int = 0
+    """How many other blockers there are."""
+
+
+def lane_of(kind: str, obj: Manifest, now: datetime) -> Lane:
+    """The lane of one workload."""
+    found = explain(Objects(kind, obj), now)
+    first = found.first
+    return Lane(
+        kind,
+        found.namespace,
+        found.name,
+        found.wanted,
+        found.ready,
+        found.verdict,
+        first.reason if first else "",
+        first.message if first else "",
+        max(0, len(found.blockers) + found.more_blockers - 1),
+    )
+
+
+def in_order(lanes: Iterable[Lane]) -> list[Lane]:
+    """What can never run first, then what waits, then the rest, each by name."""
+    return sorted(lanes, key=lambda lane: (_ORDER.index(lane.verdict), lane.namespace, lane.name, lane.kind))
+
+
+def as_json(lanes: Iterable[Lane]) -> dict[str, Any]:
+    """The overview as a JSON object; versioned as an explanation is."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "items": [
+            {
+                "kind": lane.kind,
+                "namespace": lane.namespace,
+                "name": lane.name,
+                "wanted": lane.wanted,
+                "ready": lane.ready,
+                "verdict": lane.verdict.value,
+                "reason": lane.reason,
+                "message": lane.message,
+                "more": lane.more,
+            }
+            for lane in lanes
+        ],
+    }
