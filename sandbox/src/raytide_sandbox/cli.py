@@ -25,7 +25,7 @@ _API_HELP: Final = (
 )
 
 
-@click.group("sandbox")
+@click.group("sandbox", context_settings={"help_option_names": ["--help", "-h"]})
 def command() -> None:
     """A Kubernetes cluster on this machine, with pods as processes.
 
@@ -170,11 +170,16 @@ def down(state: StateDirectory) -> None:
 
 @command.command()
 @_state_option
-def status(state: StateDirectory) -> None:
+@click.option("-o", "--output", type=click.Choice(["table", "yaml", "json"]), default="table", show_default=True)
+def status(state: StateDirectory, output: str) -> None:
     """Show the sandbox and its pods; the exit code is 1 if none is running."""
-    from raytide_sandbox.status_report import render, take  # noqa: PLC0415 - only `status` asks the API and needs rich
+    from raytide_sandbox.status_report import as_json, render, take, written  # noqa: PLC0415 - only `status` asks the API
 
     record = state.read_record()
+    if output != "table":
+        overview = take(state, record) if state.is_claimed() and record is not None else None
+        click.echo(written(as_json(overview), output))
+        sys.exit(0 if overview is not None and overview.error is None else 1)
     if not state.is_claimed():
         left = " An earlier one was killed or crashed; `up` and `down` remove its leftovers." if record else ""
         click.echo(f"No sandbox is running.{left} Start one with: raytide sandbox up")

@@ -74,6 +74,42 @@ def render(overview: Overview) -> None:
     Console(highlight=False).print(table)
 
 
+def as_json(overview: Overview | None) -> Json:
+    """The status for programs; None: no sandbox is running, or it is still starting."""
+    if overview is None:
+        return {"running": False}
+    record, answers = overview.record, overview.error is None
+    return {
+        "running": True,
+        "version": record.version,
+        "uptimeSeconds": int(overview.uptime_s),
+        "pid": record.pid,
+        "server": record.server,
+        "api": record.api,
+        "isolation": record.isolation,
+        "isolationReason": record.isolation_reason,
+        "error": overview.error,
+        "nodes": [_node_json(node) for node in overview.nodes] if answers else None,
+        "pods": dict(sorted(_phases(overview.pods).items())) if answers else None,
+        "auditLog": record.audit_log or None,
+        "kubeconfig": str(overview.state.kubeconfig),
+        "stateDirectory": str(overview.state.path),
+    }
+
+
+def written(document: Json, output: str) -> str:
+    """The document as `json` or `yaml`."""
+    if output == "json":
+        return json.dumps(document, indent=2)
+    return str(yaml.safe_dump(document, sort_keys=False)).rstrip()
+
+
+def _node_json(node: Json) -> Json:
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    name = (node.get("metadata") or {}).get("name", "")
+    return {"name": name, "cpu": allocatable.get("cpu"), "memory": allocatable.get("memory")}
+
+
 def rows(overview: Overview) -> list[tuple[str, str]]:
     """The name and the text of each line."""
     record = overview.record
@@ -107,9 +143,12 @@ def _nodes(nodes: tuple[Json, ...]) -> str:
 
 
 def _pods(pods: tuple[Json, ...]) -> str:
-    phases = Counter((pod.get("status") or {}).get("phase", "Unknown") for pod in pods)
-    lines = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
+    lines = ", ".join(f"{count} {phase}" for phase, count in sorted(_phases(pods).items()))
     return lines or "none"
+
+
+def _phases(pods: tuple[Json, ...]) -> Counter[str]:
+    return Counter((pod.get("status") or {}).get("phase", "Unknown") for pod in pods)
 
 
 def _duration(seconds: float) -> str:

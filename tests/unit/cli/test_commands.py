@@ -1,16 +1,22 @@
 """The subcommands of `raytide`: its own, and the sandbox's by its entry point."""
 
 import importlib.metadata
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
+import click
 import pytest
+import yaml
 from click.testing import CliRunner
 
 import raytide.cli
 import raytide_sandbox.cli
 
-NAMES = ["autoscaler", "operator", "plan", "sandbox", "top", "why"]
+GUIDE = (Path(__file__).parents[3] / "docs" / "user-guide.md").read_text()
+NAMES = ["autoscaler", "operator", "plan", "sandbox", "top", "version", "why"]
 
 
 def call(*args: str):
@@ -43,6 +49,79 @@ def test_no_other_command_searches_the_installed_distributions_for_the_sandbox(n
     asked = f"raytide.cli.main.get_command(None, {name!r}); print('importlib.metadata' in sys.modules)"
     program = [sys.executable, "-c", f"import sys, raytide.cli; {asked}"]
     assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def every_command(command=None, words=()):
+    """The words of each command and subcommand."""
+    command = command or raytide.cli.main
+    yield words
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            yield from every_command(command.get_command(click.Context(command), name), (*words, name))
+
+
+@pytest.mark.parametrize("words", [pytest.param(words, id=" ".join(words) or "raytide") for words in every_command()])
+def test_every_command_has_both_spellings_of_help(words):
+    short, long = call(*words, "-h"), call(*words, "--help")
+    assert (short.exit_code, short.output) == (0, long.output)
+    assert short.output.startswith(f"Usage: main {' '.join(words)}".rstrip())
+
+
+def test_the_version():
+    version = importlib.metadata.version("raytide")
+    assert (
+        call("version").output == call("--version").output.replace("main", "raytide") == f"raytide, version {version}\n"
+    )
+    for output in ("json", "yaml"):
+        assert yaml.safe_load(call("version", "-o", output).output)["version"] == version
+
+
+def test_the_plugin_of_kubectl_is_the_same_command():
+    scripts = {entry.name: entry.value for entry in importlib.metadata.distribution("raytide").entry_points}
+    assert scripts["kubectl-raytide"] == scripts["raytide"] == "raytide.cli:main"
+
+
+# --- completion --------------------------------------------------------------------------------------------------------
+
+
+def completions(*words: str, program: str = "raytide") -> list[str]:
+    """What a shell offers after these words."""
+    environ = {"COMP_WORDS": " ".join([program, *words]), "COMP_CWORD": str(len(words))}
+    variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
+    done = subprocess.run(
+        [Path(sys.executable).with_name(program)],
+        env={**os.environ, **environ, variable: "bash_complete"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (("wh",), ["why"]),
+        (("why", "-o", ""), ["text", "yaml", "json"]),
+        (("why", "--kube"), ["--kubeconfig"]),
+        (("sandbox", "st"), ["status"]),
+    ],
+)
+@pytest.mark.parametrize("program", ["raytide", "kubectl-raytide"])
+def test_a_shell_completes_commands_options_and_values(words, offered, program):
+    assert completions(*words, program=program) == offered
+
+
+def test_the_guide_has_completion_for_each_shell_and_for_kubectl(tmp_path):
+    for shell in ("bash", "zsh", "fish"):
+        assert f"_RAYTIDE_COMPLETE={shell}_source raytide" in GUIDE
+    (script,) = re.findall(r"^```sh\n(#!/bin/sh\n.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+    program = tmp_path / "kubectl_complete-raytide"
+    program.write_text(script)
+    program.chmod(0o755)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run([program, "wh"], env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True)
+    assert done.stdout == "why\n:4\n"
 
 
 @pytest.mark.rule("D22")

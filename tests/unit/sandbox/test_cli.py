@@ -1,15 +1,17 @@
 """`raytide sandbox` without a sandbox, or with another one: one clear line, and no side effects."""
 
+import json
 import os
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from raytide_sandbox import daemonize
 from raytide_sandbox.cli import command
 from raytide_sandbox.daemonize import Settings
 from raytide_sandbox.state_dir import Record, StateDirectory, start_ticks
-from raytide_sandbox.status_report import Overview, rows
+from raytide_sandbox.status_report import Overview, as_json, rows, written
 
 
 @pytest.fixture
@@ -172,6 +174,29 @@ def test_status_reads_well(state):
     assert table["nodes"] == "3 × 8 CPU, 32Gi (for scheduling only, not enforced)"
     assert table["pods"] == "1 Pending, 2 Running"
     assert table["state"].startswith(str(state.path))
+
+
+def test_status_for_programs(state):
+    nodes = ({"metadata": {"name": "sandbox-0"}, "status": {"allocatable": {"cpu": "8", "memory": "32Gi"}}},)
+    pods = ({"status": {"phase": "Running"}}, {"status": {"phase": "Pending"}}, {"status": {"phase": "Running"}})
+    found = as_json(Overview(record(42, 1), state, 125.7, nodes, pods))
+    assert (found["running"], found["version"], found["pid"], found["uptimeSeconds"]) == (True, "0.1.0", 42, 125)
+    assert (found["nodes"], found["pods"]) == (
+        [{"name": "sandbox-0", "cpu": "8", "memory": "32Gi"}],
+        {"Pending": 1, "Running": 2},
+    )
+    assert yaml.safe_load(written(found, "yaml")) == json.loads(written(found, "json")) == found
+
+
+def test_status_for_programs_without_an_answer(state):
+    found = as_json(Overview(record(42, 1), state, 1.0, error="the API does not answer: timed out"))
+    assert (found["error"], found["nodes"], found["pods"]) == ("the API does not answer: timed out", None, None)
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_status_for_programs_without_a_sandbox(state, output):
+    result = call(state, "status", "-o", output)
+    assert (result.exit_code, yaml.safe_load(result.output)) == (1, {"running": False})
 
 
 def test_status_reports_an_api_server_that_does_not_respond(state):

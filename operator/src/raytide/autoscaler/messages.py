@@ -34,7 +34,10 @@ def setting_without_effect(variable: str, why: str) -> str:
 
 def not_in_pod(variable: str) -> str:
     """The process was started outside a pod."""
-    return f"not running in a pod ({variable} is not set): raytide autoscaler runs in head pods"
+    return (
+        f"not running in a pod ({variable} is not set): raytide autoscaler runs in head pods, to which the operator adds it if "
+        "spec.enableInTreeAutoscaling of the RayCluster is true; raytide why shows from anywhere why a RayCluster does not scale"
+    )
 
 
 def started(version: str, cluster: object, gcs_address: str) -> str:

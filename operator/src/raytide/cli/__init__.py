@@ -14,6 +14,7 @@ COMMANDS: Final = {
     "plan": "show what the next sharing pass would do, and why",
     "sandbox": "run a Kubernetes cluster on this machine, with pods as processes",
     "top": "show all workloads, and what they wait for",
+    "version": "show the version",
     "why": "show why a RayCluster or a TrainingJob is not larger",
 }
 
@@ -39,7 +40,7 @@ class LazyGroup(click.Group):
             formatter.write_dl(sorted(COMMANDS.items()))
 
 
-@click.group(cls=LazyGroup)
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["--help", "-h"]})
 @click.version_option(package_name="raytide")
 def main() -> None:
     """Raytide: RayClusters and TrainingJobs on Kubernetes."""
