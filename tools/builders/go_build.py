@@ -3,7 +3,8 @@
 Takes a module's folder and packages of it, builds them with the versions that go.mod and go.sum pin, and keeps the
 result under a digest of these files and Go's version, so that a second call only compares. A program appears whole or not
 at all, however the build ends, and two builds at once wait for each other. Without a Go that will do, `GoMissingError` says in
-one line what to install. Used by control_plane.py and kube_tools.py.
+one line what to install. Used by control_plane.py, kube_tools.py, node_programs.py and
+kind_programs.py.
 """
 
 import fcntl
@@ -97,6 +98,15 @@ def build(module: Path, package: str, target: Path) -> None:
         if done.returncode:
             raise BuildError("\n".join([f"building {target.name} failed:", *done.stderr.strip().splitlines()[-10:]]))
         made.replace(target)
+
+
+def module_folder(module: Path, name: str) -> Path:
+    """The sources of a module that this one pins, downloaded where they are missing; raises BuildError."""
+    for words in (("mod", "download", name), ("list", "-m", "-f", "{{.Dir}}", name)):
+        done = subprocess.run(["go", *words], cwd=module, env=_environ(), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise BuildError(f"module {name} is not there: {(done.stderr.strip().splitlines() or ['no error'])[-1]}")
+    return Path(done.stdout.strip())
 
 
 @contextmanager

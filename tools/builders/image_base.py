@@ -12,7 +12,7 @@ import json
 import platform
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,9 +113,12 @@ def entries(package: Path) -> Iterator[tuple[tarfile.TarInfo, bytes | None]]:
             yield member, reader.read() if reader else None
 
 
-def write_archive(layer: Path, target: Path, reference: str, config: Mapping[str, Any]) -> None:
+def write_archive(
+    layer: Path, target: Path, reference: str, config: Mapping[str, Any], *, other_names: Sequence[str] = ()
+) -> None:
     """A docker-archive with one layer, which docker, podman and buildah can load."""
-    digest = hashlib.sha256(layer.read_bytes()).hexdigest()
+    with layer.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     image = {
         "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
         "os": "linux",
@@ -126,7 +129,7 @@ def write_archive(layer: Path, target: Path, reference: str, config: Mapping[str
     }
     content = json.dumps(image).encode()
     config_name = f"{hashlib.sha256(content).hexdigest()}.json"
-    manifest = [{"Config": config_name, "RepoTags": [reference], "Layers": [f"{digest}.tar"]}]
+    manifest = [{"Config": config_name, "RepoTags": [reference, *other_names], "Layers": [f"{digest}.tar"]}]
     with tarfile.open(target, "w") as archive:
         for name, text in ((config_name, content), ("manifest.json", json.dumps(manifest).encode())):
             entry = tarfile.TarInfo(name)

@@ -64,9 +64,9 @@ class RunningNode:
         return ["nsenter", f"--net=/proc/{self.first_pid}/ns/net", "--", *map(str, words)]
 
 
-def state_folder() -> Path:
-    """The folder of the node of this user."""
-    return cache_folder("node") / "state"
+def state_folder(level: str = "node") -> Path:
+    """The folder of the node of this user, or of the Docker daemon with the nodes of kind (tools/kind)."""
+    return cache_folder(level) / "state"
 
 
 def prepare(
@@ -202,12 +202,14 @@ def clean(state: Path) -> str:
 
 def main() -> int:
     """`make node-clean`."""
-    try:
-        print(f"node: {clean(state_folder())}")
-    except NodeError as error:
-        print(f"node: {error}")
-        return 1
-    return 0
+    code = 0
+    for level in ("node", "kind"):
+        try:
+            print(f"{level}: {clean(state_folder(level))}")
+        except NodeError as error:
+            print(f"{level}: {error}")
+            code = 1
+    return code
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def images_cache() -> Path:
 def pause(program: Path) -> Path:
     """The archive with the pause program."""
     name = f"pause-{RECIPE}-{sha256(program.read_bytes()).hexdigest()[:12]}.tar"
-    return _once(name, lambda folder, target: _write_pause(program, folder, target))
+    return once(name, lambda folder, target: _write_pause(program, folder, target))
 
 
 def _write_pause(program: Path, folder: Path, target: Path) -> None:
@@ -61,10 +61,11 @@ def ray(reference: str) -> Path:
     """The archive with Ray under this name, such as rayproject/ray:2.60.0; its tag is Ray's version. Raises ImageError."""
     version = reference.rpartition(":")[2]
     name = f"ray-{version}-{RECIPE}-{debian_packages.release()}.tar"
-    return _once(name, lambda folder, target: _write_ray(reference, version, folder, target))
+    return once(name, lambda folder, target: _write_ray(reference, version, folder, target))
 
 
-def _once(name: str, write: Callable[[Path, Path], None]) -> Path:
+def once(name: str, write: Callable[[Path, Path], None]) -> Path:
+    """The archive with this name; `write` makes it in a folder that is removed, if it is not there. Raises ImageError."""
     cache = images_cache()
     target = cache / name
     with go_build.locked(cache):

@@ -14,7 +14,7 @@ from node_settings import FILE, NodeSettings, release_output
 from raytide_sandbox.container_runtime import syscalls
 
 NAMESPACES = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWUTS
-SUPERVISOR = Path(__file__).with_name("node_supervisor.py")
+FOLDER = Path(__file__).parent
 
 
 def main(settings: NodeSettings) -> NoReturn:
@@ -27,7 +27,8 @@ def main(settings: NodeSettings) -> NoReturn:
     supervisor = os.fork()
     if not supervisor:
         syscalls.die_with_parent()
-        os.execv(sys.executable, [sys.executable, str(SUPERVISOR), str(settings.state / FILE)])
+        program = str(FOLDER / settings.supervisor)
+        os.execv(sys.executable, [sys.executable, program, str(settings.state / FILE)])
     release_output()
     while True:
         ended, status = os.wait()

@@ -79,10 +79,10 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def enter_new(plan: RootPlan, layers: Mapping[Path, str]) -> None:
+def enter_new(plan: RootPlan, layers: Mapping[str, Path]) -> None:
     """Make the root in a new mount namespace and move this process into it; raises OSError.
 
-    `layers` are folders of the machine that appear in the root, read-only.
+    `layers` are folders of the machine by the path at which they appear in the root, read-only.
     """
     syscalls.unshare(syscalls.CLONE_NEWNS)
     syscalls.mount(None, "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
@@ -92,7 +92,7 @@ def enter_new(plan: RootPlan, layers: Mapping[Path, str]) -> None:
     syscalls.bind(str(plan.programs), root + PROGRAMS, is_read_only=True)
     for name in ("etc", "var"):
         syscalls.bind(str(plan.work / name), f"{root}/{name}")
-    for source, target in layers.items():
+    for target, source in layers.items():
         syscalls.bind(str(source), root + target, is_read_only=True)
     for name, options in (("run", "mode=755"), ("tmp", "mode=1777")):
         syscalls.mount("tmpfs", f"{root}/{name}", "tmpfs", options=options)

@@ -39,6 +39,8 @@ class NodeSettings:
     config: NodeConfig
     is_tethered: bool
     """Whether the node ends when the process that started it does."""
+    supervisor: str = "node_supervisor.py"
+    """Program that starts everything in the namespaces: its path, relative to this folder."""
 
     @property
     def work(self) -> Path:
@@ -72,7 +74,13 @@ class NodeSettings:
             name: Path(found[name]) for name in ("state", "packages", "programs", "control_plane", "kubectl", "stores")
         }
         lists = {name: tuple(map(Path, found[name])) for name in ("kept_images", "images", "cgroup_folders")}
-        return cls(**paths, **lists, config=NodeConfig(**found["config"]), is_tethered=found["is_tethered"])
+        return cls(
+            **paths,
+            **lists,
+            config=NodeConfig(**found["config"]),
+            is_tethered=found["is_tethered"],
+            supervisor=found.get("supervisor", cls.supervisor),  # an earlier version wrote none
+        )
 
 
 @dataclass(frozen=True)

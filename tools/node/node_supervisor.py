@@ -74,8 +74,8 @@ class Supervisor:
         with self._timed("root and network"):
             node_root.prepare(self.settings.root)
             self._layers = node_store.lay_out(self._store, self._folder) if self._store.exists() else []
-            mounts = {self._store / layer: f"/var/lib/containerd/{layer}" for layer in self._layers}
-            self._root = _root_namespace(lambda: node_root.enter_new(self.settings.root, mounts))
+            mounts = {f"/var/lib/containerd/{layer}": self._store / layer for layer in self._layers}
+            self._root = root_namespace(lambda: node_root.enter_new(self.settings.root, mounts))
             _set_up_network()
             self._write_configuration()
         with ThreadPoolExecutor() as threads:
@@ -166,7 +166,7 @@ class Supervisor:
         self._launch(RUNTIME)
         runtime = self._programs[RUNTIME]
         path = f"/proc/{runtime.pid}/root{node_config.RUNTIME_SOCKET}"
-        self._await(lambda: _accepts_connections(path), runtime, "accepts no connections")
+        self._await(lambda: accepts_connections(path), runtime, "accepts no connections")
 
     def _import(self, archives: Iterable[Path]) -> None:
         options = [f"--snapshotter={self.config.snapshotter}", "-"]
@@ -210,7 +210,7 @@ class Supervisor:
             raise NodeError(f"kubectl {' '.join(words)}: {done.stderr.strip()}")
 
 
-def _root_namespace(enter: Callable[[], None]) -> int:
+def root_namespace(enter: Callable[[], None]) -> int:
     """Run `enter` in a new process; a descriptor of the mount namespace that it is in then. Raises OSError."""
     reading, writing = os.pipe()
     going, leaving = os.pipe()
@@ -250,7 +250,8 @@ def _set_up_network() -> None:
         Path("/proc/sys/net", name).write_text("1")
 
 
-def _accepts_connections(path: str) -> bool:
+def accepts_connections(path: str) -> bool:
+    """Whether a program listens at this socket."""
     with socket.socket(socket.AF_UNIX) as client:
         try:
             client.connect(path)
@@ -282,11 +283,11 @@ def reason(error: str, free_bytes: int, folder: Path) -> str:
     )
 
 
-def main() -> int:
+def main(make: Callable[[NodeSettings], Supervisor] = Supervisor) -> int:
     """Run the node until a program of it ends."""
     settings = NodeSettings.from_json(Path(sys.argv[1]).read_text())
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the keeper's child ignored it
-    supervisor = Supervisor(settings)
+    supervisor = make(settings)
     try:
         report = supervisor.start()
     except (NodeError, ControlPlaneError, OSError) as error:
