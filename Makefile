@@ -33,7 +33,7 @@ ON_CONTROL_PLANE := P3 P5 P6K P12
 # A level that lacks a program says so and is green, but not where nothing may be missing: .ci/run sets RAYTIDE_ALL_RUN.
 comma := ,
 not_run = { echo "$(1): not run ($(2))"; test -z "$$RAYTIDE_ALL_RUN"; }
-E2E_PATH := tools/builders:tools/node
+E2E_PATH := tools/builders:tools/node:tools/kind
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
@@ -146,11 +146,14 @@ e2e-node: setup ## the same suite on containerd and a kubelet in namespaces of t
 node-check: setup ## what this machine allows the node of make e2e-node, a line each, and what is missing
 	@PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/node/node_check.py
 
-node-clean: setup ## end the node that make e2e-node ARGS=--keep left running, or remove what a killed run left
+node-clean: setup ## end what make e2e-node or e2e-kind ARGS=--keep left running, or remove what a killed run left
 	@PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/node/node.py
 
-e2e-kind: setup ## the same suite on kind, with the image built from the Dockerfile
-	@PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/checks/e2e.py --kind $(ARGS)
+# DOCKER=installed takes no other daemon than that of the machine, and is green where there is none.
+e2e-kind: setup ## the same suite on kind with three nodes: with the Docker and kind on PATH, else with ones of its own (root; Debian)
+	@if PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/kind/kind_check.py $(if $(filter installed,$(DOCKER)),--installed); then \
+	$(MAKE) -s tools image && PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/checks/e2e.py --kind $(ARGS); \
+	else $(if $(filter installed,$(DOCKER)),true,$(call not_run,e2e-kind,make node-check shows all requirements)); fi
 
 samples: setup ## write samples/trainingjob.yaml from its programs in samples/training
 	@$(BIN)/python tools/generators/training_sample.py

@@ -2,25 +2,29 @@
 
 Starts a real control plane with process kubelets (`raytide sandbox up --api kubernetes --audit`), runs the suite of `e2e/`
 against it, which knows nothing but a kubeconfig, an image name and the audit log, ends it and looks whether anything is
-left. `--node` takes containerd and a real kubelet in namespaces of this machine, `--kind` a cluster of kind, both with the
-image built from the Dockerfile; where that is not possible it says "not run" and why. `--kubeconfig` takes any other
+left. `--node` takes containerd and a real kubelet in namespaces of this machine, `--kind` a kind cluster of three nodes, with
+the Docker and kind that are installed or else with those of tools/kind, both with the image built from the Dockerfile; where
+that is not possible it says "not run" and why. `--kubeconfig` takes any other
 cluster. Called by `make e2e`, `make e2e-node` and `make e2e-kind`.
 """
 
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
+import kind_docker
 import node
 import node_images
 import node_traces
+from kind_cluster import KindCluster, KindError
 from kube_tools import ToolMissingError, find_tool
+from node_settings import NodeSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 RAYTIDE = Path(sys.executable).parent / "raytide"
@@ -29,9 +33,8 @@ STATE = CACHE / "e2e"
 IMAGE = os.environ.get("RAYTIDE_E2E_IMAGE") or "raytide:dev"
 ENDS_WITHIN_S = 10.0
 
-KIND_CLUSTER = "raytide-e2e"
-KIND_CONFIG = ROOT / "e2e" / "kind.yaml"
-NODE_IMAGE = os.environ.get("RAYTIDE_E2E_NODE_IMAGE") or "kindest/node:v1.35.0"
+NEXT_IMAGE = "raytide:next"
+"""The same image under another name, to which the chart is upgraded."""
 RAY_IMAGE = "rayproject/ray:2.60.0"
 
 
@@ -49,9 +52,16 @@ def run(*words: str | Path, deadline_s: float, is_shown: bool = True) -> subproc
 
 
 def run_suite(
-    kubeconfig: Path, audit_log: str, wanted: list[str], inside: Callable[..., list[str]] = lambda *words: [*words]
+    kubeconfig: Path,
+    audit_log: str,
+    wanted: list[str],
+    inside: Callable[..., list[str]] = lambda *words: [*words],
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
-    """Run pytest on e2e/; its exit code. `inside` makes a command one that reaches the cluster."""
+    """Run pytest on e2e/; its exit code.
+
+    `inside` makes a command one that reaches the cluster; `more` are variables with what only this level has.
+    """
     try:
         folders = {str(find_tool(name).parent) for name in ("helm", "kubectl")}
     except ToolMissingError as error:
@@ -61,6 +71,7 @@ def run_suite(
         "KUBECONFIG": str(kubeconfig),
         "RAYTIDE_E2E_IMAGE": IMAGE,
         "RAYTIDE_E2E_AUDIT_LOG": audit_log,
+        **more,
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # the plugins of our own tests have no business there
     }
     options = ["-p", "pytest_timeout", "-c", "pytest.ini", "--rootdir", "."]
@@ -129,13 +140,19 @@ def on_node(wanted: list[str], *, is_kept: bool) -> int:
         reach = " ".join(running.command("kubectl", "--kubeconfig", running.kubeconfig))
         print(f"the node runs until `make node-clean`; reach it with {reach}")
         return code
+    left = are_traces_left(before, settings)
+    return code or (1 if left else 0)
+
+
+def are_traces_left(before: node_traces.Snapshot, settings: NodeSettings) -> bool:
+    """Whether the machine is not as it was before the node; prints the differences."""
     after = node_traces.snapshot(str(settings.state), settings.packages)
     if others := node_traces.other_changes(before, after):
         print("e2e: other programs changed this machine meanwhile:", *others, sep="\n  ")
     left = node_traces.traces(before, after)
     if left:
         print("e2e: the node left traces on this machine:", *left, sep="\n  ")
-    return code or (1 if left else 0)
+    return bool(left)
 
 
 def raytide_archive() -> Path:
@@ -150,50 +167,75 @@ def raytide_archive() -> Path:
 
 
 def on_kind(wanted: list[str], *, is_kept: bool) -> int:
-    """Build the image, load it into a kind cluster, run the same suite; 0 with the reason where that cannot be."""
-    missing = why_no_kind()
-    if missing:
-        print(f"e2e on kind: not run: {missing}")
-        return 0
-    kubeconfig = CACHE / "e2e-kind.kubeconfig"
-    cluster = ("--name", KIND_CLUSTER)
-    create = ("--image", NODE_IMAGE, "--config", KIND_CONFIG, "--kubeconfig", kubeconfig, "--wait", "180s")
+    """Run the suite on a kind cluster of three nodes; 0 with the reason where there can be none, if something may be missing."""
+    why = kind_docker.why_not_installed()
+    archive = raytide_archive()
     try:
-        must("docker", "build", "--tag", IMAGE, ROOT)
-        must("kind", "create", "cluster", *cluster, *create)
-        must("kind", "load", "docker-image", IMAGE, *cluster)
-        if is_there("docker", "image", "inspect", RAY_IMAGE):
-            must("kind", "load", "docker-image", RAY_IMAGE, *cluster)
-        return run_suite(kubeconfig, "", wanted)
+        if not why:
+            return on_installed_docker(archive, wanted, is_kept=is_kept)
+        return on_own_docker(archive, wanted, is_kept=is_kept)
+    except node.NodeMissingError as error:
+        print(f"e2e on kind: not run: {why}, and this machine allows no Docker daemon of its own: {error}")
+        return 1 if os.environ.get("RAYTIDE_ALL_RUN") else 0
+    except (node.NodeError, node_images.ImageError, KindError, ToolMissingError) as error:
+        raise E2eError(str(error)) from error
+
+
+def on_installed_docker(archive: Path, wanted: list[str], *, is_kept: bool) -> int:
+    """Run it with the machine's Docker and kind; nodes pull Ray's image if Docker does not have it."""
+    cluster = KindCluster(kind_docker.installed(), CACHE / "e2e-kind", find_tool("kubectl"))
+    try:
+        return run_on_cluster(cluster, archive, wanted, [RAY_IMAGE])
     finally:
         if not is_kept:
-            run("kind", "delete", "cluster", *cluster, "--kubeconfig", kubeconfig, deadline_s=120)
+            cluster.delete()
 
 
-def must(*words: str | Path) -> None:
-    """One program that may take a while and has to succeed."""
-    if run(*words, deadline_s=900).returncode:
-        raise E2eError(f"failed: {' '.join(map(str, words))}")
-
-
-def why_no_kind() -> str:
-    """What is missing here for kind; empty when nothing is."""
-    for program in ("docker", "kind"):
-        if shutil.which(program) is None:
-            return f"there is no {program} on PATH"
-    if not is_there("docker", "info"):
-        return "Docker is installed and does not answer"
-    if not is_there("docker", "image", "inspect", NODE_IMAGE) and not is_there("docker", "pull", NODE_IMAGE):
-        return f"the node image {NODE_IMAGE} is not here and cannot be pulled (RAYTIDE_E2E_NODE_IMAGE names another)"
-    return ""
-
-
-def is_there(*words: str) -> bool:
-    """Whether the question is answered without trouble."""
+def on_own_docker(archive: Path, wanted: list[str], *, is_kept: bool) -> int:
+    """Run it in namespaces of this machine, with a Docker daemon of unpacked packages and a node image that is made here."""
+    own = kind_docker.prepare_own((node_images.ray(RAY_IMAGE),), is_tethered=not is_kept)
+    before = node_traces.snapshot(str(own.settings.state), own.settings.packages)
+    daemon = node.Node(own.settings)
+    running = daemon.start()
     try:
-        return run(*words, deadline_s=600, is_shown=False).returncode == 0
-    except (OSError, E2eError):
-        return False
+        print(f"e2e on kind: {running.seconds}", flush=True)
+        docker = own.reached_by(running)
+        print(f"e2e on kind: node image {docker.load(own.image)}", flush=True)
+        cluster = KindCluster(docker, own.settings.state / "cluster", own.settings.kubectl)
+        code = run_on_cluster(cluster, archive, wanted, [], running.command)
+    finally:
+        if not is_kept:
+            daemon.end()
+    if is_kept:
+        reach = " ".join(running.command("kubectl", "--kubeconfig", cluster.kubeconfig))
+        print(f"the cluster runs until `make node-clean`; reach it with {reach}")
+        return code
+    left = are_traces_left(before, own.settings)
+    return code or (1 if left else 0)
+
+
+def run_on_cluster(
+    cluster: KindCluster,
+    archive: Path,
+    wanted: list[str],
+    images: list[str],
+    inside: Callable[..., list[str]] = lambda *words: [*words],
+) -> int:
+    """Create it, load the archive and those of the images that Docker has, and run the suite; its exit code."""
+    try:
+        print(f"e2e on kind: {cluster.create()}; {cluster.load(archive)}", flush=True)
+        for image in images:
+            cluster.load_from_docker(image)
+        cluster.tag(f"docker.io/library/{IMAGE}", f"docker.io/library/{NEXT_IMAGE}")
+        code = run_suite(
+            cluster.kubeconfig, str(cluster.audit_log), wanted, inside, {"RAYTIDE_E2E_NEXT_IMAGE": NEXT_IMAGE}
+        )
+    except BaseException:
+        cluster.export_logs()
+        raise
+    if code:
+        cluster.export_logs()
+    return code
 
 
 def main() -> int:
