@@ -1,7 +1,7 @@
 """Inputs of the suite from the environment, and the files that it writes.
 
 Given: a cluster (`KUBECONFIG`), an image that its nodes have or can pull (`RAYTIDE_E2E_IMAGE`), and, where there is one,
-the API server's audit log (`RAYTIDE_E2E_AUDIT_LOG`). When the suite ends, however it ends, the release and its
+the API server's audit log (`RAYTIDE_E2E_AUDIT_LOG`). When the suite ends, however it ends, its releases and
 namespaces are gone.
 """
 
@@ -27,7 +27,8 @@ def installation() -> Iterator[Installation]:
     kubectl("label", "namespace", made.namespace, "pod-security.kubernetes.io/enforce=restricted")
     yield made
     with contextlib.suppress(CommandError):
-        helm("uninstall", made.release, "-n", made.namespace)
+        for release in helm("list", "-n", made.namespace, "--short", "--all").split():
+            helm("uninstall", release, "-n", made.namespace)
     for namespace in (made.ray_namespace, made.namespace):
         with contextlib.suppress(CommandError):
             kubectl("delete", "namespace", namespace, "--wait=false")

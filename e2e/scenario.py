@@ -57,16 +57,16 @@ def in_head(
 
 
 def operator_pods(installation: Installation) -> list[Json]:
-    """All pods of the release."""
-    return listed("pods", installation.namespace, installation.of_release)
+    """All pods of the operator; those of hooks have another name label."""
+    return listed("pods", installation.namespace, f"{installation.of_release},app.kubernetes.io/name=raytide")
 
 
-def may(installation: Installation, verb: str, resource: str, *args: str) -> bool:
-    """Whether the operator's service account may do this, as the API server sees it."""
+def may(installation: Installation, verb: str, resource: str, *args: str, user: str = "") -> bool:
+    """Whether that user, or else the operator's service account, may do this, as the API server sees it."""
     resource, _, subresource = resource.partition("/")
     args += (f"--subresource={subresource}",)
     try:
-        answer = kubectl("auth", "can-i", verb, resource, "--as", installation.user, *args)
+        answer = kubectl("auth", "can-i", verb, resource, "--as", user or installation.user, *args)
     except CommandError as error:
         if "no\n" not in str(error):
             raise

@@ -74,6 +74,12 @@ def test_the_operator_is_a_pod_with_its_own_account_and_short_lived_token(instal
     assert "Traceback" not in log
 
 
+def test_helm_test_reaches_the_operator_and_leaves_nothing(installation):
+    output = helm("test", installation.release, "-n", installation.namespace, "--timeout", within(90))
+    assert "Phase:          Succeeded" in output
+    assert not any(name.endswith("-test") for name in names(listed("services", installation.namespace)))
+
+
 @pytest.mark.parametrize(
     ("verb", "resource", "where"),
     [
@@ -116,9 +122,29 @@ def test_the_operator_may_do_its_work(installation):
     roles = listed("clusterroles", selector=installation.of_release)
     roles += listed("roles", selector=installation.of_release)
     for role in roles:
-        if role["metadata"].get("namespace", installation.namespace) == installation.namespace:
+        is_for_users = any("aggregate-to-" in label for label in role["metadata"]["labels"])
+        if not is_for_users and role["metadata"].get("namespace", installation.namespace) == installation.namespace:
             installation.granted |= audit.granted(role["rules"])
     assert "create pods" in installation.granted
+
+
+def test_users_with_kubernetes_own_roles_have_the_kinds(installation):
+    for role, verb, is_allowed in (("view", "list", True), ("view", "create", False), ("edit", "create", True)):
+        binding = {
+            "apiVersion": ROLE,
+            "kind": "RoleBinding",
+            "metadata": {"name": f"e2e-{role}"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": f"e2e-{role}"}],
+        }
+        kubectl("apply", "-n", installation.ray_namespace, "-f", "-", stdin=json.dumps(binding))
+        for kind in ("rayclusters.ray.io", "trainingjobs.paddlepaddle.org"):
+
+            def check(verb=verb, kind=kind, role=role, is_allowed=is_allowed):
+                answer = may(installation, verb, kind, "-n", installation.ray_namespace, user=f"e2e-{role}")
+                return answer == is_allowed, answer
+
+            eventually(check, f"{role} may {'' if is_allowed else 'not '}{verb} {kind}", 15)
 
 
 ROLE = "rbac.authorization.k8s.io/v1"
@@ -205,11 +231,12 @@ def test_a_deleted_worker_is_replaced(installation):
 
 
 def test_a_changed_setting_rolls_the_operator_and_touches_no_ray_pod(installation):
+    make_crds_old()
     (before,) = operator_pods(installation)
     ray_before = uids(listed("pods", installation.ray_namespace, of_cluster(CLUSTER)))
     helm(
         "upgrade", installation.release, str(installation.chart), "-n", installation.namespace,
-        "--reuse-values", "--set", "logLevel=debug", "--wait", "--timeout", within(90),
+        "--reset-then-reuse-values", "--set", "logLevel=debug", "--wait", "--timeout", within(90),
     )  # fmt: skip
 
     def check():
@@ -223,6 +250,26 @@ def test_a_changed_setting_rolls_the_operator_and_touches_no_ray_pod(installatio
     pods = listed("pods", installation.ray_namespace, of_cluster(CLUSTER))
     assert uids(pods) == ray_before
     assert [s["restartCount"] for pod in pods for s in pod["status"]["containerStatuses"]] == [0] * len(pods)
+
+
+COLUMNS = "{.spec.versions[0].additionalPrinterColumns[*].name}"
+
+
+def make_crds_old():
+    """As an older chart would have installed them: one lacks fields, the other one did not exist yet."""
+    removal = [{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns"}]
+    kubectl("patch", "crd", "rayclusters.ray.io", "--type=json", "-p", json.dumps(removal))
+    kubectl("delete", "crd", "trainingjobs.paddlepaddle.org", f"--timeout={within(30)}", deadline_s=35)
+
+
+def test_the_upgrade_has_upgraded_the_crds_and_its_rights_are_gone(installation):
+    columns = kubectl("get", "crd", "rayclusters.ray.io", "-o", f"jsonpath={COLUMNS}").split()
+    assert {"workers", "status", "age"} <= set(columns)
+    assert "trainingjobs.paddlepaddle.org" in names(listed("crds"))
+    assert not any(
+        name.endswith("-crds") for kind in ("clusterroles", "clusterrolebindings") for name in names(listed(kind))
+    )
+    assert not any(name.endswith("-crds") for name in names(listed("serviceaccounts", installation.namespace)))
 
 
 def test_the_new_operator_acts(installation, figures):

@@ -17,12 +17,14 @@ from typing import Any
 import yaml
 
 from raytide.api.constants import VERSION
+from raytide.api.meta import RAYCLUSTERS, TRAININGJOBS
 from raytide.api.rbac_rules import PERMISSIONS, Permission, Scope, permissions_in
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "raytide"
 SANDBOX = ROOT / "sandbox" / "pyproject.toml"
 RULES = CHART / "templates" / "_rules.tpl"
+SWITCHES = {RAYCLUSTERS: "rayCluster.enabled", TRAININGJOBS: "trainingJob.enabled"}
 MARKS = "<!-- {0}: written by tools/generators/chart.py -->\n", "<!-- end of {0} -->\n"
 WHERE = {
     Scope.WATCHED: "watched namespaces",
@@ -43,10 +45,9 @@ def build_rules() -> str:
 
 def _rule(permission: Permission) -> str:
     optional = "" if permission.is_required else "optional: "
-    condition = f'eq .Values.autoscaler.mode "{permission.mode}"' if permission.mode else ""
-    condition = ".Values.sharing.tenants" if permission.is_for_tenants else condition
-    only = f"{{{{- if {condition} }}}}\n" if condition else ""
-    end = "{{- end }}\n" if condition else ""
+    conditions = [value for value, _ in _conditions(permission)]
+    test = conditions[0] if len(conditions) == 1 else f"and {' '.join(f'({each})' for each in conditions)}"
+    only, end = (f"{{{{- if {test} }}}}\n", "{{- end }}\n") if conditions else ("", "")
     return (
         f"{only}"
         f"# {optional}to {permission.purpose}\n"
@@ -57,17 +58,30 @@ def _rule(permission: Permission) -> str:
     )
 
 
+def _conditions(permission: Permission) -> Iterator[tuple[str, str]]:
+    """The values under which the chart grants it, each as a template's condition and in words."""
+    if permission.kind is not None:
+        yield f".Values.{SWITCHES[permission.kind]}", f"`{SWITCHES[permission.kind]}`"
+    if permission.is_for_autoscaler_rbac:
+        yield ".Values.autoscaler.rbac", "`autoscaler.rbac`"
+    if permission.mode:
+        yield f'eq .Values.autoscaler.mode "{permission.mode}"', f"`autoscaler.mode: {permission.mode}`"
+    if permission.is_for_tenants:
+        yield ".Values.sharing.tenants", "`sharing.tenants`"
+
+
 def build_rights_table() -> str:
     """The rows of SECURITY.md."""
-    lines = ["| API group | resource | verbs | where | needed to |", "|---|---|---|---|---|"]
+    lines = ["| API group | resource | verbs | where | needed to | only with |", "|---|---|---|---|---|---|"]
     for permission in PERMISSIONS:
         group = f"`{permission.group}`" if permission.group else "core"
         optional = "" if permission.is_required else " (optional)"
-        optional += f" (only with `autoscaler.mode: {permission.mode}`)" if permission.mode else ""
-        optional += " (only with `sharing.tenants`)" if permission.is_for_tenants else ""
+        only = ", ".join(words for _, words in _conditions(permission))
         verbs = ", ".join(permission.verbs)
         where = WHERE[permission.scope]
-        lines.append(f"| {group} | `{permission.resource}` | {verbs} | {where} | {permission.purpose}{optional} |")
+        lines.append(
+            f"| {group} | `{permission.resource}` | {verbs} | {where} | {permission.purpose}{optional} | {only} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -77,12 +91,27 @@ def build_values_table() -> str:
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     lines = ["| value | default | meaning |", "|---|---|---|"]
     for path, node in described(schema):
+        if is_of_kuberay(node):
+            continue
         default: Any = defaults
         for word in path.split("."):
             default = default.get(word, ...) if isinstance(default, dict) else ...
         if default is not ...:
             lines.append(f"| `{path}` | {_shown(default)} | {node['description']} |")
     return "\n".join(lines) + "\n"
+
+
+def build_kuberay_table() -> str:
+    """The values of KubeRay's chart that have no default here, and what becomes of them."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    lines = ["| value of KubeRay's chart | here |", "|---|---|"]
+    lines += [f"| `{path}` | {node['description']} |" for path, node in described(schema) if is_of_kuberay(node)]
+    return "\n".join(lines) + "\n"
+
+
+def is_of_kuberay(node: dict[str, Any]) -> bool:
+    """Whether the value exists only because KubeRay's chart has it."""
+    return node.get("$comment") == "KubeRay"
 
 
 def described(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -113,7 +142,9 @@ def build_all() -> dict[Path, str]:
     readme, security = CHART / "README.md", ROOT / "SECURITY.md"
     return {
         RULES: build_rules(),
-        readme: between_marks(readme.read_text(), "values", build_values_table()),
+        readme: between_marks(
+            between_marks(readme.read_text(), "values", build_values_table()), "kuberay", build_kuberay_table()
+        ),
         security: between_marks(security.read_text(), "rights", build_rights_table()),
     }
 

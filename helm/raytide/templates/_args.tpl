@@ -1,13 +1,17 @@
 {{/* Values as the operator's flags. A changed value changes the pod template, and so rolls the pods. */}}
 {{- define "raytide.args" -}}
 - operator
-{{- with .Values.watchNamespaces }}
+{{- with include "raytide.watchNamespaces" . | fromJsonArray }}
 - --watch-namespace={{ join "," . }}
+{{- end }}
+{{- if not (and .Values.rayCluster.enabled .Values.trainingJob.enabled) }}
+- --controllers={{ ternary "raycluster" "trainingjob" .Values.rayCluster.enabled }}
 {{- end }}
 - --reconcile-concurrency={{ int .Values.reconcileConcurrency }}
 - --log-level={{ .Values.logLevel }}
-- --enable-leader-election={{ .Values.leaderElection.enabled }}
-{{- if .Values.leaderElection.enabled }}
+- --log-format={{ include "raytide.logFormat" . }}
+- --enable-leader-election={{ ternary "true" "false" (eq (include "raytide.hasLeaderElection" .) "true") }}
+{{- if include "raytide.hasLeaderElection" . }}
 - --leader-election-lease-duration={{ .Values.leaderElection.leaseDuration }}
 - --leader-election-renew-deadline={{ .Values.leaderElection.renewDeadline }}
 - --leader-election-retry-period={{ .Values.leaderElection.retryPeriod }}
@@ -16,6 +20,9 @@
 - --metrics-addr={{ if .Values.metrics.enabled }}:{{ int .Values.metrics.port }}{{ else }}0{{ end }}
 - --autoscaler-mode={{ .Values.autoscaler.mode }}
 - --autoscaler-image={{ default (include "raytide.image" .) .Values.autoscaler.image }}
+{{- if not .Values.autoscaler.rbac }}
+- --autoscaler-rbac=false
+{{- end }}
 - --state-tracks-readiness={{ .Values.stateTracksReadiness }}
 - --sharing-period={{ .Values.sharing.period }}
 {{- with .Values.sharing.maxLoad }}
@@ -43,11 +50,10 @@
 {{- with .Values.trainingJob.etcdImage }}
 - --etcd-image={{ . }}
 {{- end }}
-{{- with .Values.featureGates }}
-{{- $gates := list }}
-{{- range $gate, $isOn := . }}
-{{- $gates = append $gates (printf "%s=%t" $gate $isOn) }}
+{{- with include "raytide.featureGates" . }}
+- --feature-gates={{ . }}
 {{- end }}
-- --feature-gates={{ join "," $gates }}
+{{- with .Values.extraArgs }}
+{{ toYaml . }}
 {{- end }}
 {{- end -}}

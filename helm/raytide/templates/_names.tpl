@@ -35,12 +35,23 @@ app.kubernetes.io/name: {{ include "raytide.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{- define "raytide.labels" -}}
-{{ include "raytide.selectorLabels" . }}
-app.kubernetes.io/component: operator
+{{/* Labels that every object has, whatever it selects. */}}
+{{- define "raytide.chartLabels" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
+{{- define "raytide.labels" -}}
+{{- $selected := include "raytide.selectorLabels" . | fromYaml -}}
+{{- $component := dict "app.kubernetes.io/component" (default "operator" .Values.componentOverride) -}}
+{{- toYaml (merge $selected .Values.labels $component (include "raytide.chartLabels" . | fromYaml)) -}}
+{{- end -}}
+
+{{/* Labels of a hook: it is not the operator, so no Service, PodDisruptionBudget or NetworkPolicy of the operator selects its pod. */}}
+{{- define "raytide.hookLabels" -}}
+{{- $own := dict "app.kubernetes.io/name" (printf "%s-hook" (include "raytide.name" . | trunc 58)) "app.kubernetes.io/instance" .Release.Name -}}
+{{- toYaml (merge $own .Values.labels (include "raytide.chartLabels" . | fromYaml)) -}}
 {{- end -}}
 
 {{- define "raytide.image" -}}

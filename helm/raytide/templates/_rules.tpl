@@ -1,46 +1,66 @@
 {{/* Written by tools/generators/chart.py from raytide/api/rbac_rules.py: change it there. */}}
 
 {{- define "raytide.rules.watched" -}}
+{{- if .Values.rayCluster.enabled }}
 # to watch RayClusters
 - apiGroups: ["ray.io"]
   resources: [rayclusters]
   verbs: [get, list, watch]
+{{- end }}
+{{- if .Values.rayCluster.enabled }}
 # to report status and conditions
 - apiGroups: ["ray.io"]
   resources: [rayclusters/status]
   verbs: [patch]
+{{- end }}
+{{- if .Values.rayCluster.enabled }}
 # optional: to set owner references of pods where the admission plugin OwnerReferencesPermissionEnforcement is on (OpenShift)
 - apiGroups: ["ray.io"]
   resources: [rayclusters/finalizers]
   verbs: [update]
+{{- end }}
+{{- if .Values.trainingJob.enabled }}
 # to watch TrainingJobs
 - apiGroups: ["paddlepaddle.org"]
   resources: [trainingjobs]
   verbs: [get, list, watch]
+{{- end }}
+{{- if .Values.trainingJob.enabled }}
 # to report status and conditions
 - apiGroups: ["paddlepaddle.org"]
   resources: [trainingjobs/status]
   verbs: [patch]
+{{- end }}
+{{- if .Values.trainingJob.enabled }}
 # to scale jobs: only spec.trainer.replicas and the annotation with the decision are changed
 - apiGroups: ["paddlepaddle.org"]
   resources: [trainingjobs]
   verbs: [patch]
+{{- end }}
+{{- if .Values.trainingJob.enabled }}
 # optional: to delete jobs whose ttlSecondsAfterFinished has passed
 - apiGroups: ["paddlepaddle.org"]
   resources: [trainingjobs]
   verbs: [delete]
+{{- end }}
+{{- if .Values.trainingJob.enabled }}
 # optional: to set owner references of their pods where the admission plugin OwnerReferencesPermissionEnforcement is on (OpenShift)
 - apiGroups: ["paddlepaddle.org"]
   resources: [trainingjobs/finalizers]
   verbs: [update]
+{{- end }}
+{{- if .Values.trainingJob.enabled }}
 # to watch the membership of jobs: only ConfigMaps with the operator's label are listed
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, watch]
+{{- end }}
+{{- if .Values.trainingJob.enabled }}
 # to publish the addresses of a job's pods to its pods
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [create, patch]
+{{- end }}
 # to watch the pods of RayClusters and TrainingJobs
 - apiGroups: [""]
   resources: [pods]
@@ -57,43 +77,55 @@
 - apiGroups: [""]
   resources: [services]
   verbs: [create]
+{{- if and (.Values.rayCluster.enabled) (.Values.autoscaler.rbac) }}
 # optional: to create the service accounts of autoscalers
 - apiGroups: [""]
   resources: [serviceaccounts]
   verbs: [get, create]
+{{- end }}
+{{- if and (.Values.rayCluster.enabled) (.Values.autoscaler.rbac) }}
 # optional: to create the role of each autoscaler, limited to its own RayCluster
 - apiGroups: ["rbac.authorization.k8s.io"]
   resources: [roles]
   verbs: [get, create]
+{{- end }}
+{{- if and (.Values.rayCluster.enabled) (.Values.autoscaler.rbac) }}
 # optional: to bind the role of each autoscaler to its service account
 - apiGroups: ["rbac.authorization.k8s.io"]
   resources: [rolebindings]
   verbs: [get, create]
+{{- end }}
+{{- if .Values.rayCluster.enabled }}
 # optional: to remove KubeRay's finalizer from deleted RayClusters, and to grant it to autoscalers: a role may grant only what its creator is granted. The operator never writes a spec
 - apiGroups: ["ray.io"]
   resources: [rayclusters]
   verbs: [patch]
-{{- if eq .Values.autoscaler.mode "ray" }}
+{{- end }}
+{{- if and (.Values.rayCluster.enabled) (.Values.autoscaler.rbac) (eq .Values.autoscaler.mode "ray") }}
 # optional: to grant it to Ray's autoscaler
 - apiGroups: [""]
   resources: [pods]
   verbs: [patch]
 {{- end }}
-{{- if eq .Values.autoscaler.mode "ray" }}
+{{- if and (.Values.rayCluster.enabled) (.Values.autoscaler.rbac) (eq .Values.autoscaler.mode "ray") }}
 # optional: to grant it to Ray's autoscaler, which resizes pods in place
 - apiGroups: [""]
   resources: [pods/resize]
   verbs: [patch]
 {{- end }}
+{{- if .Values.rayCluster.enabled }}
 # optional: to check when a quota has capacity for all hosts of a replica
 - apiGroups: [""]
   resources: [resourcequotas]
   verbs: [get]
+{{- end }}
+{{- if .Values.trainingJob.enabled }}
 # optional: to keep jobs within the quotas of their namespaces
 - apiGroups: [""]
   resources: [resourcequotas]
   verbs: [list, watch]
-{{- if eq .Values.autoscaler.mode "raytide" }}
+{{- end }}
+{{- if and (.Values.rayCluster.enabled) (.Values.autoscaler.rbac) (eq .Values.autoscaler.mode "raytide") }}
 # optional: to grant it to autoscalers, which read whether a node is added for an unschedulable pod
 - apiGroups: [""]
   resources: [events]
@@ -117,11 +149,13 @@
 - apiGroups: [""]
   resources: [nodes]
   verbs: [list, watch]
+{{- if .Values.trainingJob.enabled }}
 # optional: to order jobs by priority
 - apiGroups: ["scheduling.k8s.io"]
   resources: [priorityclasses]
   verbs: [list, watch]
-{{- if .Values.sharing.tenants }}
+{{- end }}
+{{- if and (.Values.trainingJob.enabled) (.Values.sharing.tenants) }}
 # optional: to read the tenants of jobs, which are labels of namespaces
 - apiGroups: [""]
   resources: [namespaces]
@@ -130,8 +164,10 @@
 {{- end -}}
 
 {{- define "raytide.rules.everywhere" -}}
+{{- if .Values.trainingJob.enabled }}
 # optional: to compute the free capacity of nodes
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
+{{- end }}
 {{- end -}}

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from raytide.api.config import AutoscalerConfig
-from raytide.api.meta import ROLES
+from raytide.api.meta import RAYCLUSTERS, ROLES, TRAININGJOBS
 from raytide.api.rbac_rules import PERMISSIONS, Scope, Triple, permissions_for, permissions_in, triples_of
 from raytide.raycluster.manifests.rbac import build_rights
 from support import builders
@@ -56,6 +56,34 @@ def test_it_holds_what_it_passes_on(mode):
 def test_writing_to_pods_is_held_only_where_rays_autoscaler_is_the_rule():
     more = triples_of(permissions_for("ray")) - triples_of(permissions_for("raytide"))
     assert {str(triple) for triple in more} == {"patch pods", "patch pods/resize"}
+
+
+def shown(permissions):
+    return {str(triple) for triple in triples_of(permissions)}
+
+
+@pytest.mark.rule("FD:SEC-F10")
+def test_a_controller_that_is_off_needs_nothing_of_its_kind():
+    of_clusters, of_jobs = (shown(permissions_for("raytide", kinds=(kind,))) for kind in (RAYCLUSTERS, TRAININGJOBS))
+    of_both = {"get pods", "list pods", "watch pods", "create pods", "delete pods", "list nodes", "watch nodes"}
+    of_both |= {f"{verb} services" for verb in ("get", "list", "watch", "create")}
+    of_both |= {"create events", "patch events"} | {
+        f"{verb} leases.coordination.k8s.io" for verb in ("get", "create", "update")
+    }
+    assert of_clusters & of_jobs == of_both
+    assert {right for right in of_clusters if "trainingjobs" in right or "configmaps" in right} == set()
+    assert {
+        right for right in of_jobs if "rayclusters" in right or "roles" in right or "serviceaccounts" in right
+    } == set()
+
+
+@pytest.mark.rule("FD:SEC-F10")
+@pytest.mark.parametrize("mode", ["raytide", "ray"])
+def test_without_the_rbac_objects_of_autoscalers_none_of_their_rights_is_held(mode):
+    dropped = shown(permissions_for(mode)) - shown(permissions_for(mode, has_autoscaler_rbac=False))
+    written = {"serviceaccounts", "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io"}
+    passed_on = {"patch pods", "patch pods/resize"} if mode == "ray" else {"list events"}
+    assert dropped == passed_on | {f"{verb} {resource}" for verb in ("get", "create") for resource in written}
 
 
 def test_no_permission_is_in_two_rows():

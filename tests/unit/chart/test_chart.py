@@ -1,6 +1,7 @@
 """Rendered chart: permissions, pod security, names, rejected values. Needs helm, no cluster."""
 
 import json
+import re
 import subprocess
 import tarfile
 from collections import Counter
@@ -11,25 +12,48 @@ import yaml
 
 from kube_tools import find_tool
 from raytide.api import constants
+from raytide.api.meta import RAYCLUSTERS, TRAININGJOBS
 from raytide.api.rbac_rules import PERMISSIONS, Scope, Triple, permissions_for, permissions_in, triples_of
 
 pytestmark = pytest.mark.helm
 
 CHART = Path(__file__).parents[3] / "helm" / "raytide"
 KUBERNETES = "1.35.0"
+AGGREGATED = "rbac.authorization.k8s.io/aggregate-to-"
 HIGHLY_AVAILABLE = {"replicas": 2}
+POLICY = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
+MONITORED = {"networkPolicy": {"metricsFrom": [{"namespaceSelector": {}}]}}
 TENANT = {"name": "a", "nominalQuota": {"cpu": 4, "nvidia.com/gpu": "8"}, "weight": 2}
 NAMESPACED = {"watchNamespaces": ["team-a", "team-b"]}
 EVERYTHING = {
     "replicas": 3,
-    "networkPolicy": {"enabled": True, "metricsFrom": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}]},
-    "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
+    "networkPolicy": {
+        "metricsFrom": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}],
+        "apiServer": ["10.96.0.1/32", "fd00::1/128"],
+        "extraEgress": [{"to": [{"namespaceSelector": {}}], "ports": [{"protocol": "UDP", "port": 53}]}],
+    },
+    "metrics": {
+        "serviceMonitor": {"enabled": True, "namespace": "monitoring", "labels": {"release": "prometheus"}},
+        "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "prometheusRule": {"enabled": True, "groups": [{"name": "raytide", "rules": []}]},
+        "dashboards": {"enabled": True, "annotations": {"folder": "Ray"}, "files": {"ray.json": "{}"}},
+    },
+    "service": {"type": "NodePort", "port": 80},
+    "labels": {"cost-center": "42"},
+    "componentOverride": "ray-operator",
+    "logFormat": "json",
     "image": {"digest": "sha256:" + "0" * 64},
     "imagePullSecrets": [{"name": "pull"}],
     "featureGates": {"RayMultiHostIndexing": False, "RayJobDeletionPolicy": True},
     "sharing": {"maxLoad": {"cpu": 90}, "gpuResources": ["example.com/gpu"]},
     "trainingJob": {"etcdImage": "registry.example/etcd:1"},
+    "extraArgs": ["--log-level=debug"],
     "env": [{"name": "CLUSTER_DOMAIN", "value": "example.org"}],
+    "envFrom": [{"configMapRef": {"name": "proxy"}}],
+    "extraVolumes": [{"name": "more", "projected": {"sources": []}}],
+    "extraVolumeMounts": [{"name": "more", "mountPath": "/more", "readOnly": True}],
+    "deploymentAnnotations": {"reloader": "true"},
+    "hostUsers": False,
     "podAnnotations": {"a": "b"},
     "podLabels": {"team": "platform"},
     "priorityClassName": "system-cluster-critical",
@@ -39,11 +63,16 @@ EVERYTHING = {
     "topologySpreadConstraints": [{"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
     "serviceAccount": {"name": "someone", "annotations": {"c": "d"}},
 }
+CLUSTERS_ONLY = {"trainingJob": {"enabled": False}}
+JOBS_ONLY = {"rayCluster": {"enabled": False}}
 SETTINGS = [
     pytest.param({}, id="as it comes"),
     pytest.param(NAMESPACED, id="for two namespaces"),
     pytest.param(HIGHLY_AVAILABLE, id="highly available"),
     pytest.param(EVERYTHING, id="with everything set"),
+    pytest.param(CLUSTERS_ONLY, id="RayClusters only"),
+    pytest.param(JOBS_ONLY, id="TrainingJobs only"),
+    pytest.param({"singleNamespaceInstall": True}, id="in a single namespace"),
 ]
 
 
@@ -62,7 +91,16 @@ def rendered(values, release="raytide", *, served=()):
 
 
 def of_kind(kind, objects):
-    return [obj for obj in objects if obj["kind"] == kind]
+    """The objects of the operator: not those of hooks, and not what users may do."""
+    return [obj for obj in objects if obj["kind"] == kind and not is_hook(obj) and not is_aggregated(obj)]
+
+
+def is_hook(obj):
+    return "helm.sh/hook" in obj["metadata"].get("annotations", {})
+
+
+def is_aggregated(obj):
+    return any(label.startswith(AGGREGATED) for label in obj["metadata"].get("labels", {}))
 
 
 def deployment(values):
@@ -88,8 +126,8 @@ def granted(role):
     )
 
 
-def table(*scopes, mode="raytide", has_tenants=False):
-    rows = permissions_for(mode, has_tenants=has_tenants)
+def table(*scopes, **settings):
+    rows = permissions_for(settings.pop("mode", "raytide"), **settings)
     return Counter(triples_of(p for scope in scopes for p in permissions_in(scope) if p in rows))
 
 
@@ -134,6 +172,28 @@ def test_only_with_tenants_may_the_operator_read_namespaces():
     assert granted(role) == table(Scope.WATCHED, Scope.CLUSTER, has_tenants=True)
 
 
+@pytest.mark.rule("SE:C6", "FD:SEC-F10")
+@pytest.mark.parametrize(
+    ("values", "flag", "settings"),
+    [
+        pytest.param(CLUSTERS_ONLY, "--controllers=raycluster", {"kinds": (RAYCLUSTERS,)}, id="RayClusters only"),
+        pytest.param(JOBS_ONLY, "--controllers=trainingjob", {"kinds": (TRAININGJOBS,)}, id="TrainingJobs only"),
+        pytest.param(
+            {"autoscaler": {"rbac": False}},
+            "--autoscaler-rbac=false",
+            {"has_autoscaler_rbac": False},
+            id="users create the RBAC objects of autoscalers",
+        ),
+    ],
+)
+def test_a_switch_drops_the_rights_that_are_for_it_alone_and_the_operator_honors_it(values, flag, settings):
+    (role,) = of_kind("ClusterRole", rendered(values))
+    assert granted(role) == table(Scope.WATCHED, Scope.CLUSTER, **settings)
+    assert flag in args(values)
+    roles = {obj["metadata"]["namespace"]: obj for obj in of_kind("Role", rendered({**NAMESPACED, **values}))}
+    assert granted(roles["team-a"]) == table(Scope.WATCHED, **settings)
+
+
 @pytest.mark.rule("SE:C6")
 def test_two_namespaces_take_a_role_in_each_and_a_cluster_role_for_nodes_and_what_is_on_them():
     objects = rendered(NAMESPACED)
@@ -143,10 +203,50 @@ def test_two_namespaces_take_a_role_in_each_and_a_cluster_role_for_nodes_and_wha
     assert [granted(role) for role in of_kind("ClusterRole", objects)] == [table(Scope.CLUSTER, Scope.EVERYWHERE)]
 
 
-def test_two_namespaces_without_nodes_take_nothing_of_the_cluster():
-    objects = rendered({**NAMESPACED, "rbac": {"readNodes": False}})
-    assert of_kind("ClusterRole", objects) + of_kind("ClusterRoleBinding", objects) == []
+@pytest.mark.parametrize(
+    ("values", "watched"),
+    [
+        pytest.param({**NAMESPACED, "rbac": {"readNodes": False}}, {"team-a", "team-b"}, id="without nodes"),
+        pytest.param({"singleNamespaceInstall": True}, {"ops"}, id="a single namespace"),
+        pytest.param({**NAMESPACED, "singleNamespaceInstall": True}, {"team-a", "team-b"}, id="KubeRay's two values"),
+    ],
+)
+def test_a_namespaced_installation_takes_nothing_of_the_cluster(values, watched):
+    objects = rendered(values, served=(POLICY,))
     assert all(obj["metadata"]["namespace"] for obj in objects)
+    assert {role["metadata"]["namespace"] for role in of_kind("Role", objects)} == watched | {"ops"}
+    assert f"--watch-namespace={','.join(sorted(watched))}" in args(values)
+
+
+def test_kuberays_gitops_value_omits_the_roles_of_watched_namespaces():
+    objects = rendered({"singleNamespaceInstall": True, "crNamespacedRbacEnable": False})
+    assert [granted(role) for role in of_kind("Role", objects)] == [table(Scope.OWN)]
+
+
+@pytest.mark.parametrize(("values", "kinds"), [({}, 2), (CLUSTERS_ONLY, 1), (JOBS_ONLY, 1)], ids=["both", "rc", "tj"])
+def test_view_and_edit_of_kubernetes_include_the_kinds(values, kinds):
+    roles = {
+        label.removeprefix(AGGREGATED): granted(obj)
+        for obj in rendered(values)
+        for label in obj["metadata"]["labels"]
+        if label.startswith(AGGREGATED)
+    }
+    assert set(roles) == {"view", "edit"}
+    main = {(resource, verb) for _, resource, verb in roles["view"] + roles["edit"] if "/" not in resource}
+    assert {verb for _, verb in main} == {
+        "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
+    }  # fmt: skip
+    assert len({resource for resource, _ in main}) == kinds
+    assert {verb for _, _, verb in roles["view"]} == {"get", "list", "watch"}
+    assert {resource for _, resource, _ in roles["edit"] if "/" in resource} <= {"trainingjobs/scale"}
+    assert not {"status", "finalizers"} & {resource.partition("/")[2] for _, resource, _ in roles["edit"]}
+
+
+@pytest.mark.parametrize(
+    "values", [{"rbac": {"aggregate": False}}, {"rbac": {"create": False}}], ids=["off", "no RBAC"]
+)
+def test_view_and_edit_stay_as_they_are_when_asked(values):
+    assert not any(is_aggregated(obj) for obj in rendered(values))
 
 
 def test_the_role_for_the_lease_is_in_the_operators_own_namespace():
@@ -160,14 +260,16 @@ def test_without_leader_election_the_chart_grants_no_access_to_leases():
 
 
 def test_without_rbac_there_are_no_roles():
-    kinds = {obj["kind"] for obj in rendered({"rbac": {"create": False}})}
-    assert kinds == {"ServiceAccount", "Service", "Deployment", "Lease"}
+    kinds = {obj["kind"] for obj in rendered({"rbac": {"create": False}}) if not is_hook(obj)}
+    assert kinds == {"ServiceAccount", "Service", "Deployment", "Lease", "NetworkPolicy"}
+    assert kinds == {obj["kind"] for obj in rendered({"rbacEnable": False}) if not is_hook(obj)}
 
 
 @pytest.mark.rule("SE:C6")
 @pytest.mark.parametrize("values", SETTINGS)
 def test_rights_are_few_and_plain(values):
-    roles = [obj for obj in rendered(values) if obj["kind"] in ("Role", "ClusterRole")]
+    objects = rendered(values)
+    roles = of_kind("Role", objects) + of_kind("ClusterRole", objects)
     for namespace in {role["metadata"].get("namespace") for role in roles}:
         here = sum(
             (granted(role) for role in roles if role["metadata"].get("namespace") in (None, namespace)), Counter()
@@ -185,26 +287,39 @@ def test_every_binding_binds_a_role_that_is_there_to_the_pods_service_account(va
     objects = rendered(values)
     there = {(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in objects}
     account = {"kind": "ServiceAccount", "name": pod(values)["serviceAccountName"], "namespace": "ops"}
-    bindings = [obj for obj in objects if obj["kind"].endswith("Binding")]
+    bindings = of_kind("RoleBinding", objects) + of_kind("ClusterRoleBinding", objects)
     for binding in bindings:
         role = binding["roleRef"]
         assert (role["kind"], binding["metadata"].get("namespace"), role["name"]) in there
         assert binding["subjects"] == [account]
-    assert len(bindings) == len([o for o in objects if o["kind"] in ("Role", "ClusterRole")])
+    assert len(bindings) == len(of_kind("Role", objects) + of_kind("ClusterRole", objects))
     assert ("ServiceAccount", "ops", account["name"]) in there
 
 
 # --- the pod -------------------------------------------------------------------------------------------------------------
 
 
+def pods_of(objects):
+    """Specs of the operator's pod and those of hooks."""
+    templates = [obj["spec"]["template"]["spec"] for obj in objects if obj["kind"] in ("Deployment", "Job")]
+    return templates + [obj["spec"] for obj in objects if obj["kind"] == "Pod"]
+
+
 @pytest.mark.rule("SE:C5")
 @pytest.mark.parametrize("values", SETTINGS)
-def test_the_pod_is_restricted(values):
-    spec = pod(values)
+def test_every_pod_is_restricted(values):
+    specs = pods_of(rendered(values))
+    assert len(specs) >= 2
+    for spec in specs:
+        check_restricted(spec)
+
+
+def check_restricted(spec):
+    assert spec["automountServiceAccountToken"] is False
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
-    assert all("projected" in volume for volume in spec["volumes"])
+    assert all("projected" in volume for volume in spec.get("volumes", ()))
     for container in spec["containers"]:
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
@@ -215,7 +330,40 @@ def test_the_pod_is_restricted(values):
             "capabilities": {"drop": ["ALL"]},
             "seccompProfile": {"type": "RuntimeDefault"},
         }
-        assert not any("hostPort" in port for port in container["ports"])
+        assert not any("hostPort" in port for port in container.get("ports", ()))
+
+
+@pytest.mark.rule("FD:UX-9")
+@pytest.mark.parametrize(
+    ("values", "served"),
+    [
+        pytest.param({"openshift": "force"}, (), id="asked for"),
+        pytest.param({}, ("security.openshift.io/v1",), id="an OpenShift"),
+        pytest.param(
+            {
+                "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None},
+                "securityContext": {"runAsUser": None},
+            },
+            (),
+            id="omitted by hand",
+        ),
+    ],
+)
+def test_openshift_chooses_the_user_and_the_rest_stays_restricted(values, served):
+    for spec in pods_of(rendered(values, served=served)):
+        assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        (container,) = spec["containers"]
+        assert not {"runAsUser", "runAsGroup"} & set(container["securityContext"])
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+def test_security_contexts_can_be_changed_field_by_field():
+    spec = pod(
+        {"podSecurityContext": {"runAsUser": 12345}, "securityContext": {"runAsUser": 12345}, "openshift": "disabled"}
+    )
+    assert spec["securityContext"]["runAsUser"] == spec["containers"][0]["securityContext"]["runAsUser"] == 12345
+    assert spec["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
 
 
 @pytest.mark.rule("SE:C22")
@@ -247,9 +395,6 @@ def test_probes_use_the_health_port():
     assert "--health-probe-bind-address=:9000" in container["args"]
 
 
-POLICY = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
-
-
 @pytest.mark.rule("FD:SEC-F8")
 @pytest.mark.parametrize(
     ("values", "served", "is_there"),
@@ -260,6 +405,7 @@ POLICY = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
         pytest.param({"rbac": {"create": False}}, (POLICY,), False, id="with the other rules of access"),
         pytest.param(NAMESPACED, (POLICY,), True, id="for two namespaces"),
         pytest.param({**NAMESPACED, "rbac": {"readNodes": False}}, (POLICY,), False, id="nothing cluster-wide"),
+        pytest.param(JOBS_ONLY, (POLICY,), False, id="no RayClusters"),
     ],
 )
 def test_autoscalers_are_held_to_their_fields_where_the_api_server_can(values, served, is_there):
@@ -282,6 +428,7 @@ def test_autoscalers_are_held_to_their_fields_where_the_api_server_can(values, s
         pytest.param(NAMESPACED, "--watch-namespace=team-a,team-b", id="namespaces"),
         pytest.param({"reconcileConcurrency": 16}, "--reconcile-concurrency=16", id="concurrency"),
         pytest.param({"logLevel": "debug"}, "--log-level=debug", id="log level"),
+        pytest.param({"logFormat": "json"}, "--log-format=json", id="log format"),
         pytest.param({"metrics": {"enabled": False}}, "--metrics-addr=0", id="no metrics"),
         pytest.param({"leaderElection": {"enabled": False}}, "--enable-leader-election=false", id="no election"),
         pytest.param(
@@ -323,7 +470,8 @@ def test_every_flag_is_one_that_the_operator_has():
     from raytide.cli.operator import command
 
     known = {word for param in command.params for word in param.opts}
-    used = {word.partition("=")[0] for word in [*args(EVERYTHING), *args(NAMESPACED)] if word.startswith("--")}
+    settings = (EVERYTHING, NAMESPACED, CLUSTERS_ONLY, {"autoscaler": {"rbac": False}})
+    used = {word.partition("=")[0] for values in settings for word in args(values) if word.startswith("--")}
     assert used <= known
 
 
@@ -346,6 +494,21 @@ def test_what_is_set_reaches_the_pod():
     assert spec["nodeSelector"] == {"kubernetes.io/os": "linux"}
     assert spec["tolerations"] == [{"operator": "Exists"}]
     assert spec["affinity"] == {"nodeAffinity": {}}
+    assert spec["hostUsers"] is False
+    assert EVERYTHING["extraVolumes"][0] in spec["volumes"]
+    assert EVERYTHING["extraVolumeMounts"][0] in spec["containers"][0]["volumeMounts"]
+    assert spec["containers"][0]["envFrom"] == EVERYTHING["envFrom"]
+    assert spec["containers"][0]["args"][-1] == "--log-level=debug"
+    assert deployment(EVERYTHING)["metadata"]["annotations"] == {"reloader": "true"}
+
+
+@pytest.mark.parametrize("values", SETTINGS)
+def test_common_labels_are_on_every_object_and_pod_and_change_no_selector(values):
+    objects = rendered({**values, "labels": {"cost-center": "42", "app.kubernetes.io/component": "mine"}})
+    labels = [obj["metadata"]["labels"] for obj in objects]
+    labels += [obj["spec"]["template"]["metadata"]["labels"] for obj in objects if obj["kind"] in ("Deployment", "Job")]
+    assert all(each["cost-center"] == "42" and each["app.kubernetes.io/instance"] == "raytide" for each in labels)
+    assert deployment(values)["spec"]["selector"] == of_kind("Deployment", objects)[0]["spec"]["selector"]
 
 
 # --- replicas ------------------------------------------------------------------------------------------------------------
@@ -420,17 +583,39 @@ def test_two_releases_of_one_name_in_two_namespaces_do_not_meet():
 # --- network and metrics -------------------------------------------------------------------------------------------------
 
 
-def test_the_network_policy_lets_in_probes_and_the_chosen_scraper():
+@pytest.mark.rule("FD:SEC-F11", "SE:C21")
+def test_by_default_only_helm_test_reaches_the_operator_besides_the_kubelet_and_egress_is_not_limited():
+    objects = rendered({})
+    (policy,) = of_kind("NetworkPolicy", objects)
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    (health,) = policy["spec"]["ingress"]
+    assert health["ports"] == [{"protocol": "TCP", "port": 8082}]
+    (peer,) = health["from"]
+    (tester,) = (obj for obj in objects if obj["kind"] == "Pod")
+    assert peer["podSelector"]["matchLabels"].items() <= tester["metadata"]["labels"].items()
+
+
+@pytest.mark.rule("FD:SEC-F11", "SE:C21")
+def test_the_network_policy_admits_the_chosen_scraper_and_lets_out_to_the_api_server():
     (policy,) = of_kind("NetworkPolicy", rendered(EVERYTHING))
-    health, metrics = policy["spec"]["ingress"]
-    assert (health["ports"][0]["port"], "from" in health) == (8082, False)
+    _, metrics = policy["spec"]["ingress"]
     assert (metrics["ports"][0]["port"], metrics["from"]) == (8080, EVERYTHING["networkPolicy"]["metricsFrom"])
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    to_api, *more = policy["spec"]["egress"]
+    assert to_api == {
+        "ports": [{"protocol": "TCP", "port": 443}, {"protocol": "TCP", "port": 6443}],
+        "to": [{"ipBlock": {"cidr": "10.96.0.1/32"}}, {"ipBlock": {"cidr": "fd00::1/128"}}],
+    }
+    assert more == EVERYTHING["networkPolicy"]["extraEgress"]
+
+
+def test_without_a_network_policy_there_is_none():
+    assert of_kind("NetworkPolicy", rendered({"networkPolicy": {"enabled": False}})) == []
 
 
 def test_without_metrics_there_is_no_service_and_no_monitor():
-    kinds = {obj["kind"] for obj in rendered({"metrics": {"enabled": False, "serviceMonitor": {"enabled": True}}})}
-    assert kinds.isdisjoint({"Service", "ServiceMonitor"})
+    objects = rendered({"metrics": {"enabled": False, "serviceMonitor": {"enabled": True}}})
+    assert of_kind("Service", objects) + of_kind("ServiceMonitor", objects) == []
 
 
 def test_the_service_monitor_finds_the_service():
@@ -439,6 +624,262 @@ def test_the_service_monitor_finds_the_service():
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert (monitor["metadata"]["namespace"], monitor["spec"]["namespaceSelector"]) == (
+        "monitoring",
+        {"matchNames": ["ops"]},
+    )
+    assert service["spec"]["type"] == "NodePort"
+    assert service["spec"]["ports"] == [{"name": "metrics", "port": 80, "targetPort": "metrics"}]
+
+
+@pytest.mark.rule("FD:UX-9")
+@pytest.mark.parametrize(
+    ("address", "target"), [("10.0.0.7", "10.0.0.7:44217"), ("fd00::7", "[fd00::7]:44217")], ids=["IPv4", "IPv6"]
+)
+def test_the_pod_monitor_finds_the_autoscaler_of_each_head(address, target):
+    (monitor,) = of_kind("PodMonitor", rendered(EVERYTHING))
+    assert monitor["spec"]["namespaceSelector"] == {"any": True}
+    assert monitor["spec"]["selector"] == {"matchLabels": {constants.NODE_TYPE_LABEL: "head"}}
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    container, *addresses = endpoint["relabelings"]
+    assert re.fullmatch(container["regex"], constants.AUTOSCALER_CONTAINER)
+    rewritten = [
+        re.fullmatch(rule["regex"], address).expand(rule["replacement"].replace("${1}", r"\1"))
+        for rule in addresses
+        if re.fullmatch(rule["regex"], address)
+    ]
+    assert rewritten == [target]
+    assert str(constants.AUTOSCALER_METRICS_PORT) in target
+
+
+def test_the_pod_monitor_looks_into_the_watched_namespaces_only():
+    (monitor,) = of_kind("PodMonitor", rendered({**NAMESPACED, "metrics": {"podMonitor": {"enabled": True}}}))
+    assert monitor["spec"]["namespaceSelector"] == {"matchNames": ["team-a", "team-b"]}
+
+
+def test_rules_and_dashboards_are_those_of_the_values():
+    objects = rendered(EVERYTHING)
+    (rule,), (boards,) = of_kind("PrometheusRule", objects), of_kind("ConfigMap", objects)
+    assert rule["spec"]["groups"] == EVERYTHING["metrics"]["prometheusRule"]["groups"]
+    assert boards["data"] == {"ray.json": "{}"}
+    assert boards["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert boards["metadata"]["annotations"] == {"folder": "Ray"}
+
+
+# --- hooks ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("FD:UX-9")
+@pytest.mark.parametrize("values", [{}, NAMESPACED, CLUSTERS_ONLY], ids=["default", "two namespaces", "one kind"])
+def test_an_upgrade_applies_the_crds_under_an_account_that_may_do_nothing_else(values):
+    hooks = [
+        obj
+        for obj in rendered(values)
+        if is_hook(obj) and obj["metadata"]["annotations"]["helm.sh/hook"] == "pre-upgrade"
+    ]
+    by_kind = {obj["kind"]: obj for obj in hooks}
+    assert set(by_kind) == {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"}
+    names = {yaml.safe_load(path.read_text())["metadata"]["name"] for path in (CHART / "crds").iterdir()}
+    (rule,) = by_kind["ClusterRole"]["rules"]
+    assert (rule["resources"], set(rule["resourceNames"])) == (["customresourcedefinitions"], names)
+    assert set(rule["verbs"]) == {"get", "create", "patch"}
+    account = by_kind["ServiceAccount"]["metadata"]["name"]
+    assert by_kind["ClusterRoleBinding"]["roleRef"]["name"] == by_kind["ClusterRole"]["metadata"]["name"]
+    assert by_kind["ClusterRoleBinding"]["subjects"] == [
+        {"kind": "ServiceAccount", "name": account, "namespace": "ops"}
+    ]
+    spec = by_kind["Job"]["spec"]["template"]["spec"]
+    assert (spec["serviceAccountName"], spec["containers"][0]["args"]) == (account, ["crds", "apply"])
+    assert account != pod(values)["serviceAccountName"]
+    for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding"):
+        assert "hook-succeeded,hook-failed" in by_kind[kind]["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+    weights = {kind: int(obj["metadata"]["annotations"]["helm.sh/hook-weight"]) for kind, obj in by_kind.items()}
+    assert max(weights, key=weights.get) == "Job"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"crds": {"upgrade": False}}, {"singleNamespaceInstall": True}, {"rbac": {"create": False}}],
+    ids=["off", "a single namespace", "no RBAC"],
+)
+def test_no_account_for_crds_is_made_where_the_chart_must_not(values):
+    hooks = {obj["metadata"]["annotations"]["helm.sh/hook"] for obj in rendered(values) if is_hook(obj)}
+    assert hooks == {"test"}
+
+
+@pytest.mark.parametrize("values", SETTINGS)
+def test_nothing_of_the_operator_selects_a_pod_of_a_hook(values):
+    objects = rendered(values)
+    selector = of_kind("Deployment", objects)[0]["spec"]["selector"]["matchLabels"]
+    pods = [obj["metadata"]["labels"] for obj in objects if obj["kind"] == "Pod"]
+    pods += [obj["spec"]["template"]["metadata"]["labels"] for obj in objects if obj["kind"] == "Job"]
+    assert pods
+    assert not any(selector.items() <= labels.items() for labels in pods)
+
+
+def test_helm_test_asks_the_operator_through_a_service_and_has_no_token():
+    hooks = [obj for obj in rendered({}) if is_hook(obj) and obj["metadata"]["annotations"]["helm.sh/hook"] == "test"]
+    (service,), (tester,) = ([obj for obj in hooks if obj["kind"] == kind] for kind in ("Service", "Pod"))
+    assert service["spec"]["selector"] == deployment({})["spec"]["selector"]["matchLabels"]
+    (container,) = tester["spec"]["containers"]
+    assert container["args"][1] == f"http://{service['metadata']['name']}.ops.svc:8082"
+    compile(container["args"][0], "helm test", "exec")
+    assert "volumes" not in tester["spec"]
+    assert "serviceAccountName" not in tester["spec"]
+
+
+# --- values of KubeRay's chart -------------------------------------------------------------------------------------------
+
+KUBERAYS_DEFAULTS = {
+    "nameOverride": "kuberay-operator",
+    "fullnameOverride": "kuberay-operator",
+    "componentOverride": "kuberay-operator",
+    "replicas": 1,
+    "image": {"pullPolicy": "IfNotPresent"},
+    "imagePullSecrets": [],
+    "nodeSelector": {},
+    "priorityClassName": "",
+    "labels": {},
+    "annotations": {},
+    "affinity": {},
+    "tolerations": [],
+    "serviceAccount": {"create": True, "name": "kuberay-operator"},
+    "logging": {"stdoutEncoder": "json", "fileEncoder": "json", "baseDir": "", "fileName": "", "sizeLimit": ""},
+    "batchScheduler": {"enabled": False, "name": ""},
+    "configuration": {"enabled": False, "defaultContainerEnvs": [], "headSidecarContainers": []},
+    "featureGates": [
+        {"name": "RayClusterStatusConditions", "enabled": True},
+        {"name": "RayJobDeletionPolicy", "enabled": True},
+        {"name": "RayMultiHostIndexing", "enabled": True},
+        {"name": "RayServiceIncrementalUpgrade", "enabled": True},
+        {"name": "RayCronJob", "enabled": False},
+        {"name": "RayClusterMTLS", "enabled": False},
+        {"name": "RayClusterNetworkPolicy", "enabled": False},
+        {"name": "RayClusterHistoryServer", "enabled": False},
+    ],
+    "metrics": {
+        "enabled": True,
+        "serviceMonitor": {
+            "enabled": False,
+            "interval": "30s",
+            "honorLabels": True,
+            "additionalLabels": {},
+            "namespace": "",
+        },
+    },
+    "operatorCommand": "/manager",
+    "leaderElectionEnabled": True,
+    "reconcileConcurrency": 1,
+    "kubeClient": {"qps": 100.0, "burst": 200},
+    "rbacEnable": True,
+    "crNamespacedRbacEnable": True,
+    "singleNamespaceInstall": False,
+    "env": None,
+    "resources": {"limits": {"cpu": "100m", "memory": "512Mi"}},
+    "livenessProbe": {"initialDelaySeconds": 10, "periodSeconds": 5, "failureThreshold": 5},
+    "readinessProbe": {"initialDelaySeconds": 10, "periodSeconds": 5, "failureThreshold": 5},
+    "hostUsers": None,
+    "podSecurityContext": {},
+    "securityContext": {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    },
+    "service": {"type": "ClusterIP", "port": 8080},
+}
+"""What KubeRay's chart (1.5 and later) has in its values.yaml, but for the image."""
+
+
+@pytest.mark.rule("FD:UX-8")
+def test_a_values_file_of_kuberays_chart_works_here():
+    objects = rendered(KUBERAYS_DEFAULTS, "kuberay-operator")
+    (operator,) = of_kind("Deployment", objects)
+    spec = operator["spec"]["template"]["spec"]
+    check_restricted(spec)
+    (container,) = spec["containers"]
+    gates = "--feature-gates=" + ",".join(
+        f"{gate['name']}={str(gate['enabled']).lower()}" for gate in KUBERAYS_DEFAULTS["featureGates"]
+    )
+    assert {"--log-format=json", "--reconcile-concurrency=1", "--enable-leader-election=true", gates} <= set(
+        container["args"]
+    )
+    assert operator["metadata"]["name"] == spec["serviceAccountName"] == "kuberay-operator"
+    assert container["readinessProbe"]["failureThreshold"] == 5
+    assert container["resources"]["limits"]["cpu"] == "100m"
+    assert operator["metadata"]["labels"]["app.kubernetes.io/component"] == "kuberay-operator"
+
+
+@pytest.mark.rule("FD:UX-8")
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        pytest.param({"watchNamespace": ["team-a", "team-b"]}, NAMESPACED, id="watchNamespace"),
+        pytest.param(
+            {"watchNamespace": ["team-a"], "watchNamespaces": ["team-a"]}, {"watchNamespaces": ["team-a"]}, id="both"
+        ),
+        pytest.param(
+            {"leaderElectionEnabled": False}, {"leaderElection": {"enabled": False}}, id="leaderElectionEnabled"
+        ),
+        pytest.param({"rbacEnable": False}, {"rbac": {"create": False}}, id="rbacEnable"),
+        pytest.param({"annotations": {"a": "b"}}, {"podAnnotations": {"a": "b"}}, id="annotations"),
+        pytest.param({"logging": {"stdoutEncoder": "json"}}, {"logFormat": "json"}, id="json logs"),
+        pytest.param({"logging": {"stdoutEncoder": "console"}, "logFormat": "json"}, {}, id="console logs"),
+        pytest.param(
+            {"featureGates": [{"name": "RayMultiHostIndexing", "enabled": False}]},
+            {"featureGates": {"RayMultiHostIndexing": False}},
+            id="featureGates",
+        ),
+        pytest.param({"env": None}, {}, id="env"),
+        pytest.param({"batchScheduler": {"name": "default"}}, {}, id="batchScheduler"),
+        pytest.param(
+            {**MONITORED, "metrics": {"serviceMonitor": {"enabled": True, "additionalLabels": {"a": "b"}}}},
+            {**MONITORED, "metrics": {"serviceMonitor": {"enabled": True, "labels": {"a": "b"}}}},
+            id="additionalLabels",
+        ),
+    ],
+)
+def test_a_value_of_kuberays_chart_is_another_name_of_ours(theirs, ours):
+    assert rendered(theirs) == rendered(ours)
+
+
+@pytest.mark.rule("FD:UX-8")
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"image": {"repository": "quay.io/kuberay/operator"}},
+            "image.repository: quay.io/kuberay/operator is KubeRay's",
+        ),
+        ({"image": {"repository": "mirror.example:5000/kuberay/operator"}}, "image.repository: mirror.example"),
+        ({"logging": {"baseDir": "/var/log/kuberay"}}, "logging.baseDir, logging.fileName: logs go to standard error"),
+        ({"logging": {"fileName": "operator.log"}}, "logging.baseDir, logging.fileName: logs go to standard error"),
+        ({"batchScheduler": {"enabled": True}}, "batchScheduler.enabled: batch schedulers are not supported yet"),
+        ({"batchScheduler": {"name": "volcano"}}, "batchScheduler.name: volcano is not supported yet"),
+        ({"configuration": {"enabled": True}}, "configuration.enabled: sidecar containers"),
+        ({"nodeEventForwarder": {"enabled": True}}, "nodeEventForwarder.enabled: events of nodes are not forwarded"),
+        ({"operatorCommand": "/bin/manager"}, "operatorCommand: /bin/manager is not in Raytide's image"),
+        ({"useKubernetesProxy": True}, "useKubernetesProxy: it is for RayJob and RayService"),
+        ({"watchNamespace": ["a"], "watchNamespaces": ["b"]}, "watchNamespace, watchNamespaces: they differ"),
+        ({"crNamespacedRbacEnable": False, "watchNamespace": ["a"]}, "crNamespacedRbacEnable: false applies with"),
+        ({"metrics": {"serviceMonitor": {"enabled": True}}}, "networkPolicy.metricsFrom: no pod may read metrics"),
+        ({"metrics": {"prometheusRule": {"enabled": True}}}, "metrics.prometheusRule.groups: the chart has no rules"),
+        ({"metrics": {"dashboards": {"enabled": True}}}, "metrics.dashboards.files: the chart has no dashboards"),
+    ],
+)
+def test_what_would_be_ignored_is_rejected_with_its_name_and_a_remedy(values, message):
+    answer = ask_helm("template", "raytide", values=values)
+    assert answer.returncode != 0
+    assert message in answer.stderr
+
+
+def test_user_namespaces_need_a_kubernetes_that_has_them(monkeypatch):
+    monkeypatch.setattr(f"{__name__}.KUBERNETES", "1.32.0")
+    assert (
+        "hostUsers: false needs Kubernetes 1.33, this is v1.32.0"
+        in ask_helm("template", "x", values={"hostUsers": False}).stderr
+    )
 
 
 # --- wrong values --------------------------------------------------------------------------------------------------------
@@ -448,7 +889,23 @@ def test_the_service_monitor_finds_the_service():
     ("values", "path"),
     [
         pytest.param({"replicass": 2}, "replicass", id="a name that does not exist"),
-        pytest.param({"watchNamespace": ["a"]}, "watchNamespace", id="a name of KubeRay's chart"),
+        pytest.param({"watchNamespace": "a"}, "/watchNamespace", id="a string for a list, under KubeRay's name"),
+        pytest.param(
+            {"featureGates": [{"name": "Foo", "enabled": True}]},
+            "/featureGates/0/name",
+            id="KubeRay's list, an unknown gate",
+        ),
+        pytest.param(
+            {"featureGates": [{"name": "KubernetesWAS", "enabled": True}]},
+            "/featureGates/0/enabled",
+            id="KubeRay's list, not built",
+        ),
+        pytest.param({"replicas": 2, "leaderElectionEnabled": False}, "/replicas", id="two without KubeRay's election"),
+        pytest.param({**CLUSTERS_ONLY, **JOBS_ONLY}, "/trainingJob/enabled", id="no controller"),
+        pytest.param({"labels": {"app.kubernetes.io/name": "x"}}, "/labels", id="a label that selectors use"),
+        pytest.param({"networkPolicy": {"apiServer": ["10.0.0.1"]}}, "/networkPolicy/apiServer/0", id="no CIDR"),
+        pytest.param({"openshift": True}, "/openshift", id="a switch for a choice"),
+        pytest.param({"extraArgs": "--log-level=debug"}, "/extraArgs", id="a string for arguments"),
         pytest.param({"image": {"tagg": "1"}}, "/image", id="a name that does not exist, deeper"),
         pytest.param({"image": {"tag": 1}}, "/image/tag", id="a number for a tag"),
         pytest.param({"image": {"digest": "sha256:1"}}, "/image/digest", id="half a digest"),

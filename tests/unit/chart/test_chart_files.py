@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 
 from raytide.api.config import DEFAULT_FEATURE_GATES, OTHER_FEATURE_GATES
 from raytide.manager.settings import UNSUPPORTED_GATES
@@ -76,14 +77,36 @@ def test_every_value_is_described():
     assert set(SCHEMA["properties"]) == described
 
 
-def test_every_default_is_in_the_schema_and_every_value_has_a_default():
+def test_every_value_is_in_one_of_the_two_tables_of_the_readme():
+    """Those of this chart have a default; those that exist only because KubeRay's chart has them do not."""
+    ours, kuberays = chart.build_values_table(), chart.build_kuberay_table()
+    readme = (ROOT / "helm/raytide/README.md").read_text()
+    assert ours in readme
+    assert kuberays in readme
+    for path, node in chart.described(SCHEMA):
+        row, is_of_kuberay = f"\n| `{path}` |", chart.is_of_kuberay(node)
+        assert path == "global" or (row in ours, row in kuberays) == (not is_of_kuberay, is_of_kuberay), path
+
+
+def leaves(values, schema, path=""):
+    for name, value in values.items():
+        node = schema["properties"][name]
+        if "properties" in node and "description" not in node:
+            yield from leaves(value, node, f"{path}{name}.")
+        else:
+            yield f"{path}{name}"
+
+
+def test_every_default_is_in_the_table():
+    defaults = yaml.safe_load((ROOT / "helm/raytide/values.yaml").read_text())
     table = chart.build_values_table()
-    paths = [path for path, _ in chart.described(SCHEMA) if path != "global"]
-    assert [path for path in paths if f"| `{path}` |" not in table] == []
+    assert [path for path in leaves(defaults, SCHEMA) if f"| `{path}` |" not in table] == []
 
 
 def test_its_gates_are_the_operators():
     gates = SCHEMA["properties"]["featureGates"]["properties"]
+    listed = SCHEMA["properties"]["featureGates"]["items"]["properties"]["name"]["enum"]
+    assert set(listed) == set(gates)
     assert set(gates) == DEFAULT_FEATURE_GATES | OTHER_FEATURE_GATES
     assert {name for name, rule in gates.items() if rule == {"const": False}} == UNSUPPORTED_GATES
 

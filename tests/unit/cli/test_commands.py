@@ -16,7 +16,7 @@ import raytide.cli
 import raytide_sandbox.cli
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "user-guide.md").read_text()
-NAMES = ["autoscaler", "operator", "plan", "sandbox", "top", "version", "why"]
+NAMES = ["autoscaler", "crds", "operator", "plan", "sandbox", "top", "version", "why"]
 
 
 def call(*args: str):

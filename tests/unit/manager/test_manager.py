@@ -45,14 +45,14 @@ class CountingWire(InProcessTransport):
 
 
 @asynccontextmanager
-async def process(*, has_jobs):
+async def process(*, has_jobs, **settings):
     """All controllers on a cluster with the CRD of RayClusters, and perhaps that of TrainingJobs."""
     world = SimulatedKube(random.Random(0))
     if has_jobs:
         install(world)
     clock = SimulatedClock(world.now)
     wire = CountingWire(world.api)
-    manager = ControllerManager(Client(wire, clock=clock), clock=clock, settings=Settings())
+    manager = ControllerManager(Client(wire, clock=clock), clock=clock, settings=Settings(**settings))
     leading = asyncio.create_task(manager.run_reconcilers())
     following = asyncio.create_task(manager.run_informers())
     await manager.discover_kinds()
@@ -146,6 +146,39 @@ async def test_streams_of_trainingjobs_are_not_needed_until_their_crd_exists():
         assert len(pods(here)) == 5
         assert all(map(here.manager.is_needed, here.manager.streams))
         assert all(stream.is_synced for stream in here.manager.streams.values())
+
+
+@pytest.mark.rule("FD:SEC-F10")
+@pytest.mark.parametrize(
+    ("controllers", "watched", "pods_made"),
+    [
+        (
+            ("raycluster",),
+            {"rayclusters", "nodes", "pods ray.io/cluster,ray.io/node-type", "services ray.io/cluster"}
+            | {"services ray.io/headless-worker-svc"},
+            3,
+        ),
+        (
+            ("trainingjob",),
+            {"trainingjobs", "nodes", "pods raytide.io/training-job", "services raytide.io/training-job"}
+            | {"configmaps raytide.io/training-job", "pods status.phase!=Succeeded,status.phase!=Failed"}
+            | {"resourcequotas", "priorityclasses"},
+            2,
+        ),
+    ],
+    ids=["rayclusters", "trainingjobs"],
+)
+async def test_the_kind_of_a_disabled_controller_is_neither_watched_nor_reconciled(controllers, watched, pods_made):
+    async with process(has_jobs=True, controllers=controllers) as here:
+        (kind,) = here.manager.kinds
+        assert here.manager.check() == (True, f"{kind.resource.plural}.{kind.resource.group}")
+        here.manager.use_api_version(35)
+        create_cluster(here)
+        create_job(here)
+        await asyncio.sleep(30)
+        assert set(+here.wire.watches) == watched
+        assert len(pods(here)) == pods_made
+        assert here.manager.oldest_pass_s() == 0
 
 
 async def test_an_operator_without_any_kind_has_nothing_to_do():

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from raytide.api.config import DEFAULT_FEATURE_GATES, AutoscalerConfig, JobConfig, SharingConfig
 from raytide.api.constants import VERSION
 from raytide.api.lease import LeaseTiming
+from raytide.api.meta import RAYCLUSTERS, TRAININGJOBS
 from raytide.api.tenants import Tenant
 from raytide.cli.operator import UNSUPPORTED_FLAGS, command
 from raytide.manager.settings import (
@@ -99,7 +100,7 @@ def test_a_feature_gate_without_an_effect_is_logged_at_start(monkeypatch, caplog
         return 0
 
     monkeypatch.setattr("raytide.manager.main.run_operator", run_operator)
-    monkeypatch.setattr("raytide.runtime.logs.install", lambda _level: None)
+    monkeypatch.setattr("raytide.runtime.logs.install", lambda *_format: None)
     with caplog.at_level("WARNING"):
         assert CliRunner().invoke(command, ["--feature-gates", "RayCronJob=true"]).exit_code == 0
     assert "feature gate RayCronJob=true has no effect" in caplog.text
@@ -126,6 +127,12 @@ def test_namespaces(text, expected):
             "--leader-election-retry-period (11 s) must be at most half of --leader-election-renew-deadline (20 s)",
             id="one renewal in a deadline",
         ),
+        pytest.param(
+            ["--controllers", "rayjob"],
+            "unknown controller 'rayjob'; known are raycluster, trainingjob",
+            id="a controller of another kind",
+        ),
+        pytest.param(["--log-format", "xml"], "'xml' is not one of", id="an unknown log format"),
         pytest.param(["--no-such-flag"], "--no-such-flag", id="an unknown flag"),
         pytest.param(["--metrics-addr", "somewhere"], "'somewhere' is not an address", id="an address that is none"),
         pytest.param(["--feature-gates", "X"], "'X' is not NAME=true or NAME=false", id="a gate without a value"),
@@ -166,7 +173,7 @@ def settings_of(monkeypatch):
         return 7
 
     monkeypatch.setattr("raytide.manager.main.run_operator", run_operator)
-    monkeypatch.setattr("raytide.runtime.logs.install", lambda _level: None)
+    monkeypatch.setattr("raytide.runtime.logs.install", lambda *_format: None)
 
     def run(*flags, **environment):
         result = CliRunner().invoke(command, flags, env=environment)
@@ -178,7 +185,7 @@ def settings_of(monkeypatch):
 
 def test_every_option_is_a_field_of_the_settings():
     options = [option for option in command.params if option.expose_value]
-    assert len(options) == 23
+    assert len(options) == 26
     assert {option.name for option in options} <= Settings.model_fields.keys()
 
 
@@ -191,6 +198,9 @@ def test_every_option_is_a_field_of_the_settings():
         ("RAYTIDE_METRICS_ADDR", "0", "metrics_address", "0"),
         ("RAYTIDE_HEALTH_PROBE_BIND_ADDRESS", ":1", "health_address", ":1"),
         ("RAYTIDE_LOG_LEVEL", "debug", "log_level", "debug"),
+        ("RAYTIDE_LOG_FORMAT", "json", "log_format", "json"),
+        ("RAYTIDE_CONTROLLERS", "trainingjob", "controllers", ("trainingjob",)),
+        ("RAYTIDE_AUTOSCALER_RBAC", "false", "creates_autoscaler_rbac", False),
         ("RAYTIDE_FEATURE_GATES", "RayCronJob=true", "feature_gates", DEFAULT_FEATURE_GATES | {"RayCronJob"}),
         ("RAYTIDE_ENABLE_LEADER_ELECTION", "false", "is_leader_election_enabled", False),
         ("RAYTIDE_LEADER_ELECTION_NAMESPACE", "ns", "leader_election_namespace", "ns"),
@@ -215,6 +225,28 @@ def test_every_option_is_a_field_of_the_settings():
 def test_an_environment_variable_is_read_like_its_flag(settings_of, variable, value, field, wanted):
     assert getattr(settings_of(**{variable: value}), field) == wanted
     assert getattr(settings_of(), field) == Settings.model_fields[field].get_default(call_default_factory=True)
+
+
+@pytest.mark.rule("FD:UX-9")
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        pytest.param([], "text", id="default"),
+        pytest.param(["--log-format=json"], "json", id="its own name"),
+        pytest.param(["--log-stdout-encoder", "json"], "json", id="KubeRay's name"),
+        pytest.param(["--log-stdout-encoder", "console"], "text", id="KubeRay's other value"),
+    ],
+)
+def test_the_log_format_has_kuberays_name_too(settings_of, flags, wanted):
+    assert settings_of(*flags).log_format == wanted
+
+
+@pytest.mark.rule("FD:SEC-F10")
+def test_a_controller_that_is_not_listed_is_off(settings_of):
+    assert settings_of().kinds == (RAYCLUSTERS, TRAININGJOBS)
+    assert settings_of("--controllers=trainingjob,raycluster").kinds == (RAYCLUSTERS, TRAININGJOBS)
+    assert settings_of("--controllers=trainingjob").kinds == (TRAININGJOBS,)
+    assert settings_of("--autoscaler-rbac=false").cluster_config().autoscaler.creates_rbac is False
 
 
 def test_an_environment_variable_of_a_flag_without_effect_is_rejected():
@@ -279,7 +311,7 @@ def test_a_flag_may_be_a_variable(monkeypatch, variable, value, field, expected)
         return 0
 
     monkeypatch.setattr("raytide.manager.main.run_operator", run_operator)
-    monkeypatch.setattr("raytide.runtime.logs.install", lambda _level: None)
+    monkeypatch.setattr("raytide.runtime.logs.install", lambda *_format: None)
     result = CliRunner().invoke(command, [], env={variable: value})
     assert result.exit_code == 0, result.output or result.exception
     assert getattr(seen[0], field) == expected

@@ -116,6 +116,14 @@ def test_no_rbac_object_is_read_if_none_is_written():
         assert wanted_lookups(cluster, ClusterConfig()) == ()
 
 
+@pytest.mark.rule("FD:SEC-F10")
+def test_where_users_create_the_rbac_objects_the_operator_reads_none_and_the_head_names_the_same_account():
+    config = ClusterConfig(pods=PodConfig(autoscaler=AutoscalerConfig(creates_rbac=False)))
+    for cluster in (autoscaled(), autoscaled(account="mine")):
+        assert wanted_lookups(cluster, config) == ()
+    assert service_account_name(autoscaled()) == "demo"
+
+
 # --- when it is created ------------------------------------------------------------------------------------------------
 
 

@@ -1,10 +1,11 @@
 """Log lines of a pass have its controller and key."""
 
+import json
 import logging
 
 import pytest
 
-from raytide.runtime.logs import PASS, KeyValueFormatter, install
+from raytide.runtime.logs import PASS, JsonFormatter, KeyValueFormatter, install
 
 
 def build_record(**more) -> logging.LogRecord:
@@ -53,3 +54,38 @@ def test_a_million_characters_are_cut():
     record = build_record()
     record.msg, record.args = "%s", ("x" * 1_000_000,)
     assert len(KeyValueFormatter().format(record)) < 20_000
+
+
+@pytest.mark.rule("FD:UX-9")
+def test_a_json_line_has_the_pass_and_the_traceback_as_fields():
+    token = PASS.set("controller=raycluster namespace=ns name=c pass=7")
+    try:
+        error = ValueError("oops")
+        line = JsonFormatter().format(build_record(exc_info=(ValueError, error, None)))
+    finally:
+        PASS.reset(token)
+    fields = json.loads(line)
+    assert "\n" not in line
+    assert fields.pop("ts").endswith("+00:00")
+    assert fields == {
+        "level": "info",
+        "logger": "raytide.x",
+        "msg": "made 3 pods",
+        "controller": "raycluster",
+        "namespace": "ns",
+        "name": "c",
+        "pass": "7",
+        "stacktrace": "ValueError: oops",
+    }
+
+
+@pytest.mark.rule("FD:UX-9", "FD:SEC-F12")
+def test_text_from_users_forges_no_json_line_and_is_cut():
+    record = build_record()
+    record.msg, record.args = "%s", ('"}\n{"level": "error"}\x1b[2J\u2028' + "x" * 1_000_000,)
+    line = JsonFormatter().format(record)
+    assert line.splitlines() == [line]
+    assert line.isascii()
+    assert line.isprintable()
+    assert len(line) < 20_000
+    assert "ts" in json.loads(line)

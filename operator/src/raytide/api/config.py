@@ -24,6 +24,8 @@ class AutoscalerConfig:
     """`raytide`: Raytide's. `ray`: Ray's, from the head's image, as KubeRay runs it."""
     image: str = f"{constants.IMAGE_REPOSITORY}:dev"
     """Image of Raytide's autoscaler: the operator's. A RayCluster may set another image or command."""
+    creates_rbac: bool = True
+    """Whether the operator creates service account, role and role binding of each autoscaler; otherwise users do."""
     has_native_sidecars: bool = False
     """Whether the API server has native sidecars for certain: since Kubernetes 1.33 they cannot be disabled (D27)."""
 

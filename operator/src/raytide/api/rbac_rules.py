@@ -6,10 +6,10 @@ it. The table lists what the code uses and what the operator must have in order 
 no Secret, no exec (SE:C6, SE:C7); a test checks that. Used by the chart generator and the start-up check.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from raytide.api.config import AutoscalerMode
 from raytide.api.meta import (
@@ -72,8 +72,10 @@ class Permission:
     """Needed only where this autoscaler is the default (api/config); None: always."""
     is_for_tenants: bool = False
     """Needed only where tenants are configured."""
+    is_for_autoscaler_rbac: bool = False
+    """Needed only where the operator creates the RBAC objects of autoscalers."""
     kind: Resource | None = None
-    """Needed only where the API serves this kind; None: always."""
+    """Needed only where the API serves this kind and its controller is enabled; None: always."""
 
     @property
     def group(self) -> str:
@@ -91,6 +93,12 @@ class Permission:
         return tuple(Triple(self.group, self.resource, verb) for verb in self.verbs)
 
 
+_FOR_AUTOSCALER_RBAC: Final[dict[str, Any]] = {
+    "is_required": False,
+    "is_for_autoscaler_rbac": True,
+    "kind": RAYCLUSTERS,
+}
+
 PERMISSIONS: Final = (
     Permission(RAYCLUSTERS, ("get", "list", "watch"), "watch RayClusters", kind=RAYCLUSTERS),
     Permission(RAYCLUSTERS, ("patch",), "report status and conditions", subresource="status", kind=RAYCLUSTERS),
@@ -100,6 +108,7 @@ PERMISSIONS: Final = (
         "set owner references of pods where the admission plugin OwnerReferencesPermissionEnforcement is on (OpenShift)",
         subresource="finalizers",
         is_required=False,
+        kind=RAYCLUSTERS,
     ),
     Permission(TRAININGJOBS, ("get", "list", "watch"), "watch TrainingJobs", kind=TRAININGJOBS),
     Permission(TRAININGJOBS, ("patch",), "report status and conditions", subresource="status", kind=TRAININGJOBS),
@@ -109,13 +118,20 @@ PERMISSIONS: Final = (
         "scale jobs: only spec.trainer.replicas and the annotation with the decision are changed",
         kind=TRAININGJOBS,
     ),
-    Permission(TRAININGJOBS, ("delete",), "delete jobs whose ttlSecondsAfterFinished has passed", is_required=False),
+    Permission(
+        TRAININGJOBS,
+        ("delete",),
+        "delete jobs whose ttlSecondsAfterFinished has passed",
+        is_required=False,
+        kind=TRAININGJOBS,
+    ),
     Permission(
         TRAININGJOBS,
         ("update",),
         "set owner references of their pods where the admission plugin OwnerReferencesPermissionEnforcement is on (OpenShift)",
         subresource="finalizers",
         is_required=False,
+        kind=TRAININGJOBS,
     ),
     Permission(
         CONFIG_MAPS,
@@ -130,12 +146,20 @@ PERMISSIONS: Final = (
     Permission(PODS, ("create", "delete"), "create and delete the pods of RayClusters and TrainingJobs"),
     Permission(SERVICES, ("get", "list", "watch"), "watch the services of heads and jobs"),
     Permission(SERVICES, ("create",), "create the services of heads and jobs"),
-    Permission(SERVICE_ACCOUNTS, ("get", "create"), "create the service accounts of autoscalers", is_required=False),
     Permission(
-        ROLES, ("get", "create"), "create the role of each autoscaler, limited to its own RayCluster", is_required=False
+        SERVICE_ACCOUNTS, ("get", "create"), "create the service accounts of autoscalers", **_FOR_AUTOSCALER_RBAC
     ),
     Permission(
-        ROLE_BINDINGS, ("get", "create"), "bind the role of each autoscaler to its service account", is_required=False
+        ROLES,
+        ("get", "create"),
+        "create the role of each autoscaler, limited to its own RayCluster",
+        **_FOR_AUTOSCALER_RBAC,
+    ),
+    Permission(
+        ROLE_BINDINGS,
+        ("get", "create"),
+        "bind the role of each autoscaler to its service account",
+        **_FOR_AUTOSCALER_RBAC,
     ),
     Permission(
         RAYCLUSTERS,
@@ -143,34 +167,37 @@ PERMISSIONS: Final = (
         "remove KubeRay's finalizer from deleted RayClusters, and to grant it to autoscalers: a role may grant only what "
         "its creator is granted. The operator never writes a spec",
         is_required=False,
+        kind=RAYCLUSTERS,
     ),
-    Permission(PODS, ("patch",), "grant it to Ray's autoscaler", is_required=False, mode="ray"),
+    Permission(PODS, ("patch",), "grant it to Ray's autoscaler", mode="ray", **_FOR_AUTOSCALER_RBAC),
     Permission(
         PODS,
         ("patch",),
         "grant it to Ray's autoscaler, which resizes pods in place",
         subresource="resize",
-        is_required=False,
         mode="ray",
+        **_FOR_AUTOSCALER_RBAC,
     ),
     Permission(
         RESOURCE_QUOTAS,
         ("get",),
         "check when a quota has capacity for all hosts of a replica",
         is_required=False,
+        kind=RAYCLUSTERS,
     ),
     Permission(
         RESOURCE_QUOTAS,
         ("list", "watch"),
         "keep jobs within the quotas of their namespaces",
         is_required=False,
+        kind=TRAININGJOBS,
     ),
     Permission(
         EVENTS,
         ("list",),
         "grant it to autoscalers, which read whether a node is added for an unschedulable pod",
-        is_required=False,
         mode="raytide",
+        **_FOR_AUTOSCALER_RBAC,
     ),
     Permission(EVENTS, ("create", "patch"), "record events", is_required=False),
     Permission(
@@ -186,6 +213,7 @@ PERMISSIONS: Final = (
         "order jobs by priority",
         scope=Scope.CLUSTER,
         is_required=False,
+        kind=TRAININGJOBS,
     ),
     Permission(
         NAMESPACES,
@@ -194,6 +222,7 @@ PERMISSIONS: Final = (
         scope=Scope.CLUSTER,
         is_required=False,
         is_for_tenants=True,
+        kind=TRAININGJOBS,
     ),
     Permission(
         PODS,
@@ -201,6 +230,7 @@ PERMISSIONS: Final = (
         "compute the free capacity of nodes",
         scope=Scope.EVERYWHERE,
         is_required=False,
+        kind=TRAININGJOBS,
     ),
     Permission(
         LEASES, ("get", "create", "update"), "elect one leader among the replicas of the operator", scope=Scope.OWN
@@ -213,12 +243,25 @@ def triples_of(permissions: Iterable[Permission]) -> frozenset[Triple]:
     return frozenset(triple for permission in permissions for triple in permission.triples)
 
 
-def permissions_for(mode: AutoscalerMode, *, has_tenants: bool = False) -> tuple[Permission, ...]:
-    """The rows that apply where this autoscaler is the default, and tenants are configured or not."""
+def permissions_for(
+    mode: AutoscalerMode,
+    *,
+    has_tenants: bool = False,
+    kinds: Collection[Resource] = (RAYCLUSTERS, TRAININGJOBS),
+    has_autoscaler_rbac: bool = True,
+) -> tuple[Permission, ...]:
+    """The rows that apply where this autoscaler is the default.
+
+    They depend on whether tenants are configured, which kinds have a controller, and whether the operator creates the RBAC objects
+    of autoscalers.
+    """
     return tuple(
         permission
         for permission in PERMISSIONS
-        if permission.mode in (None, mode) and (has_tenants or not permission.is_for_tenants)
+        if permission.mode in (None, mode)
+        and (has_tenants or not permission.is_for_tenants)
+        and (permission.kind is None or permission.kind in kinds)
+        and (has_autoscaler_rbac or not permission.is_for_autoscaler_rbac)
     )
 
 

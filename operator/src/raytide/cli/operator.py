@@ -18,6 +18,7 @@ from raytide.manager import messages
 from raytide.manager.settings import (
     Settings,
     gates_without_effect,
+    parse_controllers,
     parse_feature_gates,
     parse_gap,
     parse_gpus,
@@ -38,13 +39,12 @@ UNSUPPORTED_FLAGS: Final = {
     "--config": "configuration files are not supported yet; use flags and environment variables",
     "--log-file-path": "logs go to standard error only",
     "--log-file-encoder": "logs go to standard error only",
-    "--log-stdout-encoder": "logs are written as key=value",
     "--forced-cluster-upgrade": "it has no effect, as in KubeRay; remove it",
     "--use-kubernetes-proxy": "RayJob and RayService are not managed by Raytide",
     "--qps": "requests are limited by the number in flight, not by rate; remove it",
     "--burst": "requests are limited by the number in flight, not by rate; remove it",
     "--zap-devel": "use --log-level",
-    "--zap-encoder": "logs are written as key=value",
+    "--zap-encoder": "use --log-format",
     "--zap-log-level": "use --log-level",
     "--zap-stacktrace-level": "tracebacks are always logged",
     "--zap-time-encoding": "times are always ISO 8601",
@@ -93,6 +93,10 @@ def _checked(parse: Callable[[str], Any]) -> Callable[..., Any]:
     return callback
 
 
+def _log_format(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    return "text" if value == "console" else value
+
+
 def _address(text: str) -> str:
     from raytide.runtime.http_endpoints import address_of  # noqa: PLC0415 - aiohttp only when the operator really runs
 
@@ -104,9 +108,9 @@ def _variable(flag: str) -> str:
     return "RAYTIDE_" + flag.removeprefix("--").replace("-", "_").upper()
 
 
-def _setting(field: str, flag: str, **attributes: Any) -> Callable[[Command], Command]:
+def _setting(field: str, flag: str, *aliases: str, **attributes: Any) -> Callable[[Command], Command]:
     """An option whose value becomes the field of that name in `Settings`."""
-    return click.option(flag, field, envvar=_variable(flag), **attributes)
+    return click.option(flag, *aliases, field, envvar=_variable(flag), **attributes)
 
 
 @click.command(name="operator")
@@ -132,6 +136,14 @@ def _setting(field: str, flag: str, **attributes: Any) -> Callable[[Command], Co
     help="Maximum number of concurrent reconciles per kind.",
 )
 @_setting(
+    "controllers",
+    "--controllers",
+    default="raycluster,trainingjob",
+    show_default=True,
+    callback=_checked(parse_controllers),
+    help="Comma-separated controllers to run; the kinds of the others are not watched and need no permissions.",
+)
+@_setting(
     "metrics_address",
     "--metrics-addr",
     default=":8080",
@@ -154,6 +166,16 @@ def _setting(field: str, flag: str, **attributes: Any) -> Callable[[Command], Co
     default="info",
     show_default=True,
     help="Minimum level of log messages.",
+)
+@_setting(
+    "log_format",
+    "--log-format",
+    "--log-stdout-encoder",
+    type=click.Choice(["text", "json", "console"]),
+    default="text",
+    show_default=True,
+    callback=_log_format,
+    help="Format of log lines: key=value text, or a JSON object per line. The second name and `console`, which means text, are KubeRay's.",
 )
 @_setting(
     "feature_gates",
@@ -214,6 +236,16 @@ def _setting(field: str, flag: str, **attributes: Any) -> Callable[[Command], Co
     "--autoscaler-image",
     default="",
     help="Image of Raytide's autoscaler; default: the published image of this version.",
+)
+@_setting(
+    "creates_autoscaler_rbac",
+    "--autoscaler-rbac",
+    is_flag=False,
+    flag_value="true",
+    default=True,
+    show_default=True,
+    type=bool,
+    help="Create the service account, role and role binding of each autoscaler; false: users create them.",
 )
 @_setting(
     "state_tracks_readiness",
@@ -309,7 +341,7 @@ def command(**fields: Any) -> None:
     from raytide.runtime.gc_tuning import tune_gc  # noqa: PLC0415 - same
 
     tune_gc()
-    logs.install(logging.getLevelNamesMapping()[settings.log_level.upper()])
+    logs.install(logging.getLevelNamesMapping()[settings.log_level.upper()], settings.log_format)
     for name in variables_without_effect(os.environ):
         log.warning(messages.VARIABLE_WITHOUT_EFFECT, name)
     for switched in gates_without_effect(settings.feature_gates):

@@ -197,3 +197,11 @@ def not_reviewed(error: object) -> str:
 def missing_permissions(permissions: Iterable[str]) -> str:
     """Readiness check."""
     return f"missing permissions: {', '.join(permissions)}"
+
+
+# --- CustomResourceDefinitions -----------------------------------------------------------------------------------------
+
+
+def crd_not_established(name: str, seconds: float) -> str:
+    """The API server stored a definition, but does not serve its kind."""
+    return f"CustomResourceDefinition {name} is not established after {seconds:g} s: see its conditions"

@@ -96,7 +96,14 @@ class Operator:
         self._kopf_source = KopfEventSource(login, kinds, clock=clock, namespaces=watched)
         own = lease_namespace(settings, config) if elector else None
         asked = access_reviews(
-            permissions_for(settings.autoscaler_mode, has_tenants=bool(settings.tenants)), watched=watched, own=own
+            permissions_for(
+                settings.autoscaler_mode,
+                has_tenants=bool(settings.tenants),
+                kinds=settings.kinds,
+                has_autoscaler_rbac=settings.creates_autoscaler_rbac,
+            ),
+            watched=watched,
+            own=own,
         )
         self._rights = AccessReviewer(free_client, asked, is_served=self._controllers.is_served)
         self._health_checker = self._build_health_checker(settings.stream_silence_s)
@@ -239,8 +246,9 @@ class Operator:
         also_ready: dict[str, Check] = {
             "kinds": controllers.check,
             "rights": rights.check,
-            "sharing": controllers.sharing.check,
         }
+        if controllers.sharing is not None:
+            also_ready["sharing"] = controllers.sharing.check
         for name in controllers.optional_streams:
             also_ready[f"optional-{name}"] = partial(controllers.optional_check, name)
         if (elector := self._elector) is not None:
@@ -273,7 +281,8 @@ class Operator:
             PASSES.labels(controller.reconcile_loop.name).set_function(
                 partial(getattr, controller.reconcile_loop, "passes")
             )
-        PASSES.labels("sharing").set_function(partial(getattr, self._controllers.sharing.reconciler, "passes"))
+        if (sharing := self._controllers.sharing) is not None:
+            PASSES.labels("sharing").set_function(partial(getattr, sharing.reconciler, "passes"))
         for name, stream in self._controllers.streams.items():
             STREAM_AGE_SECONDS.labels(name).set_function(partial(getattr, stream, "age_s"))
         for name in self._controllers.optional_streams:

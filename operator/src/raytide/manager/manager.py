@@ -1,6 +1,6 @@
 """Manager: creates the controllers of all kinds and runs them as one.
 
-Takes a client and the settings; creates the controller of every kind and the sharing controller, and runs them under
+Takes a client and the settings; creates the controller of every enabled kind and the sharing controller, and runs them under
 one lease. A kind whose CRD is not installed, or that may not be read, is left out of readiness until that changes; the
 others continue. Independent of kopf; makes no decisions. Created by main.py; architecture §9, D9–D11.
 """
@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from raytide.api.constants import OPERATOR
-from raytide.api.meta import Resource
+from raytide.api.meta import RAYCLUSTERS, TRAININGJOBS, Resource
 from raytide.controller.base import BaseController, ControllerOptions
 from raytide.fairshare.controller import FairShareController, FairShareOptions
 from raytide.kube.client import Client
@@ -72,35 +72,40 @@ class ControllerManager:
             "instance": settings.pod_name or OPERATOR,
             "watches": watches,
         }
-        clusters = raycluster.RayClusterController(
-            client,
-            clock=clock,
-            config=settings.cluster_config(),
-            options=raycluster.RayClusterControllerOptions(**common),
-        )
-        jobs = TrainingJobController(
-            client, clock=clock, config=settings.job_config(), options=ControllerOptions(**common)
-        )
-        self._rayclusters = clusters
-        self.kinds: tuple[BaseController, ...] = (clusters, jobs)
-        """The controllers that reconcile, one per kind."""
-        self.sharing = FairShareController(
-            client,
-            clock=clock,
-            config=settings.sharing_config(),
-            options=FairShareOptions(namespaces=settings.watch_namespaces, watches=watches),
-        )
-        self._parts: tuple[Runnable, ...] = (*self.kinds, self.sharing)
-        kinds_of_parts: tuple[tuple[Runnable, BaseController], ...] = (
-            (clusters, clusters),
-            (jobs, jobs),
-            (self.sharing, jobs),
-        )
+        kinds: list[BaseController] = []
+        kinds_of_parts: list[tuple[Runnable, BaseController]] = []
+        self._rayclusters: raycluster.RayClusterController | None = None
+        self.sharing: FairShareController | None = None
+        """Shares capacity among TrainingJobs; None without their controller."""
+        if RAYCLUSTERS in settings.kinds:
+            clusters = self._rayclusters = raycluster.RayClusterController(
+                client,
+                clock=clock,
+                config=settings.cluster_config(),
+                options=raycluster.RayClusterControllerOptions(**common),
+            )
+            kinds.append(clusters)
+            kinds_of_parts.append((clusters, clusters))
+        if TRAININGJOBS in settings.kinds:
+            jobs = TrainingJobController(
+                client, clock=clock, config=settings.job_config(), options=ControllerOptions(**common)
+            )
+            self.sharing = FairShareController(
+                client,
+                clock=clock,
+                config=settings.sharing_config(),
+                options=FairShareOptions(namespaces=settings.watch_namespaces, watches=watches),
+            )
+            kinds.append(jobs)
+            kinds_of_parts += [(jobs, jobs), (self.sharing, jobs)]
+        self.kinds: tuple[BaseController, ...] = tuple(kinds)
+        """The controllers that reconcile, one per enabled kind."""
+        self._parts: tuple[Runnable, ...] = tuple(part for part, _ in kinds_of_parts)
         self._kind_by_stream = {stream.name: kind for part, kind in kinds_of_parts for stream in part.streams}
 
     def use_api_version(self, minor: int) -> None:
         """Use what the API server of this minor version has; call before `run_reconcilers`."""
-        if minor >= NATIVE_SIDECARS_SINCE:
+        if self._rayclusters is not None and minor >= NATIVE_SIDECARS_SINCE:
             self._rayclusters.reconciler.use_native_sidecars()
 
     # --- running -----------------------------------------------------------------------------------------------------
@@ -165,9 +170,8 @@ class ControllerManager:
 
     def oldest_pass_s(self) -> float:
         """Duration of the longest running pass in seconds."""
-        return max(
-            self.sharing.reconciler.oldest_running_s(), *(r.reconcile_loop.oldest_running_s() for r in self.kinds)
-        )
+        sharing = () if self.sharing is None else (self.sharing.reconciler.oldest_running_s(),)
+        return max(*sharing, *(r.reconcile_loop.oldest_running_s() for r in self.kinds), 0.0)
 
     def waiting(self) -> int:
         """Number of due keys that no worker has taken."""

@@ -28,8 +28,10 @@ from raytide.api.config import (
     SharingConfig,
 )
 from raytide.api.lease import LeaseTiming
+from raytide.api.meta import RAYCLUSTERS, TRAININGJOBS, Resource
 from raytide.api.tenants import Tenant
 from raytide.manager.tenant_settings import parse_tenants
+from raytide.runtime.logs import LogFormat
 
 UNSUPPORTED_GATES: Final = frozenset({"KubernetesWAS"})
 """Rejected when switched on: no field of a RayCluster uses the feature, so the gate would be silently ignored."""
@@ -38,6 +40,9 @@ GATES_WITHOUT_EFFECT: Final = frozenset(
     {"RayClusterStatusConditions", "RayCronJob", "RayServiceIncrementalUpgrade", "SidecarSubmitterRestart"}
 )
 """Gates of features that are always on, or of kinds that are not managed: accepted, with a warning at start."""
+
+KIND_BY_CONTROLLER: Final = {"raycluster": RAYCLUSTERS, "trainingjob": TRAININGJOBS}
+"""Values of `--controllers`, as log lines name them; the sharing controller runs with that of TrainingJobs."""
 
 VARIABLES_WITHOUT_EFFECT: Final = (
     "ENABLE_GCS_FT_REDIS_CLEANUP",
@@ -89,6 +94,14 @@ def parse_words(text: str) -> tuple[str, ...]:
     return tuple(filter(None, (part.strip() for part in text.split(","))))
 
 
+def parse_controllers(text: str) -> tuple[str, ...]:
+    """Parse `raycluster,trainingjob`; empty means all. Raises ValueError that names the unknown word."""
+    names = parse_words(text) or tuple(KIND_BY_CONTROLLER)
+    if unknown := [name for name in names if name not in KIND_BY_CONTROLLER]:
+        raise ValueError(f"unknown controller {unknown[0]!r}; known are {', '.join(KIND_BY_CONTROLLER)}")
+    return names
+
+
 def parse_max_load(text: str) -> dict[str, int]:
     """Parse `cpu=90,memory=95` in percent (optional % sign); raises ValueError that names the invalid word."""
     percent_by_resource: dict[str, int] = {}
@@ -117,6 +130,7 @@ def parse_gap(text: str) -> Fraction:
     return gap
 
 
+Controllers = Annotated[tuple[str, ...], NoDecode, _read_as(parse_controllers)]
 FeatureGates = Annotated[frozenset[str], NoDecode, _read_as(parse_feature_gates)]
 MaxLoad = Annotated[Mapping[str, int], NoDecode, _read_as(parse_max_load)]
 Gap = Annotated[Fraction, NoDecode, _read_as(parse_gap)]
@@ -133,9 +147,11 @@ class Settings(BaseSettings):
     kubeconfig: str = Field(default="", validation_alias="RAYTIDE_KUBECONFIG")
     watch_namespaces: tuple[str, ...] = Field(default=(), validation_alias="RAYTIDE_WATCH_NAMESPACES")
     reconcile_concurrency: int = Field(default=8, ge=1, le=256, validation_alias="RAYTIDE_RECONCILE_CONCURRENCY")
+    controllers: Controllers = Field(default=tuple(KIND_BY_CONTROLLER), validation_alias="RAYTIDE_CONTROLLERS")
     metrics_address: str = Field(default=":8080", validation_alias="RAYTIDE_METRICS_ADDR")
     health_address: str = Field(default=":8082", validation_alias="RAYTIDE_HEALTH_PROBE_BIND_ADDRESS")
     log_level: str = Field(default="info", validation_alias="RAYTIDE_LOG_LEVEL")
+    log_format: LogFormat = Field(default="text", validation_alias="RAYTIDE_LOG_FORMAT")
     feature_gates: FeatureGates = Field(default=DEFAULT_FEATURE_GATES, validation_alias="RAYTIDE_FEATURE_GATES")
     is_leader_election_enabled: bool | None = Field(default=None, validation_alias="RAYTIDE_ENABLE_LEADER_ELECTION")
     """None: enabled where KubeRay enables it, in a cluster or with a namespace for the lease."""
@@ -146,6 +162,7 @@ class Settings(BaseSettings):
     autoscaler_mode: AutoscalerMode = Field(default="raytide", validation_alias="RAYTIDE_AUTOSCALER_MODE")
     autoscaler_image: str = Field(default="", validation_alias="RAYTIDE_AUTOSCALER_IMAGE")
     """Empty: the published image of this version."""
+    creates_autoscaler_rbac: bool = Field(default=True, validation_alias="RAYTIDE_AUTOSCALER_RBAC")
 
     state_tracks_readiness: bool = Field(default=False, validation_alias="RAYTIDE_STATE_TRACKS_READINESS")
 
@@ -186,6 +203,11 @@ class Settings(BaseSettings):
     def _default_domain(cls, domain: str) -> str:
         return domain or "cluster.local"
 
+    @property
+    def kinds(self) -> tuple[Resource, ...]:
+        """The kinds whose controllers are enabled."""
+        return tuple(kind for name, kind in KIND_BY_CONTROLLER.items() if name in self.controllers)
+
     def lease_timing(self) -> LeaseTiming:
         """Build the lease timing; raises ValueError that names the flag when the three times are inconsistent."""
         if not self.renew_deadline_s < self.lease_duration_s:
@@ -220,6 +242,7 @@ class Settings(BaseSettings):
             autoscaler=AutoscalerConfig(
                 mode=self.autoscaler_mode,
                 image=self.autoscaler_image or f"{constants.IMAGE_REPOSITORY}:{constants.VERSION}",
+                creates_rbac=self.creates_autoscaler_rbac,
             ),
         )
         return ClusterConfig(

@@ -126,10 +126,11 @@ def write_stand_ins(directory: Path) -> None:
 
 @functools.cache
 def environment_dirs() -> tuple[str, ...]:
-    """Outermost directories that the running Python needs: its prefixes, links between them, editable packages."""
+    """Outermost directories that the running Python needs: its prefixes, links between them, editable packages and their links."""
     found = {sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]), *_linked(Path(sys.executable))}
     for listing in (file for place in site.getsitepackages() for file in Path(place).glob("*.pth")):
-        found |= {line for line in listing.read_text().splitlines() if line.startswith("/") and Path(line).is_dir()}
+        editable = {line for line in listing.read_text().splitlines() if line.startswith("/") and Path(line).is_dir()}
+        found |= editable | {directory for source in editable for directory in _linked_directories(Path(source))}
     return _outermost(found)
 
 
@@ -141,6 +142,11 @@ def _linked(link: Path) -> set[str]:
         if link.parent.name == "bin":
             found.add(str(link.parent.parent))
     return found
+
+
+def _linked_directories(source: Path) -> set[str]:
+    """Directories outside of `source` that its packages contain by a symbolic link, as `raytide/crds`."""
+    return {os.path.realpath(path) for path in source.glob("*/*") if path.is_symlink() and path.is_dir()}
 
 
 def _outermost(paths: set[str]) -> tuple[str, ...]:

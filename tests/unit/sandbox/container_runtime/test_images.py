@@ -99,7 +99,8 @@ def test_the_environment_of_the_running_python_is_shown_and_nothing_twice() -> N
         return any(path == one or path.startswith(one + "/") for one in dirs)
 
     packages = (str(Path(images.__file__).parents[2]), str(Path(raytide.cli.__file__).parents[2]))
-    for path in (sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), *packages):
+    linked = os.path.realpath(Path(raytide.cli.__file__).parents[1] / "crds")
+    for path in (sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), *packages, linked):
         assert is_shown(path), path
     assert not [one for one in dirs if any(one.startswith(other + "/") for other in dirs)]
 

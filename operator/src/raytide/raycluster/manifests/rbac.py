@@ -57,8 +57,8 @@ def service_account_name(cluster: RayCluster) -> str:
 
 
 def lookups(cluster: RayCluster, config: AutoscalerConfig) -> tuple[Lookup, ...]:
-    """The objects that an autoscaler needs; none without an autoscaler or when the cluster is terminating."""
-    if not cluster.is_autoscaled or cluster.metadata.deletion_timestamp:
+    """The objects that an autoscaler needs; none without an autoscaler, when the cluster is terminating, or if users create them."""
+    if not cluster.is_autoscaled or cluster.metadata.deletion_timestamp or not config.creates_rbac:
         return ()
     name, ours = constants.check_name(cluster.metadata.name), dict(build_rights(cluster, config))
     is_named = bool(named_service_account(cluster))
