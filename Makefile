@@ -37,7 +37,7 @@ E2E_PATH := tools/builders:tools/node:tools/kind
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-node e2e-kind node-check node-clean samples locks verify presubmit control-plane tools image clean
+.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-node e2e-kind node-check node-clean samples locks verify presubmit control-plane tools image security advisories checks sbom release fuzz clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -129,6 +129,24 @@ tools: setup ## build kubectl, helm and kwok with Go where they are missing
 image: setup ## build and check the container image with Docker, Podman or buildah; needs no registry on Debian (BASE=pinned|debian BUILDER=name)
 	@PYTHONPATH=tools/checks $(BIN)/python tools/builders/image.py $(if $(BASE),--base $(BASE)) $(if $(BUILDER),--builder $(BUILDER))
 
+security: setup control-plane tools ## scanners over code, chart, image, workflows and dependencies: fails for each finding without a listed reason (PIP_AUDIT=1)
+	@PYTHONPATH=tools/builders:tools/checks $(BIN)/python tools/checks/security.py
+
+advisories: setup ## clone the advisory database of PyPI into the cache folder, with which make security compares the locks
+	@PYTHONPATH=tools/builders:tools/checks $(BIN)/python tools/checks/security_advisories.py
+
+fuzz: setup ## 1,000,000 random quantities, patches, RayClusters and TrainingJobs (INPUTS=n SEED=n)
+	@$(BIN)/python tools/checks/fuzz.py $(if $(INPUTS),--inputs $(INPUTS)) $(if $(SEED),--seed $(SEED))
+
+sbom: setup ## SBOMs of package and image (CycloneDX), in dist/
+	@PYTHONPATH=tools/builders $(BIN)/python tools/builders/sbom.py
+
+release: setup ## what a release publishes but the image, in dist/: wheel, sdist, chart, SBOMs; publishes nothing (TAG=v0.1.0 checks the tag)
+	@PYTHONPATH=tools/builders $(BIN)/python tools/builders/release.py $(if $(TAG),--tag "$(TAG)")
+
+checks: setup ## write the table of security checks in SECURITY.md
+	@$(BIN)/python tools/generators/security.py
+
 chart: setup ## write what the chart repeats from elsewhere, and check the chart with helm where it is installed
 	@$(BIN)/python tools/generators/chart.py
 	@if $(BIN)/python tools/builders/kube_tools.py --find helm >/dev/null 2>&1; then $(PYTEST) -m "helm" --at-least 98 tests/unit/chart tests/integration/test_helm.py; else $(call not_run,chart with helm,no helm on PATH$(comma) and none from make tools); fi
@@ -166,6 +184,7 @@ verify: setup ## generated files are up to date, links in the documentation reso
 	@$(BIN)/python tools/generators/gcs.py --check
 	@$(BIN)/python tools/generators/chart.py --check
 	@$(BIN)/python tools/generators/training_sample.py --check
+	@$(BIN)/python tools/generators/security.py --check
 	@$(BIN)/python tools/checks/links.py
 	@$(BIN)/python tools/checks/rules.py --check
 

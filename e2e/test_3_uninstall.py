@@ -1,4 +1,4 @@
-"""All requests of the operator were permitted, and uninstalling leaves nothing but the documented objects.
+"""All requests of the operator were permitted (SE:C7), and uninstalling leaves nothing but the documented objects.
 
 The end of the story: the audit log of everything before is read, and helm takes the release away.
 """

@@ -109,6 +109,7 @@ def ask(request):
     client.close()
 
 
+@pytest.mark.rule("SE:C10")
 @pytest.mark.parametrize(("spec", "field"), REJECTED.values(), ids=REJECTED)
 def test_rejected_at_admission_with_the_field(ask, spec, field):
     status, answer, _ = ask("POST", CLUSTERS, written("bad", spec))

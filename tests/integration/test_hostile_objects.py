@@ -44,7 +44,7 @@ async def env(folder):
         await env.stop()
 
 
-@pytest.mark.rule("FD:SEC-F1", "FD:SEC-F6", "FD:SEC-F12", "PF:P7F")
+@pytest.mark.rule("SE:C10", "FD:SEC-F1", "FD:SEC-F6", "FD:SEC-F12", "PF:P7F")
 @pytest.mark.parametrize("hostile", HOSTILE.values(), ids=HOSTILE)
 async def test_a_hostile_object_does_not_delay_other_clusters(env, hostile):
     slowness = reference_s() / REFERENCE_S

@@ -113,6 +113,28 @@ async def test_scale_up_and_down(cluster, namespace):
     )
 
 
+@pytest.mark.rule("SE:C9")
+async def test_names_labels_and_workers_to_delete_reach_no_pod_of_another_namespace(cluster, namespace):
+    other = f"{namespace}-b"
+    await running(cluster, other)
+    before = {pod["metadata"]["uid"]: pod["metadata"]["labels"] for pod in cluster.pods(other)}
+    victims = tuple(sorted(workers(cluster, other)))
+    labels = {"ray.io/cluster": "demo", "raytide.io/namespace": other}
+    hostile = group(replicas=2)
+    hostile["template"]["metadata"] = {"namespace": other, "labels": labels}
+    obj = cluster.apply(raycluster(hostile, name="demo", namespace=namespace))
+    await until("all pods exist", lambda: len(cluster.names(namespace)) == 3)
+    cluster.make_ready(namespace)
+    cluster.scale(namespace, "demo", 1, victims=victims)
+    await until("one worker", lambda: len(workers(cluster, namespace)) == 1)
+    cluster.delete(namespace, "demo")
+    await until("its pods are deleted", lambda: not cluster.names(namespace), within_s=COLLECTED_S)
+    after = {pod["metadata"]["uid"]: pod["metadata"]["labels"] for pod in cluster.pods(other)}
+    assert after == before
+    owners = {owner["uid"] for pod in cluster.pods(other) for owner in pod["metadata"]["ownerReferences"]}
+    assert obj["metadata"]["uid"] not in owners
+
+
 @pytest.mark.rule("RC:SH-2", "SC:S10")
 async def test_only_workers_named_in_workers_to_delete_are_deleted(cluster, namespace):
     await running(cluster, namespace, group(replicas=3))

@@ -84,7 +84,7 @@ def seed(request: pytest.FixtureRequest, batch: int) -> int:
 
 
 @pytest.mark.parametrize("kind", [RayClusters, TrainingJobs], ids=["RayCluster", "TrainingJob"])
-@pytest.mark.rule("RM:I9", "RM:I11", "RM:I13", "RM:I16", "RM:I17")
+@pytest.mark.rule("SE:C10", "SE:C23", "RM:I9", "RM:I11", "RM:I13", "RM:I16", "RM:I17")
 async def test_a_generated_object_stops_causing_writes_and_is_deleted_completely(kind, seed, caplog):
     caplog.set_level(logging.DEBUG, "raytide")
     rng = random.Random(seed)

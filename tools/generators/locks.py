@@ -15,6 +15,12 @@ UV = Path(sys.executable).parent / "uv"
 PADDLE = "paddlepaddle==2.6.2\nprotobuf==4.25.3\nnumpy<2\nsetuptools<80\n"
 """An environment of its own (tools/builders/paddle_env.py): the last wheel with parameter servers, and what it runs with."""
 
+SCANNERS = "bandit\ncheckov\ndetect-secrets\npip-audit\nzizmor\n"
+"""An environment of its own (tools/builders/security_tools.py): checkov pins old versions."""
+
+RELEASE = "build\ncyclonedx-bom[validation]\npypi-attestations\ntwine\nuv\n"
+"""An environment of its own: what builds, describes, signs and uploads a release."""
+
 NOT_IN_PODS = ("kubernetes", "rich")
 """Dependencies that the container image leaves out. kube/kubeconfig.py reads kubeconfigs with the first, and a pod has none; with
 its own dependencies it is two thirds of what is installed. `raytide top` draws in terminals with the second."""
@@ -43,4 +49,6 @@ if __name__ == "__main__":
     compile_lock("pyproject.toml", "dev.txt", "--extra", "dev", "sandbox/pyproject.toml")
     compile_lock("-", "build.txt", "--constraint", "requirements/dev.txt", stdin="hatchling\nhatch-fancy-pypi-readme\n")
     compile_lock("-", "uv.txt", stdin="uv\n")
+    compile_lock("-", "security.txt", stdin=SCANNERS)
+    compile_lock("-", "release.txt", "--constraint", "requirements/uv.txt", stdin=RELEASE)
     compile_lock("-", "paddle.txt", stdin=PADDLE, machines="--python-platform=x86_64-unknown-linux-gnu")

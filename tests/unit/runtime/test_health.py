@@ -134,6 +134,7 @@ def test_what_else_must_be_alive_counts(env, checker):
     assert "[-]lease stuck" in text
 
 
+@pytest.mark.rule("SE:C25")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -45,6 +45,11 @@ def test_what_only_kubernetes_needs_is_left_out():
     assert {"kubernetes", "requests", "urllib3", "websocket-client", "python-dateutil"} <= left_out
 
 
+@pytest.mark.rule("SE:C13")
+def test_the_image_has_at_most_12_direct_dependencies():
+    assert len(locks.image_requirements().splitlines()) <= 12
+
+
 def test_the_lock_is_made_of_the_same_dependencies():
     made = locks.image_requirements().splitlines()
     assert made == [line for line in DEPENDENCIES if not line.startswith(("kubernetes", "rich"))]
