@@ -558,6 +558,12 @@ def test_the_lease_has_the_name_that_replicas_use_and_no_holder():
 # --- names ---------------------------------------------------------------------------------------------------------------
 
 
+def policies(objects):
+    """Specs of the NetworkPolicies, by whose pods they are."""
+    names = {False: "operator", True: "hooks"}
+    return {names[obj["metadata"]["name"].endswith("-hooks")]: obj["spec"] for obj in of_kind("NetworkPolicy", objects)}
+
+
 @pytest.mark.parametrize("values", SETTINGS)
 @pytest.mark.parametrize("release", ["raytide", "x", "a" * 53])
 def test_names_fit_and_selectors_select_the_pods(values, release):
@@ -569,7 +575,7 @@ def test_names_fit_and_selectors_select_the_pods(values, release):
     for selector in (
         operator["spec"]["selector"]["matchLabels"],
         *(service["spec"]["selector"] for service in of_kind("Service", objects)),
-        *(policy["spec"]["podSelector"]["matchLabels"] for policy in of_kind("NetworkPolicy", objects)),
+        policies(objects)["operator"]["podSelector"]["matchLabels"],
     ):
         assert selector.items() <= labels.items()
 
@@ -586,9 +592,9 @@ def test_two_releases_of_one_name_in_two_namespaces_do_not_meet():
 @pytest.mark.rule("FD:SEC-F11", "SE:C21")
 def test_by_default_only_helm_test_reaches_the_operator_besides_the_kubelet_and_egress_is_not_limited():
     objects = rendered({})
-    (policy,) = of_kind("NetworkPolicy", objects)
-    assert policy["spec"]["policyTypes"] == ["Ingress"]
-    (health,) = policy["spec"]["ingress"]
+    policy = policies(objects)["operator"]
+    assert policy["policyTypes"] == ["Ingress"]
+    (health,) = policy["ingress"]
     assert health["ports"] == [{"protocol": "TCP", "port": 8082}]
     (peer,) = health["from"]
     (tester,) = (obj for obj in objects if obj["kind"] == "Pod")
@@ -597,16 +603,28 @@ def test_by_default_only_helm_test_reaches_the_operator_besides_the_kubelet_and_
 
 @pytest.mark.rule("FD:SEC-F11", "SE:C21")
 def test_the_network_policy_admits_the_chosen_scraper_and_lets_out_to_the_api_server():
-    (policy,) = of_kind("NetworkPolicy", rendered(EVERYTHING))
-    _, metrics = policy["spec"]["ingress"]
+    policy = policies(rendered(EVERYTHING))["operator"]
+    _, metrics = policy["ingress"]
     assert (metrics["ports"][0]["port"], metrics["from"]) == (8080, EVERYTHING["networkPolicy"]["metricsFrom"])
-    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
-    to_api, *more = policy["spec"]["egress"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    to_api, *more = policy["egress"]
     assert to_api == {
         "ports": [{"protocol": "TCP", "port": 443}, {"protocol": "TCP", "port": 6443}],
         "to": [{"ipBlock": {"cidr": "10.96.0.1/32"}}, {"ipBlock": {"cidr": "fd00::1/128"}}],
     }
     assert more == EVERYTHING["networkPolicy"]["extraEgress"]
+
+
+@pytest.mark.rule("SE:C21")
+def test_nothing_reaches_the_pods_of_hooks():
+    objects = rendered({})
+    policy = policies(objects)["hooks"]
+    assert (policy["policyTypes"], policy.get("ingress", [])) == (["Ingress"], [])
+    hooks = [obj for obj in objects if obj["kind"] in ("Pod", "Job")]
+    assert len(hooks) == 2
+    for hook in hooks:
+        labels = hook.get("spec", {}).get("template", hook)["metadata"]["labels"]
+        assert policy["podSelector"]["matchLabels"].items() <= labels.items()
 
 
 def test_without_a_network_policy_there_is_none():
