@@ -78,7 +78,7 @@ def test_a_release_from_install_to_uninstall(sandbox, helm):
 
     helm("rollback", "raytide", "1")
     assert "--log-level=info" in operator_args(sandbox)
-    assert count(sandbox, "/apis/networking.k8s.io/v1/namespaces/ops/networkpolicies") == 1
+    assert count(sandbox, "/apis/networking.k8s.io/v1/namespaces/ops/networkpolicies") == 2
 
     helm("uninstall", "raytide")
     for path in (
