@@ -14,8 +14,7 @@ from pathlib import Path
 import node_config
 import node_root
 import node_store
-from kind_config import node_count
-from kind_docker import KIND_YAML, containerd_folder, socket_of
+from kind_config import KIND_YAML, containerd_folder, node_count, socket_of
 from node_settings import NodeSettings, Report
 from node_supervisor import END_S, RUNTIME, NodeError, Supervisor, accepts_connections, main, root_namespace
 from raytide_sandbox.container_runtime.netlink import Netlink
@@ -37,7 +36,7 @@ def command(settings: NodeSettings) -> list[str]:
         "--default-runtime=raytide",
         "--exec-opt=native.cgroupdriver=cgroupfs",
         "--exec-root=/run/docker",
-        f"--host=unix:///var/{socket_of(settings).name}",
+        f"--host=unix:///var/{socket_of(settings.work).name}",
         "--log-level=warn",
         "--pidfile=/run/docker.pid",
         "--storage-driver=overlay2",
@@ -68,7 +67,7 @@ class DockerSupervisor(Supervisor):
             shutil.copyfile(RUNC_SOURCE, self.settings.root.configuration / Path(RUNC).name)
             (self.settings.root.configuration / Path(RUNC).name).chmod(0o755)
             self._launch(DOCKER)
-            socket = str(socket_of(self.settings))
+            socket = str(socket_of(self.settings.work))
             self._await(lambda: accepts_connections(socket), self._docker, "accepts no connections")
         return Report(seconds=", ".join(self._seconds))
 

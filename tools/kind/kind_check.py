@@ -1,6 +1,7 @@
 """Check whether this machine can run a kind cluster, and with which Docker daemon.
 
-Prints one line; exit code 1 if it cannot. With `--installed`, only the Docker and kind on PATH count. Called by `make e2e-kind`.
+Prints one line; exit code 0 for the Docker and kind on PATH, 3 for a daemon of its own, and 1 if there can be none. With
+`--installed`, only those on PATH count. Called by `make e2e-kind`.
 """
 
 import argparse
@@ -8,6 +9,8 @@ import sys
 
 import kind_docker
 import node_machine
+
+OWN = 3
 
 
 def main() -> int:
@@ -26,7 +29,7 @@ def main() -> int:
         print(f"e2e on kind: not run: {why}, and this machine allows no Docker daemon of its own: {lack}")
         return 1
     print(f"e2e on kind: {why}: with a Docker daemon of its own, in namespaces of this machine")
-    return 0
+    return OWN
 
 
 if __name__ == "__main__":

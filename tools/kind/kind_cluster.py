@@ -14,7 +14,8 @@ from pathlib import Path
 import yaml
 
 import kind_config
-from kind_docker import KIND_YAML, Docker, KindError
+from kind_config import KIND_YAML
+from kind_docker import Docker, KindError
 from raytide_sandbox.controlplane.files import AUDIT_POLICY
 
 NAME = "raytide-e2e"

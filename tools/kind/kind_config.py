@@ -8,15 +8,27 @@ set. Does no I/O. Used by kind_cluster.py.
 import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+KIND_YAML = Path(__file__).resolve().parents[2] / "e2e" / "kind.yaml"
 AUDIT_FOLDER = "AUDIT_FOLDER"
 """What e2e/kind.yaml has in place of the folder of the audit log."""
 CONTAINERD = "/var/lib/containerd"
 SYSFS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 """Folders of the root of Docker that a node sees at the same path; they tell the number of processors (node_root.py)."""
+
+
+def socket_of(work: Path) -> Path:
+    """The socket of a daemon with this folder, as the machine sees it."""
+    return work / "var" / "docker.sock"
+
+
+def containerd_folder(number: int) -> Path:
+    """The folder of the containerd of one node, in the daemon's root."""
+    return Path("/var/lib/kind", str(number), "containerd")
 
 
 @dataclass(frozen=True)

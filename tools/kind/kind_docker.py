@@ -5,7 +5,9 @@ Each is a `Docker`: how a program reaches it, and what its nodes need. `installe
 on the machine. Called by tools/checks/e2e.py.
 """
 
+import gzip
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -26,16 +28,16 @@ import node_requirements
 from debian_packages import DebianError
 from environments import cache_folder
 from go_build import BuildError, GoMissingError
-from kind_config import SYSFS, OwnNodes, node_count
+from kind_config import KIND_YAML, SYSFS, OwnNodes, containerd_folder, node_count, socket_of
 from node_settings import NodeSettings
 from raytide_sandbox.controlplane.component import ControlPlaneError
 
-ROOT = Path(__file__).resolve().parents[2]
-KIND_YAML = ROOT / "e2e" / "kind.yaml"
 PACKAGES = ("docker.io", "python3")
 """What Docker's root has besides the node's packages; Python runs runc_capabilities.py."""
 SUPERVISOR = "../kind/docker_supervisor.py"
 NODE_IMAGE = os.environ.get("RAYTIDE_E2E_NODE_IMAGE") or "kindest/node:v1.35.0"
+NEWEST_SYSTEMD_V1 = 255
+"""The newest systemd that starts in a container with cgroup version 1."""
 LONGEST_SOCKET_PATH = 107
 ASK_S = 600.0
 """Pulling the node image is included."""
@@ -124,13 +126,13 @@ class OwnDocker:
         nodes = node_count(KIND_YAML.read_text())
         return Docker(
             kind=str(self.programs.kind),
-            docker=str(self.settings.packages / "usr" / "bin" / "docker"),
+            docker=str(client_folder(self.settings) / "docker"),
             node_image=kind_image.NODE_IMAGE,
             environ={
-                "DOCKER_HOST": f"unix://{socket_of(self.settings)}",
+                "DOCKER_HOST": f"unix://{socket_of(self.settings.work)}",
                 "DOCKER_CONFIG": str(self.settings.work / "docker-config"),
                 "KIND_EXPERIMENTAL_PROVIDER": "docker",
-                "PATH": f"{os.environ.get('PATH', '')}{os.pathsep}{self.settings.packages / 'usr' / 'bin'}",
+                "PATH": f"{client_folder(self.settings)}{os.pathsep}{os.environ.get('PATH', '')}",
             },
             inside=running.command,
             root=self.settings.work,
@@ -138,14 +140,9 @@ class OwnDocker:
         )
 
 
-def socket_of(settings: NodeSettings) -> Path:
-    """The daemon's socket, as the machine sees it."""
-    return settings.work / "var" / "docker.sock"
-
-
-def containerd_folder(number: int) -> Path:
-    """The folder of the containerd of one node, in the daemon's root."""
-    return Path("/var/lib/kind", str(number), "containerd")
+def client_folder(settings: NodeSettings) -> Path:
+    """The folder with Docker's client and nothing else: kind takes the first one on PATH."""
+    return settings.state / "client"
 
 
 def why_no_own(machine: node_machine.Machine) -> str:
@@ -156,6 +153,16 @@ def why_no_own(machine: node_machine.Machine) -> str:
     return "; ".join(missing)
 
 
+def systemd_version(packages: Path) -> int:
+    """The version of systemd in the release of these unpacked packages; 0 if they do not tell it."""
+    try:
+        with gzip.open(packages / "usr" / "share" / "doc" / "libsystemd0" / "changelog.Debian.gz", "rt") as changes:
+            found = re.match(r"systemd \((\d+)", changes.readline())
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
+
+
 def prepare_own(kept_images: tuple[Path, ...], *, is_tethered: bool = True, state: Path | None = None) -> OwnDocker:
     """Make all that a daemon of its own needs; its nodes have the kept images and those of the control plane from the start.
 
@@ -163,14 +170,14 @@ def prepare_own(kept_images: tuple[Path, ...], *, is_tethered: bool = True, stat
     """
     if lack := why_no_own(node_machine.read()):
         raise node.NodeMissingError(lack)
+    has_cgroup_v1 = node_cgroups.read().version == 1
     try:
+        packages = _unpack(has_cgroup_v1=has_cgroup_v1)
         control_plane.provide()
         settings = node.prepare(
             kept_images=kept_images, is_tethered=is_tethered, state=state or node.state_folder("kind")
         )
         programs, nodes = kind_programs.provide(), node_programs.provide()
-        packages = debian_root.provide((*node_machine.PACKAGES, *PACKAGES))
-        (packages / "usr" / "lib" / "modules").mkdir(exist_ok=True)  # kind mounts the folder, and the root is read-only
         images = kind_image.KindImages(
             kind=programs,
             node=nodes,
@@ -189,6 +196,23 @@ def prepare_own(kept_images: tuple[Path, ...], *, is_tethered: bool = True, stat
         stores=cache_folder("kind") / "stores",
         supervisor=SUPERVISOR,
     )
-    if len(str(socket_of(settings))) > LONGEST_SOCKET_PATH:
-        raise node.NodeError(f"{socket_of(settings)} is too long for a socket: set XDG_CACHE_HOME to a shorter path")
-    return OwnDocker(settings, programs, node_image, has_cgroup_v1=node_cgroups.read().version == 1)
+    if len(str(socket_of(settings.work))) > LONGEST_SOCKET_PATH:
+        raise node.NodeError(
+            f"{socket_of(settings.work)} is too long for a socket: set XDG_CACHE_HOME to a shorter path"
+        )
+    client_folder(settings).mkdir(parents=True, exist_ok=True)
+    client = client_folder(settings) / "docker"
+    client.unlink(missing_ok=True)
+    client.symlink_to(packages / "usr" / "bin" / "docker")
+    return OwnDocker(settings, programs, node_image, has_cgroup_v1=has_cgroup_v1)
+
+
+def _unpack(*, has_cgroup_v1: bool) -> Path:
+    """The root of the daemon; raises NodeMissingError where the release's systemd does not start in its containers."""
+    packages = debian_root.provide((*node_machine.PACKAGES, *PACKAGES))
+    version = systemd_version(packages)
+    if has_cgroup_v1 and version > NEWEST_SYSTEMD_V1:
+        reason = f"cgroups: version 1, with which systemd {version} of this release does not start"
+        raise node.NodeMissingError(f"{reason}: boot with systemd.unified_cgroup_hierarchy=1")
+    (packages / "usr" / "lib" / "modules").mkdir(exist_ok=True)  # kind mounts the folder, and the root is read-only
+    return packages

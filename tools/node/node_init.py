@@ -27,6 +27,8 @@ def main(settings: NodeSettings) -> NoReturn:
     supervisor = os.fork()
     if not supervisor:
         syscalls.die_with_parent()
+        found = filter(None, (str(FOLDER), os.environ.get("PYTHONPATH")))
+        os.environ["PYTHONPATH"] = os.pathsep.join(found)  # a supervisor of another folder uses this one's modules
         program = str(FOLDER / settings.supervisor)
         os.execv(sys.executable, [sys.executable, program, str(settings.state / FILE)])
     release_output()
