@@ -1,4 +1,4 @@
-"""The chart as users install it who may create nothing cluster-scoped: with Roles only.
+"""The chart as users install it who may create nothing cluster-scoped: with Roles only, and for RayClusters only.
 
 A second release, under another name, so that the audit log tells its requests from those of the first. The CRDs are there from
 the parts before, as an administrator would have installed them.
@@ -12,8 +12,8 @@ import audit
 from cluster import eventually, get, helm, kubectl, listed, names, within
 from scenario import everything, may, of_cluster, operator_pods
 
-OPTIONAL = {"list nodes", "list pods", "list priorityclasses.scheduling.k8s.io"}
-"""What has no namespace, or is of other namespaces: the operator tries it and works without."""
+OPTIONAL = {"list nodes"}
+"""What has no namespace: the operator tries it and works without."""
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,8 @@ def restricted(installation):
 def test_helm_installs_it_without_any_cluster_scoped_object(restricted):
     helm(
         "install", restricted.release, str(restricted.chart), "-n", restricted.namespace, "--skip-crds",
-        *restricted.image_values, "--set", "singleNamespaceInstall=true", "--set", f"watchNamespace={{{restricted.ray_namespace}}}",
+        *restricted.image_values, "--set", f"singleNamespaceInstall=true,watchNamespace={{{restricted.ray_namespace}}}",
+        "--set", "trainingJob.enabled=false",
         "--wait", "--timeout", within(90),
     )  # fmt: skip
     manifest = helm("get", "manifest", restricted.release, "-n", restricted.namespace)
@@ -39,6 +40,8 @@ def test_it_has_rights_in_its_namespaces_only(restricted):
     assert not may(restricted, "create", "pods", "-n", restricted.namespace)
     assert not may(restricted, "create", "pods", "-n", "default")
     assert not may(restricted, "list", "nodes", "--all-namespaces")
+    for right in ("trainingjobs.paddlepaddle.org", "configmaps", "resourcequotas"):
+        assert not may(restricted, "list", right, "-n", restricted.ray_namespace)
 
 
 def test_an_autoscaled_ray_cluster_gets_its_pods_and_the_rights_of_its_autoscaler(restricted):
@@ -80,6 +83,7 @@ def test_its_requests_were_permitted_but_for_what_it_does_without(restricted, au
     assert audit.counted(asked)["create pods"]
     rejected = {line.partition(":")[0] for line in audit.forbidden(asked)}
     assert rejected <= OPTIONAL
+    assert not [right for right in audit.counted(asked) if "trainingjobs" in right or "configmaps" in right]
 
 
 def test_uninstall_leaves_nothing(restricted):

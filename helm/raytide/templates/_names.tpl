@@ -1,6 +1,10 @@
 {{/* Names, labels and the image: everything that more than one template needs. */}}
 
 {{- define "raytide.name" -}}
+{{- /* All templates begin here; `helm upgrade --reuse-values` has none of the values that are newer than the release. */ -}}
+{{- if not (and (hasKey .Values "crds") (hasKey .Values "labels")) -}}
+{{- fail "values of this chart are missing, such as labels: upgrade with --reset-then-reuse-values instead of --reuse-values" -}}
+{{- end -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 

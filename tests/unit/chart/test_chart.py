@@ -881,6 +881,7 @@ def test_a_value_of_kuberays_chart_is_another_name_of_ours(theirs, ours):
         ({"useKubernetesProxy": True}, "useKubernetesProxy: it is for RayJob and RayService"),
         ({"watchNamespace": ["a"], "watchNamespaces": ["b"]}, "watchNamespace, watchNamespaces: they differ"),
         ({"crNamespacedRbacEnable": False, "watchNamespace": ["a"]}, "crNamespacedRbacEnable: false applies with"),
+        ({"crds": None}, "upgrade with --reset-then-reuse-values instead of --reuse-values"),
         ({"metrics": {"serviceMonitor": {"enabled": True}}}, "networkPolicy.metricsFrom: no pod may read metrics"),
         ({"metrics": {"prometheusRule": {"enabled": True}}}, "metrics.prometheusRule.groups: the chart has no rules"),
         ({"metrics": {"dashboards": {"enabled": True}}}, "metrics.dashboards.files: the chart has no dashboards"),
