@@ -36,8 +36,9 @@ FROM ${PYTHON_IMAGE}
 LABEL org.opencontainers.image.title="raytide" \
       org.opencontainers.image.description="Kubernetes operator for Ray clusters" \
       org.opencontainers.image.licenses="Apache-2.0"
-# No file in the image may raise the privileges of a process.
-RUN find / -xdev -type f -perm /6000 -exec chmod a-s {} +
+# No file in the image may raise the privileges of a process, and there is no shell: this one has been read already.
+RUN find / -xdev -type f -perm /6000 -exec chmod a-s {} + \
+ && rm -f /usr/bin/bash /usr/bin/dash /usr/bin/rbash /usr/bin/sh /bin/bash /bin/dash /bin/rbash /bin/sh
 COPY --from=build /opt/raytide /opt/raytide
 ENV PATH=/opt/raytide/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 WORKDIR /

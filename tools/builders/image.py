@@ -201,7 +201,7 @@ def check(builder: Builder, archive: Path, base: str, work: Path) -> list[str]:
     return [
         f"size: {own_mb:.1f} MB in our layers (at most {bars[0]} MB), {total_mb:.1f} MB with the base image",
         f"the sidecar connects {sidecar.took_s:.2f} s after its start, {sidecar.bar_s:.2f} s of CPU (at most {bars[1]:g} s)",
-        f"{len(image.files)} files: none setuid, none of the sandbox; packages of {LOCK.name}, and the wheel as pip builds it",
+        f"{len(image.files)} files: none setuid, no shell, none of the sandbox; packages of {LOCK.name}, and the wheel as pip builds it",
         f"operator and sidecar start with a read-only root, as {' and as '.join(image_starts.USERS)}",
     ]
 

@@ -21,6 +21,7 @@ LARGEST_MB: Final = 80
 """Of the layers above the base image, uncompressed."""
 ENVIRONMENT: Final = "opt/raytide/"
 NOT_INSIDE: Final = ("raytide_sandbox", "raytide-sandbox")
+SHELL: Final = re.compile(r"(?:usr/(?:local/)?)?s?bin/(?:ash|bash|busybox|dash|ksh|rbash|sh|zsh)")
 MACHINE_SETTINGS: Final = ("etc/pip.conf", "root/.config/pip/pip.conf", "root/.netrc")
 CAPABILITY: Final = "SCHILY.xattr.security.capability"
 WHITEOUT: Final = ".wh."
@@ -100,6 +101,7 @@ def problems(image: Image, wheel: Path, lock: Path) -> list[str]:
     return [
         *start_problems(image.config),
         *privilege_problems(image.files),
+        *shell_problems(image.files),
         *foreign_problems(image.files),
         *package_problems(image.files, lock),
         *wheel_problems(image.files, wheel),
@@ -123,6 +125,11 @@ def privilege_problems(files: Mapping[str, File]) -> Iterator[str]:
             yield f"/{path} is setuid or setgid ({file.mode:o})"
         if file.has_capability:
             yield f"/{path} has file capabilities"
+
+
+def shell_problems(files: Mapping[str, File]) -> Iterator[str]:
+    """Shells: neither the operator nor the autoscaler starts one."""
+    yield from (f"/{path} is a shell" for path in files if SHELL.fullmatch(path))
 
 
 def foreign_problems(files: Mapping[str, File]) -> Iterator[str]:

@@ -21,7 +21,7 @@ INSTALLED = {
     f"{PACKAGES}/click-8.5.1.dist-info/METADATA": b"",
     f"{PACKAGES}/PyYAML-6.0.3.dist-info/METADATA": b"",
 }
-BASE = {"etc/passwd": b"root", "usr/bin/sh": b"shell", "tmp/": 0o1777}
+BASE = {"etc/passwd": b"root", "usr/bin/env": b"print", "tmp/": 0o1777}
 
 
 def layer(entries) -> bytes:
@@ -70,6 +70,8 @@ def test_an_image_as_it_should_be(world):
     [
         pytest.param({"usr/bin/su": (b"x", 0o4755)}, "/usr/bin/su is setuid or setgid (4755)", id="setuid"),
         pytest.param({"usr/bin/wall": (b"x", 0o2755)}, "/usr/bin/wall is setuid or setgid (2755)", id="setgid"),
+        pytest.param({"usr/bin/dash": b"x"}, "/usr/bin/dash is a shell", id="a shell"),
+        pytest.param({"bin/sh": b"x"}, "/bin/sh is a shell", id="a shell where /bin is a folder"),
         pytest.param({"capable": b"x"}, "/capable has file capabilities", id="file capabilities"),
         pytest.param(
             {f"{PACKAGES}/raytide_sandbox/cli.py": b"x"},
