@@ -1,8 +1,8 @@
 """Scanners of `make security` and tools of `make sbom`: programs built with Go, and Python packages with environments of their own.
 
 kube-score, kubeconform and actionlint come from the Go module proxy, with the versions that tests/controlplane/tools/security
-pins; bandit, checkov, detect-secrets, pip-audit and zizmor are locked in requirements/security.txt, cyclonedx-py and what signs a
-release in requirements/release.txt. All are kept in the user's cache folder, by a digest of these files; a second call builds nothing.
+pins; bandit, detect-secrets, pip-audit and zizmor are locked in requirements/security.txt, checkov in requirements/checkov.txt,
+cyclonedx-py and what signs a release in requirements/release.txt. All are kept in the user's cache folder, by a digest of these files; a second call builds nothing.
 """
 
 import hashlib

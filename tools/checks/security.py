@@ -46,7 +46,17 @@ VALUES = {
 SKIPPED = ("--skip-tests",)
 """The pod of `helm test` is no part of an installation, and ends by itself: probes would be wrong."""
 AT_ONCE = 2
-LOCKS = ("runtime.txt", "image.txt", "dev.txt", "build.txt", "uv.txt", "paddle.txt", "security.txt", "release.txt")
+LOCKS = (
+    "runtime.txt",
+    "image.txt",
+    "dev.txt",
+    "build.txt",
+    "uv.txt",
+    "paddle.txt",
+    "security.txt",
+    "checkov.txt",
+    "release.txt",
+)
 Scanner = Callable[[Scene], Scanned]
 
 
@@ -145,10 +155,11 @@ def main() -> int:
     if os.environ.get("PIP_AUDIT", "0") not in ("", "0"):
         scanners.append(pip_audit)
     try:
-        programs, packages = security_tools.provide_programs(), security_tools.provide_packages("security.txt")
+        programs = security_tools.provide_programs()
+        packages, checkov = (security_tools.provide_packages(lock) for lock in ("security.txt", "checkov.txt"))
         with tempfile.TemporaryDirectory(prefix="raytide-security-") as folder:
             renderings = render(Path(folder))
-            scanned = scan(Scene(ROOT, programs, packages, renderings, Path(folder)), tuple(scanners))
+            scanned = scan(Scene(ROOT, programs, packages, checkov, renderings, Path(folder)), tuple(scanners))
     except go_build.GoMissingError as error:
         print(f"{error}: install it (https://go.dev/dl)", file=sys.stderr)
         return 2

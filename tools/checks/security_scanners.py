@@ -44,6 +44,8 @@ class Scene:
     """kube-score, kubeconform and actionlint."""
     packages: Path
     """Commands of requirements/security.txt."""
+    checkov: Path
+    """Commands of requirements/checkov.txt."""
     renderings: dict[str, Path]
     """The chart as YAML, by the name of its values."""
     folder: Path
@@ -110,7 +112,7 @@ def checkov(scene: Scene) -> Scanned:
     shutil.copy(scene.root / "Dockerfile", stage)
     kinds = ("kubernetes", "dockerfile")
     command = ("checkov", "--skip-download", "--compact", "--quiet", "-o", "json", "-d", ".", "--framework")
-    return read_checkov(run_json(scene, scene.packages / command[0], *command[1:], *kinds, folder=stage))
+    return read_checkov(run_json(scene, scene.checkov / command[0], *command[1:], *kinds, folder=stage))
 
 
 def read_checkov(report: Any) -> Scanned:

@@ -15,8 +15,11 @@ UV = Path(sys.executable).parent / "uv"
 PADDLE = "paddlepaddle==2.6.2\nprotobuf==4.25.3\nnumpy<2\nsetuptools<80\n"
 """An environment of its own (tools/builders/paddle_env.py): the last wheel with parameter servers, and what it runs with."""
 
-SCANNERS = "bandit\ncheckov\ndetect-secrets\npip-audit\nzizmor\n"
-"""An environment of its own (tools/builders/security_tools.py): checkov pins old versions."""
+SCANNERS = "bandit\ndetect-secrets\npip-audit\nzizmor\n"
+"""An environment of its own (tools/builders/security_tools.py)."""
+
+CHECKOV = "checkov\n"
+"""Another one: checkov pins old versions, and its package bc-detect-secrets overwrites the files of detect-secrets."""
 
 RELEASE = "build\ncyclonedx-bom[validation]\npypi-attestations\ntwine\nuv\n"
 """An environment of its own: what builds, describes, signs and uploads a release."""
@@ -50,5 +53,6 @@ if __name__ == "__main__":
     compile_lock("-", "build.txt", "--constraint", "requirements/dev.txt", stdin="hatchling\nhatch-fancy-pypi-readme\n")
     compile_lock("-", "uv.txt", stdin="uv\n")
     compile_lock("-", "security.txt", stdin=SCANNERS)
+    compile_lock("-", "checkov.txt", stdin=CHECKOV)
     compile_lock("-", "release.txt", "--constraint", "requirements/uv.txt", stdin=RELEASE)
     compile_lock("-", "paddle.txt", stdin=PADDLE, machines="--python-platform=x86_64-unknown-linux-gnu")

@@ -13,6 +13,7 @@ import security_findings
 import security_scanners
 from security_findings import Entry, Finding, split
 from security_scanners import ScanError, Scanned, Scene
+from support.image_packages import locked_packages
 
 ROOT = Path(__file__).parents[3]
 FINDING = Finding("bandit", "B103", "operator/a.py", "line 1: chmod")
@@ -157,7 +158,7 @@ def scene(tmp_path):
     programs = tmp_path / "bin"
     programs.mkdir()
     (tmp_path / "root").mkdir()
-    return Scene(tmp_path / "root", programs, programs, {}, tmp_path)
+    return Scene(tmp_path / "root", programs, programs, programs, {}, tmp_path)
 
 
 def put(scene, name, text):
@@ -193,6 +194,12 @@ def test_secrets_are_searched_in_changed_files_only_and_found_each_time(scene, m
     assert security_scanners.detect_secrets(scene) == Scanned("2 files, 1 of them new", [finding])
     asked = (tmp_path / "asked").read_text().splitlines()
     assert asked == [f"scan --no-verify --disable-plugin KeywordDetector {files}" for files in ("a.txt b.txt", "a.txt")]
+
+
+def test_no_package_overwrites_detect_secrets():
+    """checkov's bc-detect-secrets has a module of the same name: which of them is there depends on the order of installation."""
+    assert "bc-detect-secrets" not in locked_packages(ROOT / "requirements" / "security.txt")
+    assert "bc-detect-secrets" in locked_packages(ROOT / "requirements" / "checkov.txt")
 
 
 # --- rules of kube-linter ---------------------------------------------------------------------------------------------
