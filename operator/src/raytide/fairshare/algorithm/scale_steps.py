@@ -15,7 +15,7 @@ from raytide.fairshare.algorithm.state import AllocationState, Placement, Reject
 Kind: TypeAlias = tuple[object, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Step:
     """The next allowed size of a participant, and the pods that it needs for that."""
 
