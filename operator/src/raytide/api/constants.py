@@ -132,6 +132,8 @@ WORKERS_MISSING: Final = "WorkersMissing"
 AUTOSCALER_DOWN: Final = "AutoscalerDown"
 REPLICAS_CONTENDED: Final = "ReplicasContended"
 SCALING_LIMITED: Final = "ScalingLimited"
+WAITING_FOR_PODS: Final = "WaitingForPods"
+"""Reason of `WorkersMissing` while no failure is known."""
 
 # --- shortening (RC §3.2; lengths count bytes, and all of these names are ASCII) -----------------------------------
 REPLICA_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"

@@ -24,7 +24,6 @@ from raytide.explain import messages, remedies
 from raytide.explain.findings import Findings, failing_pod
 from raytide.explain.model import Blocker, GroupLine, Objects, PodLine, Stage, StageLine
 from raytide.explain.remedies import Facts
-from raytide.raycluster.conditions import WAITING
 from raytide.raycluster.desired_replicas import ScalingState, scaling_of, wanted_pods
 from raytide.raycluster.failures import kept_groups, names_to_delete
 from raytide.raycluster.observed import Observed, observe
@@ -318,7 +317,9 @@ def _of_group(ctx: _Context, group: WorkerGroupSpec) -> Iterator[Blocker]:
         yield remedies.blocker(remedies.PODS_MISSING, ctx.facts_of(message, name), count=missing, since=since)
         return
     message = messages.workers_starting(missing, max(wanted, missing))
-    yield remedies.blocker(WAITING, ctx.facts_of(message, name, pod=failing), count=missing, since=since)
+    yield remedies.blocker(
+        constants.WAITING_FOR_PODS, ctx.facts_of(message, name, pod=failing), count=missing, since=since
+    )
 
 
 def _failure_of_pods(pods: Sequence[PodView]) -> PodFailure | None:

@@ -45,7 +45,6 @@ FAILURE_CLASS: Final = {
 }
 """ReplicaFailure's reason by event reason; those of services and RBAC objects are Raytide's, KubeRay has none."""
 
-WAITING: Final = "WaitingForPods"
 RANDOM_SUFFIX_LENGTH: Final = 5
 
 
@@ -206,7 +205,7 @@ def workers_missing(
     ]
     if not found:
         return None
-    reason = next((reason for reason, _ in found if reason != WAITING), WAITING)
+    reason = next((reason for reason, _ in found if reason != constants.WAITING_FOR_PODS), constants.WAITING_FOR_PODS)
     return ConditionUpdate(
         constants.WORKERS_MISSING, status=True, reason=reason, message="; ".join(text for _, text in found)
     )
@@ -222,7 +221,7 @@ def _not_ready_reason(
     if rejection is not None:
         failures.append(failure_of_rejection("", rejection))
     if not failures:
-        return WAITING, messages.workers_not_ready(group, missing, wanted)
+        return constants.WAITING_FOR_PODS, messages.workers_not_ready(group, missing, wanted)
     counts = Counter(failure.cause for failure in failures)
     most_frequent, _ = counts.most_common(1)[0]
     detail = next(failure.detail for failure in failures if failure.cause is most_frequent)
