@@ -82,6 +82,8 @@ class Harness:
         self.base = base
         self.session = session
         self._folder = folder
+        self.kubeconfig = folder / "kubeconfig"
+        """Written when the operator starts."""
         self.operator: subprocess.Popen[bytes] | None = None
 
     async def call(self, method: str, path: str, body: object = None) -> dict:
@@ -96,14 +98,13 @@ class Harness:
 
     async def start_operator(self) -> int:
         """Start the operator and wait until it is ready; returns its pid."""
-        kubeconfig = self._folder / "kubeconfig"
         context = {"name": "bench", "context": {"cluster": "bench", "user": "bench"}}
         config = {"apiVersion": "v1", "kind": "Config", "current-context": "bench", "contexts": [context]}
         config["clusters"] = [{"name": "bench", "cluster": {"server": self.base}}]
         config["users"] = [{"name": "bench", "user": {}}]
-        kubeconfig.write_text(yaml.safe_dump(config))
+        self.kubeconfig.write_text(yaml.safe_dump(config))
         log = (self._folder / "operator.log").open("wb")
-        command = [RAYTIDE, "operator", "--kubeconfig", kubeconfig, "--metrics-addr", "0"]
+        command = [RAYTIDE, "operator", "--kubeconfig", self.kubeconfig, "--metrics-addr", "0"]
         address = f"127.0.0.1:{free_port()}"
         command += ["--health-probe-bind-address", address]
         self.operator = subprocess.Popen(list(map(str, command)), stdout=log, stderr=subprocess.STDOUT)

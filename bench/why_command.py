@@ -1,0 +1,49 @@
+"""WHY: time of `raytide why` for one of 1,000 RayClusters in one namespace, from the start of the process to its end."""
+
+import asyncio
+import json
+import statistics
+import sys
+import time
+
+from harness import CLUSTERS, RAYTIDE, Harness, cluster, harness, result
+
+RAYCLUSTERS = 1000
+WORKERS = 3
+RUNS = 11
+BAR_S = 0.6
+NAME = f"c{RAYCLUSTERS // 2}"
+
+
+async def main() -> int:
+    """Measure and print."""
+    async with harness() as ours:
+        await ours.start_operator()
+        for number in range(RAYCLUSTERS):
+            await ours.call("POST", CLUSTERS, cluster(f"c{number}", WORKERS))
+        async with asyncio.timeout(300):
+            while await _is_missing(ours):
+                await asyncio.sleep(0.5)
+        times = [await _run(ours) for _ in range(RUNS)]
+    print(f"fastest {min(times):.3f} s, slowest {max(times):.3f} s of {RUNS}", flush=True)
+    return 0 if result("WHY", statistics.median(times), f"s for one of {RAYCLUSTERS} RayClusters", BAR_S) else 1
+
+
+async def _is_missing(ours: Harness) -> bool:
+    """Whether a RayCluster is not ready yet."""
+    listed = await ours.call("GET", CLUSTERS)
+    return any(item.get("status", {}).get("readyWorkerReplicas", 0) < WORKERS for item in listed["items"])
+
+
+async def _run(ours: Harness) -> float:
+    began = time.perf_counter()
+    command = [RAYTIDE, "why", NAME, "-n", "bench", "-o", "json", "--kubeconfig", ours.kubeconfig]
+    process = await asyncio.create_subprocess_exec(*map(str, command), stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    took_s = time.perf_counter() - began
+    assert (process.returncode, json.loads(out)["size"]) == (0, {"wanted": WORKERS, "ready": WORKERS}), out.decode()
+    return took_s
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
