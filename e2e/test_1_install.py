@@ -145,6 +145,8 @@ def test_users_with_kubernetes_own_roles_have_the_kinds(installation):
                 return answer == is_allowed, answer
 
             eventually(check, f"{role} may {'' if is_allowed else 'not '}{verb} {kind}", 15)
+    # A later test asserts that nothing but the namespace's own objects is left.
+    kubectl("delete", "rolebindings", "e2e-view", "e2e-edit", "-n", installation.ray_namespace)
 
 
 ROLE = "rbac.authorization.k8s.io/v1"
