@@ -132,6 +132,11 @@ def test_why_would_the_new_job_not_be_larger(ask):
             id="unknown",
         ),
         pytest.param(
+            ["--explain", "nobody"],
+            "; `raytide why nobody -n default` explains it, or a RayCluster of that name",
+            id="perhaps a RayCluster",
+        ),
+        pytest.param(
             ["--explain", "odd"], "TrainingJob default/odd is not part of the plan: spec.trainer", id="invalid"
         ),
         pytest.param(["--explain", "a/b/c"], "'a/b/c' is not NAMESPACE/JOB", id="too many parts"),

@@ -73,7 +73,8 @@ def explain_job(result: PlanResult, id_: ParticipantId) -> str:
     if str(id_) not in known:
         raise NotFoundError(
             f"TrainingJob {id_} is not part of the plan: it does not exist, has ended, is suspended, or its gang timed out recently"
-            f" (jobs in the plan: {', '.join(known) or 'none'})"
+            f" (jobs in the plan: {', '.join(known) or 'none'}); `raytide why {id_.name} -n {id_.namespace}` explains it, or a RayCluster"
+            " of that name"
         )
     return explain(result.snapshot, result.allocation, id_)
 
