@@ -496,6 +496,25 @@ async def test_failed_lists_back_off_and_respect_retry_after():
     assert times == pytest.approx([0, 0.2, 0.6, 1.4, 21.4])
 
 
+@pytest.mark.parametrize(
+    ("answers", "warnings"),
+    [
+        pytest.param([status_error(429, headers={"retry-after": "1"})] * 9, 0, id="a new CRD's storage is set up"),
+        pytest.param([status_error(429, headers={"retry-after": "1"})] * 15, 2, id="it takes unusually long"),
+        pytest.param([status_error(503, headers={"retry-after": "1"})] * 3, 1, id="the API server is away"),
+        pytest.param([status_error(403, "Forbidden")], 1, id="forbidden"),
+    ],
+)
+async def test_an_expected_retry_is_no_warning(caplog, answers, warnings):
+    """A list is sent up to three times before it counts as one failure."""
+    env = Env()
+    env.wire.answers += [*answers, listed(version=5)]
+    async with running(env):
+        await settled(60)
+        assert env.informer.is_synced
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == warnings
+
+
 AWAY = status_error(503, headers={"retry-after": "120"})
 """Responses of a load balancer while its server is restarted."""
 

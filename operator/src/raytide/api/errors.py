@@ -40,7 +40,7 @@ class ApiUnavailableError(Exception):
 
     `retry_after_s` is the delay that the server asked for, if any. `is_outcome_unknown`: a write may have taken effect,
     because the request may have reached the server before the connection was lost or the call timed out. `is_answer`:
-    the server did respond.
+    the server did respond. `is_throttled`: it responded 429.
     """
 
     def __init__(
@@ -50,8 +50,10 @@ class ApiUnavailableError(Exception):
         retry_after_s: float | None = None,
         is_outcome_unknown: bool = False,
         is_answer: bool = False,
+        is_throttled: bool = False,
     ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.is_outcome_unknown = is_outcome_unknown
         self.is_answer = is_answer
+        self.is_throttled = is_throttled

@@ -373,6 +373,7 @@ def _accept(response: Response) -> Response:
             retry_after_s=retry_after_s(response),
             is_outcome_unknown=status != 429,
             is_answer=True,
+            is_throttled=status == 429,
         )
     if status == 401:
         raise ApiUnavailableError(messages.UNAUTHORIZED, is_answer=True)

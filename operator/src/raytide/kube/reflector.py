@@ -32,6 +32,8 @@ RESUMES: Final = 3
 RELIST_INTERVAL_S: Final = 10.0
 FORBIDDEN_S: Final = 30.0
 """Retry interval of an optional collection while it is forbidden (FD:REL-B)."""
+EXPECTED_RETRIES: Final = 3
+"""Consecutive failures up to which a 429 is logged as debug: setting up a new CRD's storage takes a second or two."""
 LONGEST_WAIT_S: Final = 30.0
 """Longest wait, even with a longer `Retry-After`: after 75 s without activity the kubelet restarts us (FD:REL-E)."""
 PORTION_BYTES: Final = 1 << 19
@@ -413,8 +415,14 @@ class Reflector:
         wait_s = max(min(self._backoff.next_s(), longest_s), asked_s)
         resource, namespace = self._collection.resource, self._collection.namespace
         where = f" in {namespace}" if namespace else ""
-        log.warning(messages.RETRYING, resource.plural, where, what, wait_s, error)
+        level = logging.DEBUG if self._is_expected(error) else logging.WARNING
+        log.log(level, messages.RETRYING, resource.plural, where, what, wait_s, error)
         return wait_s
+
+    def _is_expected(self, error: Exception) -> bool:
+        """Whether the API server asks to retry later and has not asked often: it does so while it sets up a new CRD's storage."""
+        is_throttled = isinstance(error, ApiUnavailableError) and error.is_throttled
+        return is_throttled and self._backoff.failures <= EXPECTED_RETRIES
 
     async def _read(self) -> None:
         query = {

@@ -396,7 +396,14 @@ def test_it_is_not_root_even_where_the_template_makes_all_containers_root(user, 
         pytest.param(
             {"runAsUser": 2000, "runAsGroup": 3000}, {}, (2000, 3000), id="the Ray container's user and group"
         ),
-        pytest.param({"runAsUser": 2000}, {"runAsUser": 0}, (2000, None), id="also where the pod's is root"),
+        pytest.param({"runAsUser": 2000}, {}, (2000, 100), id="a user without a group: a runtime would take group 0"),
+        pytest.param({"runAsUser": 2000}, {"runAsUser": 0}, (2000, 100), id="also where the pod's is root"),
+        pytest.param({"runAsUser": 2000}, {"runAsGroup": 3000}, (2000, None), id="the pod's group applies anyway"),
+        pytest.param({}, {"runAsUser": 2000}, (None, 100), id="the pod's user without a group"),
+        pytest.param(
+            {}, {"runAsUser": 2000, "runAsGroup": 3000}, (None, None), id="the pod's user and group apply anyway"
+        ),
+        pytest.param({}, {}, (None, None), id="no user: the runtime or OpenShift chooses"),
         pytest.param({"runAsUser": 0, "runAsGroup": 0}, {}, (None, None), id="not root"),
         pytest.param({"runAsUser": 0}, {"runAsUser": 0}, (1000, 100), id="not the pod's root either"),
         pytest.param({"runAsGroup": 3000}, {}, (None, None), id="a group alone says nothing about the user"),

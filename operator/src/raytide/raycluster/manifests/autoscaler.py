@@ -209,13 +209,17 @@ def _unprivileged(context: PodContext) -> Manifest:
 
     The user is that of the Ray container where the template sets one there: only Ray's user may write to the folder from
     which drivers get the autoscaler's messages. Otherwise it stays unset, because the images have the same user and
-    OpenShift assigns its own; root at pod level is overridden.
+    OpenShift assigns its own; root at pod level is overridden. A user without a group gets that of the images: container
+    runtimes take the group from the image's /etc/passwd, and run a user that is not in it with group 0.
     """
     template: Manifest = context.group.template["spec"]
     given: Manifest = ray_container(context.group.template).get("securityContext") or {}
     user: Manifest = {key: given[key] for key in IMAGE_USER if given.get("runAsUser") and given.get(key) is not None}
-    if not user and (template.get("securityContext") or {}).get("runAsUser") == 0:
+    pod: Manifest = template.get("securityContext") or {}
+    if not user and pod.get("runAsUser") == 0:
         user = IMAGE_USER
+    elif (user or pod.get("runAsUser")) and user.get("runAsGroup", pod.get("runAsGroup")) is None:
+        user = {**user, "runAsGroup": IMAGE_USER["runAsGroup"]}
     return {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
