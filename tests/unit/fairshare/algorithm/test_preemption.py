@@ -191,6 +191,19 @@ def test_nor_does_one_that_only_a_node_could_hold_that_it_may_not_use():
     assert sizes == [{"growing": 2}, {"growing": 2}]
 
 
+@pytest.mark.rule("FD:SH-B8")
+def test_no_trainer_of_another_pool_is_removed_for_a_sum_of_limits():
+    """The job in the east has the highest score of all: it shrank, although nothing of that counts in the west."""
+    limited = shape(1, limits={"cpu": 2000}, node_selector=WEST)
+    nodes = [node(name, cpu=cpu, labels={"pool": name}) for name, cpu in (("east", 24), ("west", 12))]
+    jobs = [
+        job("east", 1, 20, 20, rebalances=True, **on("east")),
+        job("ahead", 1, 6, 5, rebalances=True, shape=limited),
+        job("behind", 1, 6, 1, rebalances=True, shape=limited),
+    ]
+    assert resizes_of(allocate(World(nodes, jobs).pool())) == {"ahead": -2, "behind": 2}
+
+
 @pytest.mark.rule("FD:SH-B5")
 def test_no_trainer_is_removed_if_a_pending_pod_would_take_the_freed_capacity():
     """kube-scheduler gives the freed capacity to the pod that waits already."""

@@ -158,8 +158,9 @@ class Preemption:
         while (short := participant.tenant.shortfall(self.claim.additional)) is not None:
             if not self._try_relieve(short, [each for each in self._donors() if each.tenant is participant.tenant]):
                 return False
+        pools = {pods.pod.pool for pods, _ in self.claim.needs}  # a sum is that of one pool (FD:SH-B8)
         while (short := self._load_shortfall(is_placed=True)) is not None:
-            if not self._try_relieve(short, self._donors()):
+            if not self._try_relieve(short, [each for each in self._donors() if each.instances.pod.pool in pools]):
                 return False
         return True
 
