@@ -233,7 +233,13 @@ async def top(cluster, namespace, *words, output=asyncio.subprocess.PIPE, **envi
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "raytide", "top", "-n", namespace, "--kubeconfig", str(cluster.kubeconfig), "--interval", "0.2", *words,
         stdout=output, stderr=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1", **environ},
+        preexec_fn=accept_ctrl_c,
     )  # fmt: skip
+
+
+def accept_ctrl_c():
+    """Undo what a shell without job control does to its background processes: they ignore SIGINT, and so do their children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def ended(process):
