@@ -1,6 +1,6 @@
 """Nodes are drained and the chart is upgraded while two Ray clusters run, with two replicas of the operator.
 
-The fourth part of the story, on clusters with two nodes for pods or more; elsewhere it is skipped. What is asserted: only the
+The fourth part of the story, on clusters with two nodes for pods (kind); with one it is skipped. What is asserted: only the
 pods that a drain evicts are replaced, one operator is Ready at any time, another replica takes the lease of a leader that
 goes, and neither a change of leaders nor an upgrade to another image touches a Ray pod.
 """
