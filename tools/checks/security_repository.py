@@ -19,7 +19,7 @@ from security_scanners import Scanned
 Json = dict[str, Any]
 PINNED = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}")
 UNTRUSTED = re.compile(r"\$\{\{[^}]*\b(?:github\.(?:event|head_ref|ref_name)|inputs)\b")
-"""Text that a stranger may choose; in a script it would be part of the program."""
+"""Text that an untrusted user may choose; in a script it would be part of the program."""
 BINARY_SUFFIXES = (".so", ".a", ".o", ".pyc", ".exe", ".dll", ".dylib", ".jar", ".class", ".whl", ".wasm")
 WRITES = {"actions", "checks", "contents", "deployments", "packages", "statuses", "id-token", "attestations"}
 
@@ -76,7 +76,7 @@ def token_permissions(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def dangerous_workflows(root: Path) -> Iterator[tuple[str, str]]:
-    """No trigger that gives strangers a token, and no text of theirs in a script."""
+    """No trigger that gives untrusted users a token, and no text of theirs in a script."""
     for place, workflow in read_workflows(root).items():
         triggers = workflow.get(True) or workflow.get("on") or {}
         yield from ((place, f"trigger {name}") for name in ("pull_request_target", "workflow_run") if name in triggers)

@@ -52,7 +52,11 @@ CHECKOUT = "actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1"
         pytest.param(CI, "contents: read", "contents: write", "token-permissions", id="a test that may write"),
         pytest.param(CI, "  pull_request:", "  pull_request_target:", "dangerous-workflow", id="a dangerous trigger"),
         pytest.param(
-            CI, "make lint verify", "echo ${{ github.event.issue.title }}", "dangerous-workflow", id="text of strangers"
+            CI,
+            "make lint verify",
+            "echo ${{ github.event.issue.title }}",
+            "dangerous-workflow",
+            id="text of untrusted users",
         ),
         pytest.param("LICENSE", "Apache License", "Some Licence", "license", id="another licence"),
         pytest.param("SECURITY.md", "## Report a vulnerability", "## Other", "security-policy", id="no policy"),
