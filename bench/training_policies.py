@@ -166,7 +166,8 @@ class Raytide:
         shared = self._pools.build(jobs, pods, self._nodes, now=now)
         orders = plan_patches(jobs, shared, allocate(shared), now, trainers=self._pools.trainers)
         self._is_settled = not orders.patches and not orders.has_stale_message
-        self._change = self._pools.changes_at
+        moments = (self._pools.changes_at, orders.changes_at)
+        self._change = min((moment for moment in moments if moment is not None), default=None)
         left_s = self._config.period_s if self._change is None else (self._change - now).total_seconds()
         self._next_pass(max(0.0, min(self._config.period_s, left_s)) + self._config.settle_s)
         for order in orders.patches:

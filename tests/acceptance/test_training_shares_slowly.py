@@ -21,7 +21,7 @@ ARRIVAL_S = 2.0
 TERMINATIONS = 4
 """In a row, besides the 60 s of S25: a job that has been scaled down for the minimums of some jobs is left alone until those trainers
 are gone; it is scaled down for others then; and what arrived meanwhile is corrected afterwards, once or twice."""
-MOST_RESIZES = 12
+MOST_RESIZES = 10
 """Of one job. Each arrival makes the shares of all others smaller, and twenty arrive."""
 
 

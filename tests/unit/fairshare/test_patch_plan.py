@@ -110,6 +110,46 @@ def test_what_is_released_is_written_up_to_the_first_that_is_not():
     assert [note.after for note in record.resizes] == [5]
 
 
+def resized(age_s, before, after):
+    note = ResizeNote(SECOND - timedelta(seconds=age_s), before, after, GROWING, "as before")
+    return replace(KNOWN, replicas=after, resizes=(note,))
+
+
+@pytest.mark.rule("FD:SH-B11")
+@pytest.mark.parametrize(
+    ("record", "steps", "size", "changes_in_s"),
+    [
+        pytest.param(
+            resized(2, 3, 4), [resize(4, 5), resize(5, 9, is_released=False)], None, 3, id="grew 2 s ago: waits for the rest"
+        ),
+        pytest.param(resized(2, 3, 4), [resize(4, 9)], 9, None, id="grew 2 s ago, and the rest is released"),
+        pytest.param(resized(5, 3, 4), [resize(4, 5), resize(5, 9, is_released=False)], 5, None, id="grew 5 s ago"),
+        pytest.param(resized(2, 6, 4), [resize(4, 5), resize(5, 9, is_released=False)], 5, None, id="shrank 2 s ago"),
+        pytest.param(KNOWN, [resize(4, 5), resize(5, 9, is_released=False)], 5, None, id="was never resized"),
+        pytest.param(
+            resized(2, 3, 4),
+            [resize(4, 5, REACHING_MINIMUM), resize(5, 9, is_released=False)],
+            5,
+            None,
+            id="reaches its minimum",
+        ),
+        pytest.param(
+            resized(2, 3, 4),
+            [resize(4, 3, RECLAIMED), resize(3, 4), resize(4, 9, is_released=False)],
+            3,
+            3,
+            id="what it gives is not held back",
+        ),
+        pytest.param(resized(2, 3, 4), [resize(4, 9, is_released=False)], None, None, id="nothing is released"),
+    ],
+)
+def test_growth_in_parts_has_an_interval(record, steps, size, changes_in_s):
+    found = given(job(record=record, replicas=4), *steps)
+    replicas, _ = written(found.patches[0])
+    assert replicas == size
+    assert found.changes_at == (None if changes_in_s is None else SECOND + timedelta(seconds=changes_in_s))
+
+
 def test_an_announced_admission_is_recorded_before_other_reasons():
     promised = resize(0, 2, ADMITTED, is_released=False)
     _, record = written(only(job(gpu=1), promised, waiting=[waits(FRAGMENTED, below=False)]))

@@ -2,15 +2,15 @@
 
 Input: the jobs, the pool they were in, their trainers and the division. Output: one `JobPatch` per job whose size or
 record changes: scale-downs first, then scale-ups, then messages only. A scale-down names its victims, a scale-up its
-planned nodes. A scale-up that is not released is not written; a message that only became outdated is rewritten when the
-last one is 30 s old; a size that another client wrote is recorded as `Requested`. Pure; carried out by reconciler.py
-(TJ §3 rows 19 and 21, §4 step 4).
+planned nodes. A scale-up that is not released is not written; a job that waits for the rest of its growth gets a part of it
+every `GROWTH_INTERVAL_S` at most; a message that only became outdated is rewritten when the last one is 30 s old; a size that
+another client wrote is recorded as `Requested`. Pure; carried out by reconciler.py (TJ §3 rows 19 and 21, §4 step 4).
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
@@ -19,8 +19,10 @@ from raytide.api.config import RESERVATION_S
 from raytide.api.gang_admission import gang_timeouts, is_admitted
 from raytide.api.meta import Key, Manifest
 from raytide.api.sharing_record import (
+    ADMITTED,
     MAX_PLACEMENTS,
     MAX_RESIZES,
+    REACHING_MINIMUM,
     REQUESTED,
     ResizeNote,
     SharingRecord,
@@ -45,6 +47,10 @@ from raytide.fairshare.victims import name_victims
 
 WORDS_LAST_S: Final = 30.0
 """Seconds after which a message with the same reason and other numbers is written again."""
+
+GROWTH_INTERVAL_S: Final = 5.0
+"""Seconds between two scale-ups of a job while terminating pods hold a part of what it gets. The pods of one scale-down terminate
+one after the other; without the interval each of them would be a change of membership for the trainings that grow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,8 @@ class PatchPlan:
     patches: tuple[JobPatch, ...] = ()
     has_stale_message: bool = False
     """Whether a message is slightly out of date and has to be rewritten later."""
+    changes_at: datetime | None = None
+    """When the first scale-up may be written that the interval holds back; None if there is none."""
 
 
 class _Later(Enum):
@@ -107,11 +115,19 @@ def plan_patches(
 ) -> PatchPlan:
     """The orders that carry out the division; `trainers` are those of the jobs in the pool."""
     now = now.replace(microsecond=0)
+    jobs = tuple(jobs)
     participants = {each.id: each for each in pool.participants}
     resizes: dict[ParticipantId, list[Resize]] = {}
     for resize in division.resizes:
         resizes.setdefault(resize.id, []).append(resize)
     waiting = {each.id: each for each in division.waiting}
+    grow_at = {
+        id_of(job.key): moment
+        for job in jobs
+        if (steps := resizes.get(id_of(job.key))) and (moment := _next_growth_at(record_of(job), steps)) and now < moment
+    }
+    for id_ in grow_at:
+        resizes[id_] = [replace(each, is_released=each.is_released and each.after < each.before) for each in resizes[id_]]
     found = [
         _job_patch(
             job,
@@ -130,7 +146,26 @@ def plan_patches(
         return _phase(order), places.get(id_of(order.job.key), len(places)), order.job.key
 
     given = sorted((order for order in found if isinstance(order, JobPatch)), key=place)
-    return PatchPlan(tuple(given), has_stale_message=any(order is _LATER for order in found))
+    return PatchPlan(
+        tuple(given),
+        has_stale_message=any(order is _LATER for order in found),
+        changes_at=min(grow_at.values(), default=None),
+    )
+
+
+def _next_growth_at(record: SharingRecord | None, resizes: list[Resize]) -> datetime | None:
+    """When the released part of its growth may be written before the rest is released; None: at once.
+
+    A minimum is reached at once, and a part is never held back for longer: pods may terminate slowly, or never.
+    """
+    growth = [each for each in resizes if each.after > each.before]
+    has_both = any(each.is_released for each in growth) and not all(each.is_released for each in growth)
+    if record is None or not record.resizes or not has_both:
+        return None
+    last = record.resizes[-1]
+    if last.after <= last.before or any(each.reason in (ADMITTED, REACHING_MINIMUM) for each in growth):
+        return None
+    return last.at + timedelta(seconds=GROWTH_INTERVAL_S)
 
 
 def _phase(order: JobPatch) -> int:

@@ -203,7 +203,7 @@ class FairShareReconciler:
             reservation_s=self._config.reservation_s,
         )
         self._doubts.learn(division, now)
-        moments = (self._pools.changes_at, self._doubts.changes_at)
+        moments = (self._pools.changes_at, self._doubts.changes_at, orders.changes_at)
         self._changes_at = min((moment for moment in moments if moment is not None), default=None)
         measure(shared, division, self._clock.monotonic() - begun_at)
         return orders
