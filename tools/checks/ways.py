@@ -262,7 +262,7 @@ WAYS = (
             "fairshare/algorithm/allocate.py:allocate",
             "fairshare/algorithm/grow.py:grow",
             "fairshare/algorithm/participant_state.py:larger_size",
-            "fairshare/algorithm/scale_steps.py:step_to",
+            "fairshare/algorithm/scale_steps.py:next_step",
             "fairshare/algorithm/placement.py:ClusterCapacity.put",
             "fairshare/patch_plan.py:plan_patches",
             "api/sharing_record.py:encode_record",

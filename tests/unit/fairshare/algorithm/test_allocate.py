@@ -466,6 +466,22 @@ def test_growth_never_crosses_the_load(percent, expected):
         assert resizes_of(plan) == ({"a": expected} if expected else {})
 
 
+@pytest.mark.rule("TJ:3.5", "TJ:D5")
+def test_pods_that_no_node_can_hold_are_not_subtracted_from_the_load_twice():
+    """They count nothing, once because no node is large enough and once because kube-scheduler finds none for long."""
+    half = shape(1, limits={CPU: 2000})
+    jobs = [job("a", 1, 20, 1, shape=half), job("stuck", 2, 2, 2, cpu=50, unschedulable=2, is_doubted=True)]
+    assert resizes_of(plan_of(World([node(cpu=10)], jobs))) == {"a": 4}
+
+
+@pytest.mark.rule("TJ:3.5", "TJ:3.17")
+def test_capacity_kept_for_a_resting_job_counts_with_its_parameter_servers():
+    large = replace(companion(1, 0, 2, current=0), shape=shape(1, limits={CPU: 4000}))
+    resting = job("resting", 0, 1, 0, companion=large, may_grow=False, is_fresh=True, uses_limits=True)
+    jobs = [resting, job("a", 0, 20, 0, uses_limits=True)]
+    assert resizes_of(plan_of(World([node(cpu=12)], jobs))) == {"a": 7}
+
+
 @pytest.mark.rule("TJ:3.15")
 def test_the_load_limit_does_not_keep_a_job_below_its_minimum():
     world = World([node(cpu=10)], [job("a", 9, 20, 0, is_gang=True)], options=AllocationOptions({CPU: 50}))

@@ -280,7 +280,7 @@ def _tenant_lines(participant: Participant, snapshot: ClusterSnapshot) -> Iterat
     """The quota and borrowing limit of its tenant, where they are used up before this plan."""
     state = begin(snapshot)
     tenant, pod = state.tenants.by_name(participant.tenant), state.capacity.pod(participant.shape)
-    if state.tenants.has_any and (short := state.tenants.shortfall(tenant, [(pod, 1)])) is not None:
+    if (short := tenant.shortfall([(pod, 1)])) is not None:
         left, wanted = spell(short.resource, short.left), spell(short.resource, short.wanted)
         yield f"tenant {participant.tenant} may use {left} more of {short.resource}, one instance needs {wanted}"
 

@@ -79,36 +79,28 @@ class LoadBudget:
         return self._by_requests[pod.pool][self._names.index(name)]
 
     def shortfall(
-        self, pod: PodShape, count: int, *, uses_limits: bool, counts_terminating: bool = False
+        self,
+        pod: PodShape,
+        count: int,
+        *,
+        uses_limits: bool,
+        is_placed: bool = False,
+        counts_terminating: bool = False,
     ) -> Shortfall | None:
         """The sum that `count` more pods would exceed; None if they fit.
 
-        What terminating pods use counts as left, unless `counts_terminating`.
+        If `is_placed`, they are charged by requests already. What terminating pods use counts as left, unless
+        `counts_terminating`.
         """
         by_limits, by_requests = self._by_limits[pod.pool], self._by_requests[pod.pool]
         terminating = self._terminating[-1] if counts_terminating else self._terminating[pod.pool]
+        unplaced = 0 if is_placed else count
         for number, amount in pod.limits if uses_limits else ():
             if by_limits[number] + terminating[number] < amount * count and number != self._pods:
                 return Shortfall(self._names[number], amount * count, by_limits[number] + terminating[number])
         for number, amount in pod.requests if self._is_limited else ():
-            if by_requests[number] + terminating[number] < amount * count and self._limits_requests(number):
-                return Shortfall(self._names[number], amount * count, by_requests[number] + terminating[number])
-        return None
-
-    def exceeded(self, pods: Iterable[tuple[PodShape, int]], *, uses_limits: bool) -> int | None:
-        """The sum that these pods, already charged by requests only, would exceed; None if there is none."""
-        for pod, count in pods:
-            by_limits, by_requests, terminating = (
-                each[pod.pool] for each in (self._by_limits, self._by_requests, self._terminating)
-            )
-            for number, amount in pod.limits if uses_limits else ():
-                left = by_limits[number] + terminating[number] - amount * count
-                if left < 0 and number != self._pods:
-                    return number
-            for number, _ in pod.requests if self._is_limited else ():
-                left = by_requests[number] + terminating[number]
-                if left < 0 and self._limits_requests(number):
-                    return number
+            if by_requests[number] + terminating[number] < amount * unplaced and self._limits_requests(number):
+                return Shortfall(self._names[number], amount * unplaced, by_requests[number] + terminating[number])
         return None
 
     def spend_limits(self, pod: PodShape, count: int) -> None:
@@ -134,10 +126,6 @@ class QuotaLedger:
         for quota in sorted(snapshot.quotas, key=lambda quota: (quota.namespace, quota.name)):
             self._left.setdefault(quota.namespace, []).append((quota, dict(quota.free)))
         self.has_any: Final = bool(self._left)
-
-    def names_for(self, who: ParticipantId) -> tuple[str, ...]:
-        """The quotas that the participant's pods count against."""
-        return tuple(f"{quota.namespace}/{quota.name}" for quota, _ in self._for(who))
 
     def excess_pods(self, who: ParticipantId, pod: PodShape) -> tuple[int, str, Shortfall] | None:
         """How many of its wanted pods exceed a quota and will be rejected, by which quota, and what that lacks."""

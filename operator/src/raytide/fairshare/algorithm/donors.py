@@ -20,8 +20,7 @@ The gap is a part of the donor's score or share. It does not count between two p
 a burst of resizes: these are made even. Outside a burst, a participant that the plan has resized already is preferred,
 by half the gap (`preference`), so that few participants are resized.
 
-`Potential` is the upper bound of each node's capacity if all donors of a claim gave everything, so that a hopeless claim
-costs almost nothing. Pure; rules TJ §3 rows 6, 7, 16; called by `preemption.py`, `minimums.py` and `grow.py`.
+Pure; rules TJ §3 rows 6, 7, 16; called by `preemption.py`, `minimums.py`, `reservations.py` and `grow.py`.
 """
 
 from collections.abc import Iterable
@@ -30,10 +29,8 @@ from enum import Enum
 from fractions import Fraction
 from typing import NamedTuple
 
-from raytide.fairshare.algorithm.capacity_index import Requests, Vector
 from raytide.fairshare.algorithm.participant_state import SCORE_BITS, ParticipantState, Pods, smallest_size
-from raytide.fairshare.algorithm.placement import PodShape, count_that_fits
-from raytide.fairshare.algorithm.state import AllocationState
+from raytide.fairshare.algorithm.placement import PodShape
 
 
 class Scope(Enum):
@@ -106,14 +103,15 @@ def _is_started(donor: ParticipantState, receiver: ParticipantState) -> bool:
     return (donor.has_given or donor.spec.is_in_burst) and (receiver.has_grown or receiver.spec.is_in_burst)
 
 
-def _contested(donor: ParticipantState, claim: Claim) -> set[int]:
+def _contested(donor: ParticipantState, claim: Claim) -> frozenset[int]:
     """The resources that count for tenants, of those that the claim needs and the donor has."""
-    wanted = {number for pods, _ in claim.needs for number, _ in pods.pod.requests}
-    given = {number for pods in donor.elastic_pods() for number, _ in pods.pod.requests}
-    return wanted & given & donor.tenant.totals.keys()
+    wanted = frozenset[int]().union(*(pods.pod.resources for pods, _ in claim.needs))
+    return (wanted & donor.requested).intersection(donor.tenant.totals)
 
 
-def _minimum_for_tenant(donor: ParticipantState, claim: Claim, claimant: ParticipantState, contested: set[int]) -> int:
+def _minimum_for_tenant(
+    donor: ParticipantState, claim: Claim, claimant: ParticipantState, contested: frozenset[int]
+) -> int:
     """The same for a claimant of another tenant: instances go while their tenant borrows what is contested.
 
     It gives what the claimant's tenant has within its nominal quota; beyond that, until the shares of the two are even.
@@ -174,7 +172,7 @@ def _first_above(donor: ParticipantState, score: int) -> int:
     return donor.spec.floor + surplus
 
 
-# --- hopeless claims -------------------------------------------------------------------------------------------------------
+# --- groups ----------------------------------------------------------------------------------------------------------------
 
 
 class Group(NamedTuple):
@@ -186,67 +184,20 @@ class Group(NamedTuple):
     yields: bool
 
 
-class Potential:
-    """Capacity of each node if all participants shrank to their minimums; built before anything is preempted."""
-
-    def __init__(self, state: AllocationState) -> None:
-        self._capacity = state.capacity
-        self._free_soon = [list(node.free_soon) for node in state.capacity.node_capacities]
-        self._by_group: dict[Group, dict[int, Vector]] = {}
-        self._vectors: dict[frozenset[Group], dict[int, Vector]] = {}
-        self._counts: dict[tuple[int, frozenset[Group], int], int] = {}
-        for participant in state.participants:
-            if participant.spec.is_scaling_enabled and participant.size > participant.spec.floor:
-                group = self._by_group.setdefault(_group(participant), {})
-                self._add(group, participant.instances, participant.size - participant.spec.floor)
-                if participant.companions is not None:
-                    surplus = participant.companions_at(participant.size) - participant.companions_at(
-                        participant.spec.floor
-                    )
-                    self._add(group, participant.companions, surplus)
-
-    def _add(self, group: dict[int, Vector], pods: Pods, at_most: int) -> None:
-        by_name, requests = self._capacity.by_name, pods.pod.requests
-        for name, number in pods.where.items():
-            node = by_name.get(name)
-            if node is not None and at_most > 0:
-                _increase(group.setdefault(node.index, [0] * len(node.free_soon)), requests, min(number, at_most))
-
-    def donors(self, claim: Claim) -> frozenset[Group]:
-        """The groups in its scope; two scopes with equal groups need not be tried twice."""
-        return frozenset(group for group in self._by_group if _may_give(group, claim))
-
-    def suffices(self, needs: Iterable[tuple[PodShape, int]], donors: frozenset[Group]) -> bool:
-        """Whether each shape by itself would fit that many times."""
-        return all(self._count(pod, count, donors) >= count for pod, count in needs)
-
-    def _count(self, pod: PodShape, enough: int, donors: frozenset[Group]) -> int:
-        key = (pod.number, donors, enough)
-        if key not in self._counts:
-            self._counts[key] = count_that_fits(pod, self.vectors(donors), enough=enough)
-        return self._counts[key]
-
-    def vectors(self, donors: frozenset[Group]) -> dict[int, Vector]:
-        """Node -> its capacity if these shrank to their minimums; not to be changed."""
-        if donors not in self._vectors:
-            vectors = {index: list(free_soon) for index, free_soon in enumerate(self._free_soon)}
-            for group in donors:
-                for index, more in self._by_group[group].items():
-                    vectors[index] = [own + other for own, other in zip(vectors[index], more, strict=True)]
-            self._vectors[donors] = vectors
-        return self._vectors[donors]
-
-
-def _increase(vector: Vector, requests: Requests, times: int) -> None:
-    for number, amount in requests:
-        vector[number] += amount * times
+def groups_of(participants: Iterable[ParticipantState]) -> dict[Group, list[ParticipantState]]:
+    """Those with anything above their minimum that may be given, by group."""
+    groups: dict[Group, list[ParticipantState]] = {}
+    for participant in participants:
+        if participant.spec.is_scaling_enabled and participant.size > participant.spec.floor:
+            groups.setdefault(_group(participant), []).append(participant)
+    return groups
 
 
 def _group(donor: ParticipantState) -> Group:
     return Group(donor.tenant.spec.name, donor.spec.priority, donor.spec.may_shrink, donor.spec.yields)
 
 
-def _may_give(group: Group, claim: Claim) -> bool:
+def may_give(group: Group, claim: Claim) -> bool:
     """Whether such participants may give anything; those of other tenants by `_minimum_for_tenant`."""
     is_other = claim.participant is not None and claim.participant.tenant.spec.name != group.tenant
     is_tenants = is_other and (group.may_shrink or claim.scope is Scope.COOLING)

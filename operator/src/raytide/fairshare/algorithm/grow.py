@@ -28,7 +28,7 @@ from raytide.fairshare.algorithm.minimums import MinimumGuarantees, shrink_donor
 from raytide.fairshare.algorithm.model import COOLING_DOWN, INSUFFICIENT
 from raytide.fairshare.algorithm.participant_state import SCORE_BITS, ParticipantState, Pods
 from raytide.fairshare.algorithm.preemption import Preemption
-from raytide.fairshare.algorithm.scale_steps import Step, charge, fits_before_release, step_to, try_step
+from raytide.fairshare.algorithm.scale_steps import Kind, Step, charge, fits_before_release, next_step, try_step
 from raytide.fairshare.algorithm.state import AllocationState, Placement, Rejection
 from raytide.fairshare.algorithm.tenants import TenantState
 
@@ -126,8 +126,8 @@ class _Growth:
     """Whether this is a second or later round."""
     _growing: set[int] = field(default_factory=set)
     """Ranks of the participants that free capacity lets grow."""
-    _rejected: dict[int, Rejection] = field(default_factory=dict)
-    """Rank -> why the next step does not fit into free capacity; until anything changes."""
+    _rejected: dict[Kind, Rejection] = field(default_factory=dict)
+    """Kind of step -> why it does not fit into free capacity; until anything changes."""
     _in_burst: set[int] = field(default_factory=set)
     """Pools of the participants of the level that are in a burst."""
     _waiting: list[Pods] | None = None
@@ -153,6 +153,7 @@ class _Growth:
             if _check_can_grow(self.state, participant) or _is_under_way(self.state, participant)
         ]
         self._in_burst = {pods.pod.pool for each in level if each.spec.is_in_burst for pods in each.elastic_pods()}
+        self._rejected.clear()
         if not self._is_again:
             self._growing = self._would_grow(participants)
         turns = _Turns(map(self._turn, participants))
@@ -180,24 +181,21 @@ class _Growth:
         Nothing is changed. Which participants grow is decided first, so that those that do are served evenly.
         """
         growing: set[int] = set()
-        granted: list[tuple[ParticipantState, int, list[Placement], Step]] = []
+        granted: list[tuple[Step, int, list[Placement]]] = []
         turns = _Turns(map(self._turn, participants))
         while (participant := turns.pop()) is not None:
-            after = participant.larger()
-            step = [] if after is None else step_to(participant, after)
-            placements = None if after is None else try_step(self.state, participant, step)
-            if isinstance(placements, Rejection):
-                self._rejected[participant.rank] = placements
-            if after is None or placements is None or isinstance(placements, Rejection):
+            step = next_step(self.state, participant)
+            placements = None if step is None else self._try_place(step)
+            if step is None or not isinstance(placements, list):
                 continue
-            charge(self.state, participant, step)
-            granted.append((participant, participant.size, placements, step))
-            participant.size = after
+            charge(self.state, step)
+            granted.append((step, participant.size, placements))
+            participant.size = step.after
             growing.add(participant.rank)
             turns.push(self._turn_of(participant, is_growing=True))
-        for participant, before, placements, step in reversed(granted):
-            participant.size = before
-            charge(self.state, participant, [(pods, -count) for pods, count in step])
+        for step, before, placements in reversed(granted):
+            step.participant.size = before
+            charge(self.state, step, -1)
             self.state.forget(placements)
         if granted:  # what did not fit beside them may fit instead of them
             self._rejected.clear()
@@ -205,72 +203,73 @@ class _Growth:
 
     def _try_grow(self, participant: ParticipantState) -> bool:
         """Grant or reserve its next allowed size; False, with the rejection recorded, if that is not possible."""
+        step = next_step(self.state, participant)
+        if step is None:
+            return False
         if not participant.spec.may_grow and _may_grow_soon(participant):
-            return self._reserve_step(participant)
-        rejection = self._try_grow_one_step(participant)
+            return self._reserve_step(step)
+        rejection = self._grow_by(step)
         if rejection is None:
             self._rejected.clear()
             return True
         self.state.rejections[participant.spec.id] = rejection
         return False
 
-    def _reserve_step(self, participant: ParticipantState) -> bool:
-        """Reserve the capacity of its next allowed size until its cooldown ends; False if it does not fit."""
-        after = participant.larger()
-        if after is None or isinstance(try_step(self.state, participant, step_to(participant, after)), Rejection):
+    def _try_place(self, step: Step) -> list[Placement] | Rejection:
+        """Place the step on free capacity, or return why it does not fit; no kind of step is tried twice in vain."""
+        placements = self._rejected.get(step.kind) or try_step(self.state, step)
+        if isinstance(placements, Rejection):
+            self._rejected[step.kind] = placements
+        return placements
+
+    def _reserve_step(self, step: Step) -> bool:
+        """Reserve the capacity of the step until the participant's cooldown ends; False if it does not fit."""
+        participant = step.participant
+        if isinstance(self._try_place(step), Rejection):
             return False
-        charge(self.state, participant, step_to(participant, after))
+        charge(self.state, step)
         self.kept.sizes_before.setdefault(participant.rank, (participant, participant.size))
-        participant.size = after
+        participant.size = step.after
         self._rejected.clear()
         return True
 
-    def _try_grow_one_step(self, participant: ParticipantState) -> Rejection | None:
-        """Grant the next allowed size, or return why not, with nothing changed."""
-        after = participant.larger()
-        if after is None:
-            return None
-        step = step_to(participant, after)
-        known = self._rejected.get(participant.rank)
-        is_now = known is None and fits_before_release(self.state, participant, step)
-        placements = known or try_step(self.state, participant, step)
+    def _grow_by(self, step: Step) -> Rejection | None:
+        """Grant the step, or return why not, with nothing changed."""
+        participant = step.participant
+        is_now = fits_before_release(self.state, step)
+        placements = self._try_place(step)
         if isinstance(placements, Rejection):
-            return None if self._try_preempt(participant, step, after, placements) else placements
+            return None if self._try_preempt(step, placements) else placements
         nodes = [node.name for pods, node, _ in placements if pods is participant.instances]
-        charge(self.state, participant, step)
-        participant.record_growth(after, GROWING, nodes, is_released=is_now and all(each for _, _, each in placements))
+        charge(self.state, step)
+        is_released = is_now and all(is_free for _, _, is_free in placements)
+        participant.record_growth(step.after, GROWING, nodes, is_released=is_released)
         return None
 
     # --- from donors ---------------------------------------------------------------------------------------------------
 
-    def _try_preempt(self, participant: ParticipantState, step: Step, after: int, rejection: Rejection) -> bool:
+    def _try_preempt(self, step: Step, rejection: Rejection) -> bool:
         """Take the step from donors and grant it; False, with nothing changed, if no donors can give it."""
+        participant = step.participant
         if not participant.spec.rebalances or rejection.quota:
             return False
-        options = self.state.snapshot.options
-        kind = (
-            tuple([(pods.pod.number, count) for pods, count in step]),  # a generator costs twice as much: P10
-            participant.spec.priority,
-            participant.spec.uses_limits,
-            participant.has_grown or participant.spec.is_in_burst,
-            participant.tenant.spec.name,
-        )
+        kind = (*step.kind, participant.spec.priority, participant.has_grown or participant.spec.is_in_burst)
         if participant.score >= self._hopeless.get(kind, 1 << SCORE_BITS + 1):
             return False
-        claim = Claim(Scope.GROWTH, participant.spec.priority, tuple(step), participant, self.gap)
-        attempt = self._attempt(claim, options.victims_per_instance * (after - participant.size))
+        claim = Claim(Scope.GROWTH, participant.spec.priority, tuple(step.needs), participant, self.gap)
+        victims_per_instance = self.state.snapshot.options.victims_per_instance
+        attempt = self._attempt(claim, victims_per_instance * (step.after - participant.size))
+        if attempt is not None and self._is_contested(attempt):
+            attempt.undo()
+            attempt = None
         if attempt is None:
             self._hopeless[kind] = participant.score
             return False
-        if self._is_contested(attempt):
-            self._hopeless[kind] = participant.score
-            attempt.undo()
-            return False
-        charge(self.state, participant, step)
+        charge(self.state, step)
         shrink_donors(attempt, REBALANCED, for_id=participant.spec.id)
         self._near += [donor for donor in attempt.donors if donor not in self._near]
         nodes = [node.name for pods, node, _ in attempt.placements if pods is participant.instances]
-        participant.record_growth(after, REBALANCED, nodes, is_released=False)
+        participant.record_growth(step.after, REBALANCED, nodes, is_released=False)
         self.has_preempted = True
         return True
 
@@ -291,7 +290,7 @@ class _Growth:
             for each in sorted(willing, key=lambda each: (each.spec.priority, -each.began_at)):
                 self._by_lead.setdefault(each.tenant.spec.name, []).append(each)
                 if self.state.tenants.has_any:
-                    counted = frozenset(_requested(each) & each.tenant.totals.keys())
+                    counted = each.requested.intersection(each.tenant.totals)
                     self._by_counted.setdefault(each.tenant.spec.name, {}).setdefault(counted, []).append(each)
                 if each.has_given or each.spec.is_in_burst:
                     self._near.append(each)
@@ -314,7 +313,7 @@ class _Growth:
         All of tenants that borrow what its own is guaranteed, or have a higher share; of the others those that have
         nothing that counts for tenants of what it needs.
         """
-        own, wanted = receiver.tenant, _requested(receiver)
+        own, wanted = receiver.tenant, receiver.requested
         guaranteed = own.within_nominal(()) & wanted
         for tenant in self.state.tenants.by_share():
             if tenant is own:
@@ -380,19 +379,14 @@ def _best_off(state: AllocationState) -> dict[int, int]:
 
 def _record_missing_capacity(state: AllocationState, participant: ParticipantState, best: int) -> None:
     """Report missing capacity, unless rebalancing would serve it: then only its cooldown has to end."""
-    after = participant.larger()
-    if after is None or (participant.spec.rebalances and best >= participant.score_if(after)):
+    step = next_step(state, participant)
+    if step is None or (participant.spec.rebalances and best >= participant.score_if(step.after)):
         return
-    placements = try_step(state, participant, step_to(participant, after))
+    placements = try_step(state, step)
     if isinstance(placements, Rejection):
         state.rejections[participant.spec.id] = placements
     else:
         state.forget(placements)
-
-
-def _requested(participant: ParticipantState) -> set[int]:
-    """The resources that its elastic pods request."""
-    return {number for pods in participant.elastic_pods() for number, _ in pods.pod.requests}
 
 
 def _check_can_grow(state: AllocationState, participant: ParticipantState) -> bool:

@@ -19,7 +19,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final, TypeAlias
 
 from raytide.api.sharing_record import ADMITTED, REACHING_MINIMUM, RECLAIMED, YIELDED_TO_PODS
-from raytide.fairshare.algorithm.donors import Claim, Potential, Scope
+from raytide.fairshare.algorithm.donors import Claim, Group, Scope, groups_of, may_give
 from raytide.fairshare.algorithm.model import (
     CAPACITY_RESERVED,
     COOLING_DOWN,
@@ -52,7 +52,8 @@ class MinimumGuarantees:
     cooling: list[tuple[ParticipantState, Needs]] = field(default_factory=list)
     reserved_nodes: dict[ParticipantId, tuple[str, ...]] = field(default_factory=dict)
     """Participants with a reservation, each with the nodes."""
-    _potential: Potential | None = None
+    _groups: frozenset[Group] | None = None
+    """Groups of possible donors: two scopes with equal groups need not be tried twice."""
     _failed: set[tuple[object, ...]] = field(default_factory=set)
     _late: list[tuple[Pods, ParticipantState | None]] = field(default_factory=list)
     _reservations: Reservations = field(init=False)
@@ -234,22 +235,20 @@ class MinimumGuarantees:
             count = min(count, pods.unplaced)
 
     def _attempt(self, claim: Claim) -> Preemption | None:
-        """The attempt that got everything; hopeless attempts are not made, and none is made twice."""
-        if self._potential is None:
-            self._potential = Potential(self.state)
-        donors = self._potential.donors(claim)
-        wanted = _wanted(claim.needs)
+        """The attempt that got everything; none is made twice in vain."""
         is_behind = self._reservations.is_behind(claim.needs)
         tenant = "" if claim.participant is None else claim.participant.tenant.spec.name
-        key = (_numbers(wanted), donors, is_behind, tenant)
+        if self._groups is None:
+            self._groups = frozenset(groups_of(self.state.participants))
+        donors = frozenset(group for group in self._groups if may_give(group, claim))
+        key = (_numbers(_wanted(claim.needs)), donors, is_behind, tenant)
         if key in self._failed:
             return None
-        if self._potential.suffices(wanted, donors):
-            # On reserved nodes a claim pays for the first in line as well: no more than growth would.
-            max_victims = self.state.snapshot.options.victims_per_instance * sum(count for _, count in claim.needs)
-            attempt = Preemption(self.state, claim, max_victims) if is_behind else Preemption(self.state, claim)
-            if attempt.try_preempt():
-                return attempt
+        # On reserved nodes a claim pays for the first in line as well: no more than growth would.
+        max_victims = self.state.snapshot.options.victims_per_instance * sum(count for _, count in claim.needs)
+        attempt = Preemption(self.state, claim, max_victims) if is_behind else Preemption(self.state, claim)
+        if attempt.try_preempt():
+            return attempt
         self._failed.add(key)
         return None
 

@@ -81,6 +81,7 @@ class NodeKinds:
         self._members: dict[tuple[object, ...], list[int]] = {}
         self._first: dict[tuple[object, ...], Node] = {}
         self._largest: dict[tuple[object, ...], dict[str, int]] = {}
+        self._admitting: dict[Constraints, list[tuple[object, ...]]] = {}
         for index, node in enumerate(nodes):
             labels = tuple(node.labels.get(key) for key in keys)
             kind = (labels, node.taints, node.name if sees_names else "")
@@ -91,15 +92,19 @@ class NodeKinds:
     def largest(self, constraints: Constraints) -> dict[str, int]:
         """The most of each resource that one of the nodes that admit the pod has."""
         found: dict[str, int] = {}
-        for kind, node in self._first.items():
-            if admits(node, constraints):
-                _raise_to(found, self._largest[kind])
+        for kind in self._kinds(constraints):
+            _raise_to(found, self._largest[kind])
         return found
 
     def admitting(self, constraints: Constraints) -> list[int]:
         """The positions of all nodes that admit the pod, ascending."""
-        kinds = (kind for kind, node in self._first.items() if admits(node, constraints))
-        return sorted(index for kind in kinds for index in self._members[kind])
+        return sorted(index for kind in self._kinds(constraints) for index in self._members[kind])
+
+    def _kinds(self, constraints: Constraints) -> list[tuple[object, ...]]:
+        """The kinds of nodes that admit the pod."""
+        if constraints not in self._admitting:
+            self._admitting[constraints] = [kind for kind, node in self._first.items() if admits(node, constraints)]
+        return self._admitting[constraints]
 
 
 def _raise_to(largest: dict[str, int], amounts: Amounts) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from raytide.api.sharing_record import REBALANCED
-from raytide.fairshare.algorithm.capacity_index import times_that_fit
 from raytide.fairshare.algorithm.model import Participant, ParticipantId
 from raytide.fairshare.algorithm.placement import ClusterCapacity, PodShape
 from raytide.fairshare.algorithm.tenants import TenantState
@@ -140,6 +139,12 @@ class ParticipantState:
         """Whether its last change in this plan is a growth."""
         return bool(self.segments) and self.segments[-1].is_growth
 
+    @property
+    def requested(self) -> frozenset[int]:
+        """The resources that its elastic pods request."""
+        own = self.instances.pod.resources
+        return own if self.companions is None else own | self.companions.pod.resources
+
     def is_charged(self, resource: int) -> bool:
         """Whether its instances count against the sum of that resource."""
         pod = self.instances.pod
@@ -191,6 +196,12 @@ class ParticipantState:
         yield self.instances
         if self.companions is not None:
             yield self.companions
+
+    def surplus(self, minimum: int) -> Iterator[tuple[Pods, int]]:
+        """The pods that it gives down to that size, and how many of each."""
+        yield self.instances, self.size - minimum
+        if self.companions is not None:
+            yield self.companions, self.companions_at(self.size) - self.companions_at(minimum)
 
     def missing_for_minimum(self, pods: Pods) -> int:
         """How many more of these need a node for its minimum."""
@@ -288,10 +299,10 @@ def _steps_begin(participant: Participant) -> int:
 
 
 def build_participant_state(
-    participant: Participant, rank: int, capacity: ClusterCapacity, pod: PodShape, tenant: TenantState
+    participant: Participant, rank: int, capacity: ClusterCapacity, tenant: TenantState
 ) -> ParticipantState:
     """The state of the participant before anything is decided."""
-    size = participant.current
+    pod, size = capacity.pod(participant.shape), participant.current
     companion = participant.companion
     instances = _pods(pod, participant.placed, size, [])
     instances.leaves_last = participant.leaves_last
@@ -314,8 +325,7 @@ def build_participant_state(
 def _span(participant: Participant, pod: PodShape) -> int:
     if not participant.is_elastic:
         return 0
-    reachable = times_that_fit(pod.requests, pod.order.allocatable)
-    return max(1, min(participant.ceiling, reachable) - participant.floor)
+    return max(1, min(participant.ceiling, pod.reachable) - participant.floor)
 
 
 def _pods(pod: PodShape, placed: Mapping[str, int], count: int, leaves_first: list[str]) -> Pods:

@@ -51,6 +51,8 @@ class Reasons:
     state: AllocationState
     reserved_nodes: Mapping[ParticipantId, tuple[str, ...]] = field(default_factory=dict)
     """Participants with a reservation, each with the nodes."""
+    _why_by_rejection: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """By identity: participants that are equal in what matters share a rejection."""
     _capacity_reasons: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
     _capacity_by_order: dict[int, CapacityIndex] = field(default_factory=dict)
     _empty_nodes_by_constraints: dict[Constraints, CapacityIndex | None] = field(default_factory=dict)
@@ -60,7 +62,9 @@ class Reasons:
 
     def waiting(self, participant: ParticipantState, rejection: Rejection) -> Waiting:
         """Why the participant waits, or is not larger."""
-        reason, missing = self._why(rejection)
+        if id(rejection) not in self._why_by_rejection:
+            self._why_by_rejection[id(rejection)] = self._why(rejection)
+        reason, missing = self._why_by_rejection[id(rejection)]
         is_capacity_kept = reason in _CAPACITY_REASONS and self._is_reserved_for_external(participant, rejection)
         goal = (
             f"to reach its minimum of {participant.spec.floor}"

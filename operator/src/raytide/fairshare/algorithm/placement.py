@@ -74,21 +74,21 @@ class PodShape:
     number: int
     requests: Requests
     limits: Requests
+    resources: frozenset[int]
+    """Those that it requests."""
     shape: Shape
     order: NodeOrder
     size: tuple[int, int, int]
     """GPUs, CPU, memory: the tie-breakers of the seed."""
     pool: int
     """The pool of its nodes; -1: no node admits it."""
+    reachable: int
+    """How many its nodes could hold by their sum, if they were empty."""
     cursor: Cursor = field(default_factory=Cursor)
     cursor_soon: Cursor = field(default_factory=Cursor)
     """The same for capacity that is free once terminating pods are gone."""
     is_new: bool = True
     """Not placed or searched for yet."""
-
-    def held(self, resource: int) -> bool:
-        """Whether one of these frees some of the resource when it leaves."""
-        return any(index == resource for index, _ in self.requests)
 
 
 class ClusterCapacity:
@@ -167,7 +167,11 @@ class ClusterCapacity:
         )
         order = self._order(shape.constraints, gpu)
         pool = self.pool_of[order.nodes[0].index] if order.nodes else -1
-        pod = PodShape(len(self._pods), numbered, self._numbered(limits), shape, order, size, pool)
+        reachable = times_that_fit(numbered, order.allocatable)
+        resources = frozenset(number for number, _ in numbered)
+        pod = PodShape(
+            len(self._pods), numbered, self._numbered(limits), resources, shape, order, size, pool, reachable
+        )
         pod.cursor_soon.at = len(pod.order.nodes)
         pod.cursor_soon.regained = sorted(
             pod.order.position_of[node.index] for node in self._terminating if node.index in pod.order.position_of

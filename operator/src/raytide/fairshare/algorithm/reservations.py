@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import TypeAlias
 
 from raytide.fairshare.algorithm.capacity_index import Requests, Vector, fits
-from raytide.fairshare.algorithm.donors import Claim, Potential, Scope
+from raytide.fairshare.algorithm.donors import Claim, Scope, groups_of, may_give
 from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods
 from raytide.fairshare.algorithm.placement import NodeCapacity, count_that_fits
 from raytide.fairshare.algorithm.state import AllocationState, Placement
@@ -95,11 +95,7 @@ class Reservations:
         if any(count_that_fits(pods.pod, whole, enough=count) < count for pods, count in needs):
             return None
         emptied = {index: list(vector) for index, vector in whole.items()}
-        potential = Potential(self.state)
-        vectors = potential.vectors(
-            potential.donors(Claim(Scope.COOLING, participant.spec.priority, tuple(needs), participant))
-        )
-        left = {index: list(vector) for index, vector in vectors.items()}
+        left = self._with_donors(Claim(Scope.COOLING, participant.spec.priority, tuple(needs), participant))
         chosen: list[Placement] = []
         for pods, count in needs:
             requests = pods.pod.requests
@@ -121,6 +117,19 @@ class Reservations:
                 else:
                     heappop(nodes)
         return chosen
+
+    def _with_donors(self, claim: Claim) -> list[Vector]:
+        """Capacity of each node if all donors of the claim shrank to their minimums."""
+        nodes = self.state.capacity.node_capacities
+        left = [list(node.free_soon) for node in nodes]
+        groups = groups_of(self.state.participants).items()
+        donors = [donor for group, members in groups if may_give(group, claim) for donor in members]
+        for donor in donors:
+            for pods, at_most in donor.surplus(donor.spec.floor):
+                for name, number in pods.where.items():
+                    if (node := self.state.capacity.by_name.get(name)) is not None:
+                        _decrease(left[node.index], pods.pod.requests, -min(number, at_most))
+        return left
 
     def _without_participants(self) -> dict[int, Vector]:
         if self._emptied is None:

@@ -4,6 +4,7 @@ A step is the next allowed size with all pods that come with it; it has to fit t
 quotas, the tenant's quota and borrowing limit, and real nodes. `try_step` places its pods or returns why not. Called by `grow.py`.
 """
 
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from raytide.fairshare.algorithm.model import INSUFFICIENT
@@ -11,63 +12,80 @@ from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods
 from raytide.fairshare.algorithm.placement import PodShape
 from raytide.fairshare.algorithm.state import AllocationState, Placement, Rejection, quota_rejection
 
-Step: TypeAlias = list[tuple[Pods, int]]
+Kind: TypeAlias = tuple[object, ...]
 
 
-def try_step(state: AllocationState, participant: ParticipantState, step: Step) -> list[Placement] | Rejection:
+@dataclass(eq=False, slots=True)
+class Step:
+    """The next allowed size of a participant, and the pods that it needs for that."""
+
+    participant: ParticipantState
+    after: int
+    needs: list[tuple[Pods, int]]
+    """Companions first, as they are created first (TJ §3 row 4)."""
+    kind: Kind
+    """Steps of a kind fit or do not fit alike: the pods, whether limits count, the tenant, and the participant with quotas."""
+
+    @property
+    def wanted(self) -> tuple[tuple[PodShape, int], ...]:
+        """The pods by shape."""
+        return tuple([(pods.pod, count) for pods, count in self.needs])
+
+
+def next_step(state: AllocationState, participant: ParticipantState) -> Step | None:
+    """The step to the next allowed size; None at the maximum."""
+    after = participant.larger()
+    if after is None:
+        return None
+    needs = [(participant.instances, after - participant.size)]
+    if participant.companions is not None:
+        more = participant.companions_at(after) - participant.companions.placed
+        if more > 0:
+            needs.insert(0, (participant.companions, more))
+    numbers = tuple([(pods.pod.number, count) for pods, count in needs])  # a generator costs twice as much: P10
+    who = participant.spec.id if state.quotas.has_any else None
+    return Step(participant, after, needs, (numbers, participant.spec.uses_limits, participant.tenant.spec.name, who))
+
+
+def try_step(state: AllocationState, step: Step) -> list[Placement] | Rejection:
     """Place the pods of the step; if they do not all fit, place none and return why."""
-    rejection = limits_rejection(state, participant, step)
+    rejection = _limits_rejection(state, step)
     if rejection is not None:
         return rejection
     placements: list[Placement] = []
-    for pods, count in step:
+    for pods, count in step.needs:
         placed = state.place(pods, count)
         placements += placed
         if len(placed) < count:
             state.forget(placements)
-            return Rejection(INSUFFICIENT, needs=wanted(step))
+            return Rejection(INSUFFICIENT, needs=step.wanted)
     return placements
 
 
-def step_to(participant: ParticipantState, after: int) -> Step:
-    """The pods that a larger size needs; companions first, as they are created first (TJ §3 row 4)."""
-    step = [(participant.instances, after - participant.size)]
-    if participant.companions is not None:
-        more = participant.companions_at(after) - participant.companions.placed
-        if more > 0:
-            step.insert(0, (participant.companions, more))
-    return step
-
-
-def limits_rejection(state: AllocationState, participant: ParticipantState, step: Step) -> Rejection | None:
+def _limits_rejection(state: AllocationState, step: Step) -> Rejection | None:
     """The rejection of the step by the load limit, a quota or the tenant's limits; None if all of them allow it."""
-    for pods, count in step:
-        shortfall = state.load.shortfall(pods.pod, count, uses_limits=participant.spec.uses_limits)
+    for pods, count in step.needs:
+        shortfall = state.load.shortfall(pods.pod, count, uses_limits=step.participant.spec.uses_limits)
         if shortfall is not None:
             # A missing node is reported first: a setting may change a sum, but not a node.
-            has_room = state.capacity.find(pods.pod) is not None
-            return Rejection(INSUFFICIENT, needs=wanted(step), shortfall=shortfall if has_room else None)
-    rejected = state.quotas.shortfall(participant.spec.id, wanted(step)) if state.quotas.has_any else None
-    return quota_rejection(rejected) if rejected is not None else state.tenant_rejection(participant, wanted(step))
+            has_node = state.capacity.find(pods.pod) is not None
+            return Rejection(INSUFFICIENT, needs=step.wanted, shortfall=shortfall if has_node else None)
+    rejected = state.quotas.shortfall(step.participant.spec.id, step.wanted) if state.quotas.has_any else None
+    return quota_rejection(rejected) if rejected is not None else state.tenant_rejection(step.participant, step.wanted)
 
 
-def fits_before_release(state: AllocationState, participant: ParticipantState, step: Step) -> bool:
+def fits_before_release(state: AllocationState, step: Step) -> bool:
     """Whether the load limit allows the step while terminating pods still count; to be called before it is placed."""
-    uses_limits = participant.spec.uses_limits
+    uses_limits = step.participant.spec.uses_limits
     return not state.load.has_terminating or all(
         state.load.shortfall(pods.pod, count, uses_limits=uses_limits, counts_terminating=True) is None
-        for pods, count in step
+        for pods, count in step.needs
     )
 
 
-def charge(state: AllocationState, participant: ParticipantState, step: Step) -> None:
-    """Charge new pods to sums and quotas; negative counts release them."""
-    for pods, count in step:
-        state.spend(pods, count)
+def charge(state: AllocationState, step: Step, times: int = 1) -> None:
+    """Charge the pods of the step to sums and quotas; -1 releases them."""
+    for pods, count in step.needs:
+        state.spend(pods, count * times)
     if state.quotas.has_any:
-        state.quotas.spend(participant.spec.id, wanted(step))
-
-
-def wanted(step: Step) -> tuple[tuple[PodShape, int], ...]:
-    """The pods of the step by shape."""
-    return tuple([(pods.pod, count) for pods, count in step])  # a generator costs twice as much: P10
+        state.quotas.spend(step.participant.spec.id, [(pod, count * times) for pod, count in step.wanted])

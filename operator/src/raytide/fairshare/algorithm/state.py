@@ -147,7 +147,7 @@ class AllocationState:
 
     def tenant_rejection(self, participant: ParticipantState, pods: Sequence[tuple[PodShape, int]]) -> Rejection | None:
         """The rejection of these additional pods by the quota and borrowing limit of its tenant; None if both allow them."""
-        shortfall = self.tenants.shortfall(participant.tenant, pods) if self.tenants.has_any else None
+        shortfall = participant.tenant.shortfall(pods)
         if shortfall is None:
             return None
         return Rejection(QUOTA_EXCEEDED, needs=tuple(pods), tenant=participant.tenant.spec.name, shortfall=shortfall)
@@ -182,68 +182,41 @@ def begin(snapshot: ClusterSnapshot) -> AllocationState:
     """The state before anything is decided."""
     specs = sorted(snapshot.participants, key=lambda each: each.id)
     capacity = ClusterCapacity(snapshot.nodes, _shapes(snapshot, specs), snapshot.options.gpus)
-    pods = {each.id: capacity.pod(each.shape) for each in specs}
-    equals = sorted(specs, key=lambda each: (*_cost(each, capacity, pods[each.id]), each.created_at, each.id))
+    equals = sorted(specs, key=lambda each: (*_cost(each, capacity), each.created_at, each.id))
     rank_of = {each.id: rank for rank, each in enumerate(equals)}
     tenants = TenantLedger(snapshot, capacity)
     participants = [
-        build_participant_state(each, rank_of[each.id], capacity, pods[each.id], tenants.by_name(each.tenant))
-        for each in specs
+        build_participant_state(each, rank_of[each.id], capacity, tenants.by_name(each.tenant)) for each in specs
     ]
-    for participant in participants if tenants.has_any else ():
-        _charge_tenant(participant, capacity)
-    load = LoadBudget(snapshot, capacity)
-    for participant in filter(lambda each: each.has_unplaced, participants):
-        _charge_waiting(participant, load)
-        _uncharge_impossible(participant, capacity, load)
-        _uncharge_unplaceable(participant, load)
-    return AllocationState(snapshot, capacity, load, QuotaLedger(snapshot, capacity), tenants, participants)
-
-
-def _charge_tenant(participant: ParticipantState, capacity: ClusterCapacity) -> None:
-    """Charge what the participant has and wants to its tenant; a gang that has not begun wants nothing yet.
-
-    Instances without a node that the plan releases are released from the tenant as well, charged or not: a tenant that
-    wants what it cannot have is charged a little less in that plan.
-    """
-    for core in participant.spec.core:
-        participant.tenant.charge(capacity.pod(core.shape), sum(core.placed.values()))
-    for pods in participant.all_pods():
-        participant.tenant.charge(
-            pods.pod, pods.placed + (_possible(participant, pods, capacity) if participant.has_started else 0)
-        )
-
-
-def _possible(participant: ParticipantState, pods: Pods, capacity: ClusterCapacity) -> int:
-    """How many of its pods without a node could have one; the others use nothing of their tenant's quota (TJ:D5)."""
-    if not capacity.could_hold(pods.pod):
-        return 0
-    return max(0, pods.unplaced - (participant.spec.unplaceable if pods is participant.instances else 0))
-
-
-def _charge_waiting(participant: ParticipantState, load: LoadBudget) -> None:
-    """Charge the limits of pods without a node; those on a node are charged there."""
-    if participant.size or not participant.spec.is_gang:
-        for pods in participant.all_pods():
-            load.spend_limits(pods.pod, pods.unplaced)
-
-
-def _uncharge_impossible(participant: ParticipantState, capacity: ClusterCapacity, load: LoadBudget) -> None:
-    """Release the limits of existing pods that no node can hold; they must not block the growth of others (TJ:D5)."""
-    if participant.has_started:
-        for pods in participant.all_pods():
-            if pods.unplaced and not capacity.could_hold(pods.pod):
-                load.spend_limits(pods.pod, -pods.unplaced)
-
-
-def _uncharge_unplaceable(participant: ParticipantState, load: LoadBudget) -> None:
-    """The same for unplaceable instances; those above the minimum are released in this plan."""
-    above = participant.size - participant.spec.floor if participant.spec.is_scaling_enabled else 0
-    staying = min(participant.spec.unplaceable, participant.instances.unplaced) - min(
-        participant.spec.wanted_in_vain, max(0, above)
+    state = AllocationState(
+        snapshot, capacity, LoadBudget(snapshot, capacity), QuotaLedger(snapshot, capacity), tenants, participants
     )
-    if staying > 0:
-        load.spend_limits(participant.instances.pod, -staying)
+    for participant in participants:
+        if tenants.has_any:
+            _charge_placed(state, participant)
+        if participant.has_unplaced and (participant.size > 0 or not participant.spec.is_gang):
+            for pods in participant.all_pods():
+                state.spend(pods, _charged(state, participant, pods))
+    return state
+
+
+def _charge_placed(state: AllocationState, participant: ParticipantState) -> None:
+    """Charge the pods that have a node to the tenant; the load limit counts them by node."""
+    for core in participant.spec.core:
+        participant.tenant.charge(state.capacity.pod(core.shape), sum(core.placed.values()))
+    for pods in participant.elastic_pods():
+        participant.tenant.charge(pods.pod, pods.placed)
+
+
+def _charged(state: AllocationState, participant: ParticipantState, pods: Pods) -> int:
+    """How many of its pods without a node count in sums: those that could have one, or are released in this plan (TJ:D5)."""
+    if not pods.unplaced or not state.capacity.could_hold(pods.pod):
+        return 0
+    if pods is not participant.instances:
+        return pods.unplaced
+    above = participant.size - participant.spec.floor if participant.spec.is_scaling_enabled else 0
+    released = min(participant.spec.wanted_in_vain, max(0, above))
+    return pods.unplaced - max(0, min(participant.spec.unplaceable, pods.unplaced) - released)
 
 
 def _shapes(snapshot: ClusterSnapshot, participants: list[Participant]) -> list[Shape]:
@@ -253,10 +226,10 @@ def _shapes(snapshot: ClusterSnapshot, participants: list[Participant]) -> list[
     return shapes + [each.shape for each in snapshot.external_pods]
 
 
-def _cost(participant: Participant, capacity: ClusterCapacity, pod: PodShape) -> tuple[int, ...]:
+def _cost(participant: Participant, capacity: ClusterCapacity) -> tuple[int, ...]:
     """GPUs, CPU and memory of one instance, with its part of what comes with it (TJ §3 row 4), in parts of 2^-64."""
+    size = capacity.pod(participant.shape).size
     if participant.companion is None:
-        return tuple(own << SCORE_BITS for own in pod.size)
+        return tuple(own << SCORE_BITS for own in size)
     with_it, per = capacity.pod(participant.companion.shape).size, participant.companion.per
-    pairs = zip(pod.size, with_it, strict=True)
-    return tuple((own << SCORE_BITS) + (other << SCORE_BITS) // per for own, other in pairs)
+    return tuple((own << SCORE_BITS) + (other << SCORE_BITS) // per for own, other in zip(size, with_it, strict=True))

@@ -41,6 +41,8 @@ class TenantState:
     used: Vector
     totals: Mapping[int, int]
     """Resource that counts for shares -> what the usable nodes have of it."""
+    names: tuple[str, ...]
+    """Names of the resources, by number."""
     share: int = 0
 
     def used_with(self, pods: Pods) -> Vector:
@@ -63,15 +65,15 @@ class TenantState:
         _add(self.used, ((pod, count),))
         self.share = self._share(self.used)
 
-    def shortfall(self, pods: Pods) -> tuple[int, int, int] | None:
-        """The resource of which these pods would exceed quota and borrowing limit together, what is wanted and left."""
+    def shortfall(self, pods: Pods) -> Shortfall | None:
+        """What is missing for these additional pods within quota and borrowing limit together; None if nothing is."""
         if not self.spec.borrowing_limit:
             return None
         wanted = [0] * len(self.used)
         _add(wanted, pods)
         for number, amount in enumerate(wanted):
             if amount > 0 and self.used[number] + amount > self.limit[number]:
-                return number, amount, max(0, self.limit[number] - self.used[number])
+                return Shortfall(self.names[number], amount, max(0, self.limit[number] - self.used[number]))
         return None
 
     def _share(self, used: Vector) -> int:
@@ -100,7 +102,7 @@ class TenantLedger:
         limit = [
             _UNLIMITED if more is None else own + more for own, more in zip(nominal, borrowing_limits, strict=True)
         ]
-        return TenantState(tenant, nominal, limit, [0] * len(self._names), self._totals)
+        return TenantState(tenant, nominal, limit, [0] * len(self._names), self._totals, self._names)
 
     def by_name(self, name: str) -> TenantState:
         """The tenant of that name; participants of no tenant that is known form one of weight 1 without a quota."""
@@ -109,11 +111,6 @@ class TenantLedger:
     def by_share(self) -> list[TenantState]:
         """All tenants, that with the highest share first."""
         return sorted(self._by_name.values(), key=lambda tenant: (-tenant.share, tenant.spec.name))
-
-    def shortfall(self, tenant: TenantState, pods: Pods) -> Shortfall | None:
-        """What the tenant lacks for these additional pods within its quota and borrowing limit."""
-        found = tenant.shortfall(pods)
-        return None if found is None else Shortfall(self._names[found[0]], *found[1:])
 
 
 def _totals(snapshot: ClusterSnapshot, capacity: ClusterCapacity) -> dict[int, int]:
