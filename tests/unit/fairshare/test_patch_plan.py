@@ -120,7 +120,11 @@ def resized(age_s, before, after):
     ("record", "steps", "size", "changes_in_s"),
     [
         pytest.param(
-            resized(2, 3, 4), [resize(4, 5), resize(5, 9, is_released=False)], None, 3, id="grew 2 s ago: waits for the rest"
+            resized(2, 3, 4),
+            [resize(4, 5), resize(5, 9, is_released=False)],
+            None,
+            3,
+            id="grew 2 s ago: waits for the rest",
         ),
         pytest.param(resized(2, 3, 4), [resize(4, 9)], 9, None, id="grew 2 s ago, and the rest is released"),
         pytest.param(resized(5, 3, 4), [resize(4, 5), resize(5, 9, is_released=False)], 5, None, id="grew 5 s ago"),

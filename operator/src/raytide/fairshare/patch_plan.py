@@ -124,10 +124,14 @@ def plan_patches(
     grow_at = {
         id_of(job.key): moment
         for job in jobs
-        if (steps := resizes.get(id_of(job.key))) and (moment := _next_growth_at(record_of(job), steps)) and now < moment
+        if (steps := resizes.get(id_of(job.key)))
+        and (moment := _next_growth_at(record_of(job), steps))
+        and now < moment
     }
     for id_ in grow_at:
-        resizes[id_] = [replace(each, is_released=each.is_released and each.after < each.before) for each in resizes[id_]]
+        resizes[id_] = [
+            replace(each, is_released=each.is_released and each.after < each.before) for each in resizes[id_]
+        ]
     found = [
         _job_patch(
             job,
