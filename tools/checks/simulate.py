@@ -2,7 +2,7 @@
 
 The fault matrix is every fault at every call and watch event of every scenario, or a sample of the points of each scenario, drawn by a
 printed seed (a few points of the large ones). Works in as many processes as requested; prints one line per scenario, and every failed
-run with the command that repeats it. Changes no file. Called by `make simulation`; exit code 1 if a run fails.
+run with the command that repeats it. Changes no file. Called by `make simulation`; exit code 1 if a run fails, or if there is none.
 """
 
 import argparse
@@ -178,12 +178,16 @@ def main() -> int:
     if unsound:
         print(f"failed without any fault: {unsound}")
         return 1
+    planned = list(jobs(seeds, names, sample))
+    if not planned:
+        print("nothing ran: --histories, --launches, --job-histories and --scenarios leave no run")
+        return 1
     gc.freeze()  # these objects stay in each process: collecting them again and again is a sixth of a run
     gc.set_threshold(20_000, 20, 50)
     started, runs, failures = time.perf_counter(), Counter[str](), Counter[str]()
     seconds, slowest = Counter[str](), dict[str, float]()
     with multiprocessing.get_context("fork").Pool(args.processes) as pool:
-        for done in pool.imap_unordered(run, jobs(seeds, names, sample)):
+        for done in pool.imap_unordered(run, planned):
             kind = done.job.kind
             runs[kind] += len(done.job.numbers)
             failures[kind] += len(done.failed)

@@ -127,13 +127,13 @@ def test_why_would_the_new_job_not_be_larger(ask):
     ("args", "sentence"),
     [
         pytest.param(
-            ["--explain", "nobody"],
-            "TrainingJob default/nobody is not part of the plan: it does not exist",
+            ["--explain", "absent"],
+            "TrainingJob default/absent is not part of the plan: it does not exist",
             id="unknown",
         ),
         pytest.param(
-            ["--explain", "nobody"],
-            "; `raytide why nobody -n default` explains it, or a RayCluster of that name",
+            ["--explain", "absent"],
+            "; `raytide why absent -n default` explains it, or a RayCluster of that name",
             id="perhaps a RayCluster",
         ),
         pytest.param(

@@ -169,11 +169,11 @@ def _summary(found: Findings, blockers: Sequence[Blocker]) -> str:
     parts = [found.summary]
     for these, sentence in ((permanent, messages.never), (transient, messages.waits)):
         if these:
-            parts.append(_told(these, sentence))
+            parts.append(_first_blocker(these, sentence))
     return ". ".join(filter(None, parts)) + "."
 
 
-def _told(blockers: Sequence[Blocker], sentence: Callable[[str, str], str]) -> str:
+def _first_blocker(blockers: Sequence[Blocker], sentence: Callable[[str, str], str]) -> str:
     """The first of them, with its number of requests or pods, and how many other causes there are."""
     first, more = blockers[0], len(blockers) - 1
     number = (

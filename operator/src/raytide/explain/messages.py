@@ -168,7 +168,7 @@ def job_at_maximum(maximum: int) -> str:
 SCALING_DISABLED: Final = "spec.scaling.enabled is false: its size does not follow the free capacity"
 
 
-def kept(pod: str) -> str:
+def failed_pod_kept(pod: str) -> str:
     """A failed worker that is kept."""
     return f"failed pod {pod} is kept for inspection and does not count"
 

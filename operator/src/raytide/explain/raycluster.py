@@ -291,17 +291,17 @@ def _of_group(ctx: _Context, group: WorkerGroupSpec) -> Iterator[Blocker]:
         return
     stored = ctx.condition(constants.WORKERS_MISSING)
     since = str(stored.get("lastTransitionTime") or "") if stored else ""
-    told = _told(ctx, name)
+    reported = _missing_workers(ctx, name)
     pods = ctx.observed.group(name)
     wanted = ctx.wanted(group)
     if ctx.has_pods:
         missing = wanted - sum(pod.is_running_and_ready and not pod.is_terminating for pod in pods)
     else:
-        missing = told.missing if told else 0
+        missing = reported.missing if reported else 0
     if missing <= 0:
         return
     failing = failing_pod(pods)
-    failure = told.failure if told and told.failure else _failure_of_pods(pods)
+    failure = reported.failure if reported and reported.failure else _failure_of_pods(pods)
     if failure is None and (rejected := _rejection(ctx, name)):
         failure = failure_of_rejection("", rejected)
     if failure is not None:
@@ -336,14 +336,14 @@ def _gates(ctx: _Context, group: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _MissingWorkers:
     """What WorkersMissing says about one group."""
 
     missing: int
     failure: PodFailure | None
 
 
-def _told(ctx: _Context, group: str) -> _Told | None:
+def _missing_workers(ctx: _Context, group: str) -> _MissingWorkers | None:
     stored = ctx.condition(constants.WORKERS_MISSING)
     if stored is None:
         return None
@@ -353,7 +353,7 @@ def _told(ctx: _Context, group: str) -> _Told | None:
         return None
     missing, _, cause, detail = match.groups()
     failure = PodFailure(Cause(cause), detail) if cause in set(Cause) else None
-    return _Told(int(missing[:9]), failure)
+    return _MissingWorkers(int(missing[:9]), failure)
 
 
 def _rejection(ctx: _Context, group: str) -> str:
@@ -479,7 +479,7 @@ def _notes(ctx: _Context) -> Iterator[str]:
         if maximum is not None and not group.suspend and ctx.scaling.desired_replicas_of(group).replicas >= maximum:
             yield messages.at_maximum(group.group_name, maximum)
     for pod in ctx.observed.kept:
-        yield messages.kept(pod.name)
+        yield messages.failed_pod_kept(pod.name)
 
 
 def _wanted(ctx: _Context) -> int:

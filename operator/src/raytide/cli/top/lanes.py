@@ -47,7 +47,7 @@ async def run(
             return
         logging.getLogger("raytide").addHandler(logging.NullHandler())  # errors of watches are shown below the lanes
         with screen:
-            await follow(client, where, screen, interval_s=interval_s)
+            await watch_lanes(client, where, screen, interval_s=interval_s)
 
 
 async def read_once(client: Client, namespace: str) -> tuple[list[Lane], list[str]]:
@@ -73,7 +73,7 @@ def decode_lane(kind: str, clock: Clock, item: msgspec.Raw | bytes) -> Lane:
     return lane_of(kind, msgspec.json.decode(item), clock.now())
 
 
-async def follow(client: Client, namespace: str, screen: Screen, *, interval_s: float) -> None:
+async def watch_lanes(client: Client, namespace: str, screen: Screen, *, interval_s: float) -> None:
     """Show the lanes whenever they have changed, until cancelled."""
     clock = Clock()
     watches = SharedWatches(client, clock=clock)

@@ -28,7 +28,7 @@ from raytide.fairshare.algorithm.minimums import MinimumGuarantees, shrink_donor
 from raytide.fairshare.algorithm.model import COOLING_DOWN, INSUFFICIENT
 from raytide.fairshare.algorithm.participant_state import SCORE_BITS, ParticipantState, Pods
 from raytide.fairshare.algorithm.preemption import Preemption
-from raytide.fairshare.algorithm.scale_steps import Kind, Step, charge, fits_before_release, next_step, try_step
+from raytide.fairshare.algorithm.scale_steps import GrowthStep, Kind, charge, fits_before_release, next_step, try_step
 from raytide.fairshare.algorithm.state import AllocationState, Placement, Rejection
 from raytide.fairshare.algorithm.tenants import TenantState
 
@@ -181,7 +181,7 @@ class _Growth:
         Nothing is changed. Which participants grow is decided first, so that those that do are served evenly.
         """
         growing: set[int] = set()
-        granted: list[tuple[Step, int, list[Placement]]] = []
+        granted: list[tuple[GrowthStep, int, list[Placement]]] = []
         turns = _Turns(map(self._turn, participants))
         while (participant := turns.pop()) is not None:
             step = next_step(self.state, participant)
@@ -215,14 +215,14 @@ class _Growth:
         self.state.rejections[participant.spec.id] = rejection
         return False
 
-    def _try_place(self, step: Step) -> list[Placement] | Rejection:
+    def _try_place(self, step: GrowthStep) -> list[Placement] | Rejection:
         """Place the step on free capacity, or return why it does not fit; no kind of step is tried twice in vain."""
         placements = self._rejected.get(step.kind) or try_step(self.state, step)
         if isinstance(placements, Rejection):
             self._rejected[step.kind] = placements
         return placements
 
-    def _reserve_step(self, step: Step) -> bool:
+    def _reserve_step(self, step: GrowthStep) -> bool:
         """Reserve the capacity of the step until the participant's cooldown ends; False if it does not fit."""
         participant = step.participant
         if isinstance(self._try_place(step), Rejection):
@@ -233,7 +233,7 @@ class _Growth:
         self._rejected.clear()
         return True
 
-    def _grow_by(self, step: Step) -> Rejection | None:
+    def _grow_by(self, step: GrowthStep) -> Rejection | None:
         """Grant the step, or return why not, with nothing changed."""
         participant = step.participant
         is_now = fits_before_release(self.state, step)
@@ -248,7 +248,7 @@ class _Growth:
 
     # --- from donors ---------------------------------------------------------------------------------------------------
 
-    def _try_preempt(self, step: Step, rejection: Rejection) -> bool:
+    def _try_preempt(self, step: GrowthStep, rejection: Rejection) -> bool:
         """Take the step from donors and grant it; False, with nothing changed, if no donors can give it."""
         participant = step.participant
         if not participant.spec.rebalances or rejection.quota:

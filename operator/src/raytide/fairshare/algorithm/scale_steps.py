@@ -16,7 +16,7 @@ Kind: TypeAlias = tuple[object, ...]
 
 
 @dataclass(eq=False, slots=True)
-class Step:
+class GrowthStep:
     """The next allowed size of a participant, and the pods that it needs for that."""
 
     participant: ParticipantState
@@ -32,7 +32,7 @@ class Step:
         return tuple([(pods.pod, count) for pods, count in self.needs])
 
 
-def next_step(state: AllocationState, participant: ParticipantState) -> Step | None:
+def next_step(state: AllocationState, participant: ParticipantState) -> GrowthStep | None:
     """The step to the next allowed size; None at the maximum."""
     after = participant.larger()
     if after is None:
@@ -44,10 +44,12 @@ def next_step(state: AllocationState, participant: ParticipantState) -> Step | N
             needs.insert(0, (participant.companions, more))
     numbers = tuple([(pods.pod.number, count) for pods, count in needs])  # a generator costs twice as much: P10
     who = participant.spec.id if state.quotas.has_any else None
-    return Step(participant, after, needs, (numbers, participant.spec.uses_limits, participant.tenant.spec.name, who))
+    return GrowthStep(
+        participant, after, needs, (numbers, participant.spec.uses_limits, participant.tenant.spec.name, who)
+    )
 
 
-def try_step(state: AllocationState, step: Step) -> list[Placement] | Rejection:
+def try_step(state: AllocationState, step: GrowthStep) -> list[Placement] | Rejection:
     """Place the pods of the step; if they do not all fit, place none and return why."""
     rejection = _limits_rejection(state, step)
     if rejection is not None:
@@ -62,7 +64,7 @@ def try_step(state: AllocationState, step: Step) -> list[Placement] | Rejection:
     return placements
 
 
-def _limits_rejection(state: AllocationState, step: Step) -> Rejection | None:
+def _limits_rejection(state: AllocationState, step: GrowthStep) -> Rejection | None:
     """The rejection of the step by the load limit, a quota or the tenant's limits; None if all of them allow it."""
     for pods, count in step.needs:
         shortfall = state.load.shortfall(pods.pod, count, uses_limits=step.participant.spec.uses_limits)
@@ -74,7 +76,7 @@ def _limits_rejection(state: AllocationState, step: Step) -> Rejection | None:
     return quota_rejection(rejected) if rejected is not None else state.tenant_rejection(step.participant, step.wanted)
 
 
-def fits_before_release(state: AllocationState, step: Step) -> bool:
+def fits_before_release(state: AllocationState, step: GrowthStep) -> bool:
     """Whether the load limit allows the step while terminating pods still count; to be called before it is placed."""
     uses_limits = step.participant.spec.uses_limits
     return not state.load.has_terminating or all(
@@ -83,7 +85,7 @@ def fits_before_release(state: AllocationState, step: Step) -> bool:
     )
 
 
-def charge(state: AllocationState, step: Step, times: int = 1) -> None:
+def charge(state: AllocationState, step: GrowthStep, times: int = 1) -> None:
     """Charge the pods of the step to sums and quotas; -1 releases them."""
     for pods, count in step.needs:
         state.spend(pods, count * times)
