@@ -172,7 +172,7 @@ class TrainingEnvironment(Environment):
         if condition(job, constants.WAITING).get("status") != "True":
             return ()
         pods = [
-            entry.obj()
+            entry.shared()
             for _, entry in self.kube.store.entries("pods")
             if job["metadata"]["uid"] in entry.owners and not entry.is_terminating
         ]

@@ -7,12 +7,11 @@ and deletecollection.
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 from raytide_sandbox.apiserver.api_status import bad_request
 from raytide_sandbox.apiserver.builtin_resources import Resource
-from raytide_sandbox.apiserver.store import Entry, decode
+from raytide_sandbox.apiserver.store import Entry
 from raytide_sandbox.apiserver.watch_cursor import Matcher
 
 Labels = Mapping[str, str]
@@ -138,16 +137,10 @@ def entry_matcher(labels: LabelTest | None, fields: list[tuple[str, str, bool]])
     def matches(entry: Entry) -> bool:
         if labels is not None and not labels(entry.labels):
             return False
-        obj = _read_only(entry.raw)
+        obj = entry.shared()
         return all((_field_value(obj, path) == value) == is_equal for path, value, is_equal in wanted)
 
     return matches
-
-
-@lru_cache(maxsize=256)
-def _read_only(raw: bytes) -> Any:
-    """The object, decoded once for all watchers of the same change."""
-    return decode(raw)
 
 
 def _field_value(obj: Any, path: list[str]) -> str:

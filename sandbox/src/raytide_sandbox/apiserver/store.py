@@ -357,7 +357,7 @@ class Store:
         namespace = metadata.get("namespace") or "" if definition.is_namespaced else ""
         key = ObjectKey(resource, namespace, metadata["name"])
         entry = self.entry(resource, namespace, key.name)
-        old = entry.obj()
+        old = entry.shared()
         asked = metadata.get("resourceVersion")
         if asked and asked != old["metadata"]["resourceVersion"]:
             raise modified(definition.group_resource, key.name)
@@ -367,7 +367,7 @@ class Store:
         if is_dry_run:
             return Entry(encode(new), entry.version, entry.uid, entry.labels, entry.owners, entry.is_terminating)
         if object_meta.is_finished(definition, new):
-            self._commit(key, old, "DELETED", entry)
+            self._commit(key, entry.obj(), "DELETED", entry)
             return Entry(encode(new), self.version, entry.uid, entry.labels, entry.owners, True)
         return self._commit(key, new, "MODIFIED", entry)
 
@@ -408,7 +408,7 @@ class Store:
             entry = self._commit(key, obj, "MODIFIED", entry)
         if marking.is_waiting:
             return Deleted(entry, is_gone=False)
-        return Deleted(self._commit(key, entry.obj(), "DELETED", entry), is_gone=True)
+        return Deleted(self._commit(key, obj, "DELETED", entry), is_gone=True)
 
 
 __all__ = ["ApiStatusError", "Change", "ChangeType", "Deleted", "Entry", "ObjectKey", "Snapshot", "Store", "Subscriber"]

@@ -45,9 +45,9 @@ class GarbageCollector:
             if entry is None:
                 continue
             if entry.is_terminating:
-                self._finish_owner(key, entry.obj())
+                self._finish_owner(key, entry.shared())
             elif entry.owners:
-                self._check_dependent(key, entry.obj())
+                self._check_dependent(key, entry.shared())
         return None
 
     def _enqueue(self, keys: Iterable[ObjectKey]) -> None:
