@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from raytide.api import constants
+from raytide.api.conditions import find_condition
 from raytide.api.config import ClusterConfig
 from raytide.api.errors import ApiUnavailableError
 from raytide.api.meta import Key
@@ -166,6 +167,34 @@ async def test_a_persistent_warning_is_one_event_and_no_further_write_in_two_day
     here.wire.writes.clear()
     await asyncio.sleep(2 * 86_400)
     assert here.wire.writes == []
+
+
+def mark_unschedulable(pod):
+    scheduled = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/1 nodes are available",
+    }
+    pod["status"].update(phase="Pending", conditions=[scheduled])
+
+
+@pytest.mark.rule("SC:S21")
+async def test_workers_without_a_node_are_one_warning_however_many_there_are(here):
+    create(here, group(replicas=3))
+    await asyncio.sleep(1)
+    make_ready(here)
+    await asyncio.sleep(2)
+    workers = [pod["metadata"]["name"] for pod in pods(here) if "worker" in pod["metadata"]["name"]]
+    for worker in workers:  # one after the other: the condition's message changes three times
+        here.world.edit("pods", worker, None, mark_unschedulable, subresource="status")
+        await asyncio.sleep(2)
+    (event,) = [event for event in here.world.store.list("events") if event["type"] == "Warning"]
+    expected = "group cpu: 1 of 3 workers not ready (Unschedulable: 0/1 nodes are available)"
+    assert (event["reason"], event["message"]) == (constants.WORKERS_MISSING, expected)
+    assert find_condition(status(here)["conditions"], constants.WORKERS_MISSING)["message"].startswith(
+        "group cpu: 3 of 3"
+    )
 
 
 @pytest.mark.rule("D6", "D15")

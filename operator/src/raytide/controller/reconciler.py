@@ -131,6 +131,10 @@ class BaseReconciler(ABC, Generic[R, S, P]):
     def _record_status(self, obj: R, computed: ComputedStatus, *, is_written: bool) -> None:
         """Update metrics with the computed status."""
 
+    def _status_events(self, obj: R, computed: ComputedStatus) -> Iterable[EventSpec]:  # noqa: ARG002 - for subclasses
+        """The events for changes from the stored status to one that was just written."""
+        return ()
+
     def _record_outcomes(self, obj: R, planned: P, outcomes: Sequence[Outcome]) -> None:  # noqa: ARG002 - for subclasses
         """Record the outcomes of the plan's writes before the status is computed."""
         metadata = obj.metadata
@@ -167,13 +171,13 @@ class BaseReconciler(ABC, Generic[R, S, P]):
         wait_s = writer.wait_s(key, has_acted=bool(applied.outcomes)) if patch else 0.0
         if not patch:
             writer.mark_up_to_date(key, obj.metadata.resource_version)
-        is_written = False
+        is_written, events = False, tuple(planned.events)
         try:
             if patch and wait_s <= 0:
                 await writer.write(obj.raw, key, patch)
-                is_written = True
+                is_written, events = True, (*events, *self._status_events(obj, computed))
         finally:  # emit events for the writes even if the status patch failed
-            self._deps.events.emit(obj.raw, applied.outcomes, planned.events)
+            self._deps.events.emit(obj.raw, applied.outcomes, events)
         self._record_status(obj, computed, is_written=is_written)
         next_step_s = 0.0 if is_written and planned.is_status_gated else wait_s if wait_s > 0 else None
         return earliest(next_step_s, computed.requeue_after_s)

@@ -7,17 +7,18 @@ lastTransitionTime changes only when a status does (RC:K-6). Called by status.py
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from raytide.api import constants
-from raytide.api.actions import Outcome, Result
+from raytide.api.actions import EventSpec, Outcome, Result
 from raytide.api.conditions import (
     ConditionJson,
     Conditions,
     ConditionUpdate,
     apply_updates,
+    find_condition,
     is_condition_true,
 )
 from raytide.api.meta import PODS
@@ -82,6 +83,20 @@ def invalid_conditions(
 ) -> list[dict[str, object]]:
     """The stored conditions, plus `Invalid` with every violation of the spec, plus the conditions in `besides`."""
     return apply_updates(tuple(conditions), {**(besides or {}), constants.INVALID: invalid(violations)}, now)
+
+
+def condition_events(before: Sequence[ConditionJson], after: Sequence[ConditionJson]) -> Iterator[EventSpec]:
+    """The events for conditions of a status that was just written.
+
+    `WorkersMissing` and `ScalingLimited` have one when they become True and when their reason changes, not when numbers in their
+    message do. Workers that merely start have none. The conditions before are those that were stored, so that an operator that
+    restarts repeats none.
+    """
+    for condition_type in (constants.WORKERS_MISSING, constants.SCALING_LIMITED):
+        old, new = find_condition(before, condition_type) or {}, find_condition(after, condition_type) or {}
+        is_known = old.get("status") == "True" and old.get("reason") == new.get("reason")
+        if new.get("status") == "True" and not is_known and new.get("reason") != constants.WAITING_FOR_PODS:
+            yield messages.condition_true(condition_type, str(new.get("message") or ""))
 
 
 # --- one condition each -----------------------------------------------------------------------------------------------

@@ -240,6 +240,11 @@ def head_service_changed(name: str) -> EventSpec:
     )
 
 
+def condition_true(condition_type: str, message: str) -> EventSpec:
+    """WorkersMissing or ScalingLimited: the condition became True, or has another reason now; the message is the condition's."""
+    return EventSpec(condition_type, message, action="Reconcile")
+
+
 def replicas_clamped(index: int, group: str, replicas: int, used: int, more_groups: int) -> EventSpec:
     """`replicas` of the group with that index, and of `more_groups` others, is outside its bounds."""
     bound = "above maxReplicas" if replicas > used else "below minReplicas"

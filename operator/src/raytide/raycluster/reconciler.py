@@ -24,6 +24,7 @@ from raytide.api.violations import Violation
 from raytide.controller.child_lister import ChildLister
 from raytide.controller.reconciler import BaseReconciler, ComputedStatus, Dependencies
 from raytide.raycluster import messages
+from raytide.raycluster.conditions import condition_events
 from raytide.raycluster.create_backoff import RayClusterCreateBackoff
 from raytide.raycluster.deletion import Deletion, deletion, is_being_deleted
 from raytide.raycluster.desired_replicas import scaling_of
@@ -171,6 +172,10 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
             cluster, observed, computed, now, scaling=scaling, tracks_readiness=tracks_readiness
         )
         return ComputedStatus(computed, requeue_s, now)
+
+    def _status_events(self, cluster: RayCluster, computed: ComputedStatus) -> Iterable[EventSpec]:
+        before, after = cluster.status.get("conditions") or (), computed.status.get("conditions") or ()
+        return condition_events(before, after)
 
     def _record_status(self, cluster: RayCluster, computed: ComputedStatus, *, is_written: bool) -> None:
         if is_written:

@@ -1,0 +1,58 @@
+"""Events for conditions that say why a RayCluster has fewer workers than it wants."""
+
+import pytest
+
+from raytide.api import constants
+from raytide.api.actions import EventSpec
+from raytide.raycluster.conditions import condition_events
+
+
+def missing(reason, message="group cpu: 3 of 5 workers not ready", status="True", kind=constants.WORKERS_MISSING):
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+def limited(reason, message="group cpu: 2 × MaxReached"):
+    return missing(reason, message, kind=constants.SCALING_LIMITED)
+
+
+UNSCHEDULABLE, QUOTA = missing("Unschedulable"), missing("QuotaExceeded")
+STARTING = missing(constants.WAITING_FOR_PODS)
+
+
+@pytest.mark.rule("SC:S21")
+@pytest.mark.parametrize(
+    ("before", "after", "reasons"),
+    [
+        pytest.param([], [UNSCHEDULABLE], [constants.WORKERS_MISSING], id="workers are missing now"),
+        pytest.param([], [STARTING], [], id="workers start"),
+        pytest.param([STARTING], [UNSCHEDULABLE], [constants.WORKERS_MISSING], id="a cause is known now"),
+        pytest.param([UNSCHEDULABLE], [UNSCHEDULABLE], [], id="nothing has changed, as after a restart"),
+        pytest.param([missing("Unschedulable", "2 of 5")], [UNSCHEDULABLE], [], id="only the number has changed"),
+        pytest.param([UNSCHEDULABLE], [QUOTA], [constants.WORKERS_MISSING], id="the cause has changed"),
+        pytest.param([UNSCHEDULABLE], [], [], id="none is missing any more"),
+        pytest.param([], [limited("MaxReached")], [constants.SCALING_LIMITED], id="scaling is limited now"),
+        pytest.param([limited("MaxReached")], [limited("MaxReached", "3 ×")], [], id="as before, with another number"),
+        pytest.param(
+            [limited("MaxReached")],
+            [limited("NoFittingGroup")],
+            [constants.SCALING_LIMITED],
+            id="another limit comes first",
+        ),
+        pytest.param(
+            [],
+            [UNSCHEDULABLE, limited("MaxReached")],
+            [constants.WORKERS_MISSING, constants.SCALING_LIMITED],
+            id="both",
+        ),
+        pytest.param([], [missing("ReplicasDiffer", kind=constants.REPLICAS_CONTENDED)], [], id="other conditions"),
+        pytest.param([], [missing("Unschedulable", status="False")], [], id="a condition that is not True"),
+    ],
+)
+def test_a_condition_has_an_event_when_it_becomes_true_or_its_reason_changes(before, after, reasons):
+    assert [event.reason for event in condition_events(before, after)] == reasons
+
+
+def test_the_event_is_a_warning_with_the_message_of_the_condition():
+    (event,) = condition_events([], [UNSCHEDULABLE])
+    assert event == EventSpec(constants.WORKERS_MISSING, UNSCHEDULABLE["message"], action="Reconcile")
+    assert event.event_type == "Warning"
