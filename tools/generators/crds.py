@@ -36,6 +36,8 @@ RAYCLUSTER_COLUMNS: Columns = (
     ("age", "date", ".metadata.creationTimestamp", 0),
     ("head pod IP", "string", ".status.head.podIP", 1),
     ("head service IP", "string", ".status.head.serviceIP", 1),
+    # Last, so that scripts find KubeRay's columns where they were.
+    ("reason", "string", '.status.conditions[?(@.type=="WorkersMissing")].reason', 0),
 )
 TRAININGJOB_COLUMNS: Columns = (
     ("Min", "integer", ".status.trainer.min", 0),
