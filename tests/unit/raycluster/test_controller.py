@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from raytide.api import constants
+from raytide.api.actions import EventSpec
 from raytide.api.conditions import find_condition
 from raytide.api.config import ClusterConfig
 from raytide.api.errors import ApiUnavailableError
@@ -177,6 +178,18 @@ def mark_unschedulable(pod):
         "message": "0/1 nodes are available",
     }
     pod["status"].update(phase="Pending", conditions=[scheduled])
+
+
+@pytest.mark.rule("SC:S21")
+async def test_many_remarks_about_the_spec_do_not_hide_why_workers_are_missing(here, monkeypatch):
+    remarks = [EventSpec(constants.UNSUPPORTED_FIELD, f"field {number}") for number in range(30)]
+    monkeypatch.setattr("raytide.raycluster.plan.warning_events", lambda _cluster, _config: remarks)
+    create(here, group())
+    await asyncio.sleep(1)
+    for pod in pods(here):
+        here.world.edit("pods", pod["metadata"]["name"], None, mark_unschedulable, subresource="status")
+    await asyncio.sleep(5)
+    assert constants.WORKERS_MISSING in {event["reason"] for event in here.world.store.list("events")}
 
 
 @pytest.mark.rule("SC:S21")

@@ -131,7 +131,7 @@ def test_settings_survive_the_command_line():
     )
     seen = {}
     serve = next(found for name, found in command.commands.items() if name == "serve")
-    context = serve.make_context("serve", settings.arguments())
+    context = serve.make_context("serve", settings.arguments(), **command.context_settings)  # it is kept by click
     seen.update(context.params)
     assert Settings(**{name: seen[name] for name in Settings.__dataclass_fields__}) == settings
 

@@ -175,7 +175,8 @@ class BaseReconciler(ABC, Generic[R, S, P]):
         try:
             if patch and wait_s <= 0:
                 await writer.write(obj.raw, key, patch)
-                is_written, events = True, (*events, *self._status_events(obj, computed))
+                # First: they are made once, and of many events in a pass only the first are recorded.
+                is_written, events = True, (*self._status_events(obj, computed), *events)
         finally:  # emit events for the writes even if the status patch failed
             self._deps.events.emit(obj.raw, applied.outcomes, events)
         self._record_status(obj, computed, is_written=is_written)

@@ -172,3 +172,16 @@ def test_a_reservation_moves_when_its_node_cannot_hold_the_pods_any_more():
     large = job("large", 1, 1, 0, cpu=6, is_gang=True, created_at=OLD, reserved_nodes=("a", "gone"))
     plan = allocate(World(nodes, [*running, large]).pool())
     assert [one.reserved_nodes for one in plan.waiting if one.id.name == "large"] == [("b",)]
+
+
+@pytest.mark.parametrize("others", [(), (job("impossible", 1, 1, 0, cpu=50, is_gang=True, priority=1000),)])
+def test_nothing_is_reserved_for_a_job_that_pending_pods_of_other_workloads_leave_no_capacity_for(others):
+    """A job that no node can hold was looked at before these pods, and made the cluster seem large enough for the next one."""
+    large, small = (
+        job(name, 1, 1, 0, cpu=cpu, is_gang=True, priority=cpu) for name, cpu in (("large", 3), ("small", 1))
+    )
+    world = World([node("a", cpu=4)], [large, small, *others])
+    world.external_pods = (external_pod(1, count=2, priority=9, is_unschedulable=True),)
+    plan = allocate(world.pool())
+    assert resizes_of(plan) == {"small": 1}
+    assert reserving(plan) == set()

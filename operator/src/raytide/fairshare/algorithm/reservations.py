@@ -35,7 +35,7 @@ class Reservations:
     _reserved: list[Placement] = field(default_factory=list)
     _is_enforced: bool = False
     _emptied: dict[int, Vector] | None = None
-    """Capacity of each node without pods of participants."""
+    """Capacity of each node without pods of participants; pods of other workloads count as soon as they are placed."""
     _too_large: set[tuple[tuple[int, int], ...]] = field(default_factory=set)
     """Needs for which the cluster is not large enough."""
 
@@ -59,6 +59,12 @@ class Reservations:
         if self._is_enforced:
             self._is_enforced = False
             self.state.forget(self._reserved)
+
+    def take(self, pods: Pods) -> None:
+        """Count pods of another workload that have just been placed: a reservation never has their capacity."""
+        if self._emptied is not None:  # else they are placed already when it is computed
+            for name, number in pods.where.items():
+                _decrease(self._emptied[self.state.capacity.by_name[name].index], pods.pod.requests, number)
 
     def reserve(self, participant: ParticipantState, needs: list[tuple[Pods, int]]) -> tuple[str, ...]:
         """Reserve nodes for the participant, if its pools have no reservation yet; returns their names, in order.
