@@ -183,6 +183,7 @@ async def test_metrics_count_writes_and_provisioning(cluster, operators, tmp_pat
     await until("pods exist", lambda: len(cluster.names(namespace)) == 3)
     cluster.make_ready(namespace)
     await until("state is ready", lambda: cluster.status(namespace, "demo").get("state") == "ready")
+    await has_reconciled(cluster, namespace)  # the pass sets the metric after the write that made the state visible
     _, text = await page(port, "/metrics")
     assert 'raytide_writes_total{kind="Pod",result="done",verb="create"} 3.0' in text
     assert f'kuberay_cluster_provisioned_duration_seconds{{name="demo",namespace="{namespace}"' in text

@@ -317,6 +317,11 @@ KNOWN: Final = (
         _has_missing_workers,
     ),
     Known(
+        "a warning of ours: says which workers are missing, and why, as the condition does (SC:S21)",
+        r"event WorkersMissing",
+        _has_missing_workers,
+    ),
+    Known(
         "KubeRay calls a cluster provisioned (AllPodRunningAndReadyFirstTime) as soon as the pods that are there run, however"
         " many are wanted (FD:RC-B20)",
         r"status conditions\.RayClusterProvisioned\.(status|reason)",
