@@ -128,6 +128,13 @@ def resized(age_s, before, after):
         ),
         pytest.param(resized(2, 3, 4), [resize(4, 9)], 9, None, id="grew 2 s ago, and the rest is released"),
         pytest.param(resized(5, 3, 4), [resize(4, 5), resize(5, 9, is_released=False)], 5, None, id="grew 5 s ago"),
+        pytest.param(
+            resized(-600, 3, 4),
+            [resize(4, 5), resize(5, 9, is_released=False)],
+            5,
+            None,
+            id="grew by a clock that is ahead",
+        ),
         pytest.param(resized(2, 6, 4), [resize(4, 5), resize(5, 9, is_released=False)], 5, None, id="shrank 2 s ago"),
         pytest.param(KNOWN, [resize(4, 5), resize(5, 9, is_released=False)], 5, None, id="was never resized"),
         pytest.param(

@@ -131,7 +131,8 @@ def test_settings_survive_the_command_line():
     )
     seen = {}
     serve = next(found for name, found in command.commands.items() if name == "serve")
-    context = serve.make_context("serve", settings.arguments(), **command.context_settings)  # it is kept by click
+    # click keeps the help option of a command's first context, for all tests of this process
+    context = serve.make_context("serve", settings.arguments(), **command.context_settings)
     seen.update(context.params)
     assert Settings(**{name: seen[name] for name in Settings.__dataclass_fields__}) == settings
 

@@ -45,7 +45,7 @@ def test_many_traces_are_counted():
         ("rules", "iptables-nft-save: -A KUBE-SERVICES -d 10.96.0.1/32 -j KUBE-SVC-NPX46M4PTMTKRN6Y"),
         ("links", "cni0"),
         ("routes", "eth0\t0000F40A\t00000000\t0001"),
-        ("mounts", "overlay /cache/raytide/node/state/work/root overlay rw 0 0"),
+        ("mounts", "overlay /cache/raytide/node/state/rootfs overlay rw 0 0"),
         ("cgroups", "/sys/fs/cgroup/memory/raytide-node-1234"),
         ("cgroups", "/sys/fs/cgroup/pids/kubepods"),
         ("cgroups", "/sys/fs/cgroup passes on cpuset"),

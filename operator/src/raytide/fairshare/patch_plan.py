@@ -124,9 +124,7 @@ def plan_patches(
     grow_at = {
         id_of(job.key): moment
         for job in jobs
-        if (steps := resizes.get(id_of(job.key)))
-        and (moment := _next_growth_at(record_of(job), steps))
-        and now < moment
+        if (steps := resizes.get(id_of(job.key))) and (moment := _growth_held_until(record_of(job), steps, now))
     }
     for id_ in grow_at:
         resizes[id_] = [
@@ -157,10 +155,11 @@ def plan_patches(
     )
 
 
-def _next_growth_at(record: SharingRecord | None, resizes: list[Resize]) -> datetime | None:
-    """When the released part of its growth may be written before the rest is released; None: at once.
+def _growth_held_until(record: SharingRecord | None, resizes: list[Resize], now: datetime) -> datetime | None:
+    """Until when the released part of its growth waits for the rest; None: it does not wait.
 
-    A minimum is reached at once, and a part is never held back for longer: pods may terminate slowly, or never.
+    A minimum is reached at once, and a part is never held back for longer: pods may terminate slowly, or never. A last scale-up in
+    the future, by the clock of another leader, holds nothing back.
     """
     growth = [each for each in resizes if each.after > each.before]
     has_both = any(each.is_released for each in growth) and not all(each.is_released for each in growth)
@@ -169,7 +168,8 @@ def _next_growth_at(record: SharingRecord | None, resizes: list[Resize]) -> date
     last = record.resizes[-1]
     if last.after <= last.before or any(each.reason in (ADMITTED, REACHING_MINIMUM) for each in growth):
         return None
-    return last.at + timedelta(seconds=GROWTH_INTERVAL_S)
+    interval = timedelta(seconds=GROWTH_INTERVAL_S)
+    return last.at + interval if timedelta(0) <= now - last.at < interval else None
 
 
 def _phase(order: JobPatch) -> int:

@@ -10,7 +10,7 @@ Each dead node is visited once.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from raytide.api.pod import PodView
 from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, Instance, NodeStatus, NodeType, RayNode, Status
@@ -88,24 +88,7 @@ def instances(
     workers = [pod for pod in observed.pods.pods if not pod.is_head]
     classifier = _PodClassifier(inputs, observed, timers, limits, _is_running(head, inputs, observed))
     present = workers if head is None else [head, *workers]
-    stages: dict[str, StageEntry] = {}
-    found: list[Instance] = []
-    cached: dict[str, CachedInstance] = {}
-    moving: list[PodView] = []
-    for pod in present:
-        node, held = observed.node_of(pod), observed.cached.get(pod.name)
-        if held is None or node is None or not classifier.is_still_valid(held, pod, node):
-            entry, instance = classifier.classify(pod, node)
-            moving.append(pod)
-            held = (
-                CachedInstance(pod, node, entry, instance)
-                if node is not None and entry.stage is Stage.RUNNING
-                else None
-            )
-        if held is not None:
-            cached[pod.name], entry, instance = held, held.entry, held.instance
-        stages[pod.name] = entry
-        found.append(instance)
+    found, stages, cached, moving = _classify(present, observed, classifier)
     staying = [pod for pod in workers if stages[pod.name].stage is not Stage.TERMINATING]
     requested, open_requests = _requested_instances(inputs, observed, staying, timers, limits)
     moving = [pod for pod in moving if not pod.is_head]
@@ -133,6 +116,32 @@ def instances(
         pods={pod.name: pod for pod in present},
         known=InstanceCache(observed.pods, observed.skipped, cached),
     )
+
+
+class _Classified(NamedTuple):
+    """Instances of pods in their order, what is kept of each by its name, and the pods that were not in the cache."""
+
+    found: list[Instance]
+    stages: dict[str, StageEntry]
+    cached: dict[str, CachedInstance]
+    moving: list[PodView]
+
+
+def _classify(pods: list[PodView], observed: ObservedState, classifier: "_PodClassifier") -> _Classified:
+    """Classify the pods that have changed; the others are as in the cache."""
+    result = _Classified([], {}, {}, [])
+    for pod in pods:
+        node, held = observed.node_of(pod), observed.cached.get(pod.name)
+        if held is None or node is None or not classifier.is_still_valid(held, pod, node):
+            entry, instance = classifier.classify(pod, node)
+            result.moving.append(pod)
+            is_kept = entry.stage is Stage.RUNNING
+            held = CachedInstance(pod, node, entry, instance) if is_kept and node is not None else None
+        if held is not None:
+            result.cached[pod.name], entry, instance = held, held.entry, held.instance
+        result.stages[pod.name] = entry
+        result.found.append(instance)
+    return result
 
 
 @dataclass(frozen=True, slots=True)

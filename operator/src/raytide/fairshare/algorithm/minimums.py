@@ -81,7 +81,7 @@ class MinimumGuarantees:
                 pods = self.state.place_external(who)
                 if who.is_unschedulable and not who.is_doubted:
                     self._yield_to(who, pods)
-                self._reservations.take(pods)
+                self._reservations.subtract_external(pods)
                 late.append((pods, None))
             elif phase == _THERE:
                 self.state.fill(who)

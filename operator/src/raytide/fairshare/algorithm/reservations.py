@@ -60,8 +60,8 @@ class Reservations:
             self._is_enforced = False
             self.state.forget(self._reserved)
 
-    def take(self, pods: Pods) -> None:
-        """Count pods of another workload that have just been placed: a reservation never has their capacity."""
+    def subtract_external(self, pods: Pods) -> None:
+        """Subtract pods of another workload that have just been placed: no later reservation has their capacity."""
         if self._emptied is not None:  # else they are placed already when it is computed
             for name, number in pods.where.items():
                 _decrease(self._emptied[self.state.capacity.by_name[name].index], pods.pod.requests, number)
