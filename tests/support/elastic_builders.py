@@ -9,7 +9,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from raytide.api.tenants import Tenant
 from raytide.fairshare.algorithm.model import (
@@ -254,6 +254,14 @@ class Pods:
         return Pods(self.job, list(self.trainers), list(self.companions), {k: list(v) for k, v in self.cores.items()})
 
 
+class LeavingPod(NamedTuple):
+    """A terminating pod: its node, what it requests, and the namespace whose quotas it counts against; empty: none."""
+
+    node: str
+    shape: Shape
+    namespace: str = ""
+
+
 class World:
     """Nodes and the pods of jobs; whatever has no node is given one where some placement of first comers exists."""
 
@@ -272,7 +280,7 @@ class World:
         self.external_pods = tuple(external_pods)
         self.quotas = tuple(quotas)
         self.options = options or AllocationOptions()
-        self.leaving: tuple[tuple[str, Shape], ...] = ()
+        self.leaving: tuple[LeavingPod, ...] = ()
         self.unsettled: frozenset[ParticipantId] = frozenset()
         """Whose pods are leaving."""
         """Terminating pods."""
@@ -315,12 +323,15 @@ class World:
 
     def _used(self) -> dict[str, dict[str, int]]:
         used = {one.name: dict(one.used) for one in self.nodes}
-        for name, wanted in itertools.chain(*(pods.places() for pods in self.jobs.values()), self.leaving):
+        for name, wanted in itertools.chain(*(pods.places() for pods in self.jobs.values()), self._leaving_places()):
             _add_to(used[name], wanted.requests)
         return used
 
     def _leaving(self, name: str) -> dict[str, int]:
-        return added(*(wanted.requests for where, wanted in self.leaving if where == name))
+        return added(*(wanted.requests for where, wanted in self._leaving_places() if where == name))
+
+    def _leaving_places(self) -> Iterable[tuple[str, Shape]]:
+        return ((pod.node, pod.shape) for pod in self.leaving)
 
     def schedule(
         self,
@@ -429,7 +440,7 @@ class World:
     def _charged(self) -> dict[str, dict[str, int]]:
         """By node: the limits, and of pods of other workloads what they use."""
         charged = {one.name: dict(one.used) for one in self.nodes}
-        for name, wanted in itertools.chain(*(pods.places() for pods in self.jobs.values()), self.leaving):
+        for name, wanted in itertools.chain(*(pods.places() for pods in self.jobs.values()), self._leaving_places()):
             _add_to(charged[name], wanted.limits)
         return charged
 
@@ -440,6 +451,8 @@ class World:
             if id_.namespace == one.namespace
             for wanted, _where, _i in pods.all()
         ]
+        # A terminating pod counts in the `used` of a ResourceQuota until it is gone.
+        asked += [pod.shape.requests for pod in self.leaving if pod.namespace == one.namespace]
         total = added(*asked)
         return replace(one, free={name: amount - total.get(name, 0) for name, amount in one.free.items()})
 
@@ -479,7 +492,8 @@ class World:
                 other._fill(pods, one.after, one.nodes)
                 for kept in pods.places():
                     before.remove(kept)
-                other.leaving += tuple(before) if is_graceful else ()
+                gone = (LeavingPod(node, of, one.id.namespace) for node, of in before)
+                other.leaving += tuple(gone) if is_graceful else ()
                 other.unsettled |= {one.id} if is_graceful and before else frozenset()
         return other
 

@@ -6,7 +6,7 @@ import pytest
 
 from raytide.api.sharing_record import RECLAIMED, YIELDED_TO_PODS
 from raytide.fairshare.algorithm.allocate import allocate
-from support.elastic_builders import World, companion, external_pod, id_of, job, node, resizes_of, shape
+from support.elastic_builders import LeavingPod, World, companion, external_pod, id_of, job, node, resizes_of, shape
 
 pytestmark = pytest.mark.rule("TJ:3.6")
 
@@ -142,7 +142,7 @@ def test_a_job_in_another_pool_that_yields_changes_nothing():
     plans = []
     for yields in (False, True):
         world = World(nodes, [job("running", 1, 1, 1, shape=shape(1, **east)), claimant])
-        world.leaving = (("east", shape(1)),)
+        world.leaving = (LeavingPod("east", shape(1)),)
         world.add(job("elsewhere", 1, 2, 2, shape=shape(1, **west), yields=yields))
         waiting = replace(external_pod(1, **WEB), shape=shape(1, **east))
         plans.append(resizes_of(allocate(replace(world.pool(), external_pods=(waiting,)))))
