@@ -26,8 +26,11 @@ from raytide.fairshare.algorithm.model import (
     Allocation,
     AllocationOptions,
     ClusterSnapshot,
+    Constraints,
     Node,
     Shape,
+    Taint,
+    Toleration,
 )
 from support.elastic_builders import (
     GPU,
@@ -571,6 +574,30 @@ def test_a_trainer_with_pservers_is_larger_than_one_without():
     jobs = [job("a-with", 1, 9, 1, companion=companion(1, 1, 9, cpu=0.1)), job("b-without", 1, 9, 1)]
     world = World([node(cpu=3.2)], jobs)
     assert resizes_of(plan_of(world)) == {"b-without": 1}
+
+
+def test_pods_that_fewer_nodes_may_hold_are_placed_first():
+    """A trainer took the place of the only node for its master, so the gang never started, and another job grew there and shrank again."""
+    tolerant = Constraints(tolerations=(Toleration("dedicated", "Exists"),))
+    labels = {"zone": "east", "disk": "ssd"}
+    dedicated = node("dedicated", cpu=8, labels=labels, taints=(Taint("dedicated"),))
+    # Each of these is one more kind of pods for the dedicated node: trainers of the gang prefer the open one for that.
+    others = [
+        job(label, 1, 1, 1, shape=Shape(amounts(1, pods=1), {}, replace(tolerant, node_selector=((label, value),))))
+        for label, value in labels.items()
+    ]
+    gang = job(
+        "gang",
+        1,
+        1,
+        is_gang=True,
+        shape=Shape(amounts(2, pods=1), {}, tolerant),
+        core=(replace(master(1), missing=1),),
+    )
+    plan = allocate(World([node("open", cpu=8, pods=1), dedicated], [*others, gang, job("other", 0, 1)]).pool())
+    assert resizes_of(plan) == {"gang": 1}
+    (started,) = plan.resizes
+    assert (started.nodes, started.core_nodes) == ({"dedicated": 1}, {"master": {"open": 1}})
 
 
 def test_a_master_without_a_node_is_placed_before_anything_grows():

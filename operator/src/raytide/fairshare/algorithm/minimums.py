@@ -140,8 +140,9 @@ class MinimumGuarantees:
 
     @staticmethod
     def _needs(participant: ParticipantState) -> Needs:
-        """What it lacks for its minimum; empty if it has that.
+        """What it lacks for its minimum, in the order in which it is placed; empty if it has that.
 
+        Pods that fewer nodes may hold come first, so that no other pod of the participant takes the only node for them; then larger ones.
         A minimum of 0 includes the master and the parameter servers, which exist unless the participant is a gang.
         """
         if participant.spec.is_gang and participant.spec.floor == 0 and participant.size == 0:
@@ -151,7 +152,7 @@ class MinimumGuarantees:
             for pods in participant.all_pods()
             if participant.missing_for_minimum(pods) > 0
         ]
-        return sorted(needs, key=lambda need: need[0].pod.size, reverse=True)
+        return sorted(needs, key=lambda need: (-len(need[0].pod.order.nodes), need[0].pod.size), reverse=True)
 
     def _quota_rejection(self, participant: ParticipantState, needs: Needs) -> Rejection | None:
         """The rejection if quotas do not allow the pods of a gang, which do not exist yet."""
