@@ -576,6 +576,14 @@ def test_a_trainer_with_pservers_is_larger_than_one_without():
     assert resizes_of(plan_of(world)) == {"b-without": 1}
 
 
+def test_a_gang_that_shrinks_to_0_gives_the_capacity_of_its_parameter_servers_too():
+    """They are gone with its last trainer; a gang behind the first one started a plan later for want of their capacity."""
+    donor = job("donor", 0, 5, 1, cpu=3, is_gang=True, companion=companion(2, 1, 3, cpu=0.5, current=1))
+    gangs = [job(name, 2, 2, is_gang=True) for name in ("first", "second")]
+    world = World([node(cpu=4)], [donor, *gangs])
+    assert resizes_of(allocate(world.pool())) == {"donor": 0, "first": 2, "second": 2}
+
+
 def test_pods_that_fewer_nodes_may_hold_are_placed_first():
     """A trainer took the place of the only node for its master, so the gang never started, and another job grew there and shrank again."""
     tolerant = Constraints(tolerations=(Toleration("dedicated", "Exists"),))

@@ -119,8 +119,10 @@ class ParticipantState:
         return ((size - self.spec.floor) << SCORE_BITS) // self.span if self.span > 0 else 1 << SCORE_BITS
 
     def companions_at(self, size: int) -> int:
-        """How many companions go with that size."""
-        return 0 if self.spec.companion is None else self.spec.companion.wanted(size)
+        """How many companions go with that size; none with a gang of size 0, which has no pods."""
+        if self.spec.companion is None or (size == 0 and self.spec.is_gang):
+            return 0
+        return self.spec.companion.wanted(size)
 
     @property
     def has_given(self) -> bool:
