@@ -581,7 +581,7 @@ def test_a_gang_that_shrinks_to_0_gives_the_capacity_of_its_parameter_servers_to
     donor = job("donor", 0, 5, 1, cpu=3, is_gang=True, companion=companion(2, 1, 3, cpu=0.5, current=1))
     gangs = [job(name, 2, 2, is_gang=True) for name in ("first", "second")]
     world = World([node(cpu=4)], [donor, *gangs])
-    assert resizes_of(allocate(world.pool())) == {"donor": 0, "first": 2, "second": 2}
+    assert resizes_of(allocate(world.pool())) == {"donor": -1, "first": 2, "second": 2}
 
 
 def test_pods_that_fewer_nodes_may_hold_are_placed_first():
