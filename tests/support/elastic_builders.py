@@ -339,13 +339,17 @@ class World:
         *,
         last: Collection[ParticipantId] = (),
         above: int | None = None,
+        only: Collection[ParticipantId] | None = None,
     ) -> None:
         """As kube-scheduler: each pod without a node gets one on which it fits now; by priority, then as jobs came.
 
-        Of several nodes it gets the first one, or the one that `choose` returns. With `above`, only pods of a higher priority.
+        Of several nodes it gets the first one, or the one that `choose` returns. With `above`, only pods of a higher priority; with
+        `only`, only pods of these jobs.
         """
         waiting = [
-            id_ for id_, pods in self.jobs.items() if pods.is_waiting and (above is None or pods.job.priority > above)
+            id_
+            for id_, pods in self.jobs.items()
+            if pods.is_waiting and (above is None or pods.job.priority > above) and (only is None or id_ in only)
         ]
         waiting.sort(key=lambda id_: (id_ in last, -self.jobs[id_].job.priority))
         if waiting:
@@ -498,11 +502,15 @@ class World:
         return other
 
     def carried_out(self, division: Allocation) -> "World":
-        """The world after the plan was carried out; growth that has to wait does not start before other growth."""
+        """The world after the plan was carried out.
+
+        Growth that has to wait does not start before other growth, and its pods are created after pending ones have got their nodes.
+        """
         other = self.resized(division)
         other.place_as_planned(division)
         last = {one.id for one in division.waiting if one.is_below_floor}
         other.bind_external_pods(last)
+        other.schedule(last=last, only={id_ for id_, pods in self.jobs.items() if pods.is_waiting} - last)
         other.schedule(last=last)
         return other
 

@@ -311,6 +311,14 @@ def test_permanently_failed_trainers_lower_floor_and_ceiling(said, lost):
     assert one.sizes == tuple(sorted({one.floor, *(size for size in (4, 6) if size <= one.ceiling)}))
 
 
+@pytest.mark.parametrize(("policy", "bounds"), [("Gang", (1, 2, 1)), ("Optimistic", (0, 2, 1))])
+def test_a_gang_whose_minimum_failed_permanently_keeps_one_trainer(policy, bounds):
+    """Its master and its parameter servers run on, so the plan must not count their capacity as free."""
+    spec = {"floor": 1, "ceiling": 3, "replicas": 2, "record": ordered(2), "startPolicy": policy}
+    one = only(job(**spec, status={"trainer": {"failedIndexes": "1"}}))
+    assert (one.floor, one.ceiling, one.current) == bounds
+
+
 def test_trainer_0_leaves_last_and_trainers_that_are_not_ready_leave_first():
     pods = [pod_of(0, "n0"), pod_of(1, "n1"), pod_of(2, "n2"), pod_of(3, "n3")]
     pods[2:] = [msgspec.structs.replace(pod, is_ready=True) for pod in pods[2:]]

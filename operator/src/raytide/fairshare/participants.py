@@ -176,13 +176,15 @@ def wanted_pods(claim: JobDemand) -> dict[str, int]:
 def _bounds(claim: JobDemand) -> tuple[int, int, int]:
     """Minimum, maximum and current size in pods, without trainers that failed permanently.
 
+    The minimum of a gang is never 0, unless its maximum is: it has no other pods either without trainers.
     Once the first trainer has succeeded the job is about to end: it is neither scaled up nor down
     (kubeflow/trainer#1751).
     """
     if claim.has_succeeded and claim.has_started:
         return claim.trainers, claim.trainers, claim.trainers
     trainer = claim.job.spec.trainer
-    return claim.trainers_at(trainer.min_instance), claim.trainers_at(trainer.ceiling), claim.trainers_at(claim.current)
+    floor, ceiling = claim.trainers_at(trainer.min_instance), claim.trainers_at(trainer.ceiling)
+    return min(ceiling, max(floor, int(claim.is_gang))), ceiling, claim.trainers_at(claim.current)
 
 
 def _sizes(claim: JobDemand, floor: int, ceiling: int) -> tuple[int, ...]:

@@ -61,6 +61,7 @@ def participant_of(chance: random.Random, name: str) -> Participant:
     floor, span = chance.randint(0, 3), chance.randint(0, 6)
     gpu = chance.choice([0, 0, 0, 1, 2])
     is_gang = gpu > 0 or chance.random() < 0.5
+    floor = max(floor, int(is_gang))
     least = 0 if is_gang else floor
     wanted = shape(
         chance.choice([1, 1, 0.5, 2, 3]),

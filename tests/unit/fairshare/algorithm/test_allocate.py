@@ -105,12 +105,11 @@ def test_a_job_with_pods_that_have_no_node_does_not_grow_because(fields, reason)
 
 
 @pytest.mark.rule("TJ:4")
-@pytest.mark.parametrize("is_gang", [False, True], ids=["its master exists", "a gang of size 0 has no pods"])
-def test_the_master_of_a_job_with_a_minimum_of_0_gets_a_node(is_gang):
+def test_the_master_of_a_job_with_a_minimum_of_0_gets_a_node():
     """It was no claim, so it waited for ever, or took what another job had been scaled down for."""
     world = World([node(cpu=4)], [job("donor", 1, 4, 4)])
-    world.add(job("small", 0, 2, 0, core=(master(1),), is_gang=is_gang, created_at="2025-01-01T00:00:00Z"))
-    assert resizes_of(plan_of(world)) == ({} if is_gang else {"donor": -1})
+    world.add(job("small", 0, 2, 0, core=(master(1),), created_at="2025-01-01T00:00:00Z"))
+    assert resizes_of(plan_of(world)) == {"donor": -1}
 
 
 def test_one_shrink_for_two_claimants_names_both():
@@ -380,10 +379,6 @@ def test_a_minimum_of_nothing_needs_nothing():
     assert plan_of(World([], [job("a", 0, 0, 0, is_gang=True), job("b", 0, 0, 0)])).waiting == ()
 
 
-def test_a_gang_with_a_minimum_of_nothing_grows_like_others():
-    assert resizes_of(plan_of(World([node(cpu=3)], [job("a", 0, 9, 0, is_gang=True, core=(master(1),))]))) == {"a": 2}
-
-
 # --- transitions -------------------------------------------------------------------------------------------------------------
 
 
@@ -574,14 +569,6 @@ def test_a_trainer_with_pservers_is_larger_than_one_without():
     jobs = [job("a-with", 1, 9, 1, companion=companion(1, 1, 9, cpu=0.1)), job("b-without", 1, 9, 1)]
     world = World([node(cpu=3.2)], jobs)
     assert resizes_of(plan_of(world)) == {"b-without": 1}
-
-
-def test_a_gang_that_shrinks_to_0_gives_the_capacity_of_its_parameter_servers_too():
-    """They are gone with its last trainer; a gang behind the first one started a plan later for want of their capacity."""
-    donor = job("donor", 0, 5, 1, cpu=3, is_gang=True, companion=companion(2, 1, 3, cpu=0.5, current=1))
-    gangs = [job(name, 2, 2, is_gang=True) for name in ("first", "second")]
-    world = World([node(cpu=4)], [donor, *gangs])
-    assert resizes_of(allocate(world.pool())) == {"donor": -1, "first": 2, "second": 2}
 
 
 def test_pods_that_fewer_nodes_may_hold_are_placed_first():

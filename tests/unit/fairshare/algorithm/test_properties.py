@@ -506,16 +506,19 @@ def test_no_gpu_is_idle_while_a_job_that_could_use_it_lacks_the_cpus_of_others(s
     world = World(nodes)
     for number in range(chance.randint(1, 2)):
         world.add(job(f"cpus-{number}", 0, 40, chance.randint(0, 12), rebalances=True))
-        world.add(job(f"gpus-{number}", 0, 8, 0, cpu=chance.randint(1, 4), gpu=1, rebalances=True))
+        cpu = chance.randint(1, 4)
+        world.add(job(f"gpus-{number}", 0, 8, 0, cpu=cpu, gpu=1, is_gang=False, rebalances=True))
     world = calm(world.running())
     rooms = world.rooms()
     given_up = {
-        one.name: sum(pods.trainers[1:].count(one.name) for pods in world.jobs.values() if not pods.job.is_gang)
+        one.name: sum(
+            pods.trainers[1:].count(one.name) for pods in world.jobs.values() if GPU not in pods.job.shape.requests
+        )
         for one in nodes
     }
     for pods in world.jobs.values():
         one = pods.job
-        if one.is_gang and len(pods.trainers) < one.ceiling:
+        if GPU in one.shape.requests and len(pods.trainers) < one.ceiling:
             cpu = one.shape.requests["cpu"]
             for there in nodes:
                 idle = rooms[there.name].get(GPU, 0)

@@ -108,7 +108,7 @@ def test_another_pool_has_its_own_line():
 
 def test_growth_uses_what_is_reserved_until_the_first_in_line_can_start():
     """What is above a minimum is reclaimed then, so that no GPU is idle meanwhile."""
-    world = crowded(job("elastic", 0, 8, 0, gpu=1, rebalances=True, priority=0))
+    world = crowded(job("elastic", 0, 8, 0, gpu=1, is_gang=False, rebalances=True, priority=0))
     grown = world.carried_out(allocate(world.pool()))
     assert grown.sizes()["elastic"] == 4
     del grown.jobs[id_of("running")]

@@ -143,10 +143,8 @@ class MinimumGuarantees:
         """What it lacks for its minimum, in the order in which it is placed; empty if it has that.
 
         Pods that fewer nodes may hold come first, so that no other pod of the participant takes the only node for them; then larger ones.
-        A minimum of 0 includes the master and the parameter servers, which exist unless the participant is a gang.
+        A minimum of 0 includes the master and the parameter servers.
         """
-        if participant.spec.is_gang and participant.spec.floor == 0 and participant.size == 0:
-            return []
         needs = [
             (pods, participant.missing_for_minimum(pods))
             for pods in participant.all_pods()

@@ -139,6 +139,7 @@ class Participant:
 
     id: ParticipantId
     floor: int
+    """At least 1 for a gang, unless its maximum is 0."""
     ceiling: int
     current: int
     """How many instances are wanted now; 0 for a gang that has not been admitted."""

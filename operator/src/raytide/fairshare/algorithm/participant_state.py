@@ -119,10 +119,8 @@ class ParticipantState:
         return ((size - self.spec.floor) << SCORE_BITS) // self.span if self.span > 0 else 1 << SCORE_BITS
 
     def companions_at(self, size: int) -> int:
-        """How many companions go with that size; none with a gang of size 0, which has no pods."""
-        if self.spec.companion is None or (size == 0 and self.spec.is_gang):
-            return 0
-        return self.spec.companion.wanted(size)
+        """How many companions go with that size."""
+        return 0 if self.spec.companion is None else self.spec.companion.wanted(size)
 
     @property
     def has_given(self) -> bool:
@@ -154,8 +152,8 @@ class ParticipantState:
 
     @property
     def has_started(self) -> bool:
-        """Whether it may have pods: a gang has none before it is admitted, unless its minimum is 0."""
-        return self.size > 0 or not self.spec.is_gang or self.spec.floor == 0
+        """Whether it may have pods: a gang has none before it is admitted."""
+        return self.size > 0 or not self.spec.is_gang
 
     @property
     def has_unplaced(self) -> bool:
@@ -308,7 +306,7 @@ def build_participant_state(
     companion = participant.companion
     instances = _pods(pod, participant.placed, size, [])
     instances.leaves_last = participant.leaves_last
-    has_started = size > 0 or not participant.is_gang or participant.floor == 0
+    has_started = size > 0 or not participant.is_gang
     companions = None
     if companion is not None:
         count = max(companion.wanted(size), companion.current) if has_started else companion.current
