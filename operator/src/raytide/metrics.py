@@ -4,9 +4,49 @@ Every metric is declared here once, under the names of RC §6.2 and TJ §8 where
 here. Written by the controllers and manager/main.py, read by `/metrics`.
 """
 
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from raytide.api.meta import Key
+
+
+class ObjectGauge(Collector):
+    """A gauge whose series belong to objects, with the labels `namespace` and `name` before its own.
+
+    All series of an object are replaced at once, so that none of a removed part stays. It keeps numbers instead of a child
+    with a lock for each series.
+    """
+
+    def __init__(self, name: str, documentation: str, labels: tuple[str, ...], *, registry: CollectorRegistry) -> None:
+        self._name = name
+        self._documentation = documentation
+        self._labels = ("namespace", "name", *labels)
+        self._values: dict[Key, Mapping[tuple[str, ...], int]] = {}
+        registry.register(self)
+
+    def replace(self, key: Key, values: Mapping[tuple[str, ...], int]) -> None:
+        """Set the object's series, by the values of the other labels; those that are not among them are removed."""
+        if values:
+            self._values[key] = values
+        else:
+            self._values.pop(key, None)
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """The gauge without series."""
+        yield GaugeMetricFamily(self._name, self._documentation, labels=self._labels)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The gauge with the series of all objects."""
+        (family,) = self.describe()
+        for key, values in self._values.items():
+            for labels, value in values.items():
+                family.add_metric((*key, *labels), value)
+        yield family
+
 
 REGISTRY: Final = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
@@ -19,6 +59,24 @@ PROVISIONED_SECONDS: Final = Gauge(
     "kuberay_cluster_provisioned_duration_seconds",
     "Seconds from creation to the first time all pods were ready.",
     ["name", "namespace", "uid"],
+    registry=REGISTRY,
+)
+RAYCLUSTER_WORKERS: Final = ObjectGauge(
+    "raycluster_workers",
+    "Workers of a group of a RayCluster by state; `desired` are wanted, `ready` are running, ready and not terminating.",
+    ("group", "state"),
+    registry=REGISTRY,
+)
+RAYCLUSTER_MISSING_WORKERS: Final = ObjectGauge(
+    "raycluster_missing_workers",
+    "Desired workers of a RayCluster that are not ready, by the reason of its condition WorkersMissing.",
+    ("reason",),
+    registry=REGISTRY,
+)
+RAYCLUSTER_SCALING_LIMITED: Final = ObjectGauge(
+    "raycluster_scaling_limited",
+    "1 while a RayCluster has the condition ScalingLimited, by its reason.",
+    ("reason",),
     registry=REGISTRY,
 )
 JOB_INSTANCES: Final = Gauge(

@@ -17,6 +17,7 @@ from raytide.api.errors import ApiUnavailableError
 from raytide.api.meta import Key
 from raytide.kube.client import Client
 from raytide.kube.transport import Response
+from raytide.metrics import REGISTRY
 from raytide.raycluster.controller import RayClusterController, RayClusterControllerOptions
 from raytide.runtime.clock import Clock
 from support import virtual_time
@@ -315,6 +316,82 @@ def names_kept(root, key):
             fields = {name: getattr(at, name) for name in slots if hasattr(at, name)} | getattr(at, "__dict__", {})
             stack += [(f"{path}.{name}", value) for name, value in fields.items()]
     return found
+
+
+def worker_series(metric="raycluster_workers"):
+    """The series of the RayCluster by group and state, or by reason."""
+    return {
+        "/".join(value for label, value in sample.labels.items() if label not in ("namespace", "name")): sample.value
+        for family in REGISTRY.collect()
+        if family.name == metric
+        for sample in family.samples
+        if (sample.labels["namespace"], sample.labels["name"]) == KEY
+    }
+
+
+def edit_spec(here, **fields):
+    obj = here.world.cluster("demo")
+    here.world.store.update(CLUSTERS, {**obj, "spec": {**obj["spec"], **fields}})
+
+
+@pytest.mark.rule("RC §6.2", "RC:TR-5")
+async def test_metrics_of_workers_follow_the_groups_and_end_with_the_cluster(here):
+    create(here, group(), group("gpu", 1))
+    await asyncio.sleep(1)
+    assert worker_series() == {"cpu/desired": 2, "cpu/ready": 0, "gpu/desired": 1, "gpu/ready": 0}
+    assert worker_series("raycluster_missing_workers") == {constants.WAITING_FOR_PODS: 3}
+    make_ready(here)
+    await asyncio.sleep(2)
+    assert worker_series() == {"cpu/desired": 2, "cpu/ready": 2, "gpu/desired": 1, "gpu/ready": 1}
+    assert worker_series("raycluster_missing_workers") == {}
+    edit_spec(here, workerGroupSpecs=[group()])
+    await asyncio.sleep(2)
+    assert worker_series() == {"cpu/desired": 2, "cpu/ready": 2}
+    here.world.store.delete(CLUSTERS, "default", "demo")
+    await asyncio.sleep(10)
+    assert worker_series() == {}
+
+
+@pytest.mark.rule("RC §6.2")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"workerGroupSpecs": [group(low=5, high=1)]}, id="an invalid spec"),
+        pytest.param(
+            {"headGroupSpec": {**raycluster()["spec"]["headGroupSpec"], "rayStartParams": {"port": 6379}}},
+            id="a spec that cannot be read",
+        ),
+        pytest.param({"managedBy": "kueue.x-k8s.io/multikueue"}, id="another controller's"),
+    ],
+)
+async def test_a_cluster_that_is_not_acted_on_has_no_metrics_of_workers(here, spec):
+    create(here, group())
+    await asyncio.sleep(1)
+    assert worker_series() != {}
+    edit_spec(here, **spec)
+    await asyncio.sleep(5)
+    assert worker_series() == worker_series("raycluster_missing_workers") == {}
+
+
+@pytest.mark.rule("RC §6.2")
+async def test_a_cluster_that_waits_for_a_finalizer_has_no_metrics_of_workers(here):
+    held(here, OTHER_FINALIZER)
+    await asyncio.sleep(1)
+    assert worker_series() != {}
+    here.world.delete_cluster("demo")
+    await asyncio.sleep(5)
+    assert here.world.cluster("demo") is not None
+    assert worker_series() == worker_series("raycluster_missing_workers") == {}
+
+
+@pytest.mark.rule("RC §6.2")
+async def test_a_replica_that_stops_leading_has_no_metrics_of_workers(here):
+    create(here, group())
+    await asyncio.sleep(1)
+    assert worker_series() != {}
+    await here.controller.stop()
+    await asyncio.sleep(1)
+    assert worker_series() == {}
 
 
 @pytest.mark.rule("FD:REL-11", "RC:TR-5", "SC:S4")

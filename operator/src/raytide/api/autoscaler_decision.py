@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from raytide.api.conditions import cut, timestamp
+from raytide.api.pod_failure import Cause
 from raytide.api.record_fields import count_or_none, timestamp_or_none
 
 VERSION: Final = 2
@@ -24,6 +25,22 @@ MAX_MESSAGE_LENGTH: Final = 1000
 
 PERMANENT_REASONS: Final = frozenset({"NoFittingGroup", "ConstraintUnmet", "InvalidGroup"})
 """Reasons that last until the spec or the demand changes: waiting does not help."""
+LIMIT_REASONS: Final = PERMANENT_REASONS | frozenset(
+    {
+        *Cause,
+        "MaxReached",
+        "HeadDown",
+        "Draining",
+        "UpscalingLimited",
+        "Backoff",
+        "NoPodCreated",
+        "NotScheduled",
+        "NotInitialized",
+        "ContainersNotStarted",
+        "NeverRegistered",
+    }
+)
+"""All reasons that the sidecar gives; a record that another client wrote may have others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,8 @@ R = TypeVar("R", bound=CustomResource)
 S = TypeVar("S")
 """The observed state of an object's children."""
 P = TypeVar("P", bound=Plan)
+C = TypeVar("C", bound="ComputedStatus")
+"""The status after a pass, with what the kind records besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class Dependencies:
     """Takes the key of an object that is gone."""
 
 
-class BaseReconciler(ABC, Generic[R, S, P]):
+class BaseReconciler(ABC, Generic[R, S, P, C]):
     """Reconciler of one kind.
 
     - An object that is not found is forgotten once the informer does not have it either; nothing is created for it
@@ -122,16 +124,14 @@ class BaseReconciler(ABC, Generic[R, S, P]):
         """The observed state at one instant: no await in here. `seen_at` is the same for the whole pass."""
 
     @abstractmethod
-    def _compute_status(
-        self, obj: R, observed: S, planned: P, outcomes: Sequence[Outcome], now: datetime
-    ) -> ComputedStatus:
+    def _compute_status(self, obj: R, observed: S, planned: P, outcomes: Sequence[Outcome], now: datetime) -> C:
         """The status after the writes of a plan."""
 
     @abstractmethod
-    def _record_status(self, obj: R, computed: ComputedStatus, *, is_written: bool) -> None:
+    def _record_status(self, obj: R, computed: C, *, is_written: bool) -> None:
         """Update metrics with the computed status."""
 
-    def _status_events(self, obj: R, computed: ComputedStatus) -> Iterable[EventSpec]:  # noqa: ARG002 - for subclasses
+    def _status_events(self, obj: R, computed: C) -> Iterable[EventSpec]:  # noqa: ARG002 - for subclasses
         """The events for changes from the stored status to one that was just written."""
         return ()
 

@@ -22,6 +22,7 @@ from raytide.controller.expectations import ViewDecoder
 from raytide.kube.client import Client
 from raytide.kube.informer import Informer
 from raytide.raycluster.manifests.names import Namer
+from raytide.raycluster.metrics import WorkerMeasures
 from raytide.raycluster.object_lookup import ObjectLookupCache
 from raytide.raycluster.quota_lookup import QuotaLookup
 from raytide.raycluster.reconciler import RayClusterReconciler, RayClusterSources
@@ -87,7 +88,10 @@ class RayClusterController(BaseController):
             quotas=QuotaLookup(client, clock=clock),
         )
         deps = self._build_dependencies((sources.services, sources.pods), metrics_label="raycluster")
-        self.reconciler = RayClusterReconciler(deps, sources, config=config, namer=options.namer)
+        self._measures = WorkerMeasures()
+        self.reconciler = RayClusterReconciler(
+            deps, sources, config=config, namer=options.namer, measures=self._measures
+        )
         self.reconcile_loop = ReconcileLoop(
             "raycluster", self.reconciler.reconcile, clock=clock, keys=self.keys, workers=options.workers
         )
@@ -96,3 +100,10 @@ class RayClusterController(BaseController):
         """Drop in-flight writes and cached answers of an earlier leadership term."""
         super().reset_for_new_term()
         self._lookups.clear()
+
+    async def run_reconcilers(self) -> None:
+        """Run one leadership term; metrics of workers are exposed by the leader only."""
+        try:
+            await super().run_reconcilers()
+        finally:
+            self._measures.clear()

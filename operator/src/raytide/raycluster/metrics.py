@@ -1,7 +1,8 @@
-"""Metric of RayClusters: their provisioning duration.
+"""Metrics of RayClusters: their provisioning duration and their workers.
 
-Takes a status that was just written and sets KubeRay's metric when RayClusterProvisioned has become True (RC:ST-4); the
-series is removed with the cluster (RC:TR-5). Called by the reconciler.
+Takes a status that was just written and sets KubeRay's metric when RayClusterProvisioned has become True (RC:ST-4), and
+the samples of each pass (RC §6.2). The series are removed with the cluster (RC:TR-5), those of workers also at the end
+of a leadership term. Called by the reconciler.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,13 @@ from raytide.api import constants
 from raytide.api.conditions import is_condition_true, parse_timestamp
 from raytide.api.meta import Key
 from raytide.api.raycluster import RayCluster
-from raytide.metrics import PROVISIONED_SECONDS
+from raytide.metrics import (
+    PROVISIONED_SECONDS,
+    RAYCLUSTER_MISSING_WORKERS,
+    RAYCLUSTER_SCALING_LIMITED,
+    RAYCLUSTER_WORKERS,
+)
+from raytide.raycluster.worker_samples import NO_SAMPLES, WorkerSamples
 
 _series: dict[Key, tuple[str, str, str]] = {}
 
@@ -35,3 +42,28 @@ def forget_provisioned(key: Key) -> None:
     labels = _series.pop(key, None)
     if labels is not None:
         PROVISIONED_SECONDS.remove(*labels)
+
+
+class WorkerMeasures:
+    """The series about workers of the RayClusters that one controller reconciles."""
+
+    def __init__(self) -> None:
+        self._keys: set[Key] = set()
+
+    def update(self, key: Key, samples: WorkerSamples) -> None:
+        """Replace the cluster's series."""
+        self._keys.add(key)
+        RAYCLUSTER_WORKERS.replace(key, samples.workers)
+        RAYCLUSTER_MISSING_WORKERS.replace(key, samples.missing)
+        RAYCLUSTER_SCALING_LIMITED.replace(key, samples.limited)
+
+    def forget(self, key: Key) -> None:
+        """Remove the series of a cluster that is deleted or not reconciled."""
+        if key in self._keys:
+            self.update(key, NO_SAMPLES)
+            self._keys.remove(key)
+
+    def clear(self) -> None:
+        """Remove all series at the end of a leadership term."""
+        for key in tuple(self._keys):
+            self.forget(key)

@@ -31,7 +31,7 @@ from raytide.raycluster.desired_replicas import scaling_of
 from raytide.raycluster.failures import kept_groups, names_to_delete
 from raytide.raycluster.manifests.names import Namer
 from raytide.raycluster.manifests.services import head_service_name
-from raytide.raycluster.metrics import forget_provisioned, observe_provisioned
+from raytide.raycluster.metrics import WorkerMeasures, forget_provisioned, observe_provisioned
 from raytide.raycluster.object_lookup import ObjectLookupCache
 from raytide.raycluster.observed import Observed, PendingRetry, observe
 from raytide.raycluster.plan import plan, plan_unreadable, wanted_lookups
@@ -39,6 +39,7 @@ from raytide.raycluster.plan_types import RayClusterPlan
 from raytide.raycluster.quota_lookup import LOOKUP_INTERVAL_S, QuotaLookup
 from raytide.raycluster.status import requeue_after_s, status
 from raytide.raycluster.unreadable import as_suspended, is_ours_to_judge, unreadable_patch
+from raytide.raycluster.worker_samples import NO_SAMPLES, WorkerSamples, worker_samples
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,14 @@ class RayClusterSources:
     quotas: QuotaLookup
 
 
-class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan]):
+@dataclass(frozen=True, slots=True)
+class ComputedRayClusterStatus(ComputedStatus):
+    """The status of one RayCluster after a pass, and the samples of its metrics."""
+
+    samples: WorkerSamples = NO_SAMPLES
+
+
+class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, ComputedRayClusterStatus]):
     """Reconciles RayClusters.
 
     - KubeRay's finalizer is released first, whatever the spec is.
@@ -68,9 +76,18 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
 
     _create_backoff: RayClusterCreateBackoff
 
-    def __init__(self, deps: Dependencies, sources: RayClusterSources, *, config: ClusterConfig, namer: Namer) -> None:
+    def __init__(
+        self,
+        deps: Dependencies,
+        sources: RayClusterSources,
+        *,
+        config: ClusterConfig,
+        namer: Namer,
+        measures: WorkerMeasures,
+    ) -> None:
         super().__init__(deps, RayClusterCreateBackoff())
         self._sources = sources
+        self._measures = measures
         self._config = config
         self._namer = namer
 
@@ -92,10 +109,13 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
         await self._look_up_quotas(cluster)
         seen_at = self._clock.now()
         planned = plan(cluster, self._observe(cluster, seen_at), self._config, self._namer)
+        if not planned.is_reported:
+            self._measures.forget(key)
         return await self._carry_out(cluster, seen_at, planned)
 
     async def _hold_unreadable(self, obj: Manifest, key: Key, violations: tuple[Violation, ...]) -> float | None:
         """Hold a cluster whose spec cannot be parsed: only a stored suspension continues."""
+        self._measures.forget(key)
         if not is_ours_to_judge(obj):
             self._deps.ignore_resource_version(key, obj["metadata"].get("resourceVersion", ""))
             return None
@@ -111,6 +131,7 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
     async def _release(self, obj: Manifest, key: Key) -> float | None:
         """Release KubeRay's finalizer of a cluster being deleted, whatever its spec is, so that it cannot hang."""
         runner, metadata = self._deps.runner, obj["metadata"]
+        self._measures.forget(key)
         runner.forget(key)  # writes in flight for it are not repeated
         pods = self._sources.pods.seen(key)
         planned = deletion(obj, pods, self._clock.now()) if is_ours_to_judge(obj) else Deletion()
@@ -164,22 +185,26 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
         planned: RayClusterPlan,
         outcomes: Sequence[Outcome],
         now: datetime,
-    ) -> ComputedStatus:
+    ) -> ComputedRayClusterStatus:
         tracks_readiness = self._config.state_tracks_readiness
         scaling = scaling_of(cluster, observed, self._config.autoscaler.mode)
         computed = status(cluster, observed, planned, outcomes, now, scaling=scaling, tracks_readiness=tracks_readiness)
         requeue_s = requeue_after_s(
             cluster, observed, computed, now, scaling=scaling, tracks_readiness=tracks_readiness
         )
-        return ComputedStatus(computed, requeue_s, now)
+        # The operator does not act on an invalid spec, so nothing is desired by it.
+        is_acted_on = not planned.violations
+        samples = worker_samples(cluster, observed, scaling, computed["conditions"]) if is_acted_on else NO_SAMPLES
+        return ComputedRayClusterStatus(computed, requeue_s, now, samples)
 
-    def _status_events(self, cluster: RayCluster, computed: ComputedStatus) -> Iterable[EventSpec]:
+    def _status_events(self, cluster: RayCluster, computed: ComputedRayClusterStatus) -> Iterable[EventSpec]:
         before, after = cluster.status.get("conditions") or (), computed.status.get("conditions") or ()
         return condition_events(before, after)
 
-    def _record_status(self, cluster: RayCluster, computed: ComputedStatus, *, is_written: bool) -> None:
+    def _record_status(self, cluster: RayCluster, computed: ComputedRayClusterStatus, *, is_written: bool) -> None:
         if is_written:
             observe_provisioned(cluster, computed.status, computed.at)
+        self._measures.update(cluster.key, computed.samples)
 
     def _deadlines_s(self, cluster: RayCluster, outcomes: Iterable[Outcome]) -> Iterable[float | None]:
         yield from (self._requeue_for(retry) for retry in self._pending_retries(cluster))
@@ -196,6 +221,7 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan])
         self._sources.lookups.forget(key)
         self._sources.quotas.forget(key)
         forget_provisioned(key)
+        self._measures.forget(key)
 
 
 def _is_rejected_host(outcome: Outcome) -> bool:

@@ -50,7 +50,7 @@ class TrainingJobSources:
     """Nodes of that job's pods that are not Ready or are gone; empty where nodes cannot be read."""
 
 
-class TrainingJobReconciler(BaseReconciler[TrainingJob, Observed, TrainingJobPlan]):
+class TrainingJobReconciler(BaseReconciler[TrainingJob, Observed, TrainingJobPlan, ComputedStatus]):
     """Reconciles TrainingJobs.
 
     - A rejected create is repeated after 1 s, 2 s, 4 s … 30 s, one of a trainer after 30 s; other roles continue.
