@@ -109,6 +109,19 @@ WAITING_KEYS: Final = Gauge(
     "raytide_waiting_keys", "Keys that are due and have no worker.", ["controller"], registry=REGISTRY
 )
 PASSES: Final = Gauge("raytide_passes", "Passes begun since the start.", ["controller"], registry=REGISTRY)
+RECONCILE_SECONDS: Final = Histogram(
+    "raytide_reconcile_seconds",
+    "Duration of one pass of an object, including its requests.",
+    ["controller"],
+    registry=REGISTRY,
+    buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
+)
+RECONCILE_ERRORS: Final = Counter(
+    "raytide_reconcile_errors",
+    "Passes that ended with an error, by reason; the object is reconciled again.",
+    ["controller", "reason"],
+    registry=REGISTRY,
+)
 STREAM_AGE_SECONDS: Final = Gauge(
     "raytide_stream_age_seconds", "Since the API last gave a sign of life.", ["resource"], registry=REGISTRY
 )

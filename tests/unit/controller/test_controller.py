@@ -9,7 +9,8 @@ import pytest
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key
-from raytide.controller.controller import Pace, ReconcileLoop
+from raytide.controller.controller import ERROR_REASONS, Pace, ReconcileLoop
+from raytide.metrics import REGISTRY
 from raytide.runtime.clock import Clock
 from raytide.runtime.logs import PASS
 from support import virtual_time
@@ -191,6 +192,39 @@ async def test_an_api_error_is_requeued_with_backoff(error, times):
         controller.enqueue(A)
         await asyncio.sleep(times[-1] + 0.01)
     assert diary.times == times
+
+
+def measured(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, {"controller": "test", **labels}) or 0.0
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (None, None),
+        (ApiUnavailableError("away"), "unavailable"),
+        (ApiStatusError(403, "Forbidden", "quota"), "rejected"),
+        (ValueError("oops"), "unexpected"),
+    ],
+    ids=["no error", "unavailable", "rejected", "unexpected"],
+)
+async def test_a_pass_counts_in_the_metrics_by_duration_and_reason(error, reason):
+    async with running(Diary(act=fail(error) if error else lambda key: None, takes_s=0.5)) as controller:
+        errors = {each: measured("raytide_reconcile_errors_total", reason=each) for each in ERROR_REASONS}
+        count, seconds = (measured(f"raytide_reconcile_seconds_{part}") for part in ("count", "sum"))
+        controller.enqueue(A)
+        await asyncio.sleep(0.6)
+    assert measured("raytide_reconcile_seconds_count") - count == 1
+    assert measured("raytide_reconcile_seconds_sum") - seconds == pytest.approx(0.5)
+    after = {each: measured("raytide_reconcile_errors_total", reason=each) - errors[each] for each in ERROR_REASONS}
+    assert after == {each: float(each == reason) for each in ERROR_REASONS}
+
+
+async def test_every_series_about_errors_exists_before_the_first_error():
+    async with running(Diary()):
+        for reason in ERROR_REASONS:
+            labels = {"controller": "test", "reason": reason}
+            assert REGISTRY.get_sample_value("raytide_reconcile_errors_total", labels) is not None
 
 
 async def test_a_success_resets_the_backoff():

@@ -15,12 +15,15 @@ from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key
 from raytide.controller import messages
 from raytide.controller.workqueue import WorkQueue
+from raytide.metrics import RECONCILE_ERRORS, RECONCILE_SECONDS
 from raytide.runtime.clock import Clock
 from raytide.runtime.logs import PASS
 
 log = logging.getLogger(__name__)
 
 RESYNC_SLOTS = 60
+UNAVAILABLE, REJECTED, UNEXPECTED = ERROR_REASONS = ("unavailable", "rejected", "unexpected")
+"""Values of the label `reason` of `raytide_reconcile_errors_total`."""
 LONGEST_BACKOFF_S = 10.0
 """Longest backoff while the API server is away: 15 s after an outage all keys must be reconciled again (SC:S18)."""
 
@@ -51,6 +54,7 @@ class ReconcileLoop:
     - `ApiUnavailableError` backs off from 0.2 to 10 s, and at least for the server's Retry-After; it is logged at info level.
     - `ApiStatusError` backs off from 5 to 60 s.
     - Any other exception is a bug: its traceback is logged, the key backs off from 1 to 300 s, other keys continue.
+    - Each pass counts in `raytide_reconcile_seconds`, one with an error also in `raytide_reconcile_errors_total` by its reason.
     - Resync: every key is enqueued once per `resync_s`, at a time derived from its name, which spreads the load.
     - `stop` accepts no more keys, lets running passes finish for 10 s, then cancels them; `run` returns.
     - `oldest_running_s` is the duration of the longest running pass, for liveness (D9).
@@ -72,6 +76,9 @@ class ReconcileLoop:
         self._clock = clock
         self._keys = keys
         self._worker_count = workers
+        self._duration = RECONCILE_SECONDS.labels(name)
+        # All series exist from the start: Prometheus sees no increase in the first sample of a series.
+        self._errors = {reason: RECONCILE_ERRORS.labels(name, reason) for reason in ERROR_REASONS}
         self._pace = pace or Pace()
         self._queue: WorkQueue[Key] = WorkQueue()
         self._queue.shut_down()
@@ -175,12 +182,15 @@ class ReconcileLoop:
         except ApiUnavailableError as error:
             wait_s = error.retry_after_s or 0.0
             delay_s = self._queue.put_backed_off(key, longest_s=LONGEST_BACKOFF_S, at_least_s=wait_s)
+            self._errors[UNAVAILABLE].inc()
             log.info(messages.INTERRUPTED, delay_s, error)
         except ApiStatusError as error:
             delay_s = self._queue.put_backed_off(key, first_s=5.0, longest_s=60.0)
+            self._errors[REJECTED].inc()
             log.warning(messages.REQUEST_REJECTED, error.reason, delay_s, error)
         except Exception:
             delay_s = self._queue.put_backed_off(key, first_s=1.0, longest_s=300.0)
+            self._errors[UNEXPECTED].inc()
             log.exception(messages.UNEXPECTED, delay_s)
         else:
             self._queue.succeeded(key)
@@ -188,6 +198,7 @@ class ReconcileLoop:
                 self._queue.put_after(key, requeue_after_s)
 
     def _end(self, key: Key, took_s: float) -> None:
+        self._duration.observe(took_s)
         pace = self._pace
         batch_s = min(pace.batch_longest_s, max(pace.batch_s, pace.batch_factor * took_s))
         self._batched_until[key] = self._clock.monotonic() + batch_s
