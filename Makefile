@@ -147,9 +147,10 @@ release: setup ## what a release publishes but the image, in dist/: wheel, sdist
 checks: setup ## write the table of security checks in SECURITY.md
 	@$(BIN)/python tools/generators/security.py
 
-chart: setup ## write what the chart repeats from elsewhere, and check the chart with helm where it is installed
+chart: setup ## write what the chart repeats from elsewhere, and check the chart with helm where it is installed and its alerts with promtool
 	@$(BIN)/python tools/generators/chart.py
 	@if $(BIN)/python tools/builders/kube_tools.py --find helm >/dev/null 2>&1; then $(PYTEST) -m "helm" --at-least 98 tests/unit/chart tests/integration/test_helm.py; else $(call not_run,chart with helm,no helm on PATH$(comma) and none from make tools); fi
+	@PYTHONPATH=tools/builders $(BIN)/python tools/checks/alerts.py $${RAYTIDE_ALL_RUN:+--require}
 
 e2e: setup control-plane tools ## the chart installed by helm on a real control plane, real Ray, uninstall (ARGS=--keep leaves it)
 	@PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/checks/e2e.py $(ARGS)

@@ -40,8 +40,8 @@
 {{- if and .Values.metrics.enabled .Values.metrics.serviceMonitor.enabled .Values.networkPolicy.enabled (not .Values.networkPolicy.metricsFrom) -}}
 {{- fail "networkPolicy.metricsFrom: no pod may read metrics, so metrics.serviceMonitor.enabled has no effect: name your Prometheus, for example with --set-json 'networkPolicy.metricsFrom=[{\"namespaceSelector\":{\"matchLabels\":{\"kubernetes.io/metadata.name\":\"monitoring\"}}}]', or set networkPolicy.enabled to false" -}}
 {{- end -}}
-{{- if and .Values.metrics.prometheusRule.enabled (not .Values.metrics.prometheusRule.groups) -}}
-{{- fail "metrics.prometheusRule.groups: the chart has no rules of its own yet: set groups" -}}
+{{- if and .Values.metrics.prometheusRule.enabled (not .Values.metrics.enabled) -}}
+{{- fail "metrics.prometheusRule.enabled: the operator has no metrics, so that the alert RaytideOperatorAbsent would fire: set metrics.enabled to true" -}}
 {{- end -}}
 {{- if and .Values.metrics.dashboards.enabled (not .Values.metrics.dashboards.files) -}}
 {{- fail "metrics.dashboards.files: the chart has no dashboards of its own yet: set files" -}}

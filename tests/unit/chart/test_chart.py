@@ -35,7 +35,7 @@ EVERYTHING = {
     "metrics": {
         "serviceMonitor": {"enabled": True, "namespace": "monitoring", "labels": {"release": "prometheus"}},
         "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-        "prometheusRule": {"enabled": True, "groups": [{"name": "raytide", "rules": []}]},
+        "prometheusRule": {"enabled": True, "groups": [{"name": "own", "rules": []}]},
         "dashboards": {"enabled": True, "annotations": {"folder": "Ray"}, "files": {"ray.json": "{}"}},
     },
     "service": {"type": "NodePort", "port": 80},
@@ -63,6 +63,7 @@ EVERYTHING = {
     "topologySpreadConstraints": [{"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
     "serviceAccount": {"name": "someone", "annotations": {"c": "d"}},
 }
+ALERT_GROUPS = yaml.safe_load((CHART / "rules" / "raytide.yaml").read_text())["groups"]
 CLUSTERS_ONLY = {"trainingJob": {"enabled": False}}
 JOBS_ONLY = {"rayCluster": {"enabled": False}}
 SETTINGS = [
@@ -675,10 +676,26 @@ def test_the_pod_monitor_looks_into_the_watched_namespaces_only():
     assert monitor["spec"]["namespaceSelector"] == {"matchNames": ["team-a", "team-b"]}
 
 
-def test_rules_and_dashboards_are_those_of_the_values():
-    objects = rendered(EVERYTHING)
-    (rule,), (boards,) = of_kind("PrometheusRule", objects), of_kind("ConfigMap", objects)
-    assert rule["spec"]["groups"] == EVERYTHING["metrics"]["prometheusRule"]["groups"]
+def alert_groups(**rule):
+    (found,) = of_kind("PrometheusRule", rendered({"metrics": {"prometheusRule": {"enabled": True, **rule}}}))
+    return found["spec"]["groups"]
+
+
+def test_the_rules_of_the_values_follow_those_of_the_chart():
+    (rule,) = of_kind("PrometheusRule", rendered(EVERYTHING))
+    assert rule["spec"]["groups"] == [*ALERT_GROUPS, *EVERYTHING["metrics"]["prometheusRule"]["groups"]]
+    assert alert_groups() == ALERT_GROUPS
+
+
+def test_disabled_alerts_are_omitted_and_so_is_a_group_without_alerts():
+    first, *others = ALERT_GROUPS
+    kept, *omitted = first["rules"]
+    assert alert_groups(disabledAlerts=[rule["alert"] for rule in omitted]) == [{**first, "rules": [kept]}, *others]
+    assert alert_groups(disabledAlerts=[rule["alert"] for rule in first["rules"]]) == others
+
+
+def test_the_dashboards_are_those_of_the_values():
+    (boards,) = of_kind("ConfigMap", rendered(EVERYTHING))
     assert boards["data"] == {"ray.json": "{}"}
     assert boards["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert boards["metadata"]["annotations"] == {"folder": "Ray"}
@@ -883,7 +900,14 @@ def test_a_value_of_kuberays_chart_is_another_name_of_ours(theirs, ours):
         ({"crNamespacedRbacEnable": False, "watchNamespace": ["a"]}, "crNamespacedRbacEnable: false applies with"),
         ({"crds": None}, "upgrade with --reset-then-reuse-values instead of --reuse-values"),
         ({"metrics": {"serviceMonitor": {"enabled": True}}}, "networkPolicy.metricsFrom: no pod may read metrics"),
-        ({"metrics": {"prometheusRule": {"enabled": True}}}, "metrics.prometheusRule.groups: the chart has no rules"),
+        (
+            {"metrics": {"enabled": False, "prometheusRule": {"enabled": True}}},
+            "metrics.prometheusRule.enabled: the operator has no metrics",
+        ),
+        (
+            {"metrics": {"prometheusRule": {"enabled": True, "disabledAlerts": ["RayClusterSlow"]}}},
+            "metrics.prometheusRule.disabledAlerts: the chart has no alert RayClusterSlow: it has RayClusterWorkersMissing,",
+        ),
         ({"metrics": {"dashboards": {"enabled": True}}}, "metrics.dashboards.files: the chart has no dashboards"),
     ],
 )
