@@ -37,7 +37,7 @@ E2E_PATH := tools/builders:tools/node:tools/kind
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-node e2e-kind node-check node-clean samples locks verify presubmit control-plane tools image security advisories checks sbom release fuzz clean
+.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-node e2e-kind node-check node-clean samples locks verify presubmit control-plane tools image security advisories checks sbom release site fuzz clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -143,6 +143,9 @@ sbom: setup ## SBOMs of package and image (CycloneDX), in dist/
 
 release: setup ## what a release publishes but the image, in dist/: wheel, sdist, chart, SBOMs; publishes nothing (TAG=v0.1.0 checks the tag)
 	@PYTHONPATH=tools/builders $(BIN)/python tools/builders/release.py $(if $(TAG),--tag "$(TAG)")
+
+site: setup ## the documentation site, in dist/site: all pages, and references written from code (SERVE=1 serves it on 127.0.0.1:8000)
+	@PYTHONPATH=tools/builders:tools/generators $(BIN)/python tools/builders/docs_site.py $(if $(filter-out 0 no,$(SERVE)),--serve)
 
 checks: setup ## write the table of security checks in SECURITY.md
 	@$(BIN)/python tools/generators/security.py

@@ -2,7 +2,7 @@
 
 kube-score, kubeconform and actionlint come from the Go module proxy, with the versions that tests/controlplane/tools/security
 pins; bandit, detect-secrets, pip-audit and zizmor are locked in requirements/security.txt, checkov in requirements/checkov.txt,
-cyclonedx-py and what signs a release in requirements/release.txt. All are kept in the user's cache folder, by a digest of these files; a second call builds nothing.
+cyclonedx-py and what signs a release in requirements/release.txt, mkdocs of `make site` in requirements/docs.txt. All are kept in the user's cache folder, by a digest of these files; a second call builds nothing.
 """
 
 import hashlib

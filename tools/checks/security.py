@@ -56,6 +56,7 @@ LOCKS = (
     "security.txt",
     "checkov.txt",
     "release.txt",
+    "docs.txt",
 )
 Scanner = Callable[[Scene], Scanned]
 

@@ -21,7 +21,20 @@ PINNED = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}")
 UNTRUSTED = re.compile(r"\$\{\{[^}]*\b(?:github\.(?:event|head_ref|ref_name)|inputs)\b")
 """Text that an untrusted user may choose; in a script it would be part of the program."""
 BINARY_SUFFIXES = (".so", ".a", ".o", ".pyc", ".exe", ".dll", ".dylib", ".jar", ".class", ".whl", ".wasm")
-WRITES = {"actions", "checks", "contents", "deployments", "packages", "statuses", "id-token", "attestations"}
+MAY_WRITE = {
+    ".github/workflows/release.yaml": {
+        "actions",
+        "checks",
+        "contents",
+        "deployments",
+        "packages",
+        "statuses",
+        "id-token",
+        "attestations",
+    },
+    ".github/workflows/docs.yaml": {"pages", "id-token"},
+}
+"""Workflows that publish, and what their jobs may write."""
 
 
 def check(root: Path) -> Scanned:
@@ -61,7 +74,7 @@ def pinned_dependencies(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def token_permissions(root: Path) -> Iterator[tuple[str, str]]:
-    """No permission for a whole workflow, and writes only where a release is published."""
+    """No permission for a whole workflow, and writes only where a release or the site is published."""
     for place, workflow in read_workflows(root).items():
         if workflow.get("permissions") != {}:
             yield place, "permissions of the whole workflow are not {}"
@@ -69,10 +82,8 @@ def token_permissions(root: Path) -> Iterator[tuple[str, str]]:
             granted = job.get("permissions")
             if not isinstance(granted, dict):
                 yield place, f"job {name} has no permissions of its own"
-            elif not place.endswith("/release.yaml") and "write" in granted.values():
-                yield place, f"job {name} may write"
-            elif unknown := {key for key, value in granted.items() if value == "write"} - WRITES:
-                yield place, f"job {name} may write {', '.join(sorted(unknown))}"
+            elif refused := {key for key, value in granted.items() if value == "write"} - MAY_WRITE.get(place, set()):
+                yield place, f"job {name} may write {', '.join(sorted(refused))}"
 
 
 def dangerous_workflows(root: Path) -> Iterator[tuple[str, str]]:

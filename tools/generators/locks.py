@@ -21,6 +21,9 @@ SCANNERS = "bandit\ndetect-secrets\npip-audit\nzizmor\n"
 CHECKOV = "checkov\n"
 """Another one: checkov pins old versions, and its package bc-detect-secrets overwrites the files of detect-secrets."""
 
+SITE = "mkdocs-material\n"
+"""An environment of its own: what builds the documentation site (tools/builders/docs_site.py)."""
+
 RELEASE = "build\ncyclonedx-bom[validation]\npypi-attestations\ntwine\nuv\n"
 """An environment of its own: what builds, describes, signs and uploads a release."""
 
@@ -54,5 +57,6 @@ if __name__ == "__main__":
     compile_lock("-", "uv.txt", stdin="uv\n")
     compile_lock("-", "security.txt", stdin=SCANNERS)
     compile_lock("-", "checkov.txt", stdin=CHECKOV)
+    compile_lock("-", "docs.txt", stdin=SITE)
     compile_lock("-", "release.txt", "--constraint", "requirements/uv.txt", stdin=RELEASE)
     compile_lock("-", "paddle.txt", stdin=PADDLE, machines="--python-platform=x86_64-unknown-linux-gnu")

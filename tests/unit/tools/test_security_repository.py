@@ -11,7 +11,7 @@ import security_repository as repository
 ROOT = Path(__file__).parents[3]
 FILES = ("LICENSE", "SECURITY.md", "Dockerfile", ".github", "requirements")
 RELEASE, CI = ".github/workflows/release.yaml", ".github/workflows/ci.yaml"
-SECURITY = ".github/workflows/security.yaml"
+SECURITY, DOCS = ".github/workflows/security.yaml", ".github/workflows/docs.yaml"
 
 
 @pytest.fixture
@@ -85,14 +85,18 @@ def test_a_locks_package_without_a_hash_is_found(copy):
     assert failing(copy) == {"pinned-dependencies"}
 
 
-def test_only_the_release_may_write():
+def test_only_the_release_and_the_site_may_write():
     may_write = {
         f"{place} {job}"
         for place, workflow in repository.read_workflows(ROOT).items()
         for job, content in workflow["jobs"].items()
         if "write" in content["permissions"].values()
     }
-    assert may_write == {f"{RELEASE} {job}" for job in ("image", "chart", "package", "github")}
+    assert may_write == {*(f"{RELEASE} {job}" for job in ("image", "chart", "package", "github")), f"{DOCS} publish"}
+    assert repository.read_workflows(ROOT)[DOCS]["jobs"]["publish"]["permissions"] == {
+        "pages": "write",
+        "id-token": "write",
+    }
 
 
 def test_a_published_job_runs_in_an_environment_that_can_require_an_approval():
