@@ -52,9 +52,14 @@ REGISTRY: Final = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
 
 WRITES: Final = Counter(
-    "raytide_writes", "Writes asked for by a plan, by how they ended.", ["kind", "verb", "result"], registry=REGISTRY
+    "raytide_writes",
+    "Writes of plans to the API server, by kind, verb and result.",
+    ["kind", "verb", "result"],
+    registry=REGISTRY,
 )
-STATUS_WRITES: Final = Counter("raytide_status_writes", "Status patches sent.", ["controller"], registry=REGISTRY)
+STATUS_WRITES: Final = Counter(
+    "raytide_status_writes", "Status patches sent to the API server.", ["controller"], registry=REGISTRY
+)
 PROVISIONED_SECONDS: Final = Gauge(
     "kuberay_cluster_provisioned_duration_seconds",
     "Seconds from creation to the first time all pods were ready.",
@@ -63,7 +68,7 @@ PROVISIONED_SECONDS: Final = Gauge(
 )
 RAYCLUSTER_WORKERS: Final = ObjectGauge(
     "raycluster_workers",
-    "Workers of a group of a RayCluster by state; `desired` are wanted, `ready` are running, ready and not terminating.",
+    "Workers of a group of a RayCluster by state: desired, or ready (running, ready and not terminating).",
     ("group", "state"),
     registry=REGISTRY,
 )
@@ -81,75 +86,83 @@ RAYCLUSTER_SCALING_LIMITED: Final = ObjectGauge(
 )
 JOB_INSTANCES: Final = Gauge(
     "trainingjob_instances",
-    "Pods of a TrainingJob by role and state; `desired` are wanted, the others are there.",
+    "Pods of a TrainingJob by role and state: desired ones, and existing ones by state.",
     ["namespace", "name", "role", "state"],
     registry=REGISTRY,
 )
 JOB_FULFILLMENT: Final = Gauge(
     "trainingjob_fulfillment",
-    "How far a TrainingJob is between its minimum (0) and its maximum (1).",
+    "Fulfillment score of a TrainingJob: 0 at its minimum, 1 at its maximum.",
     ["namespace", "name"],
     registry=REGISTRY,
 )
 JOB_WAITING_SECONDS: Final = Gauge(
     "trainingjob_waiting_seconds",
-    "How long a TrainingJob has been waiting; 0 when it is not.",
+    "Seconds since the TrainingJob began to wait; 0 while it does not wait.",
     ["namespace", "name"],
     registry=REGISTRY,
 )
 JOB_RESIZES: Final = Counter(
     "trainingjob_scale",
-    "Resizes that were ordered for TrainingJobs, by direction (up, down) and reason.",
+    "Resizes of TrainingJobs, by direction (up, down) and reason.",
     ["direction", "reason"],
     registry=REGISTRY,
 )
 KOPF_EVENTS: Final = Counter("raytide_kopf_events", "Events received from kopf.", ["resource"], registry=REGISTRY)
-KOPF_RESTARTS: Final = Counter("raytide_kopf_restarts", "Times kopf was restarted.", registry=REGISTRY)
+KOPF_RESTARTS: Final = Counter("raytide_kopf_restarts", "Restarts of kopf.", registry=REGISTRY)
 WAITING_KEYS: Final = Gauge(
-    "raytide_waiting_keys", "Keys that are due and have no worker.", ["controller"], registry=REGISTRY
+    "raytide_waiting_keys", "Keys in the work queue that are due and have no worker.", ["controller"], registry=REGISTRY
 )
-PASSES: Final = Gauge("raytide_passes", "Passes begun since the start.", ["controller"], registry=REGISTRY)
+PASSES: Final = Gauge("raytide_passes", "Reconciles since the process started.", ["controller"], registry=REGISTRY)
 RECONCILE_SECONDS: Final = Histogram(
     "raytide_reconcile_seconds",
-    "Duration of one pass of an object, including its requests.",
+    "Duration of one reconcile of an object, including its requests, in seconds.",
     ["controller"],
     registry=REGISTRY,
     buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
 )
 RECONCILE_ERRORS: Final = Counter(
     "raytide_reconcile_errors",
-    "Passes that ended with an error, by reason; the object is reconciled again.",
+    "Reconciles that ended with an error, by reason; the object is reconciled again.",
     ["controller", "reason"],
     registry=REGISTRY,
 )
 STREAM_AGE_SECONDS: Final = Gauge(
-    "raytide_stream_age_seconds", "Since the API last gave a sign of life.", ["resource"], registry=REGISTRY
+    "raytide_stream_age_seconds",
+    "Seconds since the API server last sent anything on the watch of the resource.",
+    ["resource"],
+    registry=REGISTRY,
 )
 OPTIONAL_STREAM_LISTED: Final = Gauge(
     "raytide_optional_stream_listed",
-    "Whether something the operator can do without, such as nodes, is listed and followed (1) or not (0).",
+    "Whether an optional resource, such as nodes, is listed and watched (1) or not (0).",
     ["resource"],
     registry=REGISTRY,
 )
 LEADER: Final = Gauge(
-    "leader_election_master_status", "Whether this process holds the lease (1) or not (0).", ["name"], registry=REGISTRY
+    "leader_election_master_status", "Whether this process is the leader (1) or not (0).", ["name"], registry=REGISTRY
 )
-TERMS: Final = Gauge("raytide_leader_terms", "Terms of leadership begun since the start.", ["name"], registry=REGISTRY)
+TERMS: Final = Gauge("raytide_leader_terms", "Leader terms since the process started.", ["name"], registry=REGISTRY)
 LEASE_AGE_SECONDS: Final = Gauge(
-    "raytide_lease_age_seconds", "Since the lease was last renewed by us; 0 on a standby.", ["name"], registry=REGISTRY
+    "raytide_lease_age_seconds",
+    "Seconds since this process renewed the Lease; 0 unless it is the leader.",
+    ["name"],
+    registry=REGISTRY,
 )
 
-POOL_FREE: Final = Gauge("pool_free", "Free on usable nodes; CPU in thousandths.", ["resource"], registry=REGISTRY)
+POOL_FREE: Final = Gauge(
+    "pool_free", "Free capacity of usable nodes; CPU in millicores.", ["resource"], registry=REGISTRY
+)
 POOL_FRAGMENTED: Final = Gauge(
     "pool_fragmented",
-    "Free, but nowhere enough for one more instance of any job that asks for it; CPU in thousandths.",
+    "Free capacity that is too scattered over nodes for one more instance of any job that requests it; CPU in millicores.",
     ["resource"],
     registry=REGISTRY,
 )
 POOL_PLAN_SECONDS: Final = Histogram(
     "pool_plan_seconds",
-    "From a snapshot to the orders of a sharing pass.",
+    "Duration of computing a plan of fair sharing from a snapshot, in seconds.",
     registry=REGISTRY,
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
 )
-POOL_PLAN_STEPS: Final = Counter("pool_plan_steps", "Instances given or taken by sharing passes.", registry=REGISTRY)
+POOL_PLAN_STEPS: Final = Counter("pool_plan_steps", "Instances added or removed by fair sharing.", registry=REGISTRY)
