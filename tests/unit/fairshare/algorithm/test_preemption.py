@@ -243,6 +243,21 @@ def test_several_donors_give_together(size, moved):
     assert resizes_of(allocate(world.pool())) == moved
 
 
+@pytest.mark.rule("FD:SH-B3")
+def test_one_victim_goes_where_both_pods_fit_then():
+    """Where only one of them fitted, the next one cost two more (a property with the seed 182858013)."""
+    world = World([node("a", cpu=4), node("b", cpu=4), node("c", cpu=6)])
+    world.add(job("small", 1, 5, 4))
+    world.add(job("large", 2, 6, 3, cpu=3))
+    world.jobs[id_of("small")].trainers = ["a"] * 4
+    world.jobs[id_of("large")].trainers = ["c", "b", "c"]
+    world.add(job("new", 2, 4, 0, cpu=2, is_gang=True))
+    plan = allocate(world.pool())
+    victims = [(one.id.name, one.nodes) for one in plan.resizes if one.reason == RECLAIMED]
+    assert victims == [("large", {"b": -1})]
+    assert resizes_of(plan)["new"] == 2
+
+
 @pytest.mark.rule("FD:SH-B10")
 def test_the_most_that_one_instance_costs_is_an_option():
     """Eight one-GPU trainers for one of eight GPUs, and none if it may cost seven."""

@@ -1,8 +1,8 @@
 """Preemption: the fewest instances that must go so that a claim gets all it needs.
 
 Pods take free capacity first, also such as other pods are about to leave. For each pod that finds none, the node is
-chosen where it costs the tenant with the highest share, the lowest priority, then the fewest instances, then the best-off donors; `donors.py` says who
-gives to whom. Victims are instances on that node. A donor with pods that have no node loses these first, because
+chosen where it costs the tenant with the highest share, the lowest priority, then the fewest instances, then where most of the other
+pods fit too, then the best-off donors; `donors.py` says who gives to whom. Victims are instances on that node. A donor with pods that have no node loses these first, because
 kube-scheduler would give them what is freed. At the end, steps that turned out not to be needed are undone. All or
 nothing: if the claim does not get everything, or costs more than it may, the state is as before (TJ §3 rows 7, 8, 12,
 16; FD:SH-B3). Called by `minimums.py` and `grow.py`.
@@ -31,8 +31,9 @@ Gone: TypeAlias = tuple[Pods, str, int, int]
 """The pods, the node, how many, and which of the four kinds; more than one only without a node."""
 Gains: TypeAlias = dict[int, int]
 """Resource -> what becomes free on one node."""
-Cost: TypeAlias = tuple[int, int, int, int]
-"""Highest level of a donor (`_level`), number of instances, lowest score of a donor (negated, with the preference), rank of the node."""
+Cost: TypeAlias = tuple[int, int, int, int, int]
+"""Highest level of a donor (`_level`), number of instances, how many of the claim's pods fit then (negated), lowest score of a donor
+(negated, with the preference), rank of the node."""
 Turn: TypeAlias = tuple[int, int, int, ParticipantState]
 """Order of donors: lower level, higher score (with the preference), larger and younger first (TJ §3 row 8); no two have the same rank."""
 
@@ -139,7 +140,7 @@ class Preemption:
             if missing and self.claim.scope is not Scope.GROWTH:
                 self._release_waiting(pods.pod)
             while missing:
-                if self.victims > self.max_victims or not self._preempt_for(pods.pod):
+                if self.victims > self.max_victims or not self._preempt_for(pods.pod, missing):
                     return False
                 missing = self._place_and_count_missing(pods, missing)
         return True
@@ -216,12 +217,12 @@ class Preemption:
 
     # --- the cheapest node ---------------------------------------------------------------------------------------------
 
-    def _preempt_for(self, pod: PodShape) -> bool:
-        """Free one node for one more; whether there is such a node."""
-        queue = self._queue(pod)
+    def _preempt_for(self, pod: PodShape, missing: int) -> bool:
+        """Free one node for one of the missing ones; whether there is such a node."""
+        queue = self._queue(pod, missing)
         while queue:
             known, position = queue[0]
-            option = self._option(pod, pod.order.nodes[position], position)
+            option = self._option(pod, pod.order.nodes[position], position, missing)
             if option is None:
                 heappop(queue)
             elif option.cost > known:
@@ -232,7 +233,7 @@ class Preemption:
                 heappop(queue)
         return False
 
-    def _queue(self, pod: PodShape) -> list[tuple[Cost, int]]:
+    def _queue(self, pod: PodShape, missing: int) -> list[tuple[Cost, int]]:
         """Nodes with instances that may go, by the least that it can cost there."""
         queue = self._queues.get(pod.number)
         if queue is None:
@@ -260,7 +261,7 @@ class Preemption:
                             gains[resource] = gains.get(resource, 0) + amount * count
             nodes = pod.order.nodes
             queue = [
-                ((level, 1, score, position), position)
+                ((level, 1, -missing, score, position), position)
                 for position, (level, score) in lowest_cost.items()
                 if _fits_with(pod, nodes[position].free_soon, [max_gains[position]])
             ]
@@ -288,8 +289,8 @@ class Preemption:
             if node is not None and node.index in position_of:
                 yield position_of[node.index], number
 
-    def _option(self, pod: PodShape, node: NodeCapacity, position: int) -> _Option | None:
-        """What has to go from this node for one more; None if all that may go is not enough."""
+    def _option(self, pod: PodShape, node: NodeCapacity, position: int, missing: int) -> _Option | None:
+        """What has to go from this node for one of the missing ones; None if all that may go is not enough."""
         owners = {pods.owner.rank: pods.owner for pods in self.state.pods_on(node.name) if pods.owner is not None}
         donors = [donor for donor in owners.values() if self._minimum_size_of(donor) < donor.size]
         turns = sorted(self._turn(donor, donor.score) for donor in donors)
@@ -300,7 +301,9 @@ class Preemption:
         level = max(_level(donor) for donor, _ in taken)
         instances = sum(donor.size - _after(donor, count) for donor, count in taken)
         lowest = max(self._turn(donor, donor.score)[1] for donor, _ in taken)
-        return _Option((level, instances, lowest, position), taken)
+        gains = (self._gains(donor, node.name, count) for donor, count in taken) if missing > 1 else ()
+        fitting = _count_fitting(pod, node.free_soon, gains, missing)
+        return _Option((level, instances, -fitting, lowest, position), taken)
 
     def _single(self, pod: PodShape, node: NodeCapacity, turns: list[Turn]) -> dict[int, int]:
         """The donor one step of which is enough: the fewest instances, then in the order of donors; empty if there is none."""
@@ -362,7 +365,7 @@ class Preemption:
         for position, _ in self._positions(
             pod, elsewhere.items()
         ):  # what is freed there as well may make these nodes cheaper
-            heappush(self._queues[pod.number], ((option.cost[0], 0, 0, position), position))
+            heappush(self._queues[pod.number], ((option.cost[0], 0, 0, 0, position), position))
         return True
 
     # --- one step ------------------------------------------------------------------------------------------------------
@@ -513,6 +516,15 @@ def _short(pod: PodShape, free: Vector, gains: Iterable[Gains]) -> list[int]:
 def _fits_with(pod: PodShape, free: Vector, gains: Iterable[Gains]) -> bool:
     """Whether one more fits there, with these gains."""
     return not _short(pod, free, gains)
+
+
+def _count_fitting(pod: PodShape, free: Vector, gains: Iterable[Gains], most: int) -> int:
+    """How many more fit there with these gains, at most `most`; one fits for certain."""
+    if most == 1:
+        return 1
+    gains = list(gains)
+    amounts = ((free[number] + sum(each.get(number, 0) for each in gains), amount) for number, amount in pod.requests)
+    return max(1, min(most, *(there // amount for there, amount in amounts if amount)))
 
 
 def _level(donor: ParticipantState) -> int:
