@@ -37,7 +37,7 @@ E2E_PATH := tools/builders:tools/node:tools/kind
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-node e2e-kind node-check node-clean samples locks verify presubmit control-plane tools image security advisories checks sbom release site fuzz clean
+.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-node e2e-kind node-check node-clean samples dashboards locks verify presubmit control-plane tools image security advisories checks sbom release site fuzz clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -150,10 +150,10 @@ site: setup ## the documentation site, in dist/site: all pages, and references w
 checks: setup ## write the table of security checks in SECURITY.md
 	@$(BIN)/python tools/generators/security.py
 
-chart: setup ## write what the chart repeats from elsewhere, and check the chart with helm where it is installed and its alerts with promtool
+chart: setup ## write what the chart repeats from elsewhere, and check the chart with helm where it is installed and its alerts and dashboards with promtool
 	@$(BIN)/python tools/generators/chart.py
 	@if $(BIN)/python tools/builders/kube_tools.py --find helm >/dev/null 2>&1; then $(PYTEST) -m "helm" --at-least 98 tests/unit/chart tests/integration/test_helm.py; else $(call not_run,chart with helm,no helm on PATH$(comma) and none from make tools); fi
-	@PYTHONPATH=tools/builders $(BIN)/python tools/checks/alerts.py $${RAYTIDE_ALL_RUN:+--require}
+	@PYTHONPATH=tools/builders $(BIN)/python tools/checks/monitoring.py $${RAYTIDE_ALL_RUN:+--require}
 
 e2e: setup control-plane tools ## the chart installed by helm on a real control plane, real Ray, uninstall (ARGS=--keep leaves it)
 	@PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/checks/e2e.py $(ARGS)
@@ -183,6 +183,9 @@ e2e-kind: setup ## the same suite on kind with three nodes: with the Docker and 
 samples: setup ## write samples/trainingjob.yaml from its programs in samples/training
 	@$(BIN)/python tools/generators/training_sample.py
 
+dashboards: setup ## write the chart's dashboards from tools/generators/dashboards.py
+	@$(BIN)/python tools/generators/dashboards.py
+
 locks: setup # resolve requirements/*.txt again from pyproject.toml
 	@$(BIN)/python tools/generators/locks.py
 
@@ -191,6 +194,7 @@ verify: setup ## generated files are up to date, links in the documentation reso
 	@$(BIN)/python tools/generators/gcs.py --check
 	@$(BIN)/python tools/generators/chart.py --check
 	@$(BIN)/python tools/generators/training_sample.py --check
+	@$(BIN)/python tools/generators/dashboards.py --check
 	@$(BIN)/python tools/generators/security.py --check
 	@$(BIN)/python tools/checks/links.py
 	@$(BIN)/python tools/checks/rules.py --check

@@ -28,6 +28,7 @@ VALUES: Mapping[tuple[str, str], frozenset[str]] = {
     ("trainingjob_scale_total", "direction"): frozenset({"up", "down"}),
     ("raytide_reconcile_errors_total", "reason"): frozenset(ERROR_REASONS),
     ("raytide_writes_total", "result"): frozenset({*(result.value for result in Result), "conflict"}),
+    ("raytide_autoscaler_skipped_ticks_total", "why"): frozenset({"pods", "kubernetes", "gone", "bug"}),
     ("leader_election_master_status", "name"): frozenset({LEADER_LEASE}),
 }
 """The values of labels with a closed list."""

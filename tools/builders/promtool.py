@@ -2,7 +2,7 @@
 
 `provide` gives the promtool from PATH, else the one of Debian's package `prometheus`, which is downloaded once, checked by apt's
 signed lists and unpacked into the user's cache folder; nothing is installed. Its version is that of the machine's release.
-Called by tools/checks/alerts.py.
+Called by tools/checks/monitoring.py.
 """
 
 import os

@@ -43,7 +43,4 @@
 {{- if and .Values.metrics.prometheusRule.enabled (not .Values.metrics.enabled) -}}
 {{- fail "metrics.prometheusRule.enabled: the operator has no metrics, so that the alert RaytideOperatorAbsent would fire: set metrics.enabled to true" -}}
 {{- end -}}
-{{- if and .Values.metrics.dashboards.enabled (not .Values.metrics.dashboards.files) -}}
-{{- fail "metrics.dashboards.files: the chart has no dashboards of its own yet: set files" -}}
-{{- end -}}
 {{- end -}}

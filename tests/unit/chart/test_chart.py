@@ -64,6 +64,7 @@ EVERYTHING = {
     "serviceAccount": {"name": "someone", "annotations": {"c": "d"}},
 }
 ALERT_GROUPS = yaml.safe_load((CHART / "rules" / "raytide.yaml").read_text())["groups"]
+DASHBOARDS = {path.name: path.read_text() for path in (CHART / "dashboards").glob("*.json")}
 CLUSTERS_ONLY = {"trainingJob": {"enabled": False}}
 JOBS_ONLY = {"rayCluster": {"enabled": False}}
 SETTINGS = [
@@ -694,11 +695,22 @@ def test_disabled_alerts_are_omitted_and_so_is_a_group_without_alerts():
     assert alert_groups(disabledAlerts=[rule["alert"] for rule in first["rules"]]) == others
 
 
-def test_the_dashboards_are_those_of_the_values():
+def dashboards(**values):
+    (boards,) = of_kind("ConfigMap", rendered({"metrics": {"dashboards": {"enabled": True, **values}}}))
+    return boards["data"]
+
+
+def test_the_dashboards_of_the_values_are_added_to_those_of_the_chart():
     (boards,) = of_kind("ConfigMap", rendered(EVERYTHING))
-    assert boards["data"] == {"ray.json": "{}"}
+    assert boards["data"] == {**DASHBOARDS, "ray.json": "{}"}
     assert boards["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert boards["metadata"]["annotations"] == {"folder": "Ray"}
+    assert dashboards() == DASHBOARDS
+
+
+def test_a_dashboard_of_the_values_replaces_the_one_of_its_name():
+    name = min(DASHBOARDS)
+    assert dashboards(files={name: "{}"}) == {**DASHBOARDS, name: "{}"}
 
 
 # --- hooks ---------------------------------------------------------------------------------------------------------------
@@ -908,7 +920,6 @@ def test_a_value_of_kuberays_chart_is_another_name_of_ours(theirs, ours):
             {"metrics": {"prometheusRule": {"enabled": True, "disabledAlerts": ["RayClusterSlow"]}}},
             "metrics.prometheusRule.disabledAlerts: the chart has no alert RayClusterSlow: it has RayClusterWorkersMissing,",
         ),
-        ({"metrics": {"dashboards": {"enabled": True}}}, "metrics.dashboards.files: the chart has no dashboards"),
     ],
 )
 def test_what_would_be_ignored_is_rejected_with_its_name_and_a_remedy(values, message):

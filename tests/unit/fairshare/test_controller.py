@@ -8,6 +8,7 @@ from raytide.api import trainingjob_constants as constants
 from raytide.api.config import SharingConfig
 from raytide.api.errors import ApiUnavailableError
 from raytide.manager.tenant_settings import parse_tenants
+from raytide.metrics import REGISTRY
 from raytide_sandbox.apiserver.store import Change
 from raytide_sandbox.faults.types import Answer
 from unit.fairshare.harness import JOBS, Stage
@@ -468,6 +469,27 @@ async def test_writes_happen_only_while_leading_and_continue_in_a_new_term():
     for task in (following, living):
         task.cancel()
     await asyncio.gather(following, living, return_exceptions=True)
+
+
+@pytest.mark.rule("D10")
+async def test_the_series_of_free_capacity_end_with_the_term():
+    stage = Stage()
+    stage.add_node("one", "8")
+    stage.add_job("a", 2, 6)
+    background = [asyncio.create_task(stage.controller.run_informers()), asyncio.create_task(stage._live())]
+    leading = asyncio.create_task(stage.controller.run_reconcilers())
+    await stage.until("a grows", lambda: len(stage.placed("a")) == 6)
+    assert free_cpu() is not None
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)
+    assert free_cpu() is None
+    for task in background:
+        task.cancel()
+    await asyncio.gather(*background, return_exceptions=True)
+
+
+def free_cpu() -> float | None:
+    return REGISTRY.get_sample_value("pool_free", {"resource": "cpu"})
 
 
 def assert_no_version_twice(stage: Stage) -> None:

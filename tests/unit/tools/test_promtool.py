@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-import alerts
+import monitoring
 import promtool
 from debian_packages import DebianError
 
@@ -61,18 +61,18 @@ def test_without_promtool_the_check_says_so_in_one_line(monkeypatch, capsys, arg
         raise DebianError("there is no apt-get on PATH, which Debian and Ubuntu have")
 
     monkeypatch.setattr(promtool, "provide", missing)
-    monkeypatch.setattr("sys.argv", ["alerts.py", *args])
-    assert alerts.main() == code
+    monkeypatch.setattr("sys.argv", ["monitoring.py", *args])
+    assert monitoring.main() == code
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("alert rules: not run (there is no apt-get on PATH, which Debian and Ubuntu have;")
+    assert line.startswith("alerts and dashboards: not run (there is no apt-get on PATH, which Debian and Ubuntu have;")
 
 
 @pytest.mark.parametrize(("fails", "code"), [("nothing", 0), ("check", 1), ("test", 1)])
-def test_both_calls_are_made_and_either_may_fail(monkeypatch, tmp_path, fails, code):
+def test_all_calls_are_made_and_each_may_fail(monkeypatch, tmp_path, fails, code):
     program = tmp_path / "promtool"
     program.write_text(f'#!/bin/sh\necho "$1 $2" >>{tmp_path}/calls\n[ "$1" != {fails} ]\n')
     program.chmod(0o755)
     monkeypatch.setattr(promtool, "provide", lambda: program)
-    monkeypatch.setattr("sys.argv", ["alerts.py"])
-    assert alerts.main() == code
-    assert (tmp_path / "calls").read_text().splitlines() == ["check rules", "test rules"]
+    monkeypatch.setattr("sys.argv", ["monitoring.py"])
+    assert monitoring.main() == code
+    assert (tmp_path / "calls").read_text().splitlines() == ["check rules", "check rules", "test rules"]

@@ -15,7 +15,7 @@ from raytide.api.config import SharingConfig
 from raytide.api.meta import TRAININGJOBS, Key
 from raytide.api.trainingjob import TrainingJob
 from raytide.controller.base import fail_if_it_returns, until_stopped
-from raytide.fairshare import messages
+from raytide.fairshare import messages, metrics
 from raytide.fairshare.algorithm.allocate import allocate as fairly
 from raytide.fairshare.capacity_cache import CapacityCache
 from raytide.fairshare.job_view import SharedJob, decode_shared_job
@@ -92,10 +92,13 @@ class FairShareController:
             tasks.create_task(fail_if_it_returns("capacity cache", self.capacity.run()))
 
     async def run_reconcilers(self) -> None:
-        """Run passes for one term, until stopped."""
-        await until_stopped(self._relist(), self._stopping)
-        if not self._stopping.is_set():
-            await self.reconciler.run()
+        """Run passes for one term, until stopped; metrics of capacity are exposed by the leader only."""
+        try:
+            await until_stopped(self._relist(), self._stopping)
+            if not self._stopping.is_set():
+                await self.reconciler.run()
+        finally:
+            metrics.clear()
 
     async def stop(self) -> None:
         """Start no more passes; a running pass finishes."""

@@ -1,7 +1,8 @@
 """Metrics of the pool (TJ §8).
 
 Input: a pool and its division. Sets the gauges of free capacity per resource and of its fragmented part, and records
-how long the pass took and how many steps it decided. Called by reconciler.py after each pass.
+how long the pass took and how many steps it decided. Called by reconciler.py after each pass; controller.py clears the
+gauges when a leadership term ends.
 """
 
 from collections.abc import Iterator
@@ -19,6 +20,12 @@ def measure(pool: ClusterSnapshot, division: Allocation, took_s: float) -> None:
         gauge.clear()
         for name, amount in amounts.items():
             gauge.labels(name).set(amount)
+
+
+def clear() -> None:
+    """Remove the series of capacity: another replica has them from now on."""
+    for gauge in (POOL_FREE, POOL_FRAGMENTED):
+        gauge.clear()
 
 
 def free_amounts(pool: ClusterSnapshot) -> tuple[dict[str, int], dict[str, int]]:

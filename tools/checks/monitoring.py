@@ -1,0 +1,71 @@
+"""Check of the chart's alerts and dashboards with promtool: the syntax of all expressions, and a case for each alert.
+
+`promtool check rules` reads helm/raytide/rules, and the expressions of helm/raytide/dashboards as recording rules; `promtool test
+rules` runs tests/alerts. Where there is no promtool and no Debian to unpack one from, it says so in one line and ends with 0, or
+with --require with 1. Called by `make chart`.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import promtool
+from debian_packages import DebianError
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = ROOT / "helm" / "raytide" / "rules"
+DASHBOARDS = ROOT / "helm" / "raytide" / "dashboards"
+CASES = ROOT / "tests" / "alerts"
+
+
+def expressions(dashboard: Path) -> Iterator[str]:
+    """All expressions of a dashboard, with an interval for Grafana's."""
+    for panel in json.loads(dashboard.read_text())["panels"]:
+        for target in panel.get("targets", ()):
+            yield target["expr"].replace("$__rate_interval", "5m")
+
+
+def recording_rules() -> str:
+    """The expressions of all dashboards as a rule file, in JSON, which YAML contains."""
+    groups = [
+        {
+            "name": path.stem,
+            "rules": [{"record": f"panel:{number}", "expr": text} for number, text in enumerate(expressions(path))],
+        }
+        for path in sorted(DASHBOARDS.glob("*.json"))
+    ]
+    return json.dumps({"groups": groups})
+
+
+def commands(panels: Path) -> list[list[str | Path]]:
+    """The arguments of the calls of promtool; `panels` has the expressions of the dashboards."""
+    return [
+        ["check", "rules", "--lint=all", "--lint-fatal", *sorted(RULES.glob("*.yaml"))],
+        ["check", "rules", "--lint=none", panels],
+        ["test", "rules", *sorted(CASES.glob("*.yaml"))],
+    ]
+
+
+def main() -> int:
+    """Run all; 1 if one of them fails."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--require", action="store_true", help="fail where there is no promtool")
+    is_required = parser.parse_args().require
+    try:
+        program = promtool.provide()
+    except (DebianError, OSError) as error:
+        print(f"alerts and dashboards: not run ({error}; or put promtool on PATH)", file=sys.stderr)
+        return 1 if is_required else 0
+    with tempfile.TemporaryDirectory() as folder:
+        panels = Path(folder, "dashboards.yaml")
+        panels.write_text(recording_rules())
+        codes = [subprocess.run([program, *words], check=False).returncode for words in commands(panels)]
+    return 1 if any(codes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
