@@ -363,7 +363,7 @@ TRAININGJOBS: Final = Dashboard(
                 ),
                 graph(
                     "Failed pods",
-                    "Pods of TrainingJobs that have failed and still exist, by role.",
+                    "Pods that have failed since the start of their TrainingJob, by role.",
                     "short",
                     (
                         (
@@ -394,7 +394,7 @@ TRAININGJOBS: Final = Dashboard(
                     "GPUs and other resources",
                     f"Free on usable nodes, and the part too fragmented for any waiting trainer. {POOL}",
                     "short",
-                    *pool('resource!~"cpu|memory|ephemeral-storage|hugepages-.*"'),
+                    *pool('resource!~"cpu|memory|pods|ephemeral-storage|hugepages-.*"'),
                 ),
                 graph(
                     "Duration of sharing passes",
@@ -543,9 +543,10 @@ RAYTIDE: Final = Dashboard(
             (
                 graph(
                     "Memory",
-                    "Resident memory; the limit is resources.limits.memory of the chart.",
+                    "Resident memory, and the memory limit of the container (resources.limits.memory of the chart).",
                     "bytes",
                     (f"max by (namespace, pod) (process_resident_memory_bytes{{{OPERATOR}}})", BY_POD),
+                    (f"max(raytide_memory_limit_bytes{{{OPERATOR}}} > 0)", "limit"),
                 ),
                 graph(
                     "CPU",

@@ -51,6 +51,9 @@ class ObjectGauge(Collector):
 REGISTRY: Final = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
 
+MEMORY_LIMIT: Final = Gauge(
+    "raytide_memory_limit_bytes", "Memory limit of the operator's container; 0 if it has none.", registry=REGISTRY
+)
 WRITES: Final = Counter(
     "raytide_writes",
     "Writes of plans to the API server, by kind, verb and result.",

@@ -39,6 +39,7 @@ from raytide.manager.settings import Settings
 from raytide.metrics import (
     LEADER,
     LEASE_AGE_SECONDS,
+    MEMORY_LIMIT,
     OPTIONAL_STREAM_LISTED,
     PASSES,
     REGISTRY,
@@ -49,6 +50,7 @@ from raytide.metrics import (
 from raytide.runtime.clock import Clock
 from raytide.runtime.health import HealthChecker
 from raytide.runtime.http_endpoints import Check, Endpoints, health_text, page
+from raytide.runtime.memory_limit import memory_limit_bytes
 
 log = logging.getLogger(__name__)
 
@@ -276,6 +278,7 @@ class Operator:
     def _measure(self) -> None:
         """Register gauges that are computed at scrape time."""
         elector = self._elector
+        MEMORY_LIMIT.set_function(memory_limit_bytes)
         for controller in self._controllers.kinds:
             WAITING_KEYS.labels(controller.reconcile_loop.name).set_function(controller.reconcile_loop.waiting)
             PASSES.labels(controller.reconcile_loop.name).set_function(
