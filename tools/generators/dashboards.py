@@ -477,7 +477,7 @@ RAYTIDE: Final = Dashboard(
                 ),
                 graph(
                     "Errors",
-                    "Passes per second that ended with an error; unavailable and rejected are the API server's, unexpected is a bug.",
+                    "Passes per second with an error; unavailable: no answer, or a conflict; rejected: by the API server; unexpected: a bug.",
                     "ops",
                     (rate("raytide_reconcile_errors_total", "controller, reason"), "{{controller}} {{reason}}"),
                 ),
