@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.ray_environment import PODS, PRELUDE, RayEnv, answer_in, small
+import raytide
+from support.ray_environment import PATIENCE_S, PODS, PRELUDE, RayEnv, answer_in, small
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
@@ -79,6 +80,14 @@ def test_a_pod_that_is_lost_is_replaced(env: RayEnv) -> None:
     env.until(lambda: lost not in {pod["metadata"]["name"] for pod in env.workers()}, "it is gone")
     assert lost not in wait_for_workers(env, 3)
     env.until(lambda: env.cluster()["status"].get("state") == "ready", "the RayCluster says ready", 30)
+
+
+def test_the_python_client_scales_it_and_waits(env: RayEnv) -> None:
+    cluster = raytide.RayCluster(env.name, namespace="default", kubeconfig=env.sandbox.kubeconfig)
+    status = cluster.scale(2).wait(PATIENCE_S)
+    assert status is not None
+    assert (status.wanted, status.reason) == (2, "")
+    assert set(answer_in(env.run("python", "-c", PRELUDE + SPREAD % 3))) == {env.head(), *wait_for_workers(env, 2)}
 
 
 def test_all_children_are_deleted_with_the_cluster(env: RayEnv) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 import raytide.cli
 from raytide.cli.top import render
 from raytide.cli.top.lanes import read_once
-from raytide.cli.why.from_cluster import ReadError
+from raytide.client.workload_reader import ReadError
 from raytide.explain.model import Verdict
 from raytide.explain.overview import Lane, in_order, lane_of
 from raytide.kube.client import Client

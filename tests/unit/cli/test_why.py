@@ -9,9 +9,10 @@ from click.testing import CliRunner
 
 import raytide.cli
 from raytide.cli.columns import printable
-from raytide.cli.why import from_cluster, parse_workload
-from raytide.cli.why.from_cluster import AmbiguousError, ReadError, WorkloadReader
+from raytide.cli.why import parse_workload
 from raytide.cli.why.render import render
+from raytide.client import workload_reader
+from raytide.client.workload_reader import AmbiguousError, ReadError, WorkloadReader
 from raytide.explain.explain import explain
 from raytide.explain.model import RAYCLUSTER, TRAININGJOB, NodeFacts
 from raytide.kube.client import Client
@@ -343,13 +344,13 @@ async def test_the_number_of_requests_does_not_depend_on_the_namespace():
     await reader(api_with(*(cluster_object(f"x{i}") for i in range(50)), cluster_object(), *pods), asked=asked).read(
         "", "demo"
     )
-    assert len(asked) == 2 + 2 + from_cluster.MAX_NODES + from_cluster.MAX_PODS_WITH_EVENTS
+    assert len(asked) == 2 + 2 + workload_reader.MAX_NODES + workload_reader.MAX_PODS_WITH_EVENTS
     assert "/apis/ray.io/v1/namespaces/default/rayclusters" not in asked
 
 
 @pytest.mark.looptime
 async def test_no_more_pods_are_read_than_the_limit(monkeypatch):
-    monkeypatch.setattr(from_cluster, "MAX_PODS", 5)
+    monkeypatch.setattr(workload_reader, "MAX_PODS", 5)
     monkeypatch.setattr(
         "raytide.kube.client.Client.pages.__kwdefaults__", {**Client.pages.__kwdefaults__, "page_size": 5}
     )

@@ -52,7 +52,7 @@ def command(
     from raytide.cli.columns import printable  # noqa: PLC0415 - `--help` needs none of these
     from raytide.cli.top.lanes import run  # noqa: PLC0415 - same
     from raytide.cli.top.render import screen  # noqa: PLC0415 - same
-    from raytide.cli.why.from_cluster import ReadError, is_name  # noqa: PLC0415 - same
+    from raytide.client.workload_reader import ReadError, is_name  # noqa: PLC0415 - same
 
     if namespace and all_namespaces:
         raise click.UsageError("--namespace cannot be combined with --all-namespaces")

@@ -16,7 +16,7 @@ import msgspec
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.cli.top.render import Screen, once_as
-from raytide.cli.why.from_cluster import RESOURCES, ReadError, connected
+from raytide.client.workload_reader import RESOURCES, ReadError, connected
 from raytide.explain.overview import Lane, in_order, lane_of
 from raytide.kube.client import Client
 from raytide.kube.informer import Informer

@@ -51,8 +51,8 @@ def command(
     """
     kind, name = parse_workload(workload)
     from raytide.cli.columns import printable  # noqa: PLC0415 - `--help` needs none of these
-    from raytide.cli.why.from_cluster import AmbiguousError, ReadError, is_name  # noqa: PLC0415 - same
     from raytide.cli.why.render import render  # noqa: PLC0415 - same
+    from raytide.client.workload_reader import AmbiguousError, ReadError, is_name  # noqa: PLC0415 - same
 
     for what, text in (("the name", name), ("--namespace", namespace or "default")):
         if not is_name(text):
@@ -80,7 +80,7 @@ def parse_workload(words: tuple[str, ...]) -> tuple[str, str]:
 async def _explanation(
     kind: str, name: str, namespace: str | None, kubeconfig: Path | None, context: str | None
 ) -> "Explanation":
-    from raytide.cli.why.from_cluster import WorkloadReader, connected  # noqa: PLC0415 - as above
+    from raytide.client.workload_reader import WorkloadReader, connected  # noqa: PLC0415 - as above
     from raytide.explain.explain import explain  # noqa: PLC0415 - same
     from raytide.runtime.clock import Clock  # noqa: PLC0415 - same
 
