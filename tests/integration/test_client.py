@@ -141,6 +141,52 @@ async def test_a_job_is_applied_scaled_and_explained(cluster, there):
     assert await job.wait(PATIENCE_S, until="deleted") is None
 
 
+async def scale(cluster, there, *words):
+    """Exit code and output of `raytide scale`."""
+    where = ("-n", there["namespace"], "--kubeconfig", str(cluster.kubeconfig))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "raytide",
+        "scale",
+        *words,
+        *where,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    return process.returncode, out.decode()
+
+
+async def test_the_command_scales_groups_and_waits(cluster, there):
+    namespace = there["namespace"]
+    cluster.apply(raycluster(group("a", 1), group("b", 1), name="demo", namespace=namespace))
+    await until("all pods exist", lambda: len(cluster.names(namespace)) == 3)
+    scaling = asyncio.create_task(scale(cluster, there, "demo", "a=2", "b=0", "--wait", "--timeout", str(PATIENCE_S)))
+    await until("group a has two workers", lambda: sum("-a-worker-" in name for name in cluster.names(namespace)) == 2)
+    cluster.make_ready(namespace)
+    code, out = await scaling
+    assert code == 0, out
+    assert out.startswith(f"RayCluster {namespace}/demo: a 2, b 0 requested\nRayCluster {namespace}/demo: ")
+    code, out = await scale(cluster, there, "demo", "c=1")
+    assert (code, out.endswith("Error: it has no worker group c; its groups are a, b\n")) == (2, True), out
+
+
+async def test_the_command_says_who_may_change_the_number_again(cluster, there):
+    await raytide.aio.RayCluster("auto", workers=0, max_workers=4, **there).apply()
+    code, out = await scale(cluster, there, "auto", "2")
+    assert (code, "Ray's autoscaler may change the number again" in out) == (0, True), out
+    await raytide.aio.TrainingJob(
+        "job", image="i", entrypoint="true", trainers=(1, 4), cpus=0.1, memory="16Mi", **there
+    ).apply()
+    code, out = await scale(cluster, there, "tj/job", "3")
+    assert (code, "fair sharing may change the number again" in out) == (0, True), out
+    code, out = await scale(cluster, there, "tj/job", "a=3")
+    assert (code, "has no worker groups: give the number of trainers" in out) == (2, True), out
+    code, out = await scale(cluster, there, "nothing", "1")
+    assert (code, "there is no RayCluster or TrainingJob nothing" in out) == (1, True), out
+
+
 async def test_the_example_of_the_documentation(cluster, tmp_path):
     """As a script: without an event loop, and with the namespace of the kubeconfig."""
     page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()

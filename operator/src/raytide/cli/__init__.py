@@ -14,6 +14,7 @@ COMMANDS: Final = {
     "operator": "run the operator (RayCluster and TrainingJob controllers)",
     "plan": "show what the next sharing pass would do, and why",
     "sandbox": "run a Kubernetes cluster on this machine, with pods as processes",
+    "scale": "set the number of workers or trainers",
     "top": "show all workloads, and what they wait for",
     "version": "show the version",
     "why": "show why a RayCluster or a TrainingJob is not larger",

@@ -54,10 +54,10 @@ def is_name(text: str) -> bool:
 
 
 @asynccontextmanager
-async def connected(kubeconfig: Path | None, context: str | None) -> AsyncIterator[tuple[Client, str]]:
+async def connected(kubeconfig: str | Path | None, context: str | None) -> AsyncIterator[tuple[Client, str]]:
     """A client and the default namespace of the kubeconfig; raises ReadError."""
     try:
-        config = await load_client_config(kubeconfig, context=context)
+        config = await load_client_config(None if kubeconfig is None else Path(kubeconfig), context=context)
         transport = await config.open_transport()
     except ClientConfigError as error:
         raise ReadError(str(error)) from error
@@ -75,7 +75,12 @@ class WorkloadReader:
         self._namespace = namespace
 
     async def read(self, kind: str, name: str) -> Objects:
-        """The workload of that name; an empty kind stands for both kinds. Raises ReadError."""
+        """The workload of that name with everything around it; an empty kind stands for both kinds. Raises ReadError."""
+        kind, obj, unreadable = await self.find(kind, name)
+        return await self.complete(kind, obj, unreadable)
+
+    async def find(self, kind: str, name: str) -> tuple[str, Manifest, tuple[Unreadable, ...]]:
+        """Kind and object of that name, and what could not be read; an empty kind stands for both kinds. Raises ReadError."""
         kinds = [kind] if kind else list(RESOURCES)
         results = await asyncio.gather(*(self._get(RESOURCES[each], name) for each in kinds), return_exceptions=True)
         found: dict[str, Manifest] = {}
@@ -95,8 +100,7 @@ class WorkloadReader:
         if not found:
             raise ReadError(errors[0] if errors else await self._missing(kinds, name))
         kind, obj = next(iter(found.items()))
-        unreadable = tuple(Unreadable(f"{each.partition(' ')[0]}", each) for each in errors)
-        return await self.complete(kind, obj, unreadable)
+        return kind, obj, tuple(Unreadable(f"{each.partition(' ')[0]}", each) for each in errors)
 
     async def complete(self, kind: str, obj: Manifest, unreadable: Sequence[Unreadable] = ()) -> Objects:
         """The workload with everything around it that can be read."""

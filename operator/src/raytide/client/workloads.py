@@ -89,7 +89,7 @@ class Workload(ABC):
         """None: that of the kubeconfig's context, or `default`."""
         self.manifest = manifest
         """What `apply` writes; None for a workload that another client manages."""
-        self._kubeconfig = None if kubeconfig is None else Path(kubeconfig)
+        self._kubeconfig = kubeconfig
         self._context = context
 
     def __repr__(self) -> str:

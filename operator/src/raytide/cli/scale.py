@@ -1,0 +1,128 @@
+"""`raytide scale [KIND/]NAME N|GROUP=N …`: the number of workers of a RayCluster, or of trainers of a TrainingJob.
+
+RayClusters have no scale subresource, and `kubectl edit` has to find the group in a list. Writes with the rights of the caller,
+and says what may change the number again. With `--wait` it ends when the workers are ready. Exit code 0: written (and ready), 2:
+usage, 1: error. client/ writes.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from raytide.cli.connection_options import connection_options
+from raytide.cli.why import parse_workload
+
+if TYPE_CHECKING:
+    from raytide.api.meta import Manifest
+    from raytide.client.workloads import Connection
+
+
+@click.command("scale", short_help="set the number of workers or trainers")
+@click.argument("workload", metavar="[KIND/]NAME")
+@click.argument("sizes", metavar="N|GROUP=N...", nargs=-1, required=True)
+@click.option(
+    "-n", "--namespace", help="Namespace of the workload.  [default: that of the kubeconfig context, or `default`]"
+)
+@click.option(
+    "--wait", is_flag=True, help="Wait until all wanted workers are ready, or the trainers of the minimum run."
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    metavar="SECONDS",
+    type=click.FloatRange(0.1),
+    default=600.0,
+    show_default=True,
+    help="For --wait.",
+)
+@connection_options
+def command(
+    *,
+    workload: str,
+    sizes: tuple[str, ...],
+    namespace: str | None,
+    wait: bool,
+    timeout_s: float,
+    kubeconfig: Path | None,
+    context: str | None,
+) -> None:
+    """Set the number of workers of a RayCluster's only group or of groups by name, or the number of trainers of a TrainingJob.
+
+    Ray's autoscaler may change the number again, and so may fair sharing. `raytide why` shows what they decide.
+    """
+    kind, name = parse_workload((workload,))
+    wanted = parse_sizes(sizes)
+    from raytide.cli.columns import printable  # noqa: PLC0415 - `--help` needs none of these
+    from raytide.client.outcome import WorkloadError  # noqa: PLC0415 - same
+    from raytide.client.workload_reader import AmbiguousError, ReadError, is_name  # noqa: PLC0415 - same
+
+    for what, text in (("the name", name), ("--namespace", namespace or "default")):
+        if not is_name(text):
+            raise click.UsageError(f"{what}: {printable(text)!r} is not a name in Kubernetes")
+    connection: Connection = {"kubeconfig": kubeconfig, "context": context}
+    waits_s = timeout_s if wait else None
+    try:
+        lines = asyncio.run(_scale(kind, name, wanted, namespace, connection, waits_s=waits_s))
+    except (AmbiguousError, ValueError) as error:
+        raise click.UsageError(printable(str(error))) from error
+    except (ReadError, WorkloadError) as error:
+        raise click.ClickException(printable(str(error))) from error
+    for line in lines:
+        click.echo(printable(line))
+
+
+def parse_sizes(words: tuple[str, ...]) -> int | dict[str, int]:
+    """One number, or numbers by group."""
+    if len(words) == 1 and words[0].isdecimal():
+        return int(words[0])
+    sizes: dict[str, int] = {}
+    for word in words:
+        group, _, number = word.rpartition("=")
+        if not group or not number.isdecimal():
+            raise click.UsageError(f"{word!r} is neither a number nor GROUP=NUMBER")
+        if group in sizes:
+            raise click.UsageError(f"group {group!r} is given twice")
+        sizes[group] = int(number)
+    return sizes
+
+
+async def _scale(
+    kind: str,
+    name: str,
+    sizes: int | dict[str, int],
+    namespace: str | None,
+    connection: "Connection",
+    *,
+    waits_s: float | None,
+) -> list[str]:
+    """What to print."""
+    from raytide.client.workload_reader import WorkloadReader, connected  # noqa: PLC0415 - as above
+    from raytide.client.workloads import RayCluster, TrainingJob  # noqa: PLC0415 - same
+    from raytide.explain.model import RAYCLUSTER  # noqa: PLC0415 - same
+
+    async with connected(connection["kubeconfig"], connection["context"]) as (client, default_namespace):
+        where = namespace or default_namespace
+        kind, obj, _ = await WorkloadReader(client, where).find(kind, name)
+    if kind == RAYCLUSTER:
+        workload: RayCluster | TrainingJob = await RayCluster(name, namespace=where, **connection).scale(sizes)
+    elif isinstance(sizes, int):
+        workload = await TrainingJob(name, namespace=where, **connection).scale(sizes)
+    else:
+        raise ValueError(f"TrainingJob {where}/{name} has no worker groups: give the number of trainers")
+    lines = [f"{kind} {where}/{name}: {_sizes(sizes)} requested", *_notes(obj)]
+    return lines if waits_s is None else [*lines, str(await workload.wait(waits_s))]
+
+
+def _sizes(sizes: int | dict[str, int]) -> str:
+    return str(sizes) if isinstance(sizes, int) else ", ".join(f"{group} {size}" for group, size in sizes.items())
+
+
+def _notes(obj: "Manifest") -> list[str]:
+    spec = obj.get("spec") or {}
+    if spec.get("enableInTreeAutoscaling"):
+        return ["note: enableInTreeAutoscaling is true, so Ray's autoscaler may change the number again"]
+    if obj.get("kind") == "TrainingJob" and (spec.get("scaling") or {}).get("enabled", True):
+        return ["note: fair sharing may change the number again, within the capacity and the bounds of the job"]
+    return []
