@@ -37,7 +37,7 @@ E2E_PATH := tools/builders:tools/node:tools/kind
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-node e2e-kind node-check node-clean samples dashboards locks verify presubmit control-plane tools image security advisories checks sbom release site fuzz clean
+.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-ui pictures test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-node e2e-kind node-check node-clean samples dashboards locks verify presubmit control-plane tools image security advisories checks sbom release site fuzz clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,12 @@ test-ray: setup ## tests with real Ray and with kubectl where it is installed (i
 
 test-paddle: setup ## an elastic training with real PaddlePaddle on the sandbox (Python 3.11 on Linux x86-64; downloads it once)
 	@paddle=$$($(BIN)/python tools/builders/paddle_env.py $${RAYTIDE_ALL_RUN:+--require}) && if [ -n "$$paddle" ]; then $(PYTEST) -m "paddle and not kube" --timeout 300 --at-least 2 tests/integration; fi
+
+test-ui: setup ## the page of raytide ui in Chromium: the one on PATH, or Debian's, unpacked in the cache folder (downloads it once)
+	@chromium=$$($(BIN)/python tools/builders/browser.py $${RAYTIDE_ALL_RUN:+--require}) && if [ -n "$$chromium" ]; then $(PYTEST) -m browser --at-least 19 tests/ui; fi
+
+pictures: setup ## the pictures of the page of raytide ui in docs/figures, from a run of some minutes on a sandbox (OUT=folder)
+	@PYTHONPATH=tools/builders $(BIN)/python tools/demos/ui_pictures.py $(if $(OUT),--out "$(OUT)")
 
 ray-versions: setup ## the sidecar's questions to the GCS, with two older versions of Ray (downloads them once)
 	@PYTHONPATH=tools/builders $(BIN)/python tools/checks/ray_versions.py

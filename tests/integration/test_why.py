@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import pty
+import re
 import secrets
 import signal
 import sys
@@ -16,6 +17,7 @@ from contextlib import suppress
 import click
 import pytest
 import pytest_asyncio
+from aiohttp import ClientSession
 
 from integration.cluster_under_test import JOB_CRD, RAYCLUSTERS, TRAININGJOBS, path_of
 from integration.clusters import APIS, new_cluster
@@ -290,6 +292,36 @@ async def test_top_once(cluster, namespace):
     out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
     assert (process.returncode, err) == (0, b"")
     assert [(lane["name"], lane["ready"], lane["wanted"]) for lane in json.loads(out)["items"]] == [("demo", 1, 1)]
+
+
+async def test_the_page_of_a_running_cluster(cluster, namespace):
+    await running(cluster, namespace, group(replicas=1))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "raytide", "ui", "-n", namespace, "--port", "0", "--kubeconfig", str(cluster.kubeconfig),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=accept_ctrl_c,
+    )  # fmt: skip
+    line = (await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)).decode()
+    shown, site, token = re.fullmatch(
+        r"showing namespace (\S+) at (http://127\.0\.0\.1:\d+)/#token=(\S+)\n", line
+    ).groups()
+    async with ClientSession(site, headers={"Authorization": f"Bearer {token}"}) as session:
+
+        async def lanes():
+            async with session.get("/api/lanes") as answer:
+                return [
+                    (each["name"], each["ready"], each["wanted"], len(each["steps"]))
+                    for each in (await answer.json())["items"]
+                ]
+
+        async with asyncio.timeout(PATIENCE_S):
+            while await lanes() != [("demo", 1, 1, 1)]:  # noqa: ASYNC110 - it is another process
+                await asyncio.sleep(0.05)
+        async with session.get(f"/api/why/RayCluster/{namespace}/demo") as answer:
+            assert (await answer.json())["verdict"] == "NothingMissing"
+    assert shown == namespace
+    process.send_signal(signal.SIGINT)
+    _, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    assert (process.returncode, err.decode()) == (0, "the address contains a token: it gives others your rights to read; Ctrl-C ends it\n\n")  # fmt: skip
 
 
 async def test_a_name_that_does_not_exist(cluster, namespace):

@@ -20,6 +20,7 @@ from raytide.manager import main
 files = importlib.resources.files("raytide")
 print(raytide.__version__, importlib.metadata.version("raytide"))
 print(sorted(file.name for file in (files / "crds").iterdir()), (files / "py.typed").is_file())
+print(sorted(file.name for file in (files / "cli" / "ui" / "static").iterdir()))
 """
 
 
@@ -30,7 +31,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 @pytest.mark.parametrize("hook", ["build_wheel", "build_sdist"])
-def test_a_new_environment_has_the_command_the_version_and_the_crds(tmp_path, hook):
+def test_a_new_environment_has_the_command_the_version_the_crds_and_the_page(tmp_path, hook):
     archive = build(hook, ROOT, tmp_path / "dist")
     python = tmp_path / "venv" / "bin" / "python"
     run(UV, "venv", "--quiet", "--python", sys.executable, tmp_path / "venv", cwd=tmp_path)
@@ -38,6 +39,7 @@ def test_a_new_environment_has_the_command_the_version_and_the_crds(tmp_path, ho
     run(UV, "pip", "install", "--quiet", "--no-config", *pins, "--python", python, archive, cwd=tmp_path)
     run(UV, "pip", "check", "--quiet", "--python", python, cwd=tmp_path)
     crds = "['paddlepaddle.org_trainingjobs.yaml', 'ray.io_rayclusters.yaml']"
-    assert run(python, "-I", "-c", INSTALLED, cwd=tmp_path) == f"{VERSION} {VERSION}\n{crds} True\n"
+    page = "['app.js', 'icon.svg', 'index.html', 'style.css']"
+    assert run(python, "-I", "-c", INSTALLED, cwd=tmp_path) == f"{VERSION} {VERSION}\n{crds} True\n{page}\n"
     assert run(python.parent / "raytide", "--version", cwd=tmp_path) == f"raytide, version {VERSION}\n"
     assert "operator" in run(python.parent / "raytide", "--help", cwd=tmp_path)

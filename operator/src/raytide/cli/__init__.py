@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "sandbox": "run a Kubernetes cluster on this machine, with pods as processes",
     "scale": "set the number of workers or trainers",
     "top": "show all workloads, and what they wait for",
+    "ui": "show all workloads in the browser, with their history",
     "version": "show the version",
     "why": "show why a RayCluster or a TrainingJob is not larger",
 }

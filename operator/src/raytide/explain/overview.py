@@ -1,7 +1,8 @@
 """Overview of many workloads: one line each, from the objects alone.
 
 Takes a workload as it is stored and the time, and returns its numbers and its first blocker: the explanation without pods, which
-the conditions give. Small and frozen, so that thousands may be kept. Called by `raytide top`.
+the conditions give. Small and frozen, so that thousands may be kept. Called by `raytide top` and
+`raytide ui`.
 """
 
 from collections.abc import Iterable
@@ -59,21 +60,19 @@ def in_order(lanes: Iterable[Lane]) -> list[Lane]:
 
 def as_json(lanes: Iterable[Lane]) -> dict[str, Any]:
     """The overview as a JSON object; versioned as an explanation is."""
+    return {"apiVersion": API_VERSION, "kind": KIND, "items": [lane_as_json(lane) for lane in lanes]}
+
+
+def lane_as_json(lane: Lane) -> dict[str, Any]:
+    """One item of the overview."""
     return {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "items": [
-            {
-                "kind": lane.kind,
-                "namespace": lane.namespace,
-                "name": lane.name,
-                "wanted": lane.wanted,
-                "ready": lane.ready,
-                "verdict": lane.verdict.value,
-                "reason": lane.reason,
-                "message": lane.message,
-                "more": lane.more,
-            }
-            for lane in lanes
-        ],
+        "kind": lane.kind,
+        "namespace": lane.namespace,
+        "name": lane.name,
+        "wanted": lane.wanted,
+        "ready": lane.ready,
+        "verdict": lane.verdict.value,
+        "reason": lane.reason,
+        "message": lane.message,
+        "more": lane.more,
     }

@@ -7,20 +7,20 @@ cannot be read. This module reads flags and files; the rest of the package does 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from raytide.cli.sharing_options import sharing_config, sharing_options
+
 if TYPE_CHECKING:
-    from raytide.api.config import SharingConfig
     from raytide.api.trainingjob import TrainingJob
     from raytide.cli.plan.from_files import PlanInputs
     from raytide.fairshare.algorithm.model import ParticipantId
 
-_Value = TypeVar("_Value")
 STDIN: Final = "-"
 _FILE_HELP: Final = (
     "File with the output of `kubectl get nodes,pods,trainingjobs,resourcequotas,priorityclasses,namespaces -A -o yaml`, to plan "
@@ -57,21 +57,7 @@ class _BadInputError(click.ClickException):
     help="Kubeconfig file.  [default: $KUBECONFIG, the service account of the pod, or ~/.kube/config]",
 )
 @click.option("--context", help="Context of the kubeconfig.  [default: its current context]")
-@click.option(
-    "--max-load",
-    metavar="RESOURCE=PERCENT,...",
-    default="",
-    help="Percentage of each resource that growth may use; set it as for the operator.  [default: 100]",
-)
-@click.option(
-    "--gpu-resources", metavar="NAME,...", default="", help="Resources that are GPUs; set it as for the operator."
-)
-@click.option("--rebalance-gap", default="1/3", show_default=True, help="As for the operator.")
-@click.option(
-    "--victims-per-trainer", type=click.IntRange(1, 1000), default=8, show_default=True, help="As for the operator."
-)
-@click.option("--reservation-period", default="10m", show_default=True, help="As for the operator.")
-@click.option("--tenants", metavar="LIST", default="", help="As for the operator.")
+@sharing_options
 @click.option(
     "--at",
     "moment",
@@ -88,25 +74,13 @@ def command(
     namespace: str | None,
     kubeconfig: Path | None,
     context: str | None,
-    max_load: str,
-    gpu_resources: str,
-    rebalance_gap: str,
-    victims_per_trainer: int,
-    reservation_period: str,
-    tenants: str,
     moment: str,
+    **sharing: Any,
 ) -> None:
     """Print what the next sharing pass would do, and why. Changes nothing."""
     if explained and output != "table":
         raise click.UsageError("--explain prints text only: omit --output")
-    config = _config(
-        max_load=max_load,
-        gpus=gpu_resources,
-        gap=rebalance_gap,
-        victims=victims_per_trainer,
-        reservation=reservation_period,
-        tenants=tenants,
-    )
+    config = sharing_config(**sharing)
     now = _moment(moment)
 
     from raytide.cli.plan.render import NotFoundError, explain_job, render  # noqa: PLC0415 - same
@@ -125,28 +99,6 @@ def command(
 
 
 # --- flags -----------------------------------------------------------------------------------------------------------
-
-
-def _config(*, max_load: str, gpus: str, gap: str, victims: int, reservation: str, tenants: str) -> "SharingConfig":
-    from raytide.api.config import SharingConfig  # noqa: PLC0415 - `--help` needs no settings
-    from raytide.manager import settings  # noqa: PLC0415 - same
-    from raytide.manager.tenant_settings import parse_tenants  # noqa: PLC0415 - same
-
-    return SharingConfig(
-        max_load_percent=_parsed("--max-load", settings.parse_max_load, max_load),
-        gpus=settings.parse_gpus(gpus),
-        rebalance_gap=_parsed("--rebalance-gap", settings.parse_gap, gap),
-        victims_per_trainer=victims,
-        reservation_s=_parsed("--reservation-period", settings.parse_seconds_or_none, reservation),
-        tenants=_parsed("--tenants", parse_tenants, tenants),
-    )
-
-
-def _parsed(flag: str, parse: Callable[[str], _Value], text: str) -> _Value:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise click.UsageError(f"{flag}: {error}") from error
 
 
 def _moment(text: str) -> datetime:

@@ -1,30 +1,22 @@
-"""Lanes of a running cluster: read once, or followed by two watches.
+"""Lanes of a running cluster: read once, or shown whenever they change.
 
-Each object becomes a lane when it arrives and is not kept, so that memory does not depend on the size of specs. A kind that may
-not be read is reported and does not end the other. Called by `raytide top`.
+A kind that may not be read is reported and does not end the other. Called by `raytide top`.
 """
 
 import asyncio
 import logging
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Final
 
 import click
 import msgspec
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
+from raytide.cli.lane_watch import LaneWatch, decode_lane
 from raytide.cli.top.render import Screen, once_as
 from raytide.client.workload_reader import RESOURCES, ReadError, connected
-from raytide.explain.overview import Lane, in_order, lane_of
+from raytide.explain.overview import Lane, in_order
 from raytide.kube.client import Client
-from raytide.kube.informer import Informer
-from raytide.kube.shared_watch import SharedWatches
 from raytide.runtime.clock import Clock
-
-SYNC_S: Final = 10.0
-"""How long the first lists may take before lanes are shown without them."""
 
 
 async def run(
@@ -68,42 +60,16 @@ async def read_once(client: Client, namespace: str) -> tuple[list[Lane], list[st
     return in_order(lanes), errors
 
 
-def decode_lane(kind: str, clock: Clock, item: msgspec.Raw | bytes) -> Lane:
-    """The lane of one object as JSON."""
-    return lane_of(kind, msgspec.json.decode(item), clock.now())
-
-
 async def watch_lanes(client: Client, namespace: str, screen: Screen, *, interval_s: float) -> None:
     """Show the lanes whenever they have changed, until cancelled."""
-    clock = Clock()
-    watches = SharedWatches(client, clock=clock)
-    informers = {
-        kind: Informer(
-            watches,
-            resource,
-            decoder=partial(decode_lane, kind, clock),
-            namespaces=(namespace,) if namespace else None,
-            if_forbidden="not shown",
-        )
-        for kind, resource in RESOURCES.items()
-    }
+    watch = LaneWatch(client, namespace, Clock())
     async with asyncio.TaskGroup() as tasks:
-        for informer in informers.values():
-            tasks.create_task(informer.run())
-        with suppress(TimeoutError):
-            async with asyncio.timeout(SYNC_S):
-                await asyncio.gather(*map(_synced, informers.values()))
+        tasks.create_task(watch.run())
+        await watch.wait_listed()
         shown: object = None
         while True:
-            lanes = in_order(lane for informer in informers.values() for lane in informer.all())
-            errors = [f"{kind}: {informer.error}" for kind, informer in informers.items() if informer.error]
+            lanes, errors = watch.lanes(), [str(problem) for problem in watch.problems()]
             if shown != (lanes, errors):
                 screen.show(lanes, errors, has_namespaces=not namespace)
                 shown = (lanes, errors)
             await asyncio.sleep(interval_s)
-
-
-async def _synced(informer: Informer[Lane]) -> None:
-    """Wait until it is listed, or known that it cannot be."""
-    while not informer.is_synced and not informer.error:  # noqa: ASYNC110 - an error has no event
-        await asyncio.sleep(0.02)

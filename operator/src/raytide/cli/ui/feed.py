@@ -1,0 +1,164 @@
+"""Feed of the page: the current lanes with their history, and messages about what changes.
+
+`update` takes the lanes of the cluster at a time and puts one message into the queue of every reader. A queue is bounded: a reader
+that does not keep up is dropped, and reconnects. Reads no clock and does no I/O. Called by serve.py and app.py.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from raytide.cli.lane_watch import Problem
+from raytide.explain.encode import API_VERSION
+from raytide.explain.history import WINDOW_S, History, Key, key_of
+from raytide.explain.overview import Lane, lane_as_json
+
+KIND: Final = "LaneHistory"
+MAX_READERS: Final = 32
+MAX_QUEUED: Final = 30
+"""Messages that wait for one reader; there is at most one per second."""
+HEARTBEAT_S: Final = 5
+"""A message is sent this often although nothing changes, so that the page can tell silence from a lost connection."""
+POINTS: Final = 600
+"""Steps of a lane that the page receives at most: a chart has about as many pixels."""
+MIN_WINDOW_S: Final = 60
+LANES_AT_ONCE: Final = 20
+
+
+@dataclass(eq=False)
+class Reader:
+    """One open page; `drop` closes its connection."""
+
+    drop: Callable[[], None]
+    queue: asyncio.Queue[bytes | None] = field(default_factory=lambda: asyncio.Queue(MAX_QUEUED))
+    """Encoded messages; None ends the stream."""
+
+
+class TooManyReadersError(Exception):
+    """`MAX_READERS` pages are open."""
+
+
+class Feed:
+    """Lanes of one namespace (empty: of all), and the pages that follow them."""
+
+    def __init__(self, namespace: str, history: History | None = None) -> None:
+        self._namespace = namespace
+        self._history = history or History()
+        self._lanes: dict[Key, Lane] = {}
+        self._problems: list[Problem] = []
+        self._now: datetime | None = None
+        self._since: datetime | None = None
+        """When the history begins."""
+        self._lost_since: datetime | None = None
+        """Since when the API server cannot be reached."""
+        self._readers: set[Reader] = set()
+        self._sent_at = 0.0
+
+    # --- from the cluster ----------------------------------------------------------------------------------------------
+
+    def update(self, lanes: Iterable[Lane], problems: list[Problem], now: datetime) -> None:
+        """Record these lanes, and send what differs from the last ones."""
+        current = {key_of(lane): lane for lane in lanes}
+        changed = [lane for key, lane in current.items() if self._lanes.get(key) != lane]
+        removed = [key for key in self._lanes if key not in current]
+        is_new = bool(changed or removed) or problems != self._problems or self._now is None
+        for lane in changed:
+            self._history.record(lane, now)
+        for key in removed:
+            self._history.remove(key)
+        is_lost = any(not problem.is_rejected for problem in problems)
+        self._lost_since = (self._lost_since or now) if is_lost else None
+        self._lanes, self._problems, self._now, self._since = current, problems, now, self._since or now
+        if is_new or abs(now.timestamp() - self._sent_at) >= HEARTBEAT_S:
+            self._sent_at = now.timestamp()
+            self._send(
+                {
+                    **self._state(now),
+                    "changed": [lane_as_json(lane) for lane in changed],
+                    "removed": [key._asdict() for key in removed],
+                }
+            )
+
+    # --- to the pages --------------------------------------------------------------------------------------------------
+
+    async def snapshot(self, window_s: int) -> dict[str, Any]:
+        """All lanes, with their steps in the last `window_s` seconds.
+
+        Pauses between lanes, because six hours of a thousand busy workloads are millions of steps. What changes meanwhile is sent
+        to those that subscribed before.
+        """
+        window_s = min(max(window_s, MIN_WINDOW_S), WINDOW_S)
+        now = self._now
+        recorded_s = int((now - self._since).total_seconds()) if now and self._since else 0
+        resolution_s = max(1, -(-min(window_s, recorded_s) // POINTS))
+        items = []
+        for number, (key, lane) in enumerate(tuple(self._lanes.items())):
+            steps = self._history.steps(key, now, window_s=window_s, resolution_s=resolution_s) if now else []
+            items.append({**lane_as_json(lane), "steps": steps})
+            if number % LANES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            **self._state(now),
+            "namespace": self._namespace,
+            "windowSeconds": window_s,
+            "resolutionSeconds": resolution_s,
+            "recordedSince": _seconds(self._since),
+            "items": items,
+        }
+
+    def subscribe(self, drop: Callable[[], None]) -> Reader:
+        """A reader of all messages from now on; raises TooManyReadersError."""
+        if len(self._readers) >= MAX_READERS:
+            raise TooManyReadersError
+        reader = Reader(drop)
+        self._readers.add(reader)
+        return reader
+
+    def unsubscribe(self, reader: Reader) -> None:
+        """Send nothing more to that reader."""
+        self._readers.discard(reader)
+
+    def close(self) -> None:
+        """End every stream."""
+        for reader in tuple(self._readers):
+            self._put(reader, None)
+
+    def _state(self, now: datetime | None) -> dict[str, Any]:
+        return {
+            "at": _seconds(now),
+            "isListed": now is not None,
+            "disconnectedSince": _seconds(self._lost_since),
+            "problems": [
+                {"kind": problem.kind, "message": problem.message, "rejected": problem.is_rejected}
+                for problem in self._problems
+            ],
+        }
+
+    def _send(self, message: dict[str, Any]) -> None:
+        if not self._readers:
+            return
+        encoded = event("changes", message)
+        for reader in tuple(self._readers):
+            self._put(reader, encoded)
+
+    def _put(self, reader: Reader, message: bytes | None) -> None:
+        try:
+            reader.queue.put_nowait(message)
+        except asyncio.QueueFull:
+            self.unsubscribe(reader)
+            reader.drop()
+
+
+def event(name: str, message: dict[str, Any]) -> bytes:
+    """One server-sent event; JSON has no line breaks."""
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(message))
+
+
+def _seconds(at: datetime | None) -> int | None:
+    return None if at is None else int(at.timestamp())

@@ -1,0 +1,733 @@
+// The page of `raytide ui`: lanes of workloads on one time axis, explanations, and the effect of a YAML.
+//
+// Everything that the API returns comes from objects that other users write. It reaches the document only as text (`h` below) or as
+// numbers; the Content-Security-Policy makes the browser reject markup as well.
+
+const ROW = 50; // height of a row, as --row in the style sheet
+const PAD = 7; // above and below the chart in a row
+const EXTRA_ROWS = 4;
+const SILENCE_MS = 15_000; // the server sends something every 5 s
+const LONGEST = 6 * 3600; // what the server keeps
+const POINTS = 600; // steps of a lane: a chart has about as many pixels
+const MAX_YAML = 256 * 1024;
+const SVG = "http://www.w3.org/2000/svg";
+const ORDER = ["CanNeverRun", "Waits", "NothingMissing"];
+const STEPS = [1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600];
+
+const $ = (id) => document.getElementById(id);
+
+/** An HTML element with these attributes, event handlers and children; strings become text. */
+function h(name, attributes = {}, ...children) {
+  return fill(document.createElement(name), attributes, children);
+}
+
+/** The same for SVG. */
+function s(name, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, name), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") element.addEventListener(name, value);
+    else if (value !== null && value !== false) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== "" && child !== false));
+  return element;
+}
+
+const plural = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+const noun = (lane) => (lane.kind === "TrainingJob" ? "trainer" : "worker");
+const keyOf = (lane) => `${lane.kind}/${lane.namespace}/${lane.name}`;
+const sizeOf = (lane) => `${lane.ready} of ${plural(lane.wanted, noun(lane))}`;
+
+function clock(seconds, withSeconds = false) {
+  const options = { hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...(withSeconds ? { second: "2-digit" } : {}) };
+  return new Date(seconds * 1000).toLocaleTimeString([], options);
+}
+
+// --- state ------------------------------------------------------------------------------------------------------------------
+
+const state = {
+  token: "",
+  lanes: new Map(), // key -> lane with its steps [at, wanted, ready, reason]
+  order: [], // what is shown, after filter and sorting
+  ghosts: new Map(), // key -> effect of the YAML on that job
+  submitted: [], // jobs of the YAML
+  isListed: false,
+  namespace: "",
+  since: null, // when the recording began, seconds
+  problems: [],
+  disconnected: null, // since when the API server is away
+  lost: null, // since when this page has no connection
+  skew: 0, // server time minus local time, seconds
+  focused: "",
+  open: "", // key of the lane whose explanation is shown, or "what-if"
+  yaml: "",
+};
+
+const view = { width: 600, rows: new Map(), crosshair: null };
+
+const now = () => Date.now() / 1000 + state.skew;
+const chosenWindow = () => Number($("window").value);
+
+/** Seconds that the chart shows: with the longest window no more than was recorded. */
+function windowSeconds() {
+  const recorded = state.since === null ? 0 : now() - state.since;
+  return chosenWindow() === LONGEST ? Math.min(LONGEST, Math.max(60, recorded)) : chosenWindow();
+}
+
+function readToken() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given) {
+    sessionStorage.setItem("token", given);
+    history.replaceState(null, "", location.pathname); // so that it is in no bookmark and on no screenshot
+  }
+  state.token = sessionStorage.getItem("token") || "";
+}
+
+// --- API --------------------------------------------------------------------------------------------------------------------
+
+async function api(path, options = {}) {
+  const headers = { Authorization: `Bearer ${state.token}`, ...options.headers };
+  return fetch(path, { ...options, headers, credentials: "omit" });
+}
+
+/** The JSON of an answer; throws an error with the server's sentence. */
+async function json(path, options) {
+  let response;
+  try {
+    response = await api(path, options);
+  } catch {
+    throw new Error("raytide ui cannot be reached: is it still running in its terminal?");
+  }
+  const body = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(body.error || `the server answered ${response.status}`);
+  return body;
+}
+
+let following = null;
+
+/** Follow the stream for ever; `restart` begins again, with another window. */
+async function follow() {
+  for (let wait = 500; ; wait = Math.min(wait * 2, 5000)) {
+    const attempt = (following = new AbortController());
+    let timer = setTimeout(() => attempt.abort(), SILENCE_MS);
+    try {
+      const response = await api(`/api/events?window=${chosenWindow()}`, { signal: attempt.signal });
+      if (response.status === 401 || response.status === 403) return showRejected((await response.json()).error);
+      if (!response.ok) throw new Error();
+      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+      for (let text = ""; ; ) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        clearTimeout(timer);
+        timer = setTimeout(() => attempt.abort(), SILENCE_MS);
+        const parts = (text + value).split("\n\n");
+        text = parts.pop();
+        for (const part of parts) receive(part);
+        wait = 250;
+      }
+    } catch {
+      // the connection is lost; the loop begins again
+    }
+    clearTimeout(timer);
+    if (!attempt.isRestart) {
+      state.lost ??= now();
+      showConnection();
+      await new Promise((resolve) => setTimeout(resolve, wait));
+    }
+  }
+}
+
+function restart() {
+  if (following) {
+    following.isRestart = true;
+    following.abort();
+  }
+}
+
+function receive(part) {
+  const begun = performance.now();
+  const [first, second] = part.split("\n");
+  const message = JSON.parse(second.slice("data: ".length));
+  if (first === "event: lanes") replaceAll(message);
+  else applyChanges(message);
+  state.lost = null;
+  state.isListed = message.isListed;
+  state.problems = message.problems;
+  state.disconnected = message.disconnectedSince;
+  if (message.at) state.skew = message.at - Date.now() / 1000;
+  arrange();
+  showConnection();
+  showNotices();
+  performance.clearMeasures("lanes");
+  performance.measure("lanes", { start: begun }); // read by tests
+}
+
+function replaceAll(message) {
+  state.lanes = new Map(message.items.map((lane) => [keyOf(lane), lane]));
+  state.namespace = message.namespace;
+  state.since = message.recordedSince;
+  $("scope").textContent = message.namespace ? `namespace ${message.namespace}` : "all namespaces";
+  document.title = `${message.namespace || "all namespaces"} · Raytide`;
+}
+
+function applyChanges(message) {
+  state.since ??= message.at;
+  for (const lane of message.changed) {
+    const key = keyOf(lane);
+    lane.steps = state.lanes.get(key)?.steps ?? [];
+    addStep(lane, message.at);
+    state.lanes.set(key, lane);
+    if (state.open === key) explainSoon(key);
+  }
+  for (const gone of message.removed) {
+    state.lanes.delete(keyOf(gone));
+    if (state.open === keyOf(gone)) explainSoon(keyOf(gone));
+  }
+}
+
+/** Append what changed, no finer than the resolution, and drop what the window no longer shows. */
+function addStep(lane, at) {
+  const { steps } = lane;
+  const last = steps.at(-1);
+  const step = [at, lane.wanted, lane.ready, lane.reason];
+  if (last && last[1] === step[1] && last[2] === step[2] && last[3] === step[3]) return;
+  if (last && at - last[0] < Math.floor(windowSeconds() / POINTS)) steps[steps.length - 1] = [last[0], ...step.slice(1)];
+  else steps.push(step);
+  const start = at - windowSeconds();
+  let old = 0;
+  while (old + 1 < steps.length && steps[old + 1][0] <= start) old += 1;
+  if (old > 20) steps.splice(0, old);
+}
+
+// --- order and filter -------------------------------------------------------------------------------------------------------
+
+const byName = (a, b) => (a.namespace === b.namespace ? (a.name < b.name ? -1 : a.name > b.name ? 1 : 0) : a.namespace < b.namespace ? -1 : 1);
+const byAttention = (a, b) => ORDER.indexOf(a.verdict) - ORDER.indexOf(b.verdict) || byName(a, b);
+
+function arrange() {
+  const all = [...state.lanes.values()];
+  const verdict = document.querySelector("#verdicts input:checked").value;
+  const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const matches = (lane) => {
+    const text = `${lane.namespace}/${lane.name} ${lane.kind} ${lane.reason}`.toLowerCase();
+    return (!verdict || lane.verdict === verdict) && words.every((word) => text.includes(word));
+  };
+  state.order = all.filter(matches).sort($("sort").value === "name" ? byName : byAttention);
+  for (const input of document.querySelectorAll("#verdicts input")) {
+    const count = input.value ? all.filter((lane) => lane.verdict === input.value).length : all.length;
+    input.nextElementSibling.querySelector("b").textContent = count;
+  }
+  showEmpty(all.length);
+  draw();
+}
+
+/** What the rows show: the jobs of the YAML first. */
+const shown = () => [...state.submitted, ...state.order];
+
+// --- chart ------------------------------------------------------------------------------------------------------------------
+
+function draw() {
+  const rows = shown();
+  const scroller = $("scroller");
+  $("rows").style.height = `${rows.length * ROW}px`;
+  $("chart").classList.toggle("with-next", state.ghosts.size + state.submitted.length > 0);
+  $("chart").style.setProperty("--bar", `${scroller.offsetWidth - scroller.clientWidth}px`);
+  view.width = $("axis").clientWidth || 600;
+  const time = timeScale();
+  drawAxis(time);
+  const first = Math.max(0, Math.floor(scroller.scrollTop / ROW) - EXTRA_ROWS);
+  const last = Math.min(rows.length, Math.ceil((scroller.scrollTop + scroller.clientHeight) / ROW) + EXTRA_ROWS);
+  const focusedAt = rows.findIndex((lane) => keyOf(lane) === state.focused && !lane.isSubmitted);
+  if (focusedAt < 0) state.focused = state.order.length ? keyOf(state.order[0]) : "";
+  const wanted = new Map(rows.slice(first, last).map((lane, i) => [rowKey(lane), [lane, first + i]]));
+  if (focusedAt >= 0) wanted.set(rowKey(rows[focusedAt]), [rows[focusedAt], focusedAt]); // focus survives scrolling
+  for (const [key, row] of view.rows) {
+    if (!wanted.has(key)) {
+      row.remove();
+      view.rows.delete(key);
+    }
+  }
+  for (const [key, [lane, index]] of wanted) {
+    let row = view.rows.get(key);
+    if (!row) {
+      row = newRow(lane);
+      view.rows.set(key, row);
+      $("rows").append(row);
+    }
+    updateRow(row, lane, index, rows.length, time);
+  }
+}
+
+const rowKey = (lane) => (lane.isSubmitted ? `submitted ${keyOf(lane)}` : keyOf(lane));
+
+function timeScale() {
+  const end = now();
+  const start = end - windowSeconds();
+  return { start, end, x: (at) => Math.max(0, Math.min(1, (at - start) / (end - start))) * view.width };
+}
+
+function drawAxis({ start, end, x }) {
+  const axis = $("axis");
+  const step = STEPS.find((each) => (view.width * each) / (end - start) >= 84) ?? 3600;
+  const parts = [];
+  for (const at of ticks(start, end, step)) {
+    const label = clock(at, step < 60);
+    parts.push(s("line", { x1: x(at), x2: x(at), y1: 24, y2: 30 }));
+    if (x(at) > 24 && x(at) < view.width - 62) parts.push(s("text", { x: x(at), y: 19, "text-anchor": "middle" }, label));
+  }
+  parts.push(s("text", { x: view.width - 8, y: 19, "text-anchor": "end" }, "now"));
+  axis.replaceChildren(...parts);
+}
+
+function ticks(start, end, step) {
+  const offset = step >= 3600 ? new Date(end * 1000).getTimezoneOffset() * 60 : 0;
+  const found = [];
+  for (let at = Math.ceil((start - offset) / step) * step + offset; at <= end; at += step) found.push(at);
+  return found;
+}
+
+function newRow(lane) {
+  const key = keyOf(lane);
+  const row = h(
+    "div",
+    { class: "row", role: "option", "aria-selected": "false", tabindex: "-1" },
+    h("div", { class: "about" }, h("div", { class: "name" }, `${lane.namespace}/${lane.name}`, h("small", {}, lane.kind)), h("div", { class: "state" })),
+    s("svg", { "aria-hidden": "true", focusable: "false" }),
+    h("div", { class: "next" }),
+  );
+  if (!lane.isSubmitted) {
+    row.addEventListener("click", () => {
+      state.focused = key;
+      explain(key);
+    });
+    row.addEventListener("focus", () => (state.focused = key));
+  }
+  row.dataset.key = rowKey(lane);
+  return row;
+}
+
+function updateRow(row, lane, index, count, time) {
+  const key = keyOf(lane);
+  row.style.top = `${index * ROW}px`;
+  row.className = `row ${lane.verdict ?? ""}${lane.isSubmitted ? " ghost" : ""}`;
+  const [about, chart, next] = row.children;
+  const ghost = lane.isSubmitted ? lane.effect : state.ghosts.get(key);
+  about.firstChild.title = `${lane.namespace}/${lane.name}`;
+  const words = lane.isSubmitted
+    ? [h("b", {}, "not submitted"), ` · ${lane.effect.minimum} to ${plural(lane.effect.maximum, "trainer")}`]
+    : [
+        h("b", {}, sizeOf(lane)),
+        lane.reason ? " · " : "",
+        lane.reason ? h("span", { class: "reason", title: lane.message }, lane.reason) : "",
+        lane.more ? ` and ${lane.more} more` : "",
+      ];
+  about.lastChild.replaceChildren(...words.filter(Boolean));
+  const change = ghost ? `; if submitted ${ghost.without} to ${ghost.with}` : "";
+  row.setAttribute("aria-label", lane.isSubmitted
+    ? `${lane.namespace}/${lane.name}, not submitted: would get ${plural(ghost.with, "trainer")}. ${ghost.reason} ${ghost.message}`
+    : `${lane.namespace}/${lane.name}, ${lane.kind}: ${sizeOf(lane)}. ${lane.reason} ${lane.message}${change}`);
+  row.setAttribute("aria-posinset", index + 1);
+  row.setAttribute("aria-setsize", count);
+  row.setAttribute("aria-selected", String(state.open === key && !lane.isSubmitted));
+  row.tabIndex = state.focused === key && !lane.isSubmitted ? 0 : -1;
+  drawLane(chart, lane, ghost, time);
+  next.replaceChildren(...(ghost ? nextParts(lane, ghost) : []));
+}
+
+/** Pieces of a lane: from, to, wanted, ready, reason; clipped to the window. */
+function pieces(lane, { start, end }) {
+  const steps = lane.steps ?? [];
+  const found = [];
+  for (let i = 0; i < steps.length; i += 1) {
+    const from = Math.max(steps[i][0], start);
+    const to = i + 1 < steps.length ? Math.min(steps[i + 1][0], end) : end;
+    if (to > from) found.push({ from, to, wanted: steps[i][1], ready: steps[i][2], reason: steps[i][3] });
+  }
+  return found;
+}
+
+function drawLane(chart, lane, ghost, time) {
+  const found = pieces(lane, time);
+  const top = Math.max(1, ghost?.with ?? 0, ...found.map((each) => Math.max(each.wanted, each.ready)));
+  const bottom = ROW - PAD;
+  const y = (value) => bottom - (value / top) * (ROW - 2 * PAD - 1);
+  const { x } = time;
+  const parts = [];
+  const recorded = x(state.since ?? time.end);
+  if (recorded > 0.5) parts.push(s("rect", { class: "unrecorded", width: recorded, height: ROW }));
+  const step = STEPS.find((each) => (view.width * each) / (time.end - time.start) >= 84) ?? 3600;
+  for (const at of ticks(time.start, time.end, step)) parts.push(s("line", { class: "grid", x1: x(at), x2: x(at), y2: ROW }));
+  if (found.length) {
+    let ready = `M${x(found[0].from)},${bottom}`;
+    let wanted = "";
+    for (const each of found) {
+      ready += `V${y(each.ready)}H${x(each.to)}`;
+      wanted += `${wanted ? "V" : `M${x(each.from)},`}${y(each.wanted)}H${x(each.to)}`;
+    }
+    parts.push(s("path", { class: `ready ${lane.kind}`, d: `${ready}V${bottom}Z` }));
+    const gaps = found.filter((each) => each.ready < each.wanted);
+    for (const each of gaps) {
+      const box = { x: x(each.from), y: y(each.wanted), width: x(each.to) - x(each.from), height: y(each.ready) - y(each.wanted) };
+      parts.push(s("rect", { class: "missing", ...box }));
+    }
+    parts.push(s("path", { class: `wanted ${lane.kind}`, d: wanted }));
+    for (const each of reasonsOf(gaps)) {
+      const label = `${each.reason}`;
+      const room = x(each.to) - x(each.from);
+      if (label && room > label.length * 6.6 + 12) parts.push(s("text", { x: x(each.from) + 6, y: Math.min(bottom - 4, y(each.wanted) + 15) }, label));
+    }
+  } else if (lane.isSubmitted) {
+    const { effect } = lane;
+    const size = effect.with ? `would start with ${plural(effect.with, "trainer")}` : "would wait";
+    const why = effect.reason && effect.with < effect.maximum ? `${effect.with ? "; not more" : ""}: ${effect.reason}` : "";
+    parts.push(s("text", { x: 10, y: 29 }, size + why));
+  }
+  chart.replaceChildren(...parts);
+}
+
+/** Neighbouring gaps with the same reason as one. */
+function reasonsOf(gaps) {
+  const found = [];
+  for (const gap of gaps) {
+    const last = found.at(-1);
+    if (last && last.reason === gap.reason && last.to === gap.from) last.to = gap.to;
+    else found.push({ ...gap });
+  }
+  return found;
+}
+
+function nextParts(lane, ghost) {
+  const more = ghost.with - ghost.without;
+  const top = Math.max(1, ghost.maximum, ghost.with, ghost.without);
+  const width = 96;
+  return [
+    h("b", {}, `${ghost.without} → ${ghost.with} `, h("span", { class: more >= 0 ? "more" : "less" }, `${more >= 0 ? "+" : "−"}${Math.abs(more)}`)),
+    s("svg", { class: "bar", width, height: 8, viewBox: `0 0 ${width} 8`, "aria-hidden": "true" },
+      s("rect", { class: `ready ${lane.kind}`, width: (width * Math.min(ghost.with, ghost.without)) / top, height: 8 }),
+      s("rect", { x: 0.5, y: 0.5, width: Math.max(0, (width * ghost.with) / top - 1), height: 7 })),
+  ];
+}
+
+function showEmpty(count) {
+  const box = $("empty");
+  box.hidden = state.order.length > 0 || state.submitted.length > 0;
+  if (box.hidden) return;
+  const where = state.namespace ? `namespace ${state.namespace}` : "this cluster";
+  if (!state.isListed) box.replaceChildren(h("h2", {}, state.lost ? "not connected" : "Reading the cluster …"));
+  else if (count) box.replaceChildren(h("h2", {}, "No workload matches"), "Change the filter, or show all states.");
+  else if (state.problems.length) box.replaceChildren(h("h2", {}, "Nothing to show"), "The message above says what could not be read.");
+  else box.replaceChildren(h("h2", {}, `There are neither RayClusters nor TrainingJobs in ${where}`), "They appear here as soon as they are created.", h("br"), h("code", {}, "kubectl apply -f samples/raycluster.yaml"));
+}
+
+// --- connection and notices -------------------------------------------------------------------------------------------------
+
+function showConnection() {
+  const box = $("connection");
+  const [kind, text] = state.lost
+    ? ["lost", `not connected to raytide ui since ${clock(state.lost)}, retrying`]
+    : state.disconnected
+      ? ["lost", `not connected to the API server since ${clock(state.disconnected)}, retrying`]
+      : state.isListed
+        ? ["live", "live"]
+        : ["connecting", "reading the cluster …"];
+  if (box.textContent !== text) box.textContent = text;
+  box.dataset.state = kind;
+}
+
+let noticed = "";
+
+function showNotices() {
+  const text = JSON.stringify(state.problems);
+  if (text === noticed) return;
+  noticed = text;
+  $("notices").replaceChildren(...state.problems.map((each) => h("p", { class: "notice" }, h("b", {}, `${each.kind}s ${each.rejected ? "are not shown" : "may be out of date"}:`), each.message)));
+}
+
+function showRejected(sentence) {
+  $("connection").dataset.state = "lost";
+  $("connection").textContent = "not connected";
+  $("notices").replaceChildren(h("p", { class: "notice" }, h("b", {}, "No access:"), sentence ?? "the request was rejected"));
+  showEmpty(0);
+  $("empty").replaceChildren(h("h2", {}, "Open the address that `raytide ui` printed in its terminal"), "It contains a token, which changes each time the command is started.");
+}
+
+// --- panel: explanation -----------------------------------------------------------------------------------------------------
+
+let asked = 0;
+let soon = null;
+
+function explainSoon(key) {
+  clearTimeout(soon);
+  soon = setTimeout(() => state.open === key && explain(key, true), 500);
+}
+
+async function explain(key, isAgain = false) {
+  const number = (asked += 1);
+  const [kind, namespace, name] = key.split("/");
+  if (!isAgain) {
+    openPanel(key, `Why is ${namespace}/${name} not larger?`, h("p", { class: "dim" }, "reading …"));
+    $("panel").focus({ preventScroll: true });
+  }
+  try {
+    const found = await json(`/api/why/${encodeURIComponent(kind)}/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`);
+    if (number === asked && state.open === key) renderPanel(titleOf(found), explanation(found));
+  } catch (error) {
+    if (number === asked && state.open === key) renderPanel(`${namespace}/${name}`, [h("p", { class: "failed" }, error.message)]);
+  }
+}
+
+const titleOf = (found) => found.verdict === "NothingMissing"
+  ? `Nothing is missing in ${found.object.namespace}/${found.object.name}`
+  : `Why is ${found.object.namespace}/${found.object.name} not larger?`;
+
+function explanation(found) {
+  const first = found.blockers[0];
+  const { kind, namespace, name } = found.object;
+  const parts = [
+    h("p", { class: "summary" }, found.summary),
+    h("ol", { class: "steps", "aria-label": "From demand to nodes" }, found.stages.map((stage) => stageItem(stage, first))),
+  ];
+  for (const [title, isPermanent] of [["Can never run", true], ["Waits", false]]) {
+    const these = found.blockers.filter((each) => each.permanent === isPermanent);
+    if (these.length) parts.push(h("h3", {}, title), ...these.map((each) => blocker(each, each === first)));
+  }
+  if (found.omitted.blockers) parts.push(h("p", { class: "dim" }, `${found.omitted.blockers} more causes`));
+  const dash = (value) => (value === null ? "–" : String(value));
+  if (found.groups.length) parts.push(...table("Groups", ["name", "min", "max", "wanted", "pods", "ready", "reason"], found.groups.map((each) => [each.name, each.minimum, each.maximum, each.wanted, each.pods, each.ready, each.reason].map(dash)), found.omitted.groups));
+  if (found.pods.length) parts.push(...table("Pods that are not ready", ["pod", "phase", "node", "reason"], found.pods.map((each) => [each.name, each.phase, each.node || "–", [each.reason, each.message].filter(Boolean).join(": ")]), found.omitted.pods));
+  parts.push(...list("Recent warnings", found.events.map((each) => `${each.at ? `${clock(Date.parse(each.at) / 1000)} ` : ""}${each.pod ? `pod ${each.pod}: ` : ""}${each.reason}: ${each.message}`)));
+  parts.push(...list("Notes", found.notes), ...list("Not read", found.unreadable.map((each) => each.message)));
+  parts.push(command(`raytide why ${kind.toLowerCase()}/${name} -n ${namespace}`));
+  return parts;
+}
+
+function stageItem(stage, first) {
+  const isFirst = first !== undefined && stage.stage === first.stage;
+  const isBlocked = isFirst || stage.blocked;
+  const numbers = [stage.found, stage.wanted].filter((each) => each !== null).join(" / ");
+  return h(
+    "li",
+    { class: `${isBlocked ? "blocked" : ""}${isFirst ? " first" : ""}` },
+    h("b", {}, stage.stage),
+    h("span", { class: "number" }, numbers),
+    h("span", {}, stage.message),
+    isBlocked ? h("span", { class: "mark" }, isFirst ? `first blocker: ${first.reason}` : "also blocked") : "",
+  );
+}
+
+function blocker(each, isFirst) {
+  const details = [each.group && `group ${each.group}`, each.stage, each.since && `since ${clock(Date.parse(each.since) / 1000)}`].filter(Boolean).join(", ");
+  const line = (term, text) => (text ? [h("dt", {}, term), h("dd", {}, text)] : []);
+  return h(
+    "div",
+    { class: `blocker${isFirst ? " first" : ""}` },
+    h("h4", {}, each.reason, " ", h("span", {}, details)),
+    h("div", {}, each.message),
+    h("dl", {}, line("held by", each.holder), line("remedy", each.cure)),
+  );
+}
+
+function table(title, heads, rows, omitted) {
+  const body = h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell) => h("td", {}, cell)))));
+  const found = [h("h3", {}, title), h("table", {}, h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))), body)];
+  return omitted ? [...found, h("p", { class: "dim" }, `${omitted} more`)] : found;
+}
+
+const list = (title, lines) => (lines.length ? [h("h3", {}, title), h("ul", {}, lines.map((line) => h("li", {}, line)))] : []);
+
+function command(text) {
+  const button = h("button", { type: "button", click: async () => {
+    await navigator.clipboard.writeText(text).catch(() => getSelection().selectAllChildren(button.previousSibling));
+    announce("copied");
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = "Copy"), 2000);
+  } }, "Copy");
+  return h("div", { class: "command" }, h("code", {}, text), button);
+}
+
+function openPanel(key, title, ...parts) {
+  state.open = key;
+  $("panel").hidden = false;
+  $("crosshair").hidden = true;
+  $("open-what-if").setAttribute("aria-expanded", String(key === "what-if"));
+  renderPanel(title, parts);
+  draw();
+}
+
+function renderPanel(title, parts) {
+  const panel = $("panel");
+  const close = h("button", { type: "button", class: "close", "aria-label": "Close", click: closePanel }, "✕");
+  panel.replaceChildren(h("div", { class: "top" }, h("h2", { id: "panel-title" }, title), close), ...parts);
+}
+
+function closePanel() {
+  if (!state.open) return;
+  const wasWhatIf = state.open === "what-if";
+  state.open = "";
+  $("panel").hidden = true;
+  $("open-what-if").setAttribute("aria-expanded", "false");
+  draw();
+  if (wasWhatIf) $("open-what-if").focus();
+  else focusRow();
+}
+
+function announce(text) {
+  $("announcement").textContent = text;
+}
+
+// --- panel: what if ---------------------------------------------------------------------------------------------------------
+
+function openWhatIf(result = []) {
+  const text = h("textarea", { id: "yaml", spellcheck: "false", "aria-label": "YAML of TrainingJobs", placeholder: "apiVersion: paddlepaddle.org/v1\nkind: TrainingJob\n…", input: () => (state.yaml = text.value) });
+  text.value = state.yaml;
+  const file = h("input", { type: "file", accept: ".yaml,.yml,.json", class: "hidden", tabindex: "-1", "aria-hidden": "true", change: () => readFile(file.files[0]) });
+  const hasGhosts = state.ghosts.size + state.submitted.length > 0;
+  openPanel(
+    "what-if",
+    "What would the next sharing pass do?",
+    h("p", { class: "dim" }, "Drop a file with TrainingJobs anywhere on this page, or paste it here. Nothing is created. A RayCluster does not take part in fair sharing: its autoscaler sizes it."),
+    text,
+    h("div", { class: "actions" },
+      h("button", { type: "button", class: "main", click: () => submit(text.value) }, "Show the effect"),
+      h("button", { type: "button", click: () => file.click() }, "Choose a file …"),
+      hasGhosts ? h("button", { type: "button", click: clearGhosts }, "Clear") : "",
+      file),
+    h("div", { id: "effect" }, result),
+  );
+}
+
+async function readFile(file) {
+  if (!file) return;
+  if (file.size > MAX_YAML) return openWhatIf(h("p", { class: "failed" }, `${file.name} is larger than ${MAX_YAML / 1024} KiB`));
+  state.yaml = await file.text();
+  await submit(state.yaml);
+}
+
+async function submit(yaml) {
+  state.yaml = yaml;
+  openWhatIf(h("p", { class: "dim" }, "computing …"));
+  try {
+    const found = await json("/api/plan", { method: "POST", body: yaml, headers: { "Content-Type": "application/yaml" } });
+    state.submitted = found.submitted.map((effect) => ({ kind: effect.kind, namespace: effect.namespace, name: effect.name, effect, isSubmitted: true }));
+    state.ghosts = new Map(found.others.map((effect) => [keyOf(effect), effect]));
+    $("scroller").scrollTop = 0;
+    showEmpty(state.lanes.size);
+    openWhatIf([
+      ...list("If it were submitted", found.sentences),
+      ...(found.omitted ? [h("p", { class: "dim" }, `${found.omitted} more jobs change`)] : []),
+      ...list("Notes", found.notes),
+    ]);
+    announce(found.sentences.join(". "));
+  } catch (error) {
+    clearGhosts();
+    openWhatIf(h("p", { class: "failed", role: "alert" }, error.message));
+  }
+}
+
+function clearGhosts() {
+  state.ghosts = new Map();
+  state.submitted = [];
+  showEmpty(state.lanes.size);
+  if (state.open === "what-if") openWhatIf();
+  else draw();
+}
+
+// --- keyboard, pointer, drop ------------------------------------------------------------------------------------------------
+
+function focusRow() {
+  const index = shown().findIndex((lane) => keyOf(lane) === state.focused && !lane.isSubmitted);
+  if (index < 0) return;
+  const scroller = $("scroller");
+  if (index * ROW < scroller.scrollTop) scroller.scrollTop = index * ROW;
+  if ((index + 1) * ROW > scroller.scrollTop + scroller.clientHeight) scroller.scrollTop = (index + 1) * ROW - scroller.clientHeight;
+  draw();
+  view.rows.get(state.focused)?.focus({ preventScroll: true });
+}
+
+function onRowKey(event) {
+  const index = state.order.findIndex((lane) => keyOf(lane) === state.focused);
+  const page = Math.max(1, Math.floor($("scroller").clientHeight / ROW) - 1);
+  const moves = { ArrowDown: index + 1, ArrowUp: index - 1, Home: 0, End: state.order.length - 1, PageDown: index + page, PageUp: index - page };
+  if (event.key in moves && state.order.length) {
+    const target = Math.max(0, Math.min(state.order.length - 1, moves[event.key]));
+    state.focused = keyOf(state.order[target]);
+    focusRow();
+  } else if ((event.key === "Enter" || event.key === " ") && index >= 0) explain(state.focused);
+  else return;
+  event.preventDefault();
+}
+
+function onPointer(event) {
+  const box = $("axis").getBoundingClientRect();
+  const frame = $("chart").getBoundingClientRect();
+  const crosshair = $("crosshair");
+  crosshair.hidden = event.clientX < box.left || event.clientX > box.right;
+  if (crosshair.hidden) return;
+  const time = timeScale();
+  const at = time.start + ((event.clientX - box.left) / box.width) * (time.end - time.start);
+  const row = event.target.closest?.(".row");
+  const lane = row && state.lanes.get(row.dataset.key);
+  const piece = lane && pieces(lane, time).find((each) => each.from <= at && at < each.to);
+  const numbers = piece ? ` · ${piece.ready} of ${plural(piece.wanted, noun(lane))}${piece.reason ? ` · ${piece.reason}` : ""}` : "";
+  crosshair.style.height = `${$("scroller").offsetTop + Math.min($("scroller").clientHeight, shown().length * ROW)}px`;
+  crosshair.style.left = `${event.clientX - frame.left}px`;
+  crosshair.classList.toggle("flipped", event.clientX > box.left + box.width * 0.6);
+  crosshair.firstChild.textContent = clock(at, true) + numbers;
+}
+
+let dragged = 0;
+
+function onDrag(event) {
+  if (!event.dataTransfer?.types.includes("Files") && !event.dataTransfer?.types.includes("text/plain")) return;
+  event.preventDefault();
+  dragged = Date.now();
+  $("drop").hidden = false;
+  setTimeout(() => Date.now() - dragged > 250 && ($("drop").hidden = true), 300);
+}
+
+function onDrop(event) {
+  event.preventDefault();
+  $("drop").hidden = true;
+  const file = event.dataTransfer.files[0];
+  if (file) readFile(file);
+  else submit(event.dataTransfer.getData("text/plain"));
+}
+
+function onKey(event) {
+  if (event.key === "Escape") closePanel();
+  else if (event.key === "/" && !event.target.closest("input, textarea, select")) {
+    event.preventDefault();
+    $("filter").focus();
+  }
+}
+
+function start() {
+  readToken();
+  $("rows").addEventListener("keydown", onRowKey);
+  $("scroller").addEventListener("scroll", () => requestAnimationFrame(draw), { passive: true });
+  $("scroller").addEventListener("pointermove", onPointer, { passive: true });
+  $("scroller").addEventListener("pointerleave", () => ($("crosshair").hidden = true));
+  $("filter").addEventListener("input", arrange);
+  $("filter").addEventListener("keydown", (event) => {
+    if (event.key !== "ArrowDown") return;
+    event.preventDefault();
+    focusRow();
+  });
+  $("sort").addEventListener("change", arrange);
+  $("verdicts").addEventListener("change", arrange);
+  $("window").addEventListener("change", restart);
+  $("open-what-if").addEventListener("click", () => (state.open === "what-if" ? closePanel() : (openWhatIf(), $("yaml").focus())));
+  addEventListener("keydown", onKey);
+  addEventListener("dragenter", onDrag);
+  addEventListener("dragover", onDrag);
+  addEventListener("drop", onDrop);
+  new ResizeObserver(() => requestAnimationFrame(draw)).observe($("chart"));
+  setInterval(() => !document.hidden && draw(), 1000);
+  showConnection();
+  showEmpty(0);
+  follow();
+}
+
+start();

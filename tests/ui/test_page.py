@@ -1,0 +1,299 @@
+"""The page of `raytide ui` in Chromium: lanes, explanations, ghosts, keyboard, states, contrast, and text that is hostile."""
+
+import pytest
+from playwright.async_api import expect
+
+from raytide.cli.lane_watch import Problem
+from raytide.explain.model import Verdict
+from support.ui_site import NEW, NOON, START, after, lane
+
+pytestmark = [pytest.mark.browser, pytest.mark.rule("SC:S21")]
+
+MARKUP = "<img src=x onerror=alert(1)>"
+COMPLETE = {"ready": 2, "verdict": Verdict.NOTHING_MISSING}
+
+CONTRAST = """
+() => {
+  const channels = (text) => { const found = text.match(/[\\d.]+/g).map(Number); return found.length > 3 ? found : [...found, 1]; };
+  const luminance = ([r, g, b]) => { const f = (v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
+  const behind = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const color = channels(getComputedStyle(each).backgroundColor);
+      if (color[3] === 1) return color;
+    }
+    return [255, 255, 255, 1];
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    const box = element.getBoundingClientRect();
+    if (!walker.currentNode.data.trim() || !box.width || element.closest(".hidden, noscript, [hidden]")) continue;
+    const style = getComputedStyle(element);
+    const isSvg = element instanceof SVGElement;
+    const [text, ground] = [channels(isSvg ? style.fill : style.color), isSvg && style.stroke !== "none" ? channels(style.stroke) : behind(element)];
+    const [light, dark] = [luminance(text), luminance(ground)].sort((a, b) => b - a);
+    found.push([walker.currentNode.data.trim().slice(0, 40), Math.round(((light + 0.05) / (dark + 0.05)) * 100) / 100]);
+  }
+  return found;
+}
+"""
+
+
+def rows(page):
+    return page.get_by_role("option").filter(has_text="of")
+
+
+async def test_the_page_draws_a_lane_for_each_workload(watched, site):
+    site.feed.update([lane("b", **COMPLETE), lane("a", wanted=8, ready=3, reason="MaxReached", message="the group is at its maximum")], [], NOON)  # fmt: skip
+    page = await watched.open()
+    await expect(rows(page)).to_have_count(2)
+    first = rows(page).first
+    await expect(first).to_contain_text("default/aRayCluster3 of 8 workers · MaxReached")
+    await expect(first).to_have_attribute("aria-label", "default/a, RayCluster: 3 of 8 workers. MaxReached the group is at its maximum")  # fmt: skip
+    await expect(page.locator("#connection")).to_have_text("live")
+    await expect(page.locator("#verdicts")).to_contain_text("Waiting 1")
+    assert page.url.endswith("/"), "the token is not in the address"
+    site.feed.update([lane("b", **COMPLETE), lane("a", wanted=8, ready=5, reason="MaxReached")], [], after(30))
+    await expect(first).to_contain_text("5 of 8 workers")
+    site.feed.update([lane("b", **COMPLETE)], [], after(31))
+    await expect(rows(page)).to_have_count(1)
+
+
+async def test_a_lane_has_filled_outlined_and_hatched_parts_with_the_reason(watched, site):
+    site.feed.update([lane(wanted=4, ready=0, reason="WaitingForPods")], [], NOON)
+    site.feed.update([lane(wanted=4, ready=2, reason="WaitingForPods")], [], after(30))
+    site.feed.update([lane(wanted=4, ready=4)], [], after(50))
+    site.feed.update([lane(wanted=4, ready=4)], [], after(60))
+    page = await watched.open()
+    row = rows(page).first
+    await expect(row.locator("rect.missing")).to_have_count(2)
+    await expect(row.locator("path.ready")).to_have_count(1)
+    await expect(row.locator("path.wanted")).to_have_count(1)
+    await expect(row.locator("svg text")).to_have_text("WaitingForPods")
+
+
+async def test_filter_sort_and_state(watched, site):
+    site.feed.update([lane("b", reason="MaxReached"), lane("a", **COMPLETE), lane("c", verdict=Verdict.CAN_NEVER_RUN)], [], NOON)  # fmt: skip
+    page = await watched.open()
+
+    async def names(*expected):
+        await expect(page.locator(".row .name")).to_have_count(len(expected))
+        sorted_rows = await page.locator(".row").evaluate_all(
+            "rows => rows.sort((a, b) => parseInt(a.style.top) - parseInt(b.style.top)).map(row => row.querySelector('.name').firstChild.data)"
+        )
+        assert sorted_rows == [f"default/{name}" for name in expected]
+
+    await names("c", "b", "a")
+    await page.get_by_label("Sort").select_option("name")
+    await names("a", "b", "c")
+    await page.get_by_label("Filter").fill("maxr RAY")
+    await names("b")
+    await page.get_by_label("Filter").fill("")
+    await page.get_by_text("Nothing missing").click()
+    await names("a")
+    await page.get_by_label("Filter").fill("zzz")
+    await expect(page.locator("#empty")).to_contain_text("No workload matches")
+
+
+@pytest.fixture
+def explained(site):
+    site.feed.update([lane(reason="NotReconciled"), lane("other", **COMPLETE)], [], NOON)
+
+
+async def test_a_click_shows_the_explanation(watched, site, explained):
+    page = await watched.open()
+    await rows(page).first.click()
+    panel = page.get_by_role("complementary")
+    await expect(panel.get_by_role("heading", level=2)).to_have_text("Why is default/demo not larger?")
+    await expect(panel.locator(".steps b")).to_have_text(["demand", "decision", "wanted", "pods", "nodes"])
+    await expect(panel.locator(".steps .first .mark")).to_have_text("first blocker: NotReconciled")
+    await expect(panel.locator(".blocker dd").first).to_have_text("the operator")
+    await expect(panel.locator(".command code")).to_have_text("raytide why raycluster/demo -n default")
+    await expect(rows(page).first).to_have_attribute("aria-selected", "true")
+    await panel.get_by_role("button", name="Close").click()
+    await expect(panel).to_be_hidden()
+
+
+async def test_an_explanation_that_cannot_be_read_is_a_sentence(watched, site, explained):
+    watched.expected = ("404",)
+    page = await watched.open()
+    await rows(page).nth(1).click()
+    await expect(page.locator("#panel .failed")).to_contain_text(
+        "there is no RayCluster other in namespace default: there are RayCluster demo"
+    )
+
+
+async def test_the_keyboard_reaches_everything(watched, site, explained):
+    page = await watched.open()
+    await expect(rows(page)).to_have_count(2)
+    await page.keyboard.press("/")
+    await expect(page.get_by_label("Filter")).to_be_focused()
+    await page.keyboard.press("ArrowDown")
+    await expect(rows(page).first).to_be_focused()
+    await page.keyboard.press("ArrowDown")
+    await expect(rows(page).nth(1)).to_be_focused()
+    await page.keyboard.press("Home")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#panel-title")).to_have_text("Why is default/demo not larger?")
+    await expect(page.locator("#panel")).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#panel")).to_be_hidden()
+    await expect(rows(page).first).to_be_focused()
+
+
+async def test_a_thousand_workloads_are_drawn_at_once(watched, site):
+    for at in range(0, 600, 60):
+        site.feed.update([lane(f"n{number:04d}", 9, (at // 60 + number) % 9) for number in range(1000)], [], after(at))
+    page = await watched.open()
+    await expect(page.locator("#verdicts")).to_contain_text("All 1000")
+    assert await page.locator(".row").count() < 40
+    took_ms = await page.evaluate("performance.getEntriesByName('lanes').at(-1).duration")
+    assert took_ms < 2000, "200 ms on a machine that does nothing else"
+    await page.locator(".row").first.focus()
+    await page.keyboard.press("End")
+    await expect(page.get_by_role("option").filter(has_text="default/n0999")).to_be_focused()
+    assert await page.locator(".row").count() < 40
+    await expect(page.get_by_role("option").filter(has_text="default/n0999")).to_have_attribute("aria-posinset", "1000")
+
+
+# --- what if -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_lane(site):
+    site.feed.update([lane(**COMPLETE)], [], NOON)
+
+
+async def test_a_yaml_shows_what_the_next_pass_would_do(watched, site, with_lane):
+    page = await watched.open()
+    await page.get_by_role("button", name="What if").click()
+    await page.get_by_label("YAML of TrainingJobs").fill(NEW)
+    await page.get_by_role("button", name="Show the effect").click()
+    await expect(page.locator("#effect li").first).to_have_text("default/new starts with 4 of 2 to 4")
+    ghost = page.get_by_role("option").filter(has_text="default/new")
+    await expect(ghost.locator(".next b")).to_have_text("0 → 4 +4")
+    await page.get_by_role("button", name="Clear").click()
+    await expect(ghost).to_have_count(0)
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("button", name="What if")).to_be_focused()
+
+
+DROP = """(text) => {
+  const transfer = new DataTransfer();
+  transfer.items.add(new File([text], "job.yaml"));
+  for (const name of ["dragenter", "dragover", "drop"]) document.body.dispatchEvent(new DragEvent(name, { dataTransfer: transfer, bubbles: true, cancelable: true }));
+}"""
+
+
+async def test_a_file_can_be_dropped_anywhere(watched, site, with_lane):
+    page = await watched.open()
+    await expect(rows(page).first).to_be_visible()
+    await page.evaluate(DROP, NEW)
+    await expect(page.locator("#effect li").first).to_have_text("default/new starts with 4 of 2 to 4")
+    await expect(page.locator("#drop")).to_be_hidden()
+
+
+async def test_a_file_that_is_no_workload_is_a_sentence(watched, site, with_lane):
+    watched.expected = ("400",)
+    page = await watched.open()
+    await expect(rows(page).first).to_be_visible()
+    await page.evaluate(DROP, f"hello {MARKUP}")
+    await expect(page.locator("#effect")).to_have_text("the YAML: document 1: this is text, not a Kubernetes object")
+    await page.evaluate(DROP, "#" * 300_000)
+    await expect(page.locator("#effect")).to_have_text("job.yaml is larger than 256 KiB")
+
+
+# --- states ------------------------------------------------------------------------------------------------------------------
+
+
+async def test_without_workloads_it_says_so(watched, site):
+    site.feed.update([], [], NOON)
+    page = await watched.open()
+    await expect(page.locator("#empty h2")).to_have_text(
+        "There are neither RayClusters nor TrainingJobs in namespace default"
+    )
+
+
+@pytest.mark.parametrize("token", ["", "expired"])
+async def test_without_the_token_it_says_where_it_is(watched, site, token):
+    watched.expected = ("401",)
+    page = await watched.open(token)
+    await expect(page.locator("#empty")).to_contain_text("Open the address that `raytide ui` printed")
+    await expect(page.locator("#notices")).to_contain_text("the token is missing or wrong")
+
+
+async def test_a_missing_right_is_named_and_the_other_kind_is_shown(watched, site):
+    error = 'cannot list trainingjobs.paddlepaddle.org: User "dev" cannot list resource "trainingjobs"'
+    site.feed.update([lane()], [Problem("TrainingJob", error, is_rejected=True)], NOON)
+    page = await watched.open()
+    await expect(page.locator("#notices")).to_have_text(f"TrainingJobs are not shown:{error}")
+    await expect(rows(page)).to_have_count(1)
+    await expect(page.locator("#connection")).to_have_text("live")
+
+
+async def test_a_lost_api_server_has_a_time(watched, site):
+    site.feed.update([lane()], [], NOON)
+    page = await watched.open()
+    await expect(rows(page)).to_have_count(1)
+    site.feed.update([lane()], [Problem("RayCluster", "connection refused", is_rejected=False)], after(60))
+    time = await page.evaluate(
+        "at => new Date(at * 1000).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' })",
+        START + 60,
+    )
+    await expect(page.locator("#connection")).to_have_text(f"not connected to the API server since {time}, retrying")
+    await expect(rows(page)).to_have_count(1)
+    site.feed.update([lane()], [], after(90))
+    await expect(page.locator("#connection")).to_have_text("live")
+
+
+async def test_the_page_reconnects_to_its_server(watched, site):
+    watched.expected = ("503",)
+    site.feed.update([lane()], [], NOON)
+    page = await watched.open()
+    await expect(rows(page)).to_have_count(1)
+    held = []
+    subscribe, site.feed.subscribe = site.feed.subscribe, lambda _drop: held.append(1) or _reject()
+    site.feed.close()
+    await expect(page.locator("#connection")).to_contain_text("not connected to raytide ui since")
+    await expect(rows(page)).to_have_count(1)
+    site.feed.subscribe = subscribe
+    await expect(page.locator("#connection")).to_have_text("live")
+
+
+def _reject():
+    from raytide.cli.ui.feed import TooManyReadersError
+
+    raise TooManyReadersError
+
+
+# --- hostile text, contrast ----------------------------------------------------------------------------------------------------
+
+
+async def test_markup_of_objects_is_shown_as_text(watched, site):
+    site.feed.update([lane(reason=MARKUP, message=f'"{MARKUP}'), lane(f"{MARKUP}")], [Problem("TrainingJob", MARKUP, is_rejected=True)], NOON)  # fmt: skip
+    site.feed.update([lane(reason=MARKUP), lane(f"{MARKUP}")], [Problem("TrainingJob", MARKUP, is_rejected=True)], after(60))  # fmt: skip
+    page = await watched.open()
+    await expect(page.get_by_role("option").filter(has_text=MARKUP)).to_have_count(2)
+    await expect(page.locator("#notices")).to_contain_text(MARKUP)
+    assert await page.locator("img, script:not([src])").count() == 0
+
+
+@pytest.mark.parametrize("watched", ["light", "dark"], indirect=True)
+async def test_all_text_has_contrast(watched, site):
+    lanes = [
+        lane(wanted=9, reason="NotReconciled"),
+        lane("never", verdict=Verdict.CAN_NEVER_RUN, reason="NoFittingGroup", wanted=4, ready=0),
+        lane("job", kind="TrainingJob", **COMPLETE),
+    ]
+    site.feed.update(lanes, [Problem("TrainingJob", "forbidden", is_rejected=True)], NOON)
+    site.feed.update(lanes, [Problem("TrainingJob", "forbidden", is_rejected=True)], after(60))
+    page = await watched.open()
+    await page.get_by_role("option").filter(has_text="default/demo").click()
+    await expect(page.locator(".command")).to_be_visible()
+    found = await page.evaluate(CONTRAST)
+    await page.evaluate(DROP, NEW)
+    await expect(page.locator("#effect li").first).to_be_visible()
+    found += await page.evaluate(CONTRAST)
+    assert len(found) > 60
+    assert [each for each in found if each[1] < 4.5] == []

@@ -1,0 +1,202 @@
+"""History of lanes: steps, window, bounded memory, and clocks that jump."""
+
+import tracemalloc
+from datetime import UTC, datetime, timedelta
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from raytide.explain.history import MAX_BYTES, MAX_REASONS, OTHER, WINDOW_S, History, Key, Step, key_of
+from raytide.explain.model import Verdict
+from raytide.explain.overview import Lane
+
+pytestmark = pytest.mark.rule("SC:S21")
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+START = int(NOON.timestamp())
+
+
+def after(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def lane(wanted: int = 2, ready: int = 1, reason: str = "", name: str = "demo") -> Lane:
+    return Lane("RayCluster", "default", name, wanted, ready, Verdict.WAITS, reason)
+
+
+DEMO = key_of(lane())
+
+
+def recorded(history: History, *steps: tuple[float, int, int, str], name: str = "demo") -> History:
+    for at, wanted, ready, reason in steps:
+        history.record(lane(wanted, ready, reason, name), after(at))
+    return history
+
+
+def since_noon(steps: list[Step]) -> list[tuple[int, int, int, str]]:
+    return [(at - START, wanted, ready, reason) for at, wanted, ready, reason in steps]
+
+
+def test_each_change_is_a_step():
+    history = recorded(History(), (0, 4, 0, "WaitingForPods"), (5, 4, 2, "WaitingForPods"), (9, 4, 4, ""))
+    assert since_noon(history.steps(DEMO, after(10))) == [
+        (0, 4, 0, "WaitingForPods"),
+        (5, 4, 2, "WaitingForPods"),
+        (9, 4, 4, ""),
+    ]
+
+
+def test_what_does_not_change_is_no_step():
+    history = recorded(History(), (0, 2, 1, "A"), (5, 2, 1, "A"), (9, 2, 1, "A"), (12, 2, 2, ""))
+    assert since_noon(history.steps(DEMO, after(20))) == [(0, 2, 1, "A"), (12, 2, 2, "")]
+
+
+def test_within_a_second_the_last_numbers_count():
+    history = recorded(History(), (0, 2, 0, ""), (3.1, 2, 1, ""), (3.8, 2, 2, ""))
+    assert since_noon(history.steps(DEMO, after(9))) == [(0, 2, 0, ""), (3, 2, 2, "")]
+
+
+def test_a_change_that_is_undone_within_a_second_leaves_no_step():
+    history = recorded(History(), (0, 2, 2, ""), (3, 3, 2, "A"), (3, 2, 2, ""), (8, 3, 2, "A"))
+    assert since_noon(history.steps(DEMO, after(9))) == [(0, 2, 2, ""), (8, 3, 2, "A")]
+
+
+def test_the_first_step_of_a_window_begins_with_it():
+    history = recorded(History(), (0, 1, 1, ""), (100, 2, 1, "A"), (500, 2, 2, ""))
+    assert since_noon(history.steps(DEMO, after(600), window_s=300)) == [(300, 2, 1, "A"), (500, 2, 2, "")]
+
+
+def test_a_coarser_resolution_merges_steps():
+    steps = [(at, 9, at, "") for at in range(10)]
+    history = recorded(History(), *steps)
+    assert since_noon(history.steps(DEMO, after(10), resolution_s=5)) == [(0, 9, 4, ""), (5, 9, 9, "")]
+
+
+def test_a_workload_that_is_not_known_has_no_steps():
+    assert History().steps(Key("RayCluster", "default", "other"), NOON) == []
+
+
+def test_a_deleted_workload_is_forgotten():
+    history = recorded(History(), (0, 1, 1, ""), (5, 2, 2, ""))
+    history.remove(DEMO)
+    history.remove(DEMO)
+    assert (history.steps(DEMO, after(9)), len(history), history.size_bytes) == ([], 0, 0)
+
+
+def test_nothing_older_than_the_window_is_kept():
+    history = recorded(History(), *((at, 9, at // 60 % 9, "") for at in range(0, 3 * WINDOW_S, 60)))
+    steps = history.steps(DEMO, after(3 * WINDOW_S))
+    assert steps[0].at == START + 2 * WINDOW_S
+    assert history.size_bytes < (WINDOW_S + 600) // 60 * 5
+
+
+# --- clocks that jump ------------------------------------------------------------------------------------------------------
+
+
+def test_a_clock_that_is_set_back_moves_the_earlier_steps_back():
+    history = recorded(History(), (0, 1, 0, ""), (60, 1, 1, ""))
+    recorded(history, (60 - 3600, 2, 1, "A"), (90 - 3600, 2, 2, ""))
+    assert since_noon(history.steps(DEMO, after(100 - 3600))) == [
+        (-3600, 1, 0, ""),
+        (60 - 3600, 2, 1, "A"),
+        (90 - 3600, 2, 2, ""),
+    ]
+
+
+def test_a_clock_that_is_set_forward_drops_what_is_older_than_the_window():
+    history = recorded(History(), (0, 1, 0, ""), (60, 1, 1, ""), (10 * WINDOW_S, 2, 1, "A"))
+    now = 10 * WINDOW_S + 5
+    assert since_noon(history.steps(DEMO, after(now))) == [(now - WINDOW_S, 1, 1, ""), (10 * WINDOW_S, 2, 1, "A")]
+
+
+# --- bounds ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_busiest_workload_gives_up_resolution_first():
+    history = recorded(History(max_bytes=2000), (0, 1, 0, ""), (7, 1, 1, ""), name="quiet")
+    recorded(history, *((at, 20, at * at % 13, "") for at in range(10, 5000)))
+    assert history.size_bytes <= 2000
+    quiet = key_of(lane(name="quiet"))
+    assert since_noon(history.steps(quiet, after(5000))) == [(0, 1, 0, ""), (7, 1, 1, "")]
+    busy = since_noon(history.steps(DEMO, after(5000)))
+    assert 200 < len(busy) < 700
+    assert busy[0][0] == 10
+    assert busy[-1][0] > 4900
+
+
+def test_workloads_beyond_the_maximum_have_no_history():
+    history = History(max_workloads=3)
+    for number in range(5):
+        history.record(lane(name=f"n{number}"), NOON)
+    assert len(history) == 3
+    assert history.steps(key_of(lane(name="n4")), NOON) == []
+    history.remove(key_of(lane(name="n0")))
+    history.record(lane(name="n4"), NOON)
+    assert len(history.steps(key_of(lane(name="n4")), NOON)) == 1
+
+
+def test_reasons_are_bounded_in_number_and_length():
+    history = History()
+    for number in range(2 * MAX_REASONS):
+        history.record(lane(reason=f"{number:05d}{'x' * 500}"), after(number))
+    steps = history.steps(DEMO, after(2 * MAX_REASONS))
+    assert max(len(step.reason) for step in steps) == 64
+    assert steps[-1].reason == OTHER
+
+
+def test_workloads_that_change_every_three_seconds_for_six_hours_stay_within_the_bound():
+    """A fiftieth of 1,000 workloads and of the memory: all objects together need a third more than the encoded steps."""
+    history = History(max_bytes=MAX_BYTES // 50)
+    lanes = [[lane(9, ready, "A", f"n{name}") for ready in range(3)] for name in range(20)]
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for turn in range(WINDOW_S // 3):
+        now = after(turn * 3)
+        for name, ones in enumerate(lanes):
+            history.record(ones[(turn * turn + name) % 3], now)
+    used = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert history.size_bytes <= MAX_BYTES // 50
+    assert used <= 16 * 1024 * 1024 // 50
+
+
+# --- any history -----------------------------------------------------------------------------------------------------------
+
+changes = st.lists(
+    st.tuples(
+        st.integers(-500, 4000), st.integers(0, 3), st.integers(0, 300), st.integers(0, 300), st.sampled_from("AB")
+    ),
+    max_size=60,
+)
+
+
+@given(changes, st.integers(1, 400))
+def test_of_any_history_the_last_numbers_are_right_and_times_grow(drawn, max_bytes):
+    """Also where the clock jumps back, and where there is room for a few steps only."""
+    history = History(max_bytes=max_bytes)
+    at, last = 0, {}
+    for delta, name, wanted, ready, reason in drawn:
+        at += delta
+        one = lane(wanted, ready, reason, f"n{name}")
+        history.record(one, after(at))
+        last[key_of(one)] = one
+    for key, one in last.items():
+        steps = history.steps(key, after(at))
+        assert steps[-1][1:] == (one.wanted, one.ready, one.reason)
+        times = [step.at for step in steps]
+        assert times == sorted(set(times))
+        assert START + at - WINDOW_S <= times[0]
+        assert times[-1] <= START + at
+
+
+@given(changes)
+def test_of_any_history_with_enough_memory_no_step_is_lost(drawn):
+    """A clock that only advances, in whole seconds: what is recorded is what is returned."""
+    history, at, expected = History(), 0, []
+    for delta, _, wanted, ready, reason in drawn:
+        at += 1 + abs(delta) % 200
+        history.record(lane(wanted, ready, reason), after(at))
+        if not expected or expected[-1][1:] != (wanted, ready, reason):
+            expected.append((at, wanted, ready, reason))
+    assert since_noon(history.steps(DEMO, after(at))) == expected

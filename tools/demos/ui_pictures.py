@@ -1,0 +1,271 @@
+"""Pictures of the page of `raytide ui` in docs/figures, from a real run: `make pictures`.
+
+Starts a sandbox of 3 nodes with 8 CPUs each, the operator and `raytide ui`, lets RayClusters and TrainingJobs come, grow, give and wait
+for some minutes, and takes pictures of the page in Chromium, light and dark. The programs of the pods sleep: what is shown is what
+the operator does. Everything it starts ends with it. `--serve` keeps all running until Ctrl-C, and prints the address of the page.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import Page, async_playwright
+
+from browser import Browser, BrowserMissingError, provide
+from raytide.api import meta
+from raytide.api.meta import Key
+from raytide.kube.client import Client, PatchKind
+from raytide.kube.kubeconfig import connect
+from raytide.runtime.clock import Clock
+
+Json = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parents[2]
+FIGURES = ROOT / "docs" / "figures"
+RAYTIDE = Path(sys.executable).parent / "raytide"
+SIZE = {"width": 1360, "height": 760}
+STEP_S = 12.0
+"""Between two things that happen, so that the lanes have steps that can be seen."""
+ENVIRONMENT = {"ENABLE_INIT_CONTAINER_INJECTION": "false", "ENABLE_PROBES_INJECTION": "false"}
+"""Of the operator: there is no Ray in these pods that a probe could ask."""
+DROPPED = """\
+apiVersion: paddlepaddle.org/v1
+kind: TrainingJob
+metadata: {name: ablation, namespace: research}
+spec:
+  framework: generic
+  image: busybox
+  trainer:
+    entrypoint: exec sleep 3600
+    min-instance: 3
+    max-instance: 6
+    resources: {requests: {cpu: "1"}}
+  scaling: {rebalance: true}
+"""
+
+
+def container(name: str, cpu: str) -> Json:
+    """A container that sleeps."""
+    command = ["sleep", "3600"]
+    return {"name": name, "image": "busybox", "command": command, "resources": {"requests": {"cpu": cpu}}}
+
+
+def raycluster(namespace: str, name: str, **groups: tuple[int, Json]) -> Json:
+    """A RayCluster with these groups: number of workers, and more of the pod's spec."""
+
+    def template(role: str, cpu: str, more: Json) -> Json:
+        spec = {"containers": [container(role, cpu)], "terminationGracePeriodSeconds": 0, **more}
+        return {"spec": spec}
+
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": name, "namespace": namespace, "annotations": {"ray.io/overwrite-container-cmd": "true"}},
+        "spec": {
+            "headGroupSpec": {"rayStartParams": {}, "template": template("ray-head", "250m", {})},
+            "workerGroupSpecs": [
+                {
+                    "groupName": group,
+                    "replicas": replicas,
+                    "minReplicas": 0,
+                    "maxReplicas": 16,
+                    "rayStartParams": {},
+                    "template": template("ray-worker", "1", more),
+                }
+                for group, (replicas, more) in groups.items()
+            ],
+        },
+    }
+
+
+def trainingjob(namespace: str, name: str, low: int, high: int, cpu: str = "1") -> Json:
+    """An elastic TrainingJob that gives and takes at once."""
+    trainer = {"entrypoint": "exec sleep 3600", "min-instance": low, "max-instance": high}
+    trainer |= {"resources": {"requests": {"cpu": cpu}}, "gracePeriodSeconds": 3}
+    scaling = {"rebalance": True, "growCooldownSeconds": 0, "shrinkCooldownSeconds": 0}
+    spec = {"framework": "generic", "image": "busybox", "trainer": trainer, "scaling": scaling}
+    return {
+        "apiVersion": "paddlepaddle.org/v1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+class Story:
+    """What happens in the cluster."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def play(self) -> None:
+        """From an empty cluster to one that shows most of what can be."""
+        for name in ("ml", "research", "team-a", "team-b", "web"):
+            await self._client.create(meta.NAMESPACES, {"metadata": {"name": name}})
+        await self._create(trainingjob("team-a", "text-bert", 4, 12))
+        await self._pause()
+        await self._create(raycluster("web", "serve", cpu=(4, {})))
+        await self._pause()
+        await self._create(
+            raycluster("ml", "vision-rl", cpu=(3, {}), tpu=(2, {"nodeSelector": {"accelerator": "tpu"}}))
+        )
+        await self._create(trainingjob("research", "huge", 2, 4, cpu="12"))
+        await self._pause()
+        await self._create(trainingjob("team-b", "gpt", 4, 10))
+        await self._pause(2)
+        await self._scale("web", "serve", 2)
+        await self._pause()
+        await self._create(raycluster("ml", "etl", **{"on-demand": (2, {})}))
+        await self._pause()
+        await self._scale("ml", "etl", 4)
+        await self._pause()
+        await self._scale("web", "serve", 3)
+        await self._pause()
+        await self._create(trainingjob("team-b", "speech", 2, 6))
+        await self._pause(2)
+        await self._scale("ml", "etl", 3)
+        await self._pause(2)
+
+    async def _create(self, obj: Json) -> None:
+        await self._client.create(meta.RAYCLUSTERS if obj["kind"] == "RayCluster" else meta.TRAININGJOBS, obj)
+
+    async def _scale(self, namespace: str, name: str, replicas: int) -> None:
+        patch = [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": replicas}]
+        await self._client.patch(meta.RAYCLUSTERS, Key(namespace, name), patch, kind=PatchKind.JSON)
+
+    async def _pause(self, times: int = 1) -> None:
+        await asyncio.sleep(STEP_S * times)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    *words: str | Path, environ: dict[str, str] | None = None, log: Path
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A `raytide` process, ended with the block."""
+    with log.open("wb") as errors:
+        process = await asyncio.create_subprocess_exec(
+            RAYTIDE, *words, env={**os.environ, **(environ or {})}, stdout=asyncio.subprocess.PIPE, stderr=errors
+        )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def sandbox(folder: Path) -> AsyncIterator[Path]:
+    """The kubeconfig of a sandbox of its own."""
+    state = folder / "s"
+    words = ("--nodes", "3", "--node-cpu", "8", "--isolation", "plain")
+    try:
+        await _done("sandbox", "up", *words, "--state-dir", state)
+        yield state / "kubeconfig"
+    finally:
+        await _done("sandbox", "down", "--state-dir", state)
+
+
+async def _done(*words: str | Path) -> None:
+    process = await asyncio.create_subprocess_exec(RAYTIDE, *words, stdout=asyncio.subprocess.DEVNULL)
+    if await process.wait():
+        sys.exit(f"raytide {' '.join(map(str, words))} failed")
+
+
+async def address_of(process: asyncio.subprocess.Process) -> str:
+    """The address that `raytide ui` prints first."""
+    assert process.stdout is not None  # noqa: S101 - a pipe
+    line = (await asyncio.wait_for(process.stdout.readline(), 20)).decode()
+    found = re.search(r"http://\S+", line)
+    if found is None:
+        sys.exit(f"raytide ui printed {line!r}")
+    return found[0]
+
+
+@contextlib.asynccontextmanager
+async def page_of(browser: Browser, address: str, scheme: Any) -> AsyncIterator[Page]:
+    """The page in a new browser."""
+    async with async_playwright() as playwright:
+        environ = {**os.environ, **browser.environ}
+        chromium = await playwright.chromium.launch(
+            executable_path=browser.program, env=environ, args=["--no-sandbox", "--headless"]
+        )
+        try:
+            page = await chromium.new_page(viewport=SIZE, color_scheme=scheme, device_scale_factor=1)
+            await page.goto(address)
+            await page.locator(".row").first.wait_for()
+            yield page
+        finally:
+            await chromium.close()
+
+
+async def take(browser: Browser, address: str, scheme: str, out: Path) -> None:
+    """The picture of one color scheme: an explanation in the dark, the effect of a YAML in the light, and the lanes alone."""
+    async with page_of(browser, address, scheme) as page:
+        await page.locator("#connection[data-state=live]").wait_for()
+        await page.wait_for_timeout(1500)
+        await page.screenshot(path=out / f"ui-{scheme}.png")
+        await page.get_by_role("option").filter(has_text="ml/vision-rl").click()
+        await page.locator(".steps").wait_for()
+        await page.screenshot(path=out / f"ui-why-{scheme}.png")
+        await page.get_by_role("button", name="What if").click()
+        await page.locator("#yaml").fill(DROPPED)
+        await page.get_by_role("button", name="Show the effect").click()
+        await page.locator("#effect li").first.wait_for()
+        await page.screenshot(path=out / f"ui-what-if-{scheme}.png")
+
+
+async def run(out: Path, *, is_served: bool, namespace: tuple[str, ...] = ("-A",)) -> None:
+    """The whole run."""
+    browser = None if is_served else await asyncio.to_thread(provide)
+    folder = Path(tempfile.mkdtemp(prefix="rp"))
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            kubeconfig = await stack.enter_async_context(sandbox(folder))
+            words = ("--metrics-addr", "0", "--health-probe-bind-address", "0", "--sharing-period", "2s")
+            operator = running(
+                "operator", "--kubeconfig", kubeconfig, *words, environ=ENVIRONMENT, log=folder / "operator.log"
+            )
+            await stack.enter_async_context(operator)
+            ui = running("ui", "--kubeconfig", kubeconfig, *namespace, "--port", "0", log=folder / "ui.log")
+            address = await address_of(await stack.enter_async_context(ui))
+            print(address, flush=True)
+            transport = await connect(kubeconfig)
+            stack.push_async_callback(transport.close)
+            await Story(Client(transport, clock=Clock())).play()
+            if browser is None:
+                print("Ctrl-C ends it", flush=True)
+                await asyncio.Event().wait()
+            else:
+                for scheme in ("light", "dark"):
+                    await take(browser, address, scheme, out)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> int:
+    """Take the pictures."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=FIGURES, help="folder of the pictures")
+    parser.add_argument("--serve", action="store_true", help="take no pictures, keep everything running")
+    asked = parser.parse_args()
+    try:
+        asyncio.run(run(asked.out, is_served=asked.serve))
+    except BrowserMissingError as error:
+        print(f"not run: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
