@@ -5,12 +5,16 @@
 """
 
 import secrets
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from integration.cluster_under_test import ClusterUnderTest
-from integration.embedded_cluster import Cluster
+from integration.cluster_under_test import JOB_CRD, ClusterUnderTest
+from integration.embedded_cluster import Cluster, Operator
 from integration.kube_cluster import KubeCluster
 
 APIS: Final = ["embedded", pytest.param("kube", marks=pytest.mark.kube)]
@@ -23,3 +27,19 @@ def new_cluster(request: pytest.FixtureRequest) -> ClusterUnderTest:
     if request.param == "embedded":
         return Cluster()
     return KubeCluster(request.getfixturevalue("kube_plane"), run=secrets.token_hex(3))
+
+
+@asynccontextmanager
+async def cluster_with_operator(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[ClusterUnderTest]:
+    """That API with both CRDs and a running operator; its `kubeconfig` is the path of one."""
+    cluster = new_cluster(request)
+    await cluster.start()
+    if cluster.request("GET", "/apis/paddlepaddle.org/v1/trainingjobs", limit="1")[0] != 200:
+        cluster.install_crd(JOB_CRD)
+    cluster.kubeconfig = cluster.write_kubeconfig(folder / "kubeconfig")
+    operator = await Operator("--sharing-period", "1s").start(cluster.kubeconfig)
+    yield cluster
+    code = await operator.stop()
+    await cluster.stop()
+    sys.stdout.write(operator.log)  # shown when a test of this file fails
+    assert code == 0, operator.log

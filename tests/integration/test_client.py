@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 
 import raytide
-from integration.cluster_under_test import JOB_CRD, RAYCLUSTERS
-from integration.clusters import APIS, new_cluster
-from integration.embedded_cluster import PATIENCE_S, Operator, until
+from integration.cluster_under_test import RAYCLUSTERS
+from integration.clusters import APIS, cluster_with_operator
+from integration.embedded_cluster import PATIENCE_S, until
 from support.builders import group, raycluster
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module")]
@@ -21,17 +21,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module")]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=APIS)
 async def cluster(request, tmp_path_factory):
-    cluster = new_cluster(request)
-    await cluster.start()
-    if cluster.request("GET", "/apis/paddlepaddle.org/v1/trainingjobs", limit="1")[0] != 200:
-        cluster.install_crd(JOB_CRD)
-    cluster.kubeconfig = cluster.write_kubeconfig(tmp_path_factory.mktemp("operator") / "kubeconfig")
-    operator = await Operator("--sharing-period", "1s").start(cluster.kubeconfig)
-    yield cluster
-    code = await operator.stop()
-    await cluster.stop()
-    sys.stdout.write(operator.log)  # shown when a test of this file fails
-    assert code == 0, operator.log
+    async with cluster_with_operator(request, tmp_path_factory.mktemp("operator")) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -57,6 +57,11 @@ def test_arguments_that_do_not_go_together_are_refused(call, error, words):
         call()
 
 
+def test_a_cluster_that_never_finishes_is_not_waited_for():
+    with pytest.raises(ValueError, match="a RayCluster does not finish: wait until it is ready or deleted"):
+        raytide.RayCluster("a").wait(until="finished")
+
+
 def test_a_workload_without_a_manifest_is_not_applied():
     with pytest.raises(raytide.WorkloadError, match=r"RayCluster\('a'\) has no manifest: give workers or a manifest"):
         raytide.RayCluster("a").apply()

@@ -43,6 +43,12 @@ class _Blocking(Generic[W]):
         self.aio = workload
         """The same workload with coroutines."""
 
+    @classmethod
+    def _of(cls, workload: W) -> Self:
+        made = cls.__new__(cls)
+        _Blocking.__init__(made, workload)
+        return made
+
     @property
     def name(self) -> str:
         """Its name."""
@@ -101,12 +107,6 @@ class RayCluster(_Blocking[workloads.RayCluster]):
         """The RayCluster of a YAML file with one object; `connection`: `kubeconfig` and `context`."""
         return cls._of(workloads.RayCluster.from_yaml(path, **connection))
 
-    @classmethod
-    def _of(cls, workload: workloads.RayCluster) -> Self:
-        made = cls.__new__(cls)
-        _Blocking.__init__(made, workload)
-        return made
-
     def scale(self, workers: int | Mapping[str, int]) -> Self:
         """Set the number of replicas of its only worker group, or of groups by name."""
         run(self.aio.scale(workers))
@@ -123,12 +123,6 @@ class TrainingJob(_Blocking[workloads.TrainingJob]):
     def from_yaml(cls, path: str | Path, **connection: Unpack[workloads.Connection]) -> Self:
         """The TrainingJob of a YAML file with one object; `connection`: `kubeconfig` and `context`."""
         return cls._of(workloads.TrainingJob.from_yaml(path, **connection))
-
-    @classmethod
-    def _of(cls, workload: workloads.TrainingJob) -> Self:
-        made = cls.__new__(cls)
-        _Blocking.__init__(made, workload)
-        return made
 
     def scale(self, trainers: int) -> Self:
         """Request a number of trainers, as `kubectl scale` does; fair sharing keeps it within the capacity."""

@@ -119,8 +119,10 @@ class Workload(ABC):
 
         `ready`: the head and all wanted workers are ready, or the trainers of the minimum run. `finished`: a TrainingJob has
         succeeded. Raises WorkloadFailedError if it fails or is deleted meanwhile, WaitTimeoutError with the first blocker, and
-        WorkloadError if it cannot be read.
+        WorkloadError if it cannot be read, and ValueError for `finished` of a RayCluster, which has no end.
         """
+        if until == "finished" and self.kind == RAYCLUSTER:
+            raise ValueError("a RayCluster does not finish: wait until it is ready or deleted")
         status: Status | None = None
         try:
             async with asyncio.timeout(timeout_s), self._connected() as (client, key):

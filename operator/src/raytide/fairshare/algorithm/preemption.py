@@ -1,9 +1,9 @@
 """Preemption: the fewest instances that must go so that a claim gets all it needs.
 
 Pods take free capacity first, also such as other pods are about to leave. For each pod that finds none, the node is
-chosen where it costs the tenant with the highest share, the lowest priority, then the fewest instances, then where most of the other
-pods fit too, then the best-off donors; `donors.py` says who gives to whom. Victims are instances on that node. A donor with pods that have no node loses these first, because
-kube-scheduler would give them what is freed. At the end, steps that turned out not to be needed are undone. All or
+chosen where it costs the tenant with the highest share, the lowest priority, then the fewest instances, then where most of the
+other pods fit too, then the best-off donors; `donors.py` says who gives to whom. Victims are instances on that node. A donor with
+pods that have no node loses these first, because kube-scheduler would give them what is freed. At the end, steps that turned out not to be needed are undone. All or
 nothing: if the claim does not get everything, or costs more than it may, the state is as before (TJ §3 rows 7, 8, 12,
 16; FD:SH-B3). Called by `minimums.py` and `grow.py`.
 """
