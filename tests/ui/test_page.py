@@ -4,6 +4,7 @@ import pytest
 from playwright.async_api import expect
 
 from raytide.cli.lane_watch import Problem
+from raytide.explain.cluster_capacity import CapacityView, ResourceUse
 from raytide.explain.model import Verdict
 from support.ui_site import NEW, NOON, START, after, lane
 
@@ -157,6 +158,59 @@ async def test_a_thousand_workloads_are_drawn_at_once(watched, site):
     await expect(page.get_by_role("option").filter(has_text="default/n0999")).to_have_attribute("aria-posinset", "1000")
 
 
+# --- capacity ----------------------------------------------------------------------------------------------------------------
+
+GPU = "nvidia.com/gpu"
+CAPACITY = CapacityView(
+    (
+        ResourceUse("cpu", 24_000, (9500, 8000, 500), free=4000, unusable=2000, unscheduled=6000),
+        ResourceUse(GPU, 4, (0, 4, 0), free=0, unusable=0, unscheduled=0),
+        ResourceUse("memory", 96 * 2**30, (20 * 2**30, 0, 2**30), free=75 * 2**30, unusable=0, unscheduled=0),
+    ),
+    nodes=3,
+)
+
+
+async def test_a_bar_for_each_resource_has_its_parts_in_words(watched, site):
+    site.feed.update([lane()], [], NOON, CAPACITY)
+    page = await watched.open()
+    bars = page.get_by_role("region", name="Capacity of the cluster").get_by_role("img")
+    await expect(bars).to_have_count(3)
+    labels = await bars.evaluate_all("bars => bars.map(bar => bar.getAttribute('aria-label'))")
+    assert labels == [
+        "CPU: 24 on 3 nodes: 9.5 RayClusters, 8 TrainingJobs, 0.5 other pods, 2 on cordoned or unready nodes, 4 free, 6 more without a node",
+        "GPU: 4 on 3 nodes: 4 TrainingJobs, 0 free",
+        "Memory: 96 GiB on 3 nodes: 20 GiB RayClusters, 1 GiB other pods, 75 GiB free",
+    ]
+    widths = await bars.first.locator("rect").evaluate_all(
+        "rects => rects.map(rect => rect.getBoundingClientRect().width)"
+    )
+    whole = (await bars.first.bounding_box())["width"]
+    assert [round(width / whole * 24, 1) for width in widths] == [9.5, 8, 0.5, 2]
+    await expect(page.locator("#resources li").first).to_contain_text("9.5 RayClusters8 TrainingJobs0.5 other pods")
+    site.feed.update([lane()], [], after(1), CapacityView(CAPACITY.resources[1:2], nodes=1))
+    await expect(bars).to_have_count(1)
+    await expect(bars).to_have_attribute("aria-label", "GPU: 4 on 1 node: 4 TrainingJobs, 0 free")
+
+
+async def test_without_the_right_the_capacity_is_one_line(watched, site):
+    error = f'cannot list nodes: User "{MARKUP}" cannot list resource "nodes" at the cluster scope'
+    site.feed.update([lane()], [], NOON, CapacityView(problem=error))
+    page = await watched.open()
+    note = page.locator("#capacity-note")
+    await expect(note).to_have_text(f"Capacity is not shown, because that needs the right to list and watch nodes and pods in all namespaces: {error}")  # fmt: skip
+    await expect(page.locator("#notices")).to_be_empty()
+    await expect(rows(page)).to_have_count(1)
+
+
+async def test_resources_with_equal_names_keep_their_domains(watched, site):
+    resources = tuple(ResourceUse(name, 1, (0, 0, 0), 1, 0, 0) for name in (GPU, "amd.com/gpu", f"x/{MARKUP}"))
+    site.feed.update([lane()], [], NOON, CapacityView(resources, nodes=1))
+    page = await watched.open()
+    await expect(page.locator("#resources .resource")).to_have_text([GPU, "amd.com/gpu", MARKUP.rpartition("/")[2]])
+    assert await page.locator("img:not(svg)").count() == 0
+
+
 # --- what if -----------------------------------------------------------------------------------------------------------------
 
 
@@ -287,7 +341,7 @@ async def test_all_text_has_contrast(watched, site):
         lane("job", kind="TrainingJob", **COMPLETE),
     ]
     site.feed.update(lanes, [Problem("TrainingJob", "forbidden", is_rejected=True)], NOON)
-    site.feed.update(lanes, [Problem("TrainingJob", "forbidden", is_rejected=True)], after(60))
+    site.feed.update(lanes, [Problem("TrainingJob", "forbidden", is_rejected=True)], after(60), CAPACITY)
     page = await watched.open()
     await page.get_by_role("option").filter(has_text="default/demo").click()
     await expect(page.locator(".command")).to_be_visible()

@@ -4,14 +4,17 @@ import asyncio
 import json
 import re
 import socket
+from contextlib import asynccontextmanager
 from importlib.resources import files
 
 import pytest
 from click.testing import CliRunner
 
 import raytide.cli
+from raytide.api.config import DEFAULT_GPUS
 from raytide.cli.lane_watch import LaneWatch, Problem
 from raytide.cli.ui import app as ui_app
+from raytide.cli.ui.capacity_watch import CapacityWatch
 from raytide.cli.ui.feed import HEARTBEAT_S, MAX_QUEUED, MAX_READERS, Feed, TooManyReadersError
 from raytide.cli.ui.guard import HEADERS
 from raytide.cli.ui.serve import follow, open_browser
@@ -21,7 +24,7 @@ from raytide.runtime.clock import Clock
 from raytide_sandbox.apiserver.routes import Request
 from raytide_sandbox.faults.types import Answer
 from support.explained import HOSTILE
-from support.stored_workloads import PATHS, api_with, cluster_object, job_object
+from support.stored_workloads import PATHS, api_with, cluster_object, job_object, pod_object
 from support.ui_site import AUTHORIZED, NEW, NOON, START, TOKEN, Site, after, lane, node
 
 from simulation.in_process_transport import InProcessTransport
@@ -215,24 +218,86 @@ async def test_a_lost_connection_has_a_time_and_a_missing_right_has_none():
     assert (await feed.snapshot(60))["disconnectedSince"] is None
 
 
+@asynccontextmanager
+async def followed(wire: InProcessTransport, *forbidden: str):
+    """The feed of that API server, on which these kinds may not be read."""
+    wire.admission = lambda request: Answer(403, "Forbidden") if request.path.rpartition("/")[2] in forbidden else None
+    clock, feed = Clock(), Feed("default")
+    client = Client(wire, clock=clock)
+    watch, capacity = LaneWatch(client, "default", clock), CapacityWatch(client, clock, DEFAULT_GPUS)
+    running = (watch.run(), capacity.run(), follow(watch, feed, clock, capacity))
+    tasks = [asyncio.create_task(each) for each in running]
+    await asyncio.sleep(2)
+    try:
+        yield feed
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 @pytest.mark.looptime
 async def test_the_feed_follows_the_cluster():
     api = api_with(cluster_object("a"))
-    wire = InProcessTransport(api)
-    wire.admission = lambda request: Answer(403, "Forbidden") if request.path.endswith("/trainingjobs") else None
-    clock, feed = Clock(), Feed("default")
-    watch = LaneWatch(Client(wire, clock=clock), "default", clock)
-    tasks = [asyncio.create_task(watch.run()), asyncio.create_task(follow(watch, feed, clock))]
-    await asyncio.sleep(2)
-    assert [each["name"] for each in (await feed.snapshot(60))["items"]] == ["a"]
-    (problem,) = (await feed.snapshot(60))["problems"]
-    assert (problem["kind"], problem["rejected"]) == ("TrainingJob", True)
-    assert api.handle(Request("DELETE", f"{PATHS['RayCluster']}/a", {}, {}, b"")).status == 200
-    await asyncio.sleep(2)
-    assert (await feed.snapshot(60))["items"] == []
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    async with followed(InProcessTransport(api), "trainingjobs") as feed:
+        assert [each["name"] for each in (await feed.snapshot(60))["items"]] == ["a"]
+        (problem,) = (await feed.snapshot(60))["problems"]
+        assert (problem["kind"], problem["rejected"]) == ("TrainingJob", True)
+        assert api.handle(Request("DELETE", f"{PATHS['RayCluster']}/a", {}, {}, b"")).status == 200
+        await asyncio.sleep(2)
+        assert (await feed.snapshot(60))["items"] == []
+
+
+# --- capacity --------------------------------------------------------------------------------------------------------------
+
+
+def requesting(name: str, cpu: str, *, node: str = "n0", labels: dict | None = None) -> dict:
+    pod = pod_object(name, node=node, labels=labels, phase="Running")
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu, "memory": "1Gi"}}
+    return pod
+
+
+@pytest.mark.looptime
+async def test_the_capacity_follows_pods_and_nodes_without_another_list():
+    api = api_with(node(), requesting("worker", "2"), requesting("other", "500m", labels={}))
+    wire, requests = InProcessTransport(api), []
+    wire.on_request = lambda request: requests.append((request.method, request.path, "watch" in request.query))
+    async with followed(wire) as feed:
+        cpu, memory = (await feed.snapshot(60))["capacity"]["resources"]
+        assert (cpu["allocatable"], cpu["rayClusters"], cpu["otherPods"], cpu["free"]) == (8, 2, 0.5, 5.5)
+        assert (memory["name"], memory["allocatable"], memory["rayClusters"]) == ("memory", 32 * 2**30, 2**30)
+        reader = feed.subscribe(lambda: None)
+        assert (
+            api.handle(Request("DELETE", f"{PATHS['Pod']}/worker", {"gracePeriodSeconds": "0"}, {}, b"")).status == 200
+        )
+        await asyncio.sleep(20)
+        assert messages(reader)[0][1]["capacity"]["resources"][0]["free"] == 7.5
+        await asyncio.sleep(1800)
+        assert (await feed.snapshot(60))["capacity"]["resources"][0]["rayClusters"] == 0
+    assert requests.count(("GET", "/api/v1/pods", False)) == 1
+    assert requests.count(("GET", "/api/v1/nodes", False)) == 1
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("kind", ["nodes", "pods"])
+async def test_without_the_right_to_nodes_or_pods_the_capacity_is_not_shown_and_the_lanes_are(kind):
+    wire, requests = InProcessTransport(api_with(cluster_object("a"), node(), requesting("b", "1"))), []
+    wire.on_request = lambda request: requests.append(request.path)
+    async with followed(wire, kind) as feed:
+        found = await feed.snapshot(60)
+    assert found["capacity"] == {"nodes": 0, "problem": f"cannot list {kind}: on purpose", "resources": []}
+    assert ([each["name"] for each in found["items"]], found["problems"]) == (["a"], [])
+    assert ("/api/v1/pods" in requests) == (kind == "pods"), "pods are of no use without nodes"
+
+
+@pytest.mark.looptime
+async def test_the_capacity_names_no_namespace_and_no_pod():
+    api = api_with(node(), requesting("secret-pod", "2", labels={"raytide.io/x": "secret-label"}))
+    async with followed(InProcessTransport(api)) as feed:
+        text = json.dumps((await feed.snapshot(60))["capacity"])
+    assert '"otherPods": 2.0' in text
+    assert "secret" not in text
+    assert "default" not in text
 
 
 # --- HTTP ------------------------------------------------------------------------------------------------------------------

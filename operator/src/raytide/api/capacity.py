@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from raytide.api import trainingjob_constants
+from raytide.api import constants, trainingjob_constants
 from raytide.api.meta import Key
 from raytide.api.object_metadata import Metadata
 from raytide.api.pod_requirements import (
@@ -54,6 +54,8 @@ class CapacityPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     node: str = ""
     job: str = ""
     """The TrainingJob that the pod's label names; empty for pods of other workloads."""
+    cluster: str = ""
+    """The RayCluster that the pod's label names; empty for pods of other workloads."""
     role: str = ""
     index: int | None = None
     requests: Amounts
@@ -307,6 +309,7 @@ def _pod_view(pod: _Pod) -> CapacityPod:
         owner_uid=intern(meta.controller_uid),
         node=intern(spec.node_name or ""),
         job=intern(labels.get(trainingjob_constants.JOB_LABEL, "")),
+        cluster=intern(labels.get(constants.CLUSTER_LABEL, "")),
         role=intern(labels.get(trainingjob_constants.ROLE_LABEL, "")),
         index=_index(labels.get(trainingjob_constants.INDEX_LABEL, "")),
         requests=shape.requests,

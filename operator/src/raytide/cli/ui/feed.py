@@ -13,6 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from raytide.cli.lane_watch import Problem
+from raytide.explain.cluster_capacity import CapacityView
+from raytide.explain.cluster_capacity import as_json as capacity_as_json
 from raytide.explain.encode import API_VERSION
 from raytide.explain.history import WINDOW_S, History, Key, key_of
 from raytide.explain.overview import Lane, lane_as_json
@@ -50,6 +52,7 @@ class Feed:
         self._history = history or History()
         self._lanes: dict[Key, Lane] = {}
         self._problems: list[Problem] = []
+        self._capacity = CapacityView()
         self._now: datetime | None = None
         self._since: datetime | None = None
         """When the history begins."""
@@ -60,19 +63,24 @@ class Feed:
 
     # --- from the cluster ----------------------------------------------------------------------------------------------
 
-    def update(self, lanes: Iterable[Lane], problems: list[Problem], now: datetime) -> None:
-        """Record these lanes, and send what differs from the last ones."""
+    def update(
+        self, lanes: Iterable[Lane], problems: list[Problem], now: datetime, capacity: CapacityView | None = None
+    ) -> None:
+        """Record these lanes, and send what differs from the last ones; no capacity is the last one."""
+        capacity = self._capacity if capacity is None else capacity
         current = {key_of(lane): lane for lane in lanes}
         changed = [lane for key, lane in current.items() if self._lanes.get(key) != lane]
         removed = [key for key in self._lanes if key not in current]
-        is_new = bool(changed or removed) or problems != self._problems or self._now is None
+        is_new = bool(changed or removed) or self._now is None
+        is_new = is_new or (problems, capacity) != (self._problems, self._capacity)
         for lane in changed:
             self._history.record(lane, now)
         for key in removed:
             self._history.remove(key)
         is_lost = any(not problem.is_rejected for problem in problems)
         self._lost_since = (self._lost_since or now) if is_lost else None
-        self._lanes, self._problems, self._now, self._since = current, problems, now, self._since or now
+        self._lanes, self._problems, self._capacity = current, problems, capacity
+        self._now, self._since = now, self._since or now
         if is_new or abs(now.timestamp() - self._sent_at) >= HEARTBEAT_S:
             self._sent_at = now.timestamp()
             self._send(
@@ -138,6 +146,7 @@ class Feed:
                 {"kind": problem.kind, "message": problem.message, "rejected": problem.is_rejected}
                 for problem in self._problems
             ],
+            "capacity": capacity_as_json(self._capacity),
         }
 
     def _send(self, message: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from raytide.api.config import SharingConfig
 from raytide.cli.columns import printable
 from raytide.cli.lane_watch import LaneWatch
 from raytide.cli.ui.app import Source, make_app
+from raytide.cli.ui.capacity_watch import CapacityWatch
 from raytide.cli.ui.feed import Feed
 from raytide.client.workload_reader import connected
 from raytide.runtime.clock import Clock
@@ -43,7 +44,7 @@ async def serve(
         where = default_namespace if namespace is None else namespace
         logging.getLogger("raytide").addHandler(logging.NullHandler())  # errors of watches are shown on the page
         clock, token = Clock(), secrets.token_urlsafe(32)
-        watch = LaneWatch(client, where, clock)
+        watch, capacity = LaneWatch(client, where, clock), CapacityWatch(client, clock, sharing.gpus)
         feed = Feed(where)
         source = Source(client, default_namespace, clock, sharing)
         runner = make_runner(make_app(feed, source, token))
@@ -60,7 +61,8 @@ async def serve(
                     await asyncio.to_thread(open_browser, address, Path(folder))
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(watch.run())
-                    tasks.create_task(follow(watch, feed, clock))
+                    tasks.create_task(capacity.run())
+                    tasks.create_task(follow(watch, feed, clock, capacity))
         finally:
             await runner.cleanup()
 
@@ -75,11 +77,13 @@ def port_of(runner: web.AppRunner) -> int:
     return int(runner.addresses[0][1])
 
 
-async def follow(watch: LaneWatch, feed: Feed, clock: Clock, *, interval_s: float = INTERVAL_S) -> None:
-    """Pass what the watch shows to the feed, until cancelled."""
+async def follow(
+    watch: LaneWatch, feed: Feed, clock: Clock, capacity: CapacityWatch, *, interval_s: float = INTERVAL_S
+) -> None:
+    """Pass what the watches show to the feed, until cancelled."""
     await watch.wait_listed()
     while True:
-        feed.update(watch.lanes(), watch.problems(), clock.now())
+        feed.update(watch.lanes(), watch.problems(), clock.now(), capacity.view())
         await asyncio.sleep(interval_s)
 
 

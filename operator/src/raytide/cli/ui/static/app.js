@@ -57,6 +57,7 @@ const state = {
   namespace: "",
   since: null, // when the recording began, seconds
   problems: [],
+  capacity: null, // what is requested of the nodes
   disconnected: null, // since when the API server is away
   lost: null, // since when this page has no connection
   skew: 0, // server time minus local time, seconds
@@ -155,11 +156,13 @@ function receive(part) {
   state.lost = null;
   state.isListed = message.isListed;
   state.problems = message.problems;
+  state.capacity = message.capacity;
   state.disconnected = message.disconnectedSince;
   if (message.at) state.skew = message.at - Date.now() / 1000;
   arrange();
   showConnection();
   showNotices();
+  showCapacity();
   performance.clearMeasures("lanes");
   performance.measure("lanes", { start: begun }); // read by tests
 }
@@ -443,6 +446,69 @@ function showNotices() {
   if (text === noticed) return;
   noticed = text;
   $("notices").replaceChildren(...state.problems.map((each) => h("p", { class: "notice" }, h("b", {}, `${each.kind}s ${each.rejected ? "are not shown" : "may be out of date"}:`), each.message)));
+}
+
+// --- capacity ---------------------------------------------------------------------------------------------------------------
+
+const PARTS = [
+  ["rayClusters", "RayClusters"],
+  ["trainingJobs", "TrainingJobs"],
+  ["otherPods", "other pods"],
+  ["unusable", "on cordoned or unready nodes"],
+  ["free", "free"],
+];
+const BINARY = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+/** An amount of a resource: with a unit for memory, with at most one decimal. */
+function amount(resource, number) {
+  let unit = 0;
+  if (resource === "memory") for (; number >= 1024 && unit < BINARY.length - 1; unit += 1) number /= 1024;
+  const text = number.toLocaleString("en", { maximumFractionDigits: number < 100 ? 1 : 0 });
+  return resource === "memory" ? `${text} ${BINARY[unit]}` : text;
+}
+
+/** The name of a resource: extended ones without their domain, unless two have the same name. */
+function resourceName(resource, all) {
+  if (resource === "cpu") return "CPU";
+  if (resource === "memory") return "Memory";
+  const short = resource.split("/").at(-1);
+  if (all.some((each) => each.name !== resource && each.name.split("/").at(-1) === short)) return resource;
+  return short === "gpu" ? "GPU" : short;
+}
+
+let capacityShown = "";
+
+function showCapacity() {
+  const text = JSON.stringify(state.capacity);
+  if (text === capacityShown) return;
+  capacityShown = text;
+  const { resources, problem, nodes } = state.capacity;
+  $("capacity").hidden = !resources.length && !problem;
+  $("resources").replaceChildren(...resources.map((each) => resourceItem(each, resourceName(each.name, resources), nodes)));
+  const note = $("capacity-note");
+  note.hidden = !problem;
+  note.textContent = problem ? `Capacity is not shown, because that needs the right to list and watch nodes and pods in all namespaces: ${problem}` : "";
+}
+
+function resourceItem(use, name, nodes) {
+  const parts = PARTS.map(([key, label]) => ({ key, label, number: use[key] }));
+  const total = parts.reduce((sum, each) => sum + each.number, 0);
+  const seen = parts.filter((each) => each.number || each.key === "free");
+  if (use.unscheduled) seen.push({ key: "unscheduled", label: "more without a node", number: use.unscheduled });
+  let at = 0;
+  const rects = parts.filter((each) => each.number && each.key !== "free").map((each) => {
+    const x = at;
+    at += (100 * each.number) / total;
+    return s("rect", { class: each.key, x: `${x}%`, width: `${at - x}%`, height: "100%" });
+  });
+  const words = seen.map((each) => `${amount(use.name, each.number)} ${each.label}`);
+  return h(
+    "li",
+    {},
+    h("span", { class: "resource", title: use.name }, name),
+    s("svg", { role: "img", "aria-label": `${name}: ${amount(use.name, use.allocatable)} on ${plural(nodes, "node")}: ${words.join(", ")}` }, rects),
+    h("span", { class: "numbers", "aria-hidden": "true" }, seen.map((each) => h("span", {}, h("i", { class: each.key }), h("b", {}, amount(use.name, each.number)), ` ${each.label}`))),
+  );
 }
 
 function showRejected(sentence) {
