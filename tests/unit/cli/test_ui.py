@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import re
 import socket
+import sys
 from contextlib import asynccontextmanager
 from importlib.resources import files
 
@@ -58,19 +60,53 @@ def test_without_a_cluster_it_ends_with_one_line(tmp_path):
     assert re.fullmatch(r"Error: .*none.*\n", result.output)
 
 
-def test_a_port_in_use_is_one_line_that_names_it(tmp_path):
-    kubeconfig = tmp_path / "kubeconfig"
+@pytest.fixture
+def kubeconfig(tmp_path):
+    """That of a cluster that does not answer."""
+    file = tmp_path / "kubeconfig"
     config = {
         "apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}], "users": [{"name": "u", "user": {}}],
     }  # fmt: skip
-    kubeconfig.write_text(json.dumps(config))
+    file.write_text(json.dumps(config))
+    return file
+
+
+def test_a_port_in_use_is_one_line_that_names_it(kubeconfig):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = CliRunner().invoke(raytide.cli.main, ["ui", "--port", str(port), "--kubeconfig", str(kubeconfig)])
     assert result.exit_code == 1
     assert result.output.startswith(f"Error: 127.0.0.1:{port}: ")
     assert result.output.endswith("--port takes another port, 0 a free one\n")
+
+
+@pytest.mark.parametrize("words", [(), ("--open",)])
+async def test_ended_by_sigterm_it_leaves_no_file(kubeconfig, tmp_path, words):
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    browser = tmp_path / "browser"
+    browser.write_text(f"#!/bin/sh\ntouch {tmp_path}/opened\n")
+    browser.chmod(0o755)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "raytide", "ui", "--port", "0", "--kubeconfig", kubeconfig, *words),
+        env={**os.environ, "TMPDIR": str(folder), "BROWSER": str(browser)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert (await asyncio.wait_for(process.stdout.readline(), 30)).startswith(b"showing ")
+        if words:
+            await until((tmp_path / "opened").exists)
+        else:
+            assert list(folder.iterdir()) == []
+        process.terminate()
+        _, errors = await asyncio.wait_for(process.communicate(), 30)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert (process.returncode, list(folder.iterdir())) == (143, [])
+    assert b"Traceback" not in errors
 
 
 def test_the_browser_gets_the_address_in_a_file_and_not_as_an_argument(tmp_path, monkeypatch):

@@ -6,6 +6,8 @@ cluster, app.py answers requests, guard.py decides which ones, what_if.py comput
 """
 
 import asyncio
+import signal
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,3 +63,5 @@ def command(
         raise click.ClickException(f"127.0.0.1:{port}: {reason}; --port takes another port, 0 a free one") from error
     except KeyboardInterrupt:
         click.echo(err=True)
+    except asyncio.CancelledError:
+        sys.exit(128 + signal.SIGTERM)

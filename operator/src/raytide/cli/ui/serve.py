@@ -8,8 +8,10 @@ import asyncio
 import html
 import logging
 import secrets
+import signal
 import tempfile
 import webbrowser
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import click
@@ -39,7 +41,12 @@ async def serve(
     is_opened: bool,
     sharing: SharingConfig,
 ) -> None:
-    """Serve the page of a namespace (None: the kubeconfig's, empty: all) until cancelled; raises ReadError, OSError."""
+    """Serve the page of a namespace (None: the kubeconfig's, empty: all) until cancelled, which SIGTERM does.
+
+    Raises ReadError and OSError.
+    """
+    if (serving := asyncio.current_task()) is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
     async with connected(kubeconfig, context) as (client, default_namespace):
         where = default_namespace if namespace is None else namespace
         logging.getLogger("raytide").addHandler(logging.NullHandler())  # errors of watches are shown on the page
@@ -56,13 +63,14 @@ async def serve(
             shown = f"namespace {where}" if where else "all namespaces"
             click.echo(f"showing {printable(shown)} at {address}")
             click.echo("the address contains a token: it gives others your rights to read; Ctrl-C ends it", err=True)
-            with tempfile.TemporaryDirectory(prefix="raytide-ui-") as folder:
+            async with AsyncExitStack() as stack:
                 if is_opened:
+                    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="raytide-ui-"))
                     await asyncio.to_thread(open_browser, address, Path(folder))
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(watch.run())
-                    tasks.create_task(capacity.run())
-                    tasks.create_task(follow(watch, feed, clock, capacity))
+                tasks = await stack.enter_async_context(asyncio.TaskGroup())
+                tasks.create_task(watch.run())
+                tasks.create_task(capacity.run())
+                tasks.create_task(follow(watch, feed, clock, capacity))
         finally:
             await runner.cleanup()
 
