@@ -11,27 +11,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from raytide.api.pod_requirements import CPU, PODS, Amounts, NodeRequirement, PodConstraints, PodToleration
 from raytide.api.tenants import Tenant
 from raytide.fairshare.algorithm.model import (
-    CPU,
     MEMORY,
-    PODS,
     Allocation,
     AllocationOptions,
-    Amounts,
     ClusterSnapshot,
     Companion,
-    Constraints,
     Core,
     ExternalPods,
     Node,
     Participant,
     ParticipantId,
     Quota,
-    Requirement,
     Shape,
     Taint,
-    Toleration,
 )
 from raytide.fairshare.algorithm.participant_state import allowed_size
 
@@ -54,7 +49,7 @@ def shape(
     """One pod; `limits` default to its requests, `where` are fields of Constraints."""
     requests = amounts(cpu, memory, gpu, 1)
     room = {name: amount for name, amount in requests.items() if name != PODS} if limits is None else limits
-    return Shape(requests, dict(room), Constraints(**where))
+    return Shape(requests, dict(room), PodConstraints(**where))
 
 
 def node(
@@ -144,7 +139,7 @@ def _repels(taint: Taint) -> bool:
     return taint.effect in {"NoSchedule", "NoExecute"}
 
 
-def _tolerates(one: Toleration, taint: Taint) -> bool:
+def _tolerates(one: PodToleration, taint: Taint) -> bool:
     if one.effect and one.effect != taint.effect:
         return False
     if not one.key:
@@ -152,7 +147,7 @@ def _tolerates(one: Toleration, taint: Taint) -> bool:
     return one.key == taint.key and (one.operator == "Exists" or one.value == taint.value)
 
 
-def _meets(there: Node, requirement: Requirement) -> bool:
+def _meets(there: Node, requirement: NodeRequirement) -> bool:
     labels = {"metadata.name": there.name} if requirement.is_field else there.labels
     label = labels.get(requirement.key)
     match requirement.operator:

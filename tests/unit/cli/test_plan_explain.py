@@ -4,22 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from raytide.api.pod_requirements import CPU, PODS, NodeRequirement
 from raytide.cli.plan.explain import differences, explain
 from raytide.fairshare.algorithm.allocate import allocate
-from raytide.fairshare.algorithm.model import (
-    CPU,
-    MEMORY,
-    PODS,
-    Allocation,
-    AllocationOptions,
-    ClusterSnapshot,
-    Node,
-    Requirement,
-    Taint,
-)
+from raytide.fairshare.algorithm.model import MEMORY, Allocation, AllocationOptions, ClusterSnapshot, Node, Taint
 from support.elastic_builders import GPU, World, amounts, external_pod, id_of, job, node, quota
 
-EAST = (Requirement("zone", "In", ("east",)),)
+EAST = (NodeRequirement("zone", "In", ("east",)),)
 
 
 def explanation(world: World, name: str) -> str:

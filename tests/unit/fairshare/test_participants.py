@@ -16,12 +16,12 @@ from raytide.api.capacity import (
 )
 from raytide.api.conditions import timestamp
 from raytide.api.config import JobConfig, SharingConfig
-from raytide.api.pod_requirements import pod_shape
+from raytide.api.pod_requirements import NodeRequirement, PodToleration, pod_shape
 from raytide.api.sharing_record import UNSCHEDULABLE, ResizeNote, SharingRecord, WaitingNote, encode_record
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pods import size_for
 from raytide.fairshare.algorithm.allocate import allocate
-from raytide.fairshare.algorithm.model import INSUFFICIENT, AllocationOptions, Core, Requirement, Taint, Toleration
+from raytide.fairshare.algorithm.model import INSUFFICIENT, AllocationOptions, Core, Taint
 from raytide.fairshare.pod_requirements import role_shape, shape_from
 from raytide.fairshare.snapshot import SnapshotBuilder, build_snapshot
 from raytide.trainingjob.manifests.objects import build_pod
@@ -398,7 +398,7 @@ def test_what_is_planned_is_what_is_built(role, spec):
     assert planned == shape_from(pod_shape(built["spec"]))
     assert planned.requests["memory"] == 9 * GI
     assert planned.constraints.node_selector == (("disk", "ssd"), ("zone", "a"))
-    assert planned.constraints.tolerations == (Toleration("gpu", "Exists"),)
+    assert planned.constraints.tolerations == (PodToleration("gpu", "Exists"),)
 
 
 @pytest.mark.rule("TJ:3.18")
@@ -473,7 +473,7 @@ def test_pods_of_others_that_wait():
     )
     important, two = found.external_pods
     assert (important.count, important.priority) == (1, 9)
-    assert important.shape.constraints.terms == ((Requirement("zone", "Exists"),),)
+    assert important.shape.constraints.terms == ((NodeRequirement("zone", "Exists"),),)
     assert (two.count, two.created_at) == (2, "2026-01-01T00:00:00Z")
 
 

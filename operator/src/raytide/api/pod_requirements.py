@@ -21,6 +21,7 @@ CPU: Final = "cpu"
 PODS: Final = "pods"
 
 Amounts: TypeAlias = Mapping[str, int]
+"""Resource name -> amount; a missing name is zero. A pod counts 1 of `pods`."""
 Written: TypeAlias = Mapping[str, str | int | float] | None
 """Quantities as written in manifests."""
 
@@ -28,7 +29,7 @@ NOTHING: Final[Amounts] = MappingProxyType({})
 
 
 class PodToleration(NamedTuple):
-    """One toleration of a pod."""
+    """One toleration of a pod, as Kubernetes reads it: an empty key with `Exists` tolerates everything."""
 
     key: str = ""
     operator: str = "Equal"
@@ -37,7 +38,7 @@ class PodToleration(NamedTuple):
 
 
 class NodeRequirement(NamedTuple):
-    """One requirement on a node's labels, or on its fields."""
+    """One requirement on a node's labels (In, NotIn, Exists, DoesNotExist, Gt, Lt), or on its fields if `is_field`."""
 
     key: str
     operator: str

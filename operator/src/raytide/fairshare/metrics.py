@@ -7,7 +7,8 @@ gauges when a leadership term ends.
 
 from collections.abc import Iterator
 
-from raytide.fairshare.algorithm.model import PODS, Allocation, Amounts, ClusterSnapshot, Shape
+from raytide.api.pod_requirements import PODS, Amounts
+from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, Shape
 from raytide.metrics import POOL_FRAGMENTED, POOL_FREE, POOL_PLAN_SECONDS, POOL_PLAN_STEPS
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from raytide.api.capacity import CapacityNode, CapacityPod
-from raytide.api.pod_requirements import PODS, PodConstraints, PodShape
-from raytide.fairshare.algorithm.model import Amounts, ExternalPods, Node, Taint
+from raytide.api.pod_requirements import PODS, Amounts, PodConstraints, PodShape
+from raytide.fairshare.algorithm.model import ExternalPods, Node, Taint
 from raytide.fairshare.pod_placement import RolePods
 from raytide.fairshare.pod_requirements import shape_from
 

@@ -13,10 +13,11 @@ from typing import Final
 from raytide.api.capacity import CapacityPod
 from raytide.api.conditions import parse_timestamp
 from raytide.api.meta import TRAININGJOBS, Key
+from raytide.api.pod_requirements import Amounts
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import MASTER, PSERVER, TRAINER
 from raytide.api.trainingjob_pods import priority_class_of
-from raytide.fairshare.algorithm.model import NO_NODE_S, Amounts, Companion, Core, Participant, ParticipantId, Shape
+from raytide.fairshare.algorithm.model import NO_NODE_S, Companion, Core, Participant, ParticipantId, Shape
 from raytide.fairshare.eligibility import Cooldowns, JobDemand, admission_waits_until, is_eligible, job_demand
 from raytide.fairshare.node_usage import added
 from raytide.fairshare.pod_placement import RolePods

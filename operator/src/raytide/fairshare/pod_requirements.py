@@ -14,7 +14,7 @@ from raytide.api.pod_requirements import PODS, PodConstraints, PodShape, pod_sha
 from raytide.api.quantity import QuantityError
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pods import pod_outline
-from raytide.fairshare.algorithm.model import Constraints, Requirement, Shape, Toleration
+from raytide.fairshare.algorithm.model import Shape
 
 _Pairs: TypeAlias = tuple[tuple[str, int], ...]
 
@@ -37,13 +37,4 @@ def shape_from(asked: PodShape) -> Shape:
 
 @lru_cache(maxsize=4096)
 def _shape(requests: _Pairs, limits: _Pairs, constraints: PodConstraints) -> Shape:
-    return Shape(dict(requests), dict(limits), _constraints(constraints))
-
-
-@lru_cache(maxsize=1024)
-def _constraints(given: PodConstraints) -> Constraints:
-    return Constraints(
-        node_selector=given.node_selector,
-        terms=tuple(tuple(Requirement(*each) for each in term) for term in given.terms),
-        tolerations=tuple(Toleration(*each) for each in given.tolerations),
-    )
+    return Shape(dict(requests), dict(limits), constraints)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from raytide.api.capacity import CapacityQuota
-from raytide.fairshare.algorithm.model import PODS, Amounts, ParticipantId, Quota
+from raytide.api.pod_requirements import PODS, Amounts
+from raytide.fairshare.algorithm.model import ParticipantId, Quota
 from raytide.fairshare.node_usage import added
 
 _OF_JOBS: Final = frozenset({"NotTerminating", "NotBestEffort", "PriorityClass"})

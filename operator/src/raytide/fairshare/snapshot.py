@@ -15,13 +15,13 @@ from typing import Final, TypeAlias
 
 from raytide.api.capacity import CapacityNode, CapacityPod, CapacityQuota
 from raytide.api.config import SharingConfig
+from raytide.api.pod_requirements import Amounts
 from raytide.api.sharing_record import victims_of
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import TRAINER
 from raytide.api.trainingjob_pods import priority_class_of
 from raytide.fairshare.algorithm.model import (
     AllocationOptions,
-    Amounts,
     ClusterSnapshot,
     Participant,
     ParticipantId,

@@ -7,22 +7,14 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from raytide.fairshare.algorithm.model import (
-    CPU,
-    MEMORY,
-    AllocationOptions,
-    Node,
-    Participant,
-    Requirement,
-    Taint,
-    Toleration,
-)
+from raytide.api.pod_requirements import CPU, NodeRequirement, PodToleration
+from raytide.fairshare.algorithm.model import MEMORY, AllocationOptions, Node, Participant, Taint
 from support.elastic_builders import GPU, World, amounts, companion, external_pod, job, master, node, quota, shape
 
 ZONES = ("east", "west")
 DEDICATED = Taint("dedicated", "training")
-TOLERATED = Toleration("dedicated", "Equal", "training")
-IN_EAST = (Requirement("zone", "In", ("east",)),)
+TOLERATED = PodToleration("dedicated", "Equal", "training")
+IN_EAST = (NodeRequirement("zone", "In", ("east",)),)
 
 
 SEEDS = st.integers(0, (1 << 32) - 1)

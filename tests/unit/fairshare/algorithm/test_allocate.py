@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from raytide.api.pod_requirements import CPU, PodConstraints, PodToleration
 from raytide.api.sharing_record import (
     ABOVE_MAXIMUM,
     ADMITTED,
@@ -15,7 +16,6 @@ from raytide.api.sharing_record import (
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import (
     COOLING_DOWN,
-    CPU,
     FRAGMENTED,
     HIGHER_PRIORITY,
     INSUFFICIENT,
@@ -26,11 +26,9 @@ from raytide.fairshare.algorithm.model import (
     Allocation,
     AllocationOptions,
     ClusterSnapshot,
-    Constraints,
     Node,
     Shape,
     Taint,
-    Toleration,
 )
 from support.elastic_builders import (
     GPU,
@@ -573,12 +571,12 @@ def test_a_trainer_with_pservers_is_larger_than_one_without():
 
 def test_pods_that_fewer_nodes_may_hold_are_placed_first():
     """A trainer took the place of the only node for its master, so the gang never started, and another job grew there and shrank again."""
-    tolerant = Constraints(tolerations=(Toleration("dedicated", "Exists"),))
+    tolerant = PodConstraints(tolerations=(PodToleration("dedicated", "Exists"),))
     labels = {"zone": "east", "disk": "ssd"}
     dedicated = node("dedicated", cpu=8, labels=labels, taints=(Taint("dedicated"),))
     # Each of these is one more kind of pods for the dedicated node: trainers of the gang prefer the open one for that.
     others = [
-        job(label, 1, 1, 1, shape=Shape(amounts(1, pods=1), {}, replace(tolerant, node_selector=((label, value),))))
+        job(label, 1, 1, 1, shape=Shape(amounts(1, pods=1), {}, tolerant._replace(node_selector=((label, value),))))
         for label, value in labels.items()
     ]
     gang = job(

@@ -9,11 +9,11 @@ from fractions import Fraction
 
 import pytest
 
+from raytide.api.pod_requirements import CPU
 from raytide.api.sharing_record import REBALANCED
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import (
     COOLING_DOWN,
-    CPU,
     FRAGMENTED,
     INSUFFICIENT,
     INSUFFICIENT_GPU,

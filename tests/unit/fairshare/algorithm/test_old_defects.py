@@ -9,20 +9,18 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from raytide.api.pod_requirements import CPU, PodConstraints, PodToleration
 from raytide.api.sharing_record import ABOVE_MAXIMUM, REACHING_MINIMUM
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import (
-    CPU,
     FRAGMENTED,
     MEMORY,
     UNSATISFIABLE,
     AllocationOptions,
     ClusterSnapshot,
-    Constraints,
     Node,
     Shape,
     Taint,
-    Toleration,
 )
 from support.elastic_builders import GPU, World, amounts, external_pod, id_of, job, node, resizes_of, waiting_of
 from support.job_world import JobWorld
@@ -244,13 +242,13 @@ def test_jobs_of_one_name_in_two_namespaces_are_two_jobs():
 
 @pytest.mark.rule("TJ:4", "TJ:D5")
 def test_a_pod_that_no_node_can_hold_keeps_no_node_free_for_itself():
-    toleration = Toleration("dedicated", "Equal", "training", "")
+    toleration = PodToleration("dedicated", "Equal", "training", "")
     taint = Taint("dedicated", "training", "NoSchedule")
     nodes = (
         Node("node-0", {"cpu": 3000, "pods": 110}),
         Node("node-1", {"cpu": 7000, "pods": 110}, {"cpu": 2500}, charged={"cpu": 2500}, taints=(taint,)),
     )
-    shape = Shape({"cpu": 2000, "pods": 1}, {"cpu": 2000}, Constraints(tolerations=(toleration,)))
+    shape = Shape({"cpu": 2000, "pods": 1}, {"cpu": 2000}, PodConstraints(tolerations=(toleration,)))
     gang = replace(job("job-0", 1, 2, 0), shape=shape, is_gang=True)
     pool = ClusterSnapshot(nodes=nodes, participants=(gang,))
     assert allocate(replace(pool, external_pods=(external_pod(50, priority=1000),))) == allocate(pool)

@@ -2,19 +2,10 @@
 
 import pytest
 
+from raytide.api.pod_requirements import CPU, PODS, NodeRequirement, PodConstraints, PodToleration
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.capacity_index import CapacityIndex, times_that_fit
-from raytide.fairshare.algorithm.model import (
-    CPU,
-    MEMORY,
-    PODS,
-    Constraints,
-    Node,
-    Requirement,
-    Shape,
-    Taint,
-    Toleration,
-)
+from raytide.fairshare.algorithm.model import MEMORY, Node, Shape, Taint
 from raytide.fairshare.algorithm.node_affinity import NodeKinds, admits
 from raytide.fairshare.algorithm.placement import ClusterCapacity
 from support.elastic_builders import GPU, World, amounts, external_pod, job, master, node, resizes_of, shape
@@ -24,8 +15,8 @@ pytestmark = pytest.mark.rule("TJ:7.3")
 LABELLED = node("node-1", cpu=8, labels={"zone": "east", "generation": "7", "word": "seven"})
 
 
-def wants(key: str, operator: str, *values: str, is_field: bool = False) -> Requirement:
-    return Requirement(key, operator, values, is_field)
+def wants(key: str, operator: str, *values: str, is_field: bool = False) -> NodeRequirement:
+    return NodeRequirement(key, operator, values, is_field)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +47,7 @@ def wants(key: str, operator: str, *values: str, is_field: bool = False) -> Requ
     ],
 )
 def test_requirements(requirement, expected):
-    assert admits(LABELLED, Constraints(terms=((requirement,),))) is expected
+    assert admits(LABELLED, PodConstraints(terms=((requirement,),))) is expected
 
 
 EAST, SEVEN, EIGHT = wants("zone", "In", "east"), wants("generation", "In", "7"), wants("generation", "In", "8")
@@ -73,7 +64,7 @@ EAST, SEVEN, EIGHT = wants("zone", "In", "east"), wants("generation", "In", "7")
     ],
 )
 def test_terms(terms, expected):
-    assert admits(LABELLED, Constraints(terms=terms)) is expected
+    assert admits(LABELLED, PodConstraints(terms=terms)) is expected
 
 
 @pytest.mark.parametrize(
@@ -82,24 +73,24 @@ def test_terms(terms, expected):
         pytest.param(Taint("gpu"), None, False, id="NoSchedule keeps away"),
         pytest.param(Taint("gpu", effect="NoExecute"), None, False, id="NoExecute keeps away"),
         pytest.param(Taint("gpu", effect="PreferNoSchedule"), None, True, id="PreferNoSchedule repels no pod"),
-        pytest.param(Taint("gpu", "yes"), Toleration("gpu", "Equal", "yes"), True, id="Equal: key and value"),
-        pytest.param(Taint("gpu", "yes"), Toleration("gpu", "", "yes"), True, id="no operator is Equal"),
-        pytest.param(Taint("gpu", "yes"), Toleration("gpu", "Equal", "no"), False, id="Equal: another value"),
-        pytest.param(Taint("gpu", "yes"), Toleration("gpu", "Exists"), True, id="Exists: any value"),
-        pytest.param(Taint("gpu", "yes"), Toleration("cpu", "Exists"), False, id="Exists: another key"),
-        pytest.param(Taint("gpu", "yes"), Toleration("", "Exists"), True, id="Exists without a key: everything"),
-        pytest.param(Taint("gpu"), Toleration("gpu", "Exists", "", "NoExecute"), False, id="another effect"),
-        pytest.param(Taint("gpu"), Toleration("gpu", "Exists", "", "NoSchedule"), True, id="the same effect"),
+        pytest.param(Taint("gpu", "yes"), PodToleration("gpu", "Equal", "yes"), True, id="Equal: key and value"),
+        pytest.param(Taint("gpu", "yes"), PodToleration("gpu", "", "yes"), True, id="no operator is Equal"),
+        pytest.param(Taint("gpu", "yes"), PodToleration("gpu", "Equal", "no"), False, id="Equal: another value"),
+        pytest.param(Taint("gpu", "yes"), PodToleration("gpu", "Exists"), True, id="Exists: any value"),
+        pytest.param(Taint("gpu", "yes"), PodToleration("cpu", "Exists"), False, id="Exists: another key"),
+        pytest.param(Taint("gpu", "yes"), PodToleration("", "Exists"), True, id="Exists without a key: everything"),
+        pytest.param(Taint("gpu"), PodToleration("gpu", "Exists", "", "NoExecute"), False, id="another effect"),
+        pytest.param(Taint("gpu"), PodToleration("gpu", "Exists", "", "NoSchedule"), True, id="the same effect"),
     ],
 )
 def test_taints(taint, toleration, expected):
     tolerations = (toleration,) if toleration else ()
-    assert admits(node(taints=(taint,)), Constraints(tolerations=tolerations)) is expected
+    assert admits(node(taints=(taint,)), PodConstraints(tolerations=tolerations)) is expected
 
 
 def test_node_selectors_are_met_in_full():
-    assert admits(LABELLED, Constraints((("zone", "east"), ("generation", "7"))))
-    assert not admits(LABELLED, Constraints((("zone", "east"), ("generation", "8"))))
+    assert admits(LABELLED, PodConstraints((("zone", "east"), ("generation", "7"))))
+    assert not admits(LABELLED, PodConstraints((("zone", "east"), ("generation", "8"))))
 
 
 def test_kinds_of_nodes_answer_as_each_node_does():
@@ -108,10 +99,10 @@ def test_kinds_of_nodes_answer_as_each_node_does():
         for n in range(12)
     ]
     asked = [
-        Constraints(),
-        Constraints((("zone", "e"),)),
-        Constraints((("zone", "w"),), tolerations=(Toleration("gpu", "Exists"),)),
-        Constraints(terms=((wants("host", "Gt", "7"),), (wants("metadata.name", "In", "node-1", is_field=True),))),
+        PodConstraints(),
+        PodConstraints((("zone", "e"),)),
+        PodConstraints((("zone", "w"),), tolerations=(PodToleration("gpu", "Exists"),)),
+        PodConstraints(terms=((wants("host", "Gt", "7"),), (wants("metadata.name", "In", "node-1", is_field=True),))),
     ]
     kinds = NodeKinds(nodes, asked)
     for constraints in asked:

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
+from raytide.api.pod_requirements import PodToleration
 from raytide.api.sharing_record import (
     ABOVE_MAXIMUM,
     GROWING,
@@ -38,7 +39,6 @@ from raytide.fairshare.algorithm.model import (
     ParticipantId,
     Resize,
     Taint,
-    Toleration,
 )
 from raytide.fairshare.algorithm.participant_state import ParticipantState
 from support.elastic_builders import (
@@ -360,10 +360,9 @@ def in_a_pool(world: World, pool: str) -> World:
         where = shape.constraints
         return replace(
             shape,
-            constraints=replace(
-                where,
+            constraints=where._replace(
                 node_selector=(*where.node_selector, label),
-                tolerations=(*where.tolerations, Toleration("pool", "Equal", pool)),
+                tolerations=(*where.tolerations, PodToleration("pool", "Equal", pool)),
             ),
         )
 

@@ -13,12 +13,12 @@ from fractions import Fraction
 import pytest
 
 from raytide.api.config import DEFAULT_GPUS
-from raytide.api.pod_requirements import pod_shape
+from raytide.api.pod_requirements import CPU, PODS, pod_shape
 from raytide.api.training_resources import is_gpu_job
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import TRAINER
 from raytide.fairshare.algorithm.allocate import allocate
-from raytide.fairshare.algorithm.model import CPU, MEMORY, PODS, AllocationOptions, ClusterSnapshot, Node, Participant
+from raytide.fairshare.algorithm.model import MEMORY, AllocationOptions, ClusterSnapshot, Node, Participant
 from raytide.fairshare.pod_requirements import role_shape
 from support.elastic_builders import GPU, id_of, job, resizes_of, shape
 from support.training_builders import trainingjob

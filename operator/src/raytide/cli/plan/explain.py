@@ -10,13 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from raytide.api.pod_requirements import PODS, Amounts, PodConstraints
 from raytide.fairshare.algorithm.format_quantity import spell, spell_with_name
 from raytide.fairshare.algorithm.model import (
-    PODS,
     Allocation,
-    Amounts,
     ClusterSnapshot,
-    Constraints,
     Node,
     Participant,
     ParticipantId,
@@ -187,7 +185,7 @@ class _PlannedCapacity:
         allowed = (node for node in self._node_lines if admits(node, shape.constraints))
         return sorted((self._node_gap(node, shape) for node in allowed), key=lambda gap: _distance(gap, shape))
 
-    def excluded(self, constraints: Constraints) -> int:
+    def excluded(self, constraints: PodConstraints) -> int:
         """How many usable nodes its constraints keep it from."""
         return sum(not admits(node, constraints) for node in self._node_lines)
 

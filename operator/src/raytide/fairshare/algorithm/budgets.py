@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from raytide.api.pod_requirements import PODS
 from raytide.fairshare.algorithm.capacity_index import Requests
-from raytide.fairshare.algorithm.model import PODS, ClusterSnapshot, Node, ParticipantId, Quota
+from raytide.fairshare.algorithm.model import ClusterSnapshot, Node, ParticipantId, Quota
 from raytide.fairshare.algorithm.placement import ClusterCapacity, PodShape
 
 _FULL: Final = 100

@@ -6,8 +6,9 @@ Input: a resource's name and a whole number as `model.py` counts it. Used in eve
 from functools import lru_cache
 from typing import Final
 
+from raytide.api.pod_requirements import CPU
 from raytide.api.quantity import Format, Quantity
-from raytide.fairshare.algorithm.model import CPU, MEMORY
+from raytide.fairshare.algorithm.model import MEMORY
 
 _NANOS_PER_MILLI: Final = 10**6
 _NANOS_PER_UNIT: Final = 10**9

@@ -9,15 +9,11 @@ Kubernetes types. Filled by `fairshare/snapshot.py`, decided upon by `allocate.p
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
+from raytide.api.pod_requirements import ANYWHERE, Amounts, PodConstraints
 from raytide.api.tenants import Tenant
 
-Amounts: TypeAlias = Mapping[str, int]
-"""Resource name -> amount; a missing name is zero. A pod counts 1 of `pods`."""
-
-PODS: Final = "pods"
-CPU: Final = "cpu"
 MEMORY: Final = "memory"
 
 
@@ -32,7 +28,7 @@ class ParticipantId(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-# --- placement constraints -------------------------------------------------------------------------------------------
+# --- nodes and pods --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,41 +41,12 @@ class Taint:
 
 
 @dataclass(frozen=True, slots=True)
-class Toleration:
-    """One toleration of a pod, as Kubernetes reads it: an empty key with `Exists` tolerates everything."""
-
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """One requirement on a node's labels (In, NotIn, Exists, DoesNotExist, Gt, Lt), or on its fields if `is_field`."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-    is_field: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Constraints:
-    """Where a pod may run: all of `node_selector`, and one of the `terms` (each a conjunction) where there are any."""
-
-    node_selector: tuple[tuple[str, str], ...] = ()
-    terms: tuple[tuple[Requirement, ...], ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Shape:
     """What one pod requests: `requests` for placement, `limits` (the request where a container has none) for load."""
 
     requests: Amounts
     limits: Amounts = field(default_factory=dict)
-    constraints: Constraints = Constraints()
+    constraints: PodConstraints = ANYWHERE
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ nodes take a few checks. Capacity is in `placement.py`. Rules TJ §7 item 3.
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from raytide.fairshare.algorithm.model import Amounts, Constraints, Node, Requirement, Taint, Toleration
+from raytide.api.pod_requirements import Amounts, NodeRequirement, PodConstraints, PodToleration
+from raytide.fairshare.algorithm.model import Node, Taint
 
 _KEEPS_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
 _NAME_FIELD: Final = "metadata.name"
 
 
-def admits(node: Node, constraints: Constraints) -> bool:
+def admits(node: Node, constraints: PodConstraints) -> bool:
     """Whether the node's labels, name and taints allow the pod."""
     return (
         all(node.labels.get(key) == value for key, value in constraints.node_selector)
@@ -23,18 +24,18 @@ def admits(node: Node, constraints: Constraints) -> bool:
     )
 
 
-def _meets(node: Node, term: Sequence[Requirement]) -> bool:
+def _meets(node: Node, term: Sequence[NodeRequirement]) -> bool:
     """Whether all of a term holds; an empty term matches nothing, as in Kubernetes."""
     return bool(term) and all(_holds(requirement, _value(node, requirement)) for requirement in term)
 
 
-def _value(node: Node, requirement: Requirement) -> str | None:
+def _value(node: Node, requirement: NodeRequirement) -> str | None:
     if requirement.is_field:
         return node.name if requirement.key == _NAME_FIELD else None
     return node.labels.get(requirement.key)
 
 
-def _holds(requirement: Requirement, value: str | None) -> bool:
+def _holds(requirement: NodeRequirement, value: str | None) -> bool:
     match requirement.operator:
         case "In":
             return value in requirement.values
@@ -50,7 +51,7 @@ def _holds(requirement: Requirement, value: str | None) -> bool:
             return False
 
 
-def _compares(requirement: Requirement, value: str | None) -> bool:
+def _compares(requirement: NodeRequirement, value: str | None) -> bool:
     """Gt and Lt: whole numbers on both sides, and exactly one to compare with."""
     if value is None or len(requirement.values) != 1:
         return False
@@ -61,11 +62,11 @@ def _compares(requirement: Requirement, value: str | None) -> bool:
     return actual > bound if requirement.operator == "Gt" else actual < bound
 
 
-def _is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+def _is_tolerated(taint: Taint, tolerations: Iterable[PodToleration]) -> bool:
     return any(_tolerates(toleration, taint) for toleration in tolerations)
 
 
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+def _tolerates(toleration: PodToleration, taint: Taint) -> bool:
     if toleration.effect not in ("", taint.effect):
         return False
     if toleration.operator == "Exists":
@@ -76,12 +77,12 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 class NodeKinds:
     """Nodes grouped by what the constraints of one pool can distinguish; checks each (kind, constraints) once."""
 
-    def __init__(self, nodes: Sequence[Node], constraints: Iterable[Constraints]) -> None:
+    def __init__(self, nodes: Sequence[Node], constraints: Iterable[PodConstraints]) -> None:
         keys, sees_names = _looked_at(constraints)
         self._members: dict[tuple[object, ...], list[int]] = {}
         self._first: dict[tuple[object, ...], Node] = {}
         self._largest: dict[tuple[object, ...], dict[str, int]] = {}
-        self._admitting: dict[Constraints, list[tuple[object, ...]]] = {}
+        self._admitting: dict[PodConstraints, list[tuple[object, ...]]] = {}
         for index, node in enumerate(nodes):
             labels = tuple(node.labels.get(key) for key in keys)
             kind = (labels, node.taints, node.name if sees_names else "")
@@ -89,18 +90,18 @@ class NodeKinds:
             self._first.setdefault(kind, node)
             _raise_to(self._largest.setdefault(kind, {}), node.allocatable)
 
-    def largest(self, constraints: Constraints) -> dict[str, int]:
+    def largest(self, constraints: PodConstraints) -> dict[str, int]:
         """The most of each resource that one of the nodes that admit the pod has."""
         found: dict[str, int] = {}
         for kind in self._kinds(constraints):
             _raise_to(found, self._largest[kind])
         return found
 
-    def admitting(self, constraints: Constraints) -> list[int]:
+    def admitting(self, constraints: PodConstraints) -> list[int]:
         """The positions of all nodes that admit the pod, ascending."""
         return sorted(index for kind in self._kinds(constraints) for index in self._members[kind])
 
-    def _kinds(self, constraints: Constraints) -> list[tuple[object, ...]]:
+    def _kinds(self, constraints: PodConstraints) -> list[tuple[object, ...]]:
         """The kinds of nodes that admit the pod."""
         if constraints not in self._admitting:
             self._admitting[constraints] = [kind for kind, node in self._first.items() if admits(node, constraints)]
@@ -113,7 +114,7 @@ def _raise_to(largest: dict[str, int], amounts: Amounts) -> None:
             largest[name] = amount
 
 
-def _looked_at(constraints: Iterable[Constraints]) -> tuple[list[str], bool]:
+def _looked_at(constraints: Iterable[PodConstraints]) -> tuple[list[str], bool]:
     """The label keys that any of the constraints reads, and whether any reads node names."""
     keys: set[str] = set()
     sees_names = False

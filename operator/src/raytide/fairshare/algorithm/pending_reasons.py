@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from raytide.api.pod_requirements import PODS, PodConstraints
 from raytide.api.sharing_record import CREATION_FORBIDDEN, UNSCHEDULABLE
 from raytide.fairshare.algorithm.capacity_index import CapacityIndex, Vector, times_that_fit
 from raytide.fairshare.algorithm.format_quantity import spell, spell_with_name
@@ -20,10 +21,8 @@ from raytide.fairshare.algorithm.model import (
     HIGHER_PRIORITY,
     INSUFFICIENT,
     INSUFFICIENT_GPU,
-    PODS,
     QUOTA_EXCEEDED,
     UNSATISFIABLE,
-    Constraints,
     Node,
     ParticipantId,
     Waiting,
@@ -55,7 +54,7 @@ class Reasons:
     """By identity: participants that are equal in what matters share a rejection."""
     _capacity_reasons: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
     _capacity_by_order: dict[int, CapacityIndex] = field(default_factory=dict)
-    _empty_nodes_by_constraints: dict[Constraints, CapacityIndex | None] = field(default_factory=dict)
+    _empty_nodes_by_constraints: dict[PodConstraints, CapacityIndex | None] = field(default_factory=dict)
     _nodes: list[tuple[Node, Vector]] = field(default_factory=list)
     _reserved_vectors: dict[int | None, dict[str, Vector]] = field(default_factory=dict)
     _is_short_by_priority: dict[tuple[int, int | None], bool] = field(default_factory=dict)
@@ -240,7 +239,7 @@ class Reasons:
         name = self.state.capacity.resources[number]
         return f"needs {spell_with_name(name, amount)} on one node; the largest node has {spell(name, largest)}"
 
-    def _empty_nodes_of(self, constraints: Constraints) -> CapacityIndex | None:
+    def _empty_nodes_of(self, constraints: PodConstraints) -> CapacityIndex | None:
         """The capacity of empty nodes, ready or not, that admit the constraints; None if there are none."""
         if constraints not in self._empty_nodes_by_constraints:
             vectors = [whole for node, whole in self._all_empty_nodes() if admits(node, constraints)]

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
 
+from raytide.api.pod_requirements import CPU, PODS, Amounts, PodConstraints
 from raytide.fairshare.algorithm.capacity_index import CapacityIndex, Requests, Vector, fits, times_that_fit
-from raytide.fairshare.algorithm.model import CPU, MEMORY, PODS, Amounts, Constraints, Node, Shape
+from raytide.fairshare.algorithm.model import MEMORY, Node, Shape
 from raytide.fairshare.algorithm.node_affinity import NodeKinds, number_pools
 
 ANY_NUMBER: Final = 1 << 60
@@ -118,7 +119,7 @@ class ClusterCapacity:
         """Node -> its pool; -1: no shape may use it."""
         self._order_keys = [self._order_key(index, node) for index, node in enumerate(self.nodes)]
         self._gpus_of = [sum(node.allocatable.get(name, 0) for name in gpus) for node in self.nodes]
-        self._orders: dict[tuple[Constraints, int], NodeOrder] = {}
+        self._orders: dict[tuple[PodConstraints, int], NodeOrder] = {}
         self._pods: dict[object, PodShape] = {}
         self._known: dict[int, tuple[Shape, PodShape]] = {}
         """By the identity of the shape: most participants share a few objects."""
@@ -181,7 +182,7 @@ class ClusterCapacity:
     def _numbered(self, amounts: Amounts) -> Requests:
         return tuple((self.number_of[name], amounts[name]) for name in self.resources if amounts.get(name, 0) > 0)
 
-    def _order(self, constraints: Constraints, gpu: int) -> NodeOrder:
+    def _order(self, constraints: PodConstraints, gpu: int) -> NodeOrder:
         found = self._orders.get((constraints, gpu))
         if found is None:
             nodes = [self.node_capacities[index] for index in self._kinds.admitting(constraints)]
@@ -196,7 +197,7 @@ class ClusterCapacity:
         amounts = [self.nodes[node.index].allocatable for node in nodes]
         return [sum(each.get(name, ANY_NUMBER if name == PODS else 0) for each in amounts) for name in self.resources]
 
-    def _counts_of_kinds(self, constraints: Iterable[Constraints]) -> list[int]:
+    def _counts_of_kinds(self, constraints: Iterable[PodConstraints]) -> list[int]:
         """How many different kinds of pods may use each node."""
         counts = [0] * len(self.node_capacities)
         for each in constraints:

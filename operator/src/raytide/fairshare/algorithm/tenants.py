@@ -15,10 +15,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from raytide.api.pod_requirements import PODS
 from raytide.api.tenants import Tenant
 from raytide.fairshare.algorithm.budgets import Shortfall
 from raytide.fairshare.algorithm.capacity_index import Vector
-from raytide.fairshare.algorithm.model import PODS, ClusterSnapshot
+from raytide.fairshare.algorithm.model import ClusterSnapshot
 from raytide.fairshare.algorithm.placement import ClusterCapacity, PodShape
 
 SHARE_BITS: Final = 64
