@@ -2,6 +2,7 @@
 
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from aiohttp import ClientSession, web
 
@@ -41,8 +42,9 @@ def lane(
     *,
     kind: str = "RayCluster",
     verdict: Verdict = Verdict.WAITS,
+    **more: Any,
 ) -> Lane:
-    return Lane(kind, "default", name, wanted, ready, verdict, reason, message)
+    return Lane(kind, "default", name, wanted, ready, verdict, reason, message, **{"uid": f"uid-{name}", **more})
 
 
 def after(seconds: float) -> datetime:

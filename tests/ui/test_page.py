@@ -6,6 +6,7 @@ from playwright.async_api import expect
 from raytide.cli.lane_watch import Problem
 from raytide.explain.cluster_capacity import CapacityView, ResourceUse
 from raytide.explain.model import Verdict
+from raytide.explain.overview import Resized
 from support.ui_site import NEW, NOON, START, after, lane
 
 pytestmark = [pytest.mark.browser, pytest.mark.rule("SC:S21")]
@@ -209,6 +210,48 @@ async def test_resources_with_equal_names_keep_their_domains(watched, site):
     page = await watched.open()
     await expect(page.locator("#resources .resource")).to_have_text([GPU, "amd.com/gpu", MARKUP.rpartition("/")[2]])
     assert await page.locator("img:not(svg)").count() == 0
+
+
+# --- marks -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_marks(site):
+    giver = lane("demo", wanted=4, ready=4, resizes=(Resized(START + 60, 8, 4, "", ("uid-gpt", "uid-hidden")),))
+    lanes = [giver, lane("gpt", kind="TrainingJob", **COMPLETE)]
+    for at in (0, 120):
+        site.feed.update(lanes, [], after(at))
+
+
+GAVE = "gave 4 of 8 trainers to TrainingJob default/gpt and another workload"
+RECEIVED = "received capacity of RayCluster default/demo, which gave 4 of 8 trainers"
+
+
+async def test_giver_and_receiver_have_a_mark_that_the_pointer_and_the_explanation_put_in_words(watched, with_marks):
+    page = await watched.open()
+    giver, receiver = rows(page).filter(has_text="demo"), rows(page).filter(has_text="gpt")
+    await expect(giver.locator("path.mark.gave")).to_have_count(1)
+    await expect(receiver.locator("path.mark.received")).to_have_count(1)
+    chart = await giver.locator("> svg").bounding_box()
+    mark = await giver.locator("path.mark").bounding_box()
+    middle = mark["x"] + mark["width"] / 2
+    assert abs(middle - chart["x"] - chart["width"] / 2) < 10, "in the middle of 120 s"
+    await page.mouse.move(middle, mark["y"] + 4)
+    await expect(page.locator("#crosshair")).to_contain_text(GAVE)
+    await page.mouse.move(middle + 40, mark["y"] + 4)
+    await expect(page.locator("#crosshair")).not_to_contain_text("gave")
+    for row, text in ((giver, GAVE), (receiver, RECEIVED)):
+        assert text in await row.get_attribute("aria-label")
+    await giver.click()
+    await expect(page.locator("#panel li").filter(has_text=GAVE)).to_have_count(1)
+
+
+async def test_marks_outside_of_the_window_are_not_drawn_and_those_ahead_of_the_clock_are_now(watched, site):
+    resizes = tuple(Resized(START + at, 8, 4, "", ("uid-x",)) for at in (-7200, 60, 9000))
+    for at in (0, 120):
+        site.feed.update([lane("demo", resizes=resizes)], [], after(at))
+    page = await watched.open()
+    await expect(rows(page).first.locator("path.mark")).to_have_count(2)
 
 
 # --- what if -----------------------------------------------------------------------------------------------------------------

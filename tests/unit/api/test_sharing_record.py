@@ -21,7 +21,7 @@ from raytide.api.sharing_record import (
 )
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-NOTE = ResizeNote(NOW, 8, 6, "Reclaimed", "8→6 for ns/other", "ns/other")
+NOTE = ResizeNote(NOW, 8, 6, "Reclaimed", "8→6 for ns/other", "ns/other", ("uid-1", "uid-2"))
 FULL = SharingRecord(
     uid="u",
     replicas=6,

@@ -59,7 +59,7 @@ def test_a_lane_of_a_job():
 
 def test_a_lane_of_a_cluster_that_lacks_nothing():
     lane = lane_of("RayCluster", of_cluster(HEAD, worker(0), worker(1)).obj, NOON)
-    assert lane == Lane("RayCluster", "default", "demo", 2, 2, Verdict.NOTHING_MISSING)
+    assert lane == Lane("RayCluster", "default", "demo", 2, 2, Verdict.NOTHING_MISSING, uid=lane.uid)
 
 
 def test_what_can_never_run_comes_first():

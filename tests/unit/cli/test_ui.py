@@ -21,6 +21,7 @@ from raytide.cli.ui.feed import HEARTBEAT_S, MAX_QUEUED, MAX_READERS, Feed, TooM
 from raytide.cli.ui.guard import HEADERS
 from raytide.cli.ui.serve import follow, open_browser
 from raytide.explain.history import WINDOW_S
+from raytide.explain.overview import Resized
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 from raytide_sandbox.apiserver.routes import Request
@@ -232,6 +233,23 @@ def test_the_number_of_readers_is_bounded():
         feed.subscribe(lambda: None)
     feed.unsubscribe(readers[0])
     feed.subscribe(lambda: None)
+
+
+async def test_a_workload_that_gave_and_the_one_that_received_have_marks():
+    feed = Feed("")
+    feed.update([lane("a"), lane("b"), lane("c")], [], NOON)
+    reader = feed.subscribe(lambda: None)
+    feed.update([lane("a", resizes=(Resized(START, 4, 2, "", ("uid-b",)),)), lane("b"), lane("c")], [], after(1))
+    ((_, message),) = messages(reader)
+    assert {each["name"]: each["marks"] for each in message["changed"]} == {
+        "a": [{"at": START, "gave": True, "text": "gave 2 of 4 trainers to RayCluster default/b"}],
+        "b": [{"at": START, "gave": False, "text": "received capacity of RayCluster default/a, which gave 2 of 4 trainers"}],
+    }  # fmt: skip
+    items = (await feed.snapshot(60))["items"]
+    assert [(each["name"], len(each["marks"])) for each in items] == [("a", 1), ("b", 1), ("c", 0)]
+    feed.update([lane("b"), lane("c")], [], after(2))
+    ((_, message),) = messages(reader)
+    assert [(each["name"], each["marks"]) for each in message["changed"]] == [("b", [])]
 
 
 async def test_a_lost_connection_has_a_time_and_a_missing_right_has_none():

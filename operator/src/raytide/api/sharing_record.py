@@ -23,6 +23,9 @@ VERSION: Final = 1
 MAX_RESIZES: Final = 10
 MAX_MESSAGE_LENGTH: Final = 1000
 MAX_NAME_LENGTH: Final = 512
+MAX_RECEIVERS: Final = 4
+MAX_UID_LENGTH: Final = 64
+"""Kubernetes' uids have 36 characters."""
 MAX_RECORD_BYTES: Final = 64 * 1024
 MAX_VICTIMS: Final = 1000
 MAX_PLACEMENTS: Final = 100
@@ -68,6 +71,9 @@ class ResizeNote:
     message: str = ""
     for_job: str = ""
     """namespace/name of the job that received the capacity."""
+    for_uids: tuple[str, ...] = ()
+    """uids of the jobs that received it, or of the owners of the pods, at most MAX_RECEIVERS. They may be of other namespaces:
+    a uid becomes a name only for a reader who may read the object (FD:SEC-F7)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +216,13 @@ def _resize(entry: Any) -> ResizeNote | None:
     )
     if at is None or before is None or after is None or not _text(entry.get("reason")):
         return None
-    return ResizeNote(at, before, after, _reason(entry), _text(entry.get("message")), _text(entry.get("forJob")))
+    receiver, uids = _text(entry.get("forJob")), _uids(entry.get("forUids"))
+    return ResizeNote(at, before, after, _reason(entry), _text(entry.get("message")), receiver, uids)
+
+
+def _uids(entries: Any) -> tuple[str, ...]:
+    found = [_text(entry)[:MAX_UID_LENGTH] for entry in entries[:MAX_RECEIVERS]] if isinstance(entries, list) else []
+    return tuple(filter(None, found))
 
 
 def _reason(entry: dict[str, Any]) -> str:
@@ -288,4 +300,6 @@ def _entry(note: ResizeNote) -> dict[str, Any]:
     }
     if note.for_job:
         entry["forJob"] = note.for_job[:MAX_NAME_LENGTH]
+    if note.for_uids:
+        entry["forUids"] = [uid[:MAX_UID_LENGTH] for uid in note.for_uids[:MAX_RECEIVERS]]
     return entry

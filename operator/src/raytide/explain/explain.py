@@ -70,6 +70,7 @@ def explain(objects: Objects, now: datetime) -> Explanation:
         events=() if verdict is Verdict.NOTHING_MISSING else objects.events[:MAX_EVENTS],
         notes=tuple(cut(note, MAX_MESSAGE) for note in found.notes[:MAX_BLOCKERS]),
         unreadable=objects.unreadable,
+        resizes=found.resizes,
         more_blockers=max(0, len(blockers) - MAX_BLOCKERS),
         more_groups=max(0, len(groups) - MAX_GROUPS),
         more_pods=max(0, len(found.pods) - MAX_PODS),

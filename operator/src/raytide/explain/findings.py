@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from raytide.api.pod import ManagedPod
 from raytide.api.pod_failure import failure_of
+from raytide.api.sharing_record import ResizeNote
 from raytide.explain.model import Blocker, GroupLine, PodLine, StageLine
 
 
@@ -26,6 +27,8 @@ class Findings:
     """Wanted workers or trainers."""
     ready: int = 0
     """Ready workers, or trainers that run."""
+    resizes: tuple[ResizeNote, ...] = ()
+    """The last resizes of a TrainingJob, oldest first."""
     is_over: bool = False
     """Whether the workload has ended and lacks nothing any more."""
 

@@ -218,3 +218,24 @@ def waits(number: str, cause: str) -> str:
     """The first transient cause; the number of requests or pods, or empty."""
     verb = "waits" if number.startswith("1 ") else "wait"
     return f"{number} {verb}: {cause}" if number else f"Waits: {cause}"
+
+
+# --- transfers ---------------------------------------------------------------------------------------------------------------
+
+ANOTHER: Final = "another workload"
+"""One that the caller may not read, or that is gone."""
+
+
+def gave(sizes: tuple[int, int], receivers: Sequence[str], *, is_any_hidden: bool) -> str:
+    """A TrainingJob was scaled down for others; `receivers` are kinds with names."""
+    before, after = sizes
+    others = [*receivers, *([ANOTHER] if is_any_hidden or not receivers else [])]
+    return f"gave {before - after} of {counted(before, 'trainer')} to {' and '.join(others)}"
+
+
+def received(giver: str, sizes: tuple[int, int]) -> str:
+    """A workload has capacity of a TrainingJob that was scaled down; without a giver, the sizes are its own."""
+    before, after = sizes
+    if not giver:
+        return f"grew from {before} to {counted(after, 'trainer')} with capacity of {ANOTHER}"
+    return f"received capacity of {giver}, which gave {before - after} of {counted(before, 'trainer')}"

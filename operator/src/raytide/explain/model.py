@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from raytide.api.meta import Manifest
 from raytide.api.pod import PodView
+from raytide.api.sharing_record import ResizeNote
 from raytide.api.trainingjob_pod import JobPod
 
 RAYCLUSTER: Final = "RayCluster"
@@ -185,6 +186,8 @@ class Explanation:
     events: tuple[Warned, ...] = ()
     notes: tuple[str, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
+    resizes: tuple[ResizeNote, ...] = ()
+    """The last resizes of a TrainingJob, oldest first."""
     more_blockers: int = 0
     more_groups: int = 0
     more_pods: int = 0

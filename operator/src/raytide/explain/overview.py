@@ -8,15 +8,31 @@ the conditions give. Small and frozen, so that thousands may be kept. Called by 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from raytide.api.meta import Manifest
+from raytide.api.sharing_record import REBALANCED, ResizeNote
 from raytide.explain.encode import API_VERSION
 from raytide.explain.explain import explain
 from raytide.explain.model import Objects, Verdict
 
 KIND: Final = "Overview"
+MAX_NAME: Final = 317
+"""Characters of a namespace and a name."""
 _ORDER: Final = (Verdict.CAN_NEVER_RUN, Verdict.WAITS, Verdict.NOTHING_MISSING)
+
+
+class Resized(NamedTuple):
+    """One resize that gave capacity to other workloads, or took some of theirs."""
+
+    at: int
+    """Seconds since 1970."""
+    before: int
+    after: int
+    for_job: str = ""
+    """namespace/name of a receiver in the same namespace."""
+    for_uids: tuple[str, ...] = ()
+    """uids of the receivers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +50,9 @@ class Lane:
     message: str = ""
     more: int = 0
     """How many other blockers there are."""
+    uid: str = ""
+    resizes: tuple[Resized, ...] = ()
+    """What of its last resizes concerns other workloads, oldest first."""
 
 
 def lane_of(kind: str, obj: Manifest, now: datetime) -> Lane:
@@ -50,7 +69,17 @@ def lane_of(kind: str, obj: Manifest, now: datetime) -> Lane:
         first.reason if first else "",
         first.message if first else "",
         max(0, len(found.blockers) + found.more_blockers - 1),
+        found.uid,
+        tuple(_resized(note) for note in found.resizes if _concerns_others(note)),
     )
+
+
+def _concerns_others(note: ResizeNote) -> bool:
+    return bool(note.for_job or note.for_uids) if note.after < note.before else note.reason == REBALANCED
+
+
+def _resized(note: ResizeNote) -> Resized:
+    return Resized(int(note.at.timestamp()), note.before, note.after, note.for_job[:MAX_NAME], note.for_uids)
 
 
 def in_order(lanes: Iterable[Lane]) -> list[Lane]:

@@ -119,6 +119,7 @@ def explain_trainingjob(job: TrainingJob, objects: Objects, now: datetime) -> Fi
         summary=_size_text(ctx),
         wanted=ctx.wanted(constants.TRAINER),
         ready=_running_trainers(ctx),
+        resizes=ctx.record.resizes if ctx.record is not None else (),
         is_over=ctx.condition(constants.SUCCEEDED) is not None,
     )
 

@@ -163,6 +163,7 @@ def _external_pod(kind: _Kind, pods: list[CapacityPod]) -> ExternalPods:
         oldest.created_at,
         is_unschedulable=oldest.is_unschedulable,
         name=f"{oldest.namespace}/{oldest.name}",
+        owner_uid=oldest.owner_uid,
     )
 
 

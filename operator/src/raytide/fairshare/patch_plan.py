@@ -21,6 +21,7 @@ from raytide.api.meta import Key, Manifest
 from raytide.api.sharing_record import (
     ADMITTED,
     MAX_PLACEMENTS,
+    MAX_RECEIVERS,
     MAX_RESIZES,
     REACHING_MINIMUM,
     REQUESTED,
@@ -97,6 +98,21 @@ class PatchPlan:
     """When the first scale-up may be written that the interval holds back; None if there is none."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Uids:
+    """What receivers are called in a record that users of other namespaces may read."""
+
+    of_jobs: Mapping[ParticipantId, str]
+    of_pods: Mapping[str, str]
+    """Name of a pod -> uid of its owner."""
+
+    def receivers_of(self, resize: Resize) -> tuple[str, ...]:
+        """At most MAX_RECEIVERS; those without a uid are left out."""
+        found = [self.of_jobs.get(id_, "") for id_ in resize.receivers]
+        found += [self.of_pods.get(name, "") for name in resize.for_pods]
+        return tuple(dict.fromkeys(filter(None, found)))[:MAX_RECEIVERS]
+
+
 class _Later(Enum):
     LATER = "only a message that may be rewritten later"
 
@@ -121,6 +137,10 @@ def plan_patches(
     for resize in division.resizes:
         resizes.setdefault(resize.id, []).append(resize)
     waiting = {each.id: each for each in division.waiting}
+    uids = _Uids(
+        {id_of(job.key): job.metadata.uid for job in jobs},
+        {pods.name: pods.owner_uid for pods in pool.external_pods if pods.owner_uid},
+    )
     grow_at = {
         id_of(job.key): moment
         for job in jobs
@@ -137,6 +157,7 @@ def plan_patches(
             resizes.get(id_of(job.key), []),
             waiting,
             trainers=trainers.get(id_of(job.key), NO_PODS),
+            uids=uids,
             now=now,
             reservation_s=reservation_s,
         )
@@ -183,6 +204,7 @@ def _job_patch(
     waiting: Mapping[ParticipantId, Waiting],
     *,
     trainers: RolePods,
+    uids: _Uids,
     now: datetime,
     reservation_s: float,
 ) -> JobPatch | _Later | None:
@@ -198,7 +220,7 @@ def _job_patch(
     released = _released(resizes)
     after = released[-1].after if released else ordered
     if after > 0 or participant.current > 0 or not participant.is_gang:
-        changed = _begun(job, record, participant, ordered, released=released, now=now)
+        changed = _begun(job, record, participant, ordered, released=released, uids=uids, now=now)
         if released:
             victims = name_victims(trainers, released, planned[len(released) - 1].after)
             changed = replace(
@@ -238,6 +260,7 @@ def _begun(
     ordered: int,
     *,
     released: list[Resize],
+    uids: _Uids,
     now: datetime,
 ) -> SharingRecord:
     notes = list(record.resizes) if record else []
@@ -251,7 +274,7 @@ def _begun(
                 messages.size_requested(record.replicas, ordered),
             )
         )
-    notes += [_resize_note(resize, now) for resize in released]
+    notes += [_resize_note(resize, uids, now) for resize in released]
     after = released[-1].after if released else ordered
     is_new = participant.is_gang and not is_admitted(job, record)
     return SharingRecord(
@@ -284,10 +307,11 @@ def _begins(job: TrainingJob, record: SharingRecord) -> bool:
     return record.replicas == 0 and job.spec.trainer.min_instance > 0
 
 
-def _resize_note(resize: Resize, now: datetime) -> ResizeNote:
+def _resize_note(resize: Resize, uids: _Uids, now: datetime) -> ResizeNote:
     is_readable = resize.for_id is not None and resize.for_id.namespace == resize.id.namespace
     for_job = str(resize.for_id) if is_readable else ""
-    return ResizeNote(now, resize.before, resize.after, resize.reason, resize.message, for_job)
+    receivers = uids.receivers_of(resize)
+    return ResizeNote(now, resize.before, resize.after, resize.reason, resize.message, for_job, receivers)
 
 
 def _pservers(job: TrainingJob, trainers: int) -> int | None:

@@ -93,3 +93,27 @@ def test_the_record_of_a_job_has_no_name_of_another_namespace():
     assert (note.reason, note.for_job) == (RECLAIMED, "")
     assert SECRET not in str(order.patch("1"))
     assert f"{SECRET}/merger" in order.in_full, "the operator's log says it"
+
+
+@pytest.mark.rule("FD:SEC-F7")
+def test_the_record_has_the_uid_of_a_receiver_of_another_namespace_for_readers_who_may_resolve_it():
+    world = World([node(cpu=10)], [job("a", 1, 10, 10), other("merger", 4, 4, 0, is_gang=True)])
+    mine, merger = (
+        job_object("a", 1, 10, replicas=10, namespace="default"),
+        job_object("merger", 4, 4, namespace=SECRET),
+    )
+    merger = merger.model_copy(update={"metadata": merger.metadata.model_copy(update={"uid": "uid-of-merger"})})
+    orders = plan_patches([mine, merger], world.pool(), allocate(world.pool()), NOW, trainers={}).patches
+    (order,) = [each for each in orders if each.job is mine]
+    assert order.record.resizes[-1].for_uids == ("uid-of-merger",)
+    assert SECRET not in str(order.patch("1"))
+
+
+@pytest.mark.rule("FD:SEC-F7")
+def test_the_record_has_the_uid_of_the_owner_of_pods_that_a_job_yields_to():
+    waiting = external_pod(count=3, priority=9, is_unschedulable=True, name=f"{SECRET}/etl-0", owner_uid="uid-of-etl")
+    world = World([node(cpu=10)], [job("a", 1, 10, 10, yields=True)], external_pods=[waiting])
+    mine = job_object("a", 1, 10, replicas=10, namespace="default")
+    (order,) = plan_patches([mine], world.pool(), allocate(world.pool()), NOW, trainers={}).patches
+    assert order.record.resizes[-1].for_uids == ("uid-of-etl",)
+    assert SECRET not in str(order.patch("1"))

@@ -18,6 +18,8 @@ from raytide.explain.cluster_capacity import as_json as capacity_as_json
 from raytide.explain.encode import API_VERSION
 from raytide.explain.history import WINDOW_S, History, Key, key_of
 from raytide.explain.overview import Lane, lane_as_json
+from raytide.explain.transfers import Transfer, transfers_of
+from raytide.explain.transfers import as_json as transfers_as_json
 
 KIND: Final = "LaneHistory"
 MAX_READERS: Final = 32
@@ -51,6 +53,7 @@ class Feed:
         self._namespace = namespace
         self._history = history or History()
         self._lanes: dict[Key, Lane] = {}
+        self._transfers: dict[Key, tuple[Transfer, ...]] = {}
         self._problems: list[Problem] = []
         self._capacity = CapacityView()
         self._now: datetime | None = None
@@ -69,24 +72,28 @@ class Feed:
         """Record these lanes, and send what differs from the last ones; no capacity is the last one."""
         capacity = self._capacity if capacity is None else capacity
         current = {key_of(lane): lane for lane in lanes}
-        changed = [lane for key, lane in current.items() if self._lanes.get(key) != lane]
+        changed = [key for key, lane in current.items() if self._lanes.get(key) != lane]
         removed = [key for key in self._lanes if key not in current]
+        transfers = transfers_of(current.values()) if changed or removed else self._transfers
+        marked = [key for key in current if transfers.get(key) != self._transfers.get(key)]
         is_new = bool(changed or removed) or self._now is None
         is_new = is_new or (problems, capacity) != (self._problems, self._capacity)
-        for lane in changed:
-            self._history.record(lane, now)
+        for key in changed:
+            self._history.record(current[key], now)
         for key in removed:
             self._history.remove(key)
         is_lost = any(not problem.is_rejected for problem in problems)
         self._lost_since = (self._lost_since or now) if is_lost else None
-        self._lanes, self._problems, self._capacity = current, problems, capacity
+        self._lanes, self._transfers, self._problems, self._capacity = current, transfers, problems, capacity
         self._now, self._since = now, self._since or now
         if is_new or abs(now.timestamp() - self._sent_at) >= HEARTBEAT_S:
             self._sent_at = now.timestamp()
             self._send(
                 {
                     **self._state(now),
-                    "changed": [lane_as_json(lane) for lane in changed],
+                    "changed": [
+                        _item(current[key], transfers.get(key, ())) for key in dict.fromkeys((*changed, *marked))
+                    ],
                     "removed": [key._asdict() for key in removed],
                 }
             )
@@ -104,9 +111,10 @@ class Feed:
         recorded_s = int((now - self._since).total_seconds()) if now and self._since else 0
         resolution_s = max(1, -(-min(window_s, recorded_s) // POINTS))
         items = []
-        for number, (key, lane) in enumerate(tuple(self._lanes.items())):
+        lanes, transfers = self._lanes, self._transfers
+        for number, (key, lane) in enumerate(lanes.items()):
             steps = self._history.steps(key, now, window_s=window_s, resolution_s=resolution_s) if now else []
-            items.append({**lane_as_json(lane), "steps": steps})
+            items.append({**_item(lane, transfers.get(key, ())), "steps": steps})
             if number % LANES_AT_ONCE == 0:
                 await asyncio.sleep(0)
         return {
@@ -167,6 +175,11 @@ class Feed:
 def event(name: str, message: dict[str, Any]) -> bytes:
     """One server-sent event; JSON has no line breaks."""
     return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(message))
+
+
+def _item(lane: Lane, transfers: Iterable[Transfer]) -> dict[str, Any]:
+    """A lane without its steps."""
+    return {**lane_as_json(lane), "marks": transfers_as_json(transfers)}
 
 
 def _seconds(at: datetime | None) -> int | None:

@@ -108,6 +108,8 @@ def _resize(
         {name: number for name, number in sorted(segment.nodes.items()) if number},
         sentence(participant, segment, participants),
         _core_nodes(participant) if segment.reason in (ADMITTED, REACHING_MINIMUM) else {},
+        (*segment.for_ids, *segment.receivers),
+        tuple(dict.fromkeys(segment.for_pods)),
     )
 
 

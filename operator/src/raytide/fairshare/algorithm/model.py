@@ -201,6 +201,8 @@ class ExternalPods:
     """Whether it finds none although nodes have had capacity for a while: no capacity is kept for them any more."""
     name: str = ""
     """Namespace and name of the oldest, for messages."""
+    owner_uid: str = ""
+    """uid of its controlling owner, for the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +297,10 @@ class Resize:
     """`message` with the names of other namespaces, which only the operator's log and `raytide plan` may have."""
     core_nodes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Name of a `Core` -> node -> how many of its missing pods the plan places there, for a participant that starts."""
+    receivers: tuple[ParticipantId, ...] = ()
+    """All participants that receive what a shrink releases; `for_id` is the first."""
+    for_pods: tuple[str, ...] = ()
+    """Pods of other workloads that receive it, by `ExternalPods.name`."""
 
 
 @dataclass(frozen=True, slots=True)

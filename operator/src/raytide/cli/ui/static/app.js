@@ -327,10 +327,12 @@ function updateRow(row, lane, index, count, time) {
         lane.more ? ` and ${lane.more} more` : "",
       ];
   about.lastChild.replaceChildren(...words.filter(Boolean));
+  const mark = lane.marks?.at(-1);
+  const last = mark ? `; ${mark.text} at ${clock(mark.at)}` : "";
   const change = ghost ? `; if submitted ${ghost.without} to ${ghost.with}` : "";
   row.setAttribute("aria-label", lane.isSubmitted
     ? `${lane.namespace}/${lane.name}, not submitted: would get ${plural(ghost.with, "trainer")}. ${ghost.reason} ${ghost.message}`
-    : `${lane.namespace}/${lane.name}, ${lane.kind}: ${sizeOf(lane)}. ${lane.reason} ${lane.message}${change}`);
+    : `${lane.namespace}/${lane.name}, ${lane.kind}: ${sizeOf(lane)}. ${lane.reason} ${lane.message}${last}${change}`);
   row.setAttribute("aria-posinset", index + 1);
   row.setAttribute("aria-setsize", count);
   row.setAttribute("aria-selected", String(state.open === key && !lane.isSubmitted));
@@ -349,6 +351,16 @@ function pieces(lane, { start, end }) {
     if (to > from) found.push({ from, to, wanted: steps[i][1], ready: steps[i][2], reason: steps[i][3] });
   }
   return found;
+}
+
+/** Marks of a lane in the window: when it gave or received capacity; a time ahead of the clock is now. */
+function marksOf(lane, { start, end }) {
+  return (lane.marks ?? []).map((each) => ({ ...each, at: Math.min(each.at, end) })).filter((each) => each.at >= start);
+}
+
+/** A triangle with its tip at the middle: down for what was given, up for what was received. */
+function markPath(x, hasGiven) {
+  return hasGiven ? `M${x - 5.5},3h11l-5.5,9z` : `M${x - 5.5},12h11l-5.5,-9z`;
 }
 
 function drawLane(chart, lane, ghost, time) {
@@ -387,6 +399,7 @@ function drawLane(chart, lane, ghost, time) {
     const why = effect.reason && effect.with < effect.maximum ? `${effect.with ? "; not more" : ""}: ${effect.reason}` : "";
     parts.push(s("text", { x: 10, y: 29 }, size + why));
   }
+  for (const each of marksOf(lane, time)) parts.push(s("path", { class: `mark ${each.gave ? "gave" : "received"}`, d: markPath(Math.max(6, Math.min(view.width - 6, x(each.at))), each.gave) }));
   chart.replaceChildren(...parts);
 }
 
@@ -563,6 +576,8 @@ function explanation(found) {
   const dash = (value) => (value === null ? "–" : String(value));
   if (found.groups.length) parts.push(...table("Groups", ["name", "min", "max", "wanted", "pods", "ready", "reason"], found.groups.map((each) => [each.name, each.minimum, each.maximum, each.wanted, each.pods, each.ready, each.reason].map(dash)), found.omitted.groups));
   if (found.pods.length) parts.push(...table("Pods that are not ready", ["pod", "phase", "node", "reason"], found.pods.map((each) => [each.name, each.phase, each.node || "–", [each.reason, each.message].filter(Boolean).join(": ")]), found.omitted.pods));
+  const marks = state.lanes.get(keyOf(found.object))?.marks ?? [];
+  parts.push(...list("Gave and received", marks.toReversed().map((each) => `${clock(each.at, true)} ${each.text}`)));
   parts.push(...list("Recent warnings", found.events.map((each) => `${each.at ? `${clock(Date.parse(each.at) / 1000)} ` : ""}${each.pod ? `pod ${each.pod}: ` : ""}${each.reason}: ${each.message}`)));
   parts.push(...list("Notes", found.notes), ...list("Not read", found.unreadable.map((each) => each.message)));
   parts.push(command(`raytide why ${kind.toLowerCase()}/${name} -n ${namespace}`));
@@ -735,12 +750,13 @@ function onPointer(event) {
   const at = time.start + ((event.clientX - box.left) / box.width) * (time.end - time.start);
   const row = event.target.closest?.(".row");
   const lane = row && state.lanes.get(row.dataset.key);
+  const { text } = (lane && marksOf(lane, time).findLast((each) => Math.abs(time.x(each.at) - time.x(at)) <= 7)) || {};
   const piece = lane && pieces(lane, time).find((each) => each.from <= at && at < each.to);
   const numbers = piece ? ` · ${piece.ready} of ${plural(piece.wanted, noun(lane))}${piece.reason ? ` · ${piece.reason}` : ""}` : "";
   crosshair.style.height = `${$("scroller").offsetTop + Math.min($("scroller").clientHeight, shown().length * ROW)}px`;
   crosshair.style.left = `${event.clientX - frame.left}px`;
   crosshair.classList.toggle("flipped", event.clientX > box.left + box.width * 0.6);
-  crosshair.firstChild.textContent = clock(at, true) + numbers;
+  crosshair.firstChild.textContent = clock(at, true) + numbers + (text ? ` · ${text}` : "");
 }
 
 let dragged = 0;
