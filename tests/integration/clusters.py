@@ -30,14 +30,16 @@ def new_cluster(request: pytest.FixtureRequest) -> ClusterUnderTest:
 
 
 @asynccontextmanager
-async def cluster_with_operator(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[ClusterUnderTest]:
-    """That API with both CRDs and a running operator; its `kubeconfig` is the path of one."""
+async def cluster_with_operator(
+    request: pytest.FixtureRequest, folder: Path, *flags: str
+) -> AsyncIterator[ClusterUnderTest]:
+    """That API with both CRDs and a running operator with these flags; its `kubeconfig` is the path of one."""
     cluster = new_cluster(request)
     await cluster.start()
     if cluster.request("GET", "/apis/paddlepaddle.org/v1/trainingjobs", limit="1")[0] != 200:
         cluster.install_crd(JOB_CRD)
     cluster.kubeconfig = cluster.write_kubeconfig(folder / "kubeconfig")
-    operator = await Operator("--sharing-period", "1s").start(cluster.kubeconfig)
+    operator = await Operator("--sharing-period", "1s", *flags).start(cluster.kubeconfig)
     yield cluster
     code = await operator.stop()
     await cluster.stop()

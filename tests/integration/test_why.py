@@ -1,7 +1,8 @@
 """`raytide why` beside the real operator: what it says is what the conditions say, on the embedded API and on a real one.
 
-The command runs as a process with the kubeconfig of the cluster. Each test makes one cause of SC:S21 and waits until it is
-named; the cause, its holder and the exit code have to be right, and the reason has to be that of the condition.
+The command runs as a process with the kubeconfig of the cluster. `CAUSES` are the eight of SC:S21: each is made, the command,
+the condition, the event and the page have to name the same cause, holder and cure, and the condition has to clear after the
+cure. The operator runs with --state-tracks-readiness, so that `state` follows the workers.
 """
 
 import asyncio
@@ -12,14 +13,16 @@ import re
 import secrets
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 
 import click
 import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
 
-from integration.cluster_under_test import RAYCLUSTERS, TRAININGJOBS, path_of
+from integration.cluster_under_test import RAYCLUSTERS, READY, TRAININGJOBS, path_of
 from integration.clusters import APIS, cluster_with_operator
 from integration.embedded_cluster import PATIENCE_S, until
 from raytide.api import constants
@@ -32,14 +35,43 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("SC:S21
 UNSCHEDULABLE = {
     "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available: 1 Insufficient cpu.",
 }  # fmt: skip
+GATED = {
+    "type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "Scheduling is blocked due to non-empty scheduling gates",
+}  # fmt: skip
 RUNNING = {"ready": True, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
 NO_IMAGE = {"ready": False, "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=APIS)
 async def cluster(request, tmp_path_factory):
-    async with cluster_with_operator(request, tmp_path_factory.mktemp("operator")) as cluster:
+    folder = tmp_path_factory.mktemp("operator")
+    async with cluster_with_operator(request, folder, "--state-tracks-readiness") as cluster:
         yield cluster
+
+
+@asynccontextmanager
+async def page_of(cluster, namespace):
+    """A session with `raytide ui` of that namespace, which runs as a process."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "raytide", "ui", "-n", namespace, "--port", "0", "--kubeconfig", str(cluster.kubeconfig),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=accept_ctrl_c,
+    )  # fmt: skip
+    line = (await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)).decode()
+    shown, site, token = re.fullmatch(
+        r"showing namespace (\S+) at (http://127\.0\.0\.1:\d+)/#token=(\S+)\n", line
+    ).groups()
+    assert shown == namespace
+    async with ClientSession(site, headers={"Authorization": f"Bearer {token}"}) as session:
+        yield session
+    process.send_signal(signal.SIGINT)
+    _, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    assert (process.returncode, err.decode()) == (0, "the address contains a token: it gives others your rights to read; Ctrl-C ends it\n\n")  # fmt: skip
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def page(cluster):
+    async with page_of(cluster, "default") as session:
+        yield session
 
 
 @pytest.fixture
@@ -91,83 +123,233 @@ async def test_a_cluster_that_lacks_nothing(cluster, namespace):
     assert answer["object"]["kind"] == "RayCluster"
 
 
-async def test_no_node_for_a_worker(cluster, namespace):
-    await running(cluster, namespace, group(replicas=1))
+# --- the eight causes of SC:S21 -----------------------------------------------------------------------------------------------
+
+
+async def more_workers(cluster, namespace):
+    """A cluster that runs gets a second worker; returns the name of its pod. No scheduler considers it but the test."""
+    await running(cluster, namespace, group(replicas=1, template=template("ray-worker", schedulerName="test")))
     cluster.scale(namespace, "demo", 2)
     await until("two workers", lambda: len(cluster.names(namespace, "cpu")) == 2)
     (name,) = [p["metadata"]["name"] for p in cluster.pods(namespace, "cpu") if p["status"].get("phase") != "Running"]
+    return name
+
+
+async def unschedulable(cluster, namespace):
+    """kube-scheduler finds no node for a worker."""
+    name = await more_workers(cluster, namespace)
     cluster.set_pod_status(namespace, name, phase="Pending", conditions=[UNSCHEDULABLE])
-    await until(
-        "it is reported",
-        lambda: cluster.condition(namespace, "demo", constants.WORKERS_MISSING).get("reason") == "Unschedulable",
-    )
-    answer = await explained(cluster, namespace, "Unschedulable")
-    (first,) = answer["blockers"]
-    assert (first["stage"], first["group"], first["holder"], answer["exitCode"]) == (
-        "nodes",
-        "cpu",
-        "free cpu on the nodes",
-        3,
-    )
-    assert first["since"] == cluster.condition(namespace, "demo", constants.WORKERS_MISSING)["lastTransitionTime"]
-    assert [pod["name"] for pod in answer["pods"]] == [name]
 
 
-async def test_an_image_that_is_missing(cluster, namespace):
-    cluster.apply(raycluster(group(replicas=1), namespace=namespace))
+async def with_node(cluster, namespace):
+    """There is a node for it."""
+    cluster.make_ready(namespace)
+
+
+async def gated(cluster, namespace):
+    """A worker has a scheduling gate."""
+    pods = template("ray-worker", schedulingGates=[{"name": "example.com/gate"}])
+    cluster.apply(raycluster(group(replicas=1, template=pods), namespace=namespace))
     await until("both pods exist", lambda: len(cluster.names(namespace)) == 2)
     (worker,) = cluster.pods(namespace, "cpu")
-    name = worker["metadata"]["name"]
+    cluster.set_pod_status(namespace, worker["metadata"]["name"], phase="Pending", conditions=[GATED])
+    become_ready(cluster, namespace, "headgroup")
+
+
+async def without_gates(cluster, namespace):
+    """Its controller removes the gate."""
+    (worker,) = cluster.pods(namespace, "cpu")
+    cluster.edit(namespace, worker["metadata"]["name"], lambda pod: pod["spec"].pop("schedulingGates"), "pods")
+    cluster.make_ready(namespace)
+
+
+async def without_image(cluster, namespace):
+    """The kubelet cannot pull the image of a worker."""
+    name = await more_workers(cluster, namespace)
     cluster.bind(namespace, name, "n0")
     status = [{"name": "ray-worker", "image": "x", "imageID": "", "restartCount": 0, **NO_IMAGE}]
     cluster.set_pod_status(namespace, name, phase="Pending", containerStatuses=status)
-    await until(
-        "it is reported",
-        lambda: cluster.condition(namespace, "demo", constants.WORKERS_MISSING).get("reason") == "ImagePullFailed",
-    )
-    _, answer = await why(cluster, namespace)
-    found = {each["group"]: each for each in answer["blockers"]}
-    assert (found["cpu"]["reason"], found["cpu"]["holder"]) == ("ImagePullFailed", "the image of ray-worker")
-    assert found["cpu"]["message"] in cluster.condition(namespace, "demo", constants.WORKERS_MISSING)["message"]
 
 
-@pytest.mark.rule("SC:S4")
-async def test_a_quota_that_is_used_up(cluster, namespace):
+async def with_image(cluster, namespace):
+    """The kubelet has pulled it."""
+    for pod in cluster.pods(namespace, "cpu"):
+        status = [{"name": "ray-worker", "image": "x", "imageID": "", "restartCount": 0, **RUNNING}]
+        name = pod["metadata"]["name"]
+        cluster.set_pod_status(namespace, name, phase="Running", conditions=READY, containerStatuses=status)
+
+
+async def without_quota(cluster, namespace):
+    """The namespace has no quota for workers."""
     cluster.ensure_namespace(namespace)
     low_priority = cluster.without_quota(namespace)
     pods = template("ray-worker", priorityClassName=low_priority)
     cluster.apply(raycluster(group(replicas=1, template=pods), namespace=namespace))
-    await until(
-        "it is reported",
-        lambda: cluster.condition(namespace, "demo", constants.WORKERS_MISSING).get("reason") == "QuotaExceeded",
-    )
+    await until("the head exists", lambda: cluster.names(namespace, "headgroup"))
     cluster.make_ready(namespace)
-    answer = await explained(cluster, namespace, "QuotaExceeded")
+
+
+async def with_quota(cluster, namespace):
+    """It gets one."""
     cluster.give_quota(namespace)
-    first = answer["blockers"][0]
-    assert (first["stage"], first["group"], answer["exitCode"]) == ("pods", "cpu", 3)
-    assert first["holder"].startswith("ResourceQuota ")
-    assert first["message"] in cluster.condition(namespace, "demo", constants.REPLICA_FAILURE).get(
-        "message", first["message"]
-    )
+    await until("the worker exists", lambda: cluster.names(namespace, "cpu"))
+    cluster.make_ready(namespace)
 
 
-async def test_demand_that_fits_no_group_and_a_group_at_its_maximum(cluster, namespace):
-    await running(cluster, namespace, group(replicas=1, high=1), enableInTreeAutoscaling=True)
+def limited(*whys, **of_cluster):
+    """The autoscaler's record limits the group `cpu`, or the whole cluster."""
+
+    async def make(cluster, namespace):
+        await running(cluster, namespace, group(replicas=1, high=1), enableInTreeAutoscaling=True)
+        decide(cluster, namespace, replace(AGREED, groups={"cpu": GroupDecision(1, why=whys)}, **of_cluster))
+
+    return make
+
+
+async def unlimited(cluster, namespace):
+    """It has no reason any more."""
+    decide(cluster, namespace, AGREED)
+
+
+async def contended(cluster, namespace):
+    """Argo CD writes another number of workers than the autoscaler."""
+    await running(cluster, namespace, group(replicas=1, high=3), enableInTreeAutoscaling=True)
+    decide(cluster, namespace, replace(AGREED, groups={"cpu": GroupDecision(1, adopted_replicas=2)}))
+    write_as_argocd(cluster, namespace, 2)
+
+
+async def agreed(cluster, namespace):
+    """It writes the autoscaler's number."""
+    write_as_argocd(cluster, namespace, 1)
+
+
+def write_as_argocd(cluster, namespace, replicas):
+    """Change `replicas` as another client."""
+    body = [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": replicas}]
+    path = path_of(RAYCLUSTERS, namespace, "demo")
+    cluster.done("PATCH", path, body, content_type="application/json-patch+json", fieldManager="argocd")
+
+
+AGREED = DecisionRecord("", "", groups={"cpu": GroupDecision(1)})
+
+
+def decide(cluster, namespace, record):
+    """The autoscaler runs in the head pod and writes this record."""
     (head,) = cluster.pods(namespace, "headgroup")
     statuses = [
         {"name": container["name"], "image": "x", "imageID": "", "restartCount": 0, **RUNNING}
         for container in head["spec"]["containers"]
     ]
     cluster.set_pod_status(namespace, head["metadata"]["name"], containerStatuses=statuses)
-    why_waiting = Why("MaxReached", 2, "pending: {CPU: 1} x 2; the group is at its maximum of 1: raise maxReplicas")
-    never = Why("NoFittingGroup", 1, "can never run: {TPU: 1} x 1 fit no group; add a group with such nodes")
     uid = cluster.get(RAYCLUSTERS, namespace, "demo")["metadata"]["uid"]
-    record = DecisionRecord(
-        uid, head["metadata"]["uid"], groups={"cpu": GroupDecision(1, why=(why_waiting,))}, why=(never,)
-    )
-    body = {"metadata": {"annotations": {constants.AUTOSCALER_DECISION_ANNOTATION: encode_record(record)}}}
+    text = encode_record(replace(record, cluster=uid, head=head["metadata"]["uid"]))
+    body = {"metadata": {"annotations": {constants.AUTOSCALER_DECISION_ANNOTATION: text}}}
     cluster.done("PATCH", path_of(RAYCLUSTERS, namespace, "demo"), body, content_type="application/merge-patch+json")
+
+
+def become_ready(cluster, namespace, group_name):
+    """The pods of that group run."""
+    for pod in cluster.pods(namespace, group_name):
+        name = pod["metadata"]["name"]
+        cluster.bind(namespace, name, getattr(cluster, "node", "n0"))
+        cluster.set_pod_status(namespace, name, phase="Running", conditions=READY)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """How a cause comes about, what has to be said about it, and what removes it."""
+
+    make: Callable[..., Awaitable[None]]
+    remove: Callable[..., Awaitable[None]]
+    condition: str
+    reason: str
+    stage: str
+    holder: str
+    """Its beginning."""
+    cure: str
+    """A part of it."""
+    group: str = "cpu"
+    exit_code: int = 3
+
+
+AT_MAXIMUM = Why("MaxReached", 2, "pending: {CPU: 1} x 2; the group is at its maximum of 1: raise maxReplicas")
+FITS_NOWHERE = Why("NoFittingGroup", 1, "can never run: {TPU: 1} x 1 fit no group; add a group with such nodes")
+NO_GCS = Why("HeadDown", 1, "the GCS does not respond")
+MISSING, LIMITED = constants.WORKERS_MISSING, constants.SCALING_LIMITED
+CAUSES = {
+    "a group is at its maximum": Cause(
+        limited(AT_MAXIMUM), unlimited, LIMITED, "MaxReached", "decision", "maxReplicas of group cpu", "raise maxReplicas"
+    ),
+    "a quota is used up": Cause(
+        without_quota, with_quota, MISSING, "QuotaExceeded", "pods", "ResourceQuota ", "raise ResourceQuota "
+    ),
+    "no node has enough CPUs": Cause(
+        unschedulable, with_node, MISSING, "Unschedulable", "nodes", "free cpu on the nodes", "add nodes with free cpu"
+    ),
+    "a scheduling gate is set": Cause(
+        gated, without_gates, MISSING, "SchedulingGated", "nodes", "the controller of scheduling gate example.com/gate", "removes the gate"
+    ),
+    "an image cannot be pulled": Cause(
+        without_image, with_image, MISSING, "ImagePullFailed", "pods", "the image of ray-worker", "check name and tag"
+    ),
+    "the demand fits no group": Cause(
+        limited(why=(FITS_NOWHERE,)), unlimited, LIMITED, "NoFittingGroup", "demand", "the worker groups in the spec", "add a worker group", "", 4
+    ),
+    "Ray's head node is down": Cause(
+        limited(why=(NO_GCS,)), unlimited, LIMITED, "HeadDown", "decision", "the head pod", "kubectl logs demo-head-", ""
+    ),
+    "another client writes replicas": Cause(
+        contended, agreed, constants.REPLICAS_CONTENDED, "ReplicasRewritten", "decision", "argocd, which also writes replicas", "stop that client", ""
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.rule("SC:S4")
+@pytest.mark.parametrize("words", CAUSES)
+async def test_why_the_condition_the_event_and_the_page_name_the_same_cause_holder_and_cure(
+    cluster, page, namespace, words
+):
+    cause = CAUSES[words]
+
+    def condition():
+        found = cluster.condition(namespace, "demo", cause.condition)
+        return found if (found.get("reason"), found.get("status")) == (cause.reason, "True") else None
+
+    await cause.make(cluster, namespace)
+    reported = await until(f"{cause.condition} says {cause.reason}", condition)
+    answer = await explained(cluster, namespace, cause.reason)
+    first = answer["blockers"][0]
+    assert (first["stage"], first["group"], answer["exitCode"]) == (cause.stage, cause.group, cause.exit_code)
+    assert first["holder"].startswith(cause.holder)
+    assert cause.cure in first["cure"]
+    assert first["since"] == reported["lastTransitionTime"]
+    remedy = f"held by: {first['holder']}; cure: {first['cure']}"
+    for part in (first["message"], remedy):
+        assert part in reported["message"]
+    (note,) = await until("there is an event", lambda: cluster.notes(namespace, cause.condition))
+    for part in (first["message"], remedy):
+        assert part in note
+    async with page.get(f"/api/why/RayCluster/{namespace}/demo") as shown:
+        assert (await shown.json())["blockers"] == answer["blockers"]
+    await cause.remove(cluster, namespace)
+    await until("the condition has cleared", lambda: not cluster.condition(namespace, "demo", cause.condition))
+    assert (await why(cluster, namespace))[0] == 0
+
+
+async def test_state_leaves_ready_when_a_worker_is_missing_for_30_seconds(cluster, namespace):
+    await unschedulable(cluster, namespace)
+    await until("it is reported", lambda: cluster.condition(namespace, "demo", constants.WORKERS_MISSING))
+    assert cluster.status(namespace, "demo")["state"] == "ready"
+    await until("it is not ready", lambda: cluster.status(namespace, "demo").get("state") != "ready")
+    cluster.make_ready(namespace)
+    await until("it is ready again", lambda: cluster.status(namespace, "demo").get("state") == "ready")
+
+
+async def test_demand_that_fits_no_group_and_a_group_at_its_maximum(cluster, namespace):
+    await running(cluster, namespace, group(replicas=1, high=1), enableInTreeAutoscaling=True)
+    decide(
+        cluster, namespace, replace(AGREED, groups={"cpu": GroupDecision(1, why=(AT_MAXIMUM,))}, why=(FITS_NOWHERE,))
+    )
     await until("it is reported", reported(cluster, namespace, constants.SCALING_LIMITED))
     limited = cluster.condition(namespace, "demo", constants.SCALING_LIMITED)
     assert limited["reason"] == "NoFittingGroup"
@@ -287,15 +469,7 @@ async def test_top_once(cluster, namespace):
 
 async def test_the_page_of_a_running_cluster(cluster, namespace):
     await running(cluster, namespace, group(replicas=1))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "raytide", "ui", "-n", namespace, "--port", "0", "--kubeconfig", str(cluster.kubeconfig),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=accept_ctrl_c,
-    )  # fmt: skip
-    line = (await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)).decode()
-    shown, site, token = re.fullmatch(
-        r"showing namespace (\S+) at (http://127\.0\.0\.1:\d+)/#token=(\S+)\n", line
-    ).groups()
-    async with ClientSession(site, headers={"Authorization": f"Bearer {token}"}) as session:
+    async with page_of(cluster, namespace) as session:
 
         async def lanes():
             async with session.get("/api/lanes") as answer:
@@ -309,10 +483,6 @@ async def test_the_page_of_a_running_cluster(cluster, namespace):
                 await asyncio.sleep(0.05)
         async with session.get(f"/api/why/RayCluster/{namespace}/demo") as answer:
             assert (await answer.json())["verdict"] == "NothingMissing"
-    assert shown == namespace
-    process.send_signal(signal.SIGINT)
-    _, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
-    assert (process.returncode, err.decode()) == (0, "the address contains a token: it gives others your rights to read; Ctrl-C ends it\n\n")  # fmt: skip
 
 
 async def test_a_name_that_does_not_exist(cluster, namespace):

@@ -232,12 +232,12 @@ RAYCLUSTERS: dict[str, Callable[[], Case]] = {
     ),
     "Kueue has not admitted the pods": lambda: Case(
         of_cluster(
-            HEAD, worker(0), waiting_worker(1, scheduled=GATED), gates={"demo-cpu-worker-00001": ("kueue.x-k8s.io/admission",)}
+            HEAD, worker(0), waiting_worker(1, scheduled=GATED, scheduling_gates=("kueue.x-k8s.io/admission",))
         ),
         "nodes", "SchedulingGated", "Kueue", "kubectl get workloads -n default", group="cpu",
     ),
     "a scheduling gate is set": lambda: Case(
-        of_cluster(HEAD, worker(0), waiting_worker(1, scheduled=GATED), gates={"demo-cpu-worker-00001": ("example.com/gate",)}),
+        of_cluster(HEAD, worker(0), waiting_worker(1, scheduled=GATED, scheduling_gates=("example.com/gate",))),
         "nodes", "SchedulingGated", "the controller of scheduling gate example.com/gate", "wait until that controller", group="cpu",
     ),
     "an image cannot be pulled": lambda: Case(

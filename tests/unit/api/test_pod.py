@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from raytide.api.pod import PodCondition, decode_pod, pod_from_manifest
+from raytide.api.trainingjob_pod import job_pod_from_manifest
 
 POD = {
     "metadata": {
@@ -202,3 +203,20 @@ def test_native_sidecars_are_distinguished_from_init_containers(policy, status, 
     (proxy,), (ray,) = view.init_containers, view.containers
     assert (proxy.is_sidecar, proxy.has_started) == expected
     assert (ray.is_sidecar, ray.has_started) == (False, False)
+
+
+@pytest.mark.rule("SC:S21", "D21")
+@pytest.mark.parametrize("decode", [pod_from_manifest, job_pod_from_manifest])
+@pytest.mark.parametrize(
+    ("gates", "names"),
+    [
+        (None, ()),
+        ([{"name": "kueue.x-k8s.io/admission"}], ("kueue.x-k8s.io/admission",)),
+        ([{"name": f"example.com/{i}"} for i in range(1000)], tuple(f"example.com/{i}" for i in range(8))),
+        ("text", ()),
+        ([None, 5, {}, {"name": 5}], ()),
+    ],
+)
+def test_scheduling_gates_of_any_shape_are_names_and_bounded(decode, gates, names):
+    manifest = {"metadata": {"name": "a", "namespace": "default"}, "spec": {"schedulingGates": gates}}
+    assert decode(manifest).scheduling_gates == names

@@ -1,9 +1,11 @@
 """The cause of a pending or failed pod."""
 
+import itertools
+
 import pytest
 
 from raytide.api.pod import ContainerView, PodCondition
-from raytide.api.pod_failure import Cause, failure_of, failure_of_rejection, is_namespace_terminating
+from raytide.api.pod_failure import Cause, failing_pod, failure_of, failure_of_rejection, is_namespace_terminating
 from support.builders import NOT_READY, pending, pod, waiting
 
 
@@ -58,3 +60,27 @@ def test_rejections(message, cause):
 def test_a_terminating_namespace_is_recognised():
     assert is_namespace_terminating("unable to create new content in namespace x because it is being terminated")
     assert not is_namespace_terminating("exceeded quota")
+
+
+IMAGE = pending("b", containers=(waiting("ray", "ErrImagePull"),))
+CRASH = pod("c", ready=NOT_READY, containers=(waiting("ray", "CrashLoopBackOff"),))
+STARTING, WELL = pending("a"), pod("d")
+
+
+@pytest.mark.rule("SC:S21")
+@pytest.mark.parametrize(
+    ("pods", "reason", "name"),
+    [
+        pytest.param((), "", None, id="no pods"),
+        pytest.param((WELL,), "CrashLoop", None, id="all are ready"),
+        pytest.param((STARTING, WELL), "CrashLoop", "a", id="one that is not ready"),
+        pytest.param((STARTING, CRASH, IMAGE), "", "b", id="the first by name with a cause"),
+        pytest.param((STARTING, IMAGE, CRASH), "CrashLoop", "c", id="the one with this cause"),
+        pytest.param((STARTING, IMAGE, CRASH), "QuotaExceeded", "b", id="a cause that no pod has"),
+        pytest.param((STARTING, CRASH.marked_terminating("now")), "CrashLoop", "a", id="not one that is going"),
+    ],
+)
+def test_the_pod_to_look_at_does_not_depend_on_the_order(pods, reason, name):
+    for some in itertools.permutations(pods):
+        found = failing_pod(some, reason)
+        assert (found.name if found else None) == name

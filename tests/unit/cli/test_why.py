@@ -305,7 +305,8 @@ async def test_pods_nodes_gates_and_events_are_read():
     )  # fmt: skip
     found = await reader(api).read("", "demo")
     assert sorted(pod.name for pod in found.pods) == ["demo-cpu-worker-g", "demo-cpu-worker-l", "demo-cpu-worker-x"]
-    assert found.gates == {"demo-cpu-worker-g": ("kueue.x-k8s.io/admission",)}
+    gates = {pod.name: pod.scheduling_gates for pod in found.pods if pod.scheduling_gates}
+    assert gates == {"demo-cpu-worker-g": ("kueue.x-k8s.io/admission",)}
     assert found.nodes == {"n1": NodeFacts(is_ready=False), "n2": NodeFacts(is_ready=False, exists=False)}
     assert sorted((each.about, each.message, each.count) for each in found.events) == [
         ("", "no pods", 3),

@@ -6,12 +6,12 @@ from pathlib import Path
 import click
 
 from raytide.api.autoscaler_decision import GroupDecision
+from raytide.api.remedies import REMEDIES
 from raytide.cli.top import command as top_command
 from raytide.cli.why import command
 from raytide.cli.why.render import render
 from raytide.explain.explain import explain
 from raytide.explain.model import Verdict
-from raytide.explain.remedies import REMEDIES
 from support.builders import group
 from support.explained import AT_MAXIMUM, HEAD, NOON, SHAPES, UNSCHEDULABLE, decided, of_cluster, waiting_worker, worker
 

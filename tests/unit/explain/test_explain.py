@@ -6,10 +6,11 @@ import pytest
 
 from raytide.api import constants
 from raytide.api.autoscaler_decision import PERMANENT_REASONS, GroupDecision, Why
+from raytide.api.pod_failure import Cause
+from raytide.api.remedies import REMEDIES, Stage
 from raytide.explain.explain import explain
-from raytide.explain.model import MAX_BLOCKERS, MAX_GROUPS, MAX_MESSAGE, MAX_PODS, Stage, Unreadable, Verdict
+from raytide.explain.model import MAX_BLOCKERS, MAX_GROUPS, MAX_MESSAGE, MAX_PODS, Unreadable, Verdict
 from raytide.explain.raycluster import by_group
-from raytide.explain.remedies import REMEDIES
 from support.builders import group
 from support.explained import (
     AT_MAXIMUM,
@@ -30,6 +31,8 @@ from support.explained import (
     waiting_worker,
     worker,
 )
+
+WITH_REMEDY = (constants.WORKERS_MISSING, constants.SCALING_LIMITED, constants.REPLICAS_CONTENDED)
 
 pytestmark = pytest.mark.rule("SC:S21", "FD:UX-3")
 
@@ -53,6 +56,24 @@ def test_a_cause_is_named_with_stage_holder_and_cure(make):
     assert found.verdict.exit_code == case.exit_code
     assert first.is_permanent is (case.exit_code == 4)
     assert [line.stage for line in found.stages if line.is_blocked][:1] in ([], [first.stage], [Stage.DEMAND])
+
+
+def test_the_condition_names_the_same_cause_holder_and_cure():
+    """So does the event, whose message is that of the condition. Workers that merely start are no failure and have no cure there."""
+    compared = set()
+    for words, make in RAYCLUSTERS.items():
+        case = make()
+        found, first = case.explained(), case.explained().first
+        for each in case.objects.obj.get("status", {}).get("conditions", ()):
+            if (each["reason"], each["status"]) != (first.reason, "True") or each["type"] not in WITH_REMEDY:
+                continue
+            if first.reason == constants.WAITING_FOR_PODS:
+                assert "cure" not in each["message"]
+                continue
+            compared.add(first.reason)
+            for part in (first.message, f"held by: {first.holder}; cure: {first.cure}"):
+                assert part in each["message"], (words, part, each, found)
+    assert compared >= {*Cause} - {Cause.NAME_TAKEN} | {"MaxReached", "NoFittingGroup", "HeadDown", "ReplicasRewritten"}
 
 
 @pytest.mark.parametrize("make", CASES)

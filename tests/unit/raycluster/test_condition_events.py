@@ -4,6 +4,7 @@ import pytest
 
 from raytide.api import constants
 from raytide.api.actions import EventSpec
+from raytide.raycluster import messages
 from raytide.raycluster.conditions import condition_events
 
 
@@ -16,6 +17,7 @@ def limited(reason, message="group cpu: 2 × MaxReached"):
 
 
 UNSCHEDULABLE, QUOTA = missing("Unschedulable"), missing("QuotaExceeded")
+CONTENDED = missing("ReplicasRewritten", "group cpu: replicas is 1", kind=constants.REPLICAS_CONTENDED)
 STARTING = missing(constants.WAITING_FOR_PODS)
 
 
@@ -44,7 +46,9 @@ STARTING = missing(constants.WAITING_FOR_PODS)
             [constants.WORKERS_MISSING, constants.SCALING_LIMITED],
             id="both",
         ),
-        pytest.param([], [missing("ReplicasDiffer", kind=constants.REPLICAS_CONTENDED)], [], id="other conditions"),
+        pytest.param([], [CONTENDED], [constants.REPLICAS_CONTENDED], id="another client writes replicas"),
+        pytest.param([CONTENDED], [CONTENDED], [], id="it still does"),
+        pytest.param([], [missing("HeadMissing", kind=constants.AUTOSCALER_DOWN)], [], id="other conditions"),
         pytest.param([], [missing("Unschedulable", status="False")], [], id="a condition that is not True"),
     ],
 )
@@ -56,3 +60,24 @@ def test_the_event_is_a_warning_with_the_message_of_the_condition():
     (event,) = condition_events([], [UNSCHEDULABLE])
     assert event == EventSpec(constants.WORKERS_MISSING, UNSCHEDULABLE["message"], action="Reconcile")
     assert event.event_type == "Warning"
+
+
+@pytest.mark.parametrize(
+    ("detail", "holder", "rest"),
+    [
+        pytest.param("x" * 5000, "free cpu on the nodes", "", id="a long cause"),
+        pytest.param("é" * 5000, "free cpu on the nodes", "", id="letters of two bytes"),
+        pytest.param("no node", "é" * 5000, "", id="a long holder"),
+        pytest.param(
+            "no node", "free cpu on the nodes", "; group gpu: 1 of 2 workers not ready" * 99, id="many groups"
+        ),
+        pytest.param("", "", "x" * 5000, id="no cure"),
+    ],
+)
+def test_an_event_of_a_long_condition_keeps_the_first_cure_and_fits(detail, holder, rest):
+    cure = messages.held_by(holder, "add nodes") if holder else ""
+    text = messages.workers_not_ready("cpu", 3, 5, "Unschedulable", detail)
+    (event,) = condition_events([], [missing("Unschedulable", f"{text}{cure}{rest}")])
+    assert event.message.startswith("group cpu: 3 of 5 workers not ready (Unschedulable: ")
+    assert (len(event.message.encode()) <= messages.LONGEST_NOTE) is (cure != "")  # the recorder cuts the others
+    assert len(holder) > 100 or event.message.endswith(cure)

@@ -15,6 +15,7 @@ from raytide.api.config import ClusterConfig
 from raytide.api.pod import ContainerView
 from raytide.api.raycluster import RayCluster
 from raytide.api.status_patch import status_patch
+from raytide.raycluster.causes import MAX_REMEDIES
 from raytide.raycluster.conditions_scaling import last_writer
 from raytide.raycluster.desired_replicas import scaling_of
 from raytide.raycluster.observed import Observed
@@ -215,7 +216,8 @@ def test_it_names_group_numbers_and_field_manager(scenario):
     scenario.reconcile_after(0)
     scenario.reconcile_after(11)
     assert scenario.message(constants.REPLICAS_CONTENDED) == (
-        "group cpu: replicas is 1 (written by argocd), the autoscaler decided 2"
+        "group cpu: replicas is 1 (written by argocd), the autoscaler decided 2; held by: argocd, which also writes replicas; "
+        "cure: stop that client from writing replicas, or set minReplicas"
     )
 
 
@@ -364,7 +366,9 @@ def test_agreement_without_any_trace_of_a_writer_counts_from_the_condition(scena
 def test_scaling_limited_has_reason_group_and_count_and_is_removed_with_the_reason(scenario, reason):
     scenario.decide(cpu=GroupDecision(2, why=(Why(reason, 4, "as it is"),)))
     assert scenario.condition(constants.SCALING_LIMITED, 0) == ("True", reason)
-    assert scenario.message(constants.SCALING_LIMITED) == f"group cpu: 4 × {reason} (as it is)"
+    message = scenario.message(constants.SCALING_LIMITED)
+    assert message.startswith(f"group cpu: 4 × {reason} (as it is); held by: ")
+    assert "; cure: " in message
     scenario.decide(cpu=AGREED)
     assert scenario.condition(constants.SCALING_LIMITED, 1) is None
 
@@ -378,9 +382,29 @@ def test_what_can_never_run_comes_first_and_other_reasons_are_ordered_as_groups_
     )
     scenario.reconcile_after(0)
     assert scenario.message(constants.SCALING_LIMITED) == (
-        "3 × NoFittingGroup ({TPU: 1}); group b: 1 × CrashLoop; group a: MaxReached"
+        "3 × NoFittingGroup ({TPU: 1}); held by: the worker groups in the spec; cure: add a worker group with such nodes, or "
+        "request less in these tasks, actors or placement groups; "
+        "group b: 1 × CrashLoop; held by: the container of pod POD; cure: kubectl logs POD -n default --all-containers "
+        "--previous; "
+        "group a: MaxReached; held by: maxReplicas of group a; cure: raise maxReplicas of group a, or wait until work in it ends"
     )
     assert scenario.condition(constants.SCALING_LIMITED, 0) == ("True", "NoFittingGroup")
+
+
+@pytest.mark.rule("SC:S21")
+def test_draining_and_unknown_reasons_have_neither_holder_nor_cure(scenario):
+    scenario.decide(cpu=GroupDecision(2, why=(Why("Draining", 1, "draining nodes: 1"), Why("Odd", 1, "odd"))))
+    scenario.reconcile_after(0)
+    assert scenario.message(constants.SCALING_LIMITED) == (
+        "group cpu: 1 × Draining (draining nodes: 1); group cpu: 1 × Odd (odd)"
+    )
+
+
+@pytest.mark.rule("SC:S21", "D21")
+def test_a_record_with_thousands_of_reasons_has_holder_and_cure_of_the_first_ones(scenario):
+    scenario.decide(cpu=GroupDecision(2, why=tuple(Why("MaxReached", count) for count in range(900))))
+    scenario.reconcile_after(0)
+    assert scenario.message(constants.SCALING_LIMITED).count("; cure: ") == MAX_REMEDIES
 
 
 @pytest.mark.rule("SC:S21")

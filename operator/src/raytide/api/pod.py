@@ -19,6 +19,8 @@ from raytide.api.object_metadata import Metadata
 RUNNING = "Running"
 PENDING = "Pending"
 FINISHED_PHASES = frozenset({"Failed", "Succeeded"})
+MAX_GATES = 8
+"""Scheduling gates that a view keeps."""
 
 
 class PodCondition(msgspec.Struct, frozen=True, gc=False):
@@ -75,6 +77,8 @@ class ManagedPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     pod_ip: str = ""
     containers: tuple[ContainerView, ...] = ()
     init_containers: tuple[ContainerView, ...] = ()
+    scheduling_gates: tuple[str, ...] = ()
+    """Names of its scheduling gates, at most `MAX_GATES`; they keep the scheduler from considering it."""
 
     @property
     def key(self) -> Key:
@@ -192,6 +196,7 @@ class _InitContainer(msgspec.Struct, gc=False, rename="camel"):
 class _Spec(msgspec.Struct, gc=False, rename="camel"):
     node_name: str | None = None
     restart_policy: str | None = None
+    scheduling_gates: Any = None
     containers: list[_Named] | None = None
     init_containers: list[_InitContainer] | None = None
 
@@ -307,6 +312,7 @@ def view_of(pod: PodDocument) -> PodView:
         ray_container=intern(spec.containers[0].name if spec.containers else ""),
         containers=container_views(status.container_statuses),
         init_containers=container_views(status.init_container_statuses, _sidecars(spec)),
+        scheduling_gates=gate_names(spec.scheduling_gates),
         recreate_hash=annotations.get(constants.RECREATE_HASH_ANNOTATION, ""),
         kuberay_version=intern(annotations.get(constants.KUBERAY_VERSION_ANNOTATION, "")),
     )
@@ -316,6 +322,14 @@ def parse_index(text: str, *, most_digits: int = 63) -> int | None:
     """The index in a label or annotation; None if it is not one."""
     # Annotations may be long, and int() rejects numbers of thousands of digits.
     return int(text) if text.isascii() and text.isdigit() and len(text) <= most_digits else None
+
+
+def gate_names(gates: Any) -> tuple[str, ...]:
+    """Names in `schedulingGates`, which may have any shape until the API server has accepted the pod."""
+    if not isinstance(gates, list):
+        return ()
+    names = [gate.get("name") for gate in gates[:MAX_GATES] if isinstance(gate, dict)]
+    return tuple(intern(name) for name in names if isinstance(name, str))
 
 
 def _ended_at(status: PodStatusDocument) -> str:

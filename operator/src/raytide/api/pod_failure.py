@@ -6,11 +6,14 @@ of Kubernetes as detail; a pod that is merely starting has none. Used to order v
 SC:S13).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
-from raytide.api.pod import ContainerView, PodCondition
+from raytide.api.pod import ContainerView, ManagedPod, PodCondition
+
+Pod = TypeVar("Pod", bound=ManagedPod)
 
 
 class Cause(StrEnum):
@@ -86,6 +89,20 @@ def failure_of(pod: PodConditions) -> PodFailure | None:
     if pod.scheduled.status == "False" and pod.scheduled.reason == "Unschedulable":
         return PodFailure(Cause.UNSCHEDULABLE, pod.scheduled.message)
     return None
+
+
+def failing_pod(pods: Iterable[Pod], reason: str = "") -> Pod | None:
+    """The pod to look at: one with that cause, else one with any known cause, else one that is not ready; None if all are.
+
+    Of several the first by name, so that the same pods give the same one in any order.
+    """
+    unready = [pod for pod in pods if not pod.is_terminating and not pod.is_running_and_ready]
+    causes = {pod.name: failure.cause.value for pod in unready if (failure := failure_of(pod)) is not None}
+    return min(
+        unready,
+        key=lambda pod: (causes.get(pod.name, "") != reason if reason else False, pod.name not in causes, pod.name),
+        default=None,
+    )
 
 
 def failure_of_rejection(reason: str, message: str) -> PodFailure:

@@ -23,6 +23,7 @@ from raytide.api.pod import (
     PodStatusDocument,
     condition_view,
     container_views,
+    gate_names,
     parse_index,
 )
 
@@ -116,6 +117,7 @@ class _Spec(msgspec.Struct, gc=False, rename="camel"):
     """Without containers: those of a tenant's template may have any shape until the API server has accepted the pod."""
 
     node_name: str | None = None
+    scheduling_gates: Any = None
 
 
 class JobPodDocument(msgspec.Struct, gc=False):
@@ -166,6 +168,7 @@ def view_of(pod: JobPodDocument) -> JobPod:
         started_at=_started_at(status),
         containers=container_views(status.container_statuses),
         init_containers=container_views(status.init_container_statuses),
+        scheduling_gates=gate_names(spec.scheduling_gates),
     )
 
 

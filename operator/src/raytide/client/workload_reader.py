@@ -11,7 +11,7 @@ import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -106,11 +106,11 @@ class WorkloadReader:
         """The workload with everything around it that can be read."""
         name = str(obj["metadata"]["name"])
         notes = list(unreadable)
-        (pods, gates), events = await asyncio.gather(self._pods(kind, name, notes), self._events(kind, name, "", notes))
+        pods, events = await asyncio.gather(self._pods(kind, name, notes), self._events(kind, name, "", notes))
         failing = [pod for pod in pods or () if not pod.is_running_and_ready]
         nodes, of_pods = await asyncio.gather(self._nodes(failing, notes), self._events_of_pods(failing))
         warned = sorted((*events, *of_pods), key=lambda each: each.at, reverse=True)
-        return Objects(kind, obj, pods, gates, nodes, tuple(warned), tuple(notes))
+        return Objects(kind, obj, pods, nodes, tuple(warned), tuple(notes))
 
     async def _get(self, resource: Resource, name: str) -> Manifest | None:
         return await self._client.get(resource, Key(self._namespace, name))
@@ -138,27 +138,20 @@ class WorkloadReader:
         )
         return f"there is no {kind} {name} in namespace {self._namespace}: {exists}"
 
-    async def _pods(
-        self, kind: str, name: str, notes: list[Unreadable]
-    ) -> tuple[tuple[AnyPod, ...] | None, dict[str, tuple[str, ...]]]:
+    async def _pods(self, kind: str, name: str, notes: list[Unreadable]) -> tuple[AnyPod, ...] | None:
         decode = decode_pod if kind == RAYCLUSTER else decode_job_pod
         selector = f"{POD_LABELS[kind]}={name}"
         pods: list[AnyPod] = []
-        gates: dict[str, tuple[str, ...]] = {}
         try:
             async for page in self._client.pages(meta.PODS, self._namespace, label_selector=selector):
-                for item in page.items:
-                    pod = decode(item)
-                    pods.append(pod)
-                    if pod.scheduled.reason == "SchedulingGated" and len(gates) < MAX_NODES:
-                        gates[pod.name] = _gates(item)
+                pods.extend(map(decode, page.items))
                 if len(pods) >= MAX_PODS:
                     notes.append(Unreadable("pods", f"only the first {len(pods)} pods were read"))
                     break
         except (ApiStatusError, ApiUnavailableError, msgspec.MsgspecError) as error:
             notes.append(_unreadable("pods", error))
-            return None, {}
-        return tuple(pods), gates
+            return None
+        return tuple(pods)
 
     async def _nodes(self, pods: Iterable[AnyPod], notes: list[Unreadable]) -> dict[str, NodeFacts]:
         names = list(dict.fromkeys(pod.node_name for pod in pods if pod.node_name))[:MAX_NODES]
@@ -228,20 +221,3 @@ def _warned(event: _Event, about: str) -> Warned:
     series = event.series or _Series()
     at = series.last_observed_time or event.last_timestamp or event.event_time or ""
     return Warned(event.reason or "", event.message or "", about, at, series.count or event.count or 1)
-
-
-class _Gate(msgspec.Struct, gc=False):
-    name: str = ""
-
-
-class _GatedSpec(msgspec.Struct, gc=False):
-    scheduling_gates: list[_Gate] | None = msgspec.field(default=None, name="schedulingGates")
-
-
-class _GatedPod(msgspec.Struct, gc=False):
-    spec: _GatedSpec | None = None
-
-
-def _gates(item: Any) -> tuple[str, ...]:
-    spec = msgspec.json.decode(item, type=_GatedPod).spec
-    return tuple(gate.name for gate in (spec.scheduling_gates if spec else None) or ())

@@ -14,11 +14,12 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from raytide.api import remedies
 from raytide.api.base_model import faults_of
 from raytide.api.conditions import cut
 from raytide.api.meta import Manifest
-from raytide.explain import messages, remedies
-from raytide.explain.findings import Findings
+from raytide.explain import messages
+from raytide.explain.findings import Findings, blocker
 from raytide.explain.model import (
     MAX_BLOCKERS,
     MAX_EVENTS,
@@ -106,7 +107,7 @@ def _unparsable(objects: Objects, faults: str) -> Findings:
     facts = remedies.Facts(
         objects.kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""), message=faults
     )
-    return Findings(blockers=(remedies.blocker(remedies.CANNOT_BE_PARSED, facts),))
+    return Findings(blockers=(blocker(remedies.CANNOT_BE_PARSED, facts),))
 
 
 # --- order -------------------------------------------------------------------------------------------------------------------

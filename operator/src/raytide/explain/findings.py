@@ -3,11 +3,9 @@
 Called by raycluster.py and trainingjob.py, which return `Findings`, and by explain.py, which makes an `Explanation` of them.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from raytide.api.pod import ManagedPod
-from raytide.api.pod_failure import failure_of
+from raytide.api.remedies import Facts, Stage, remedy_of
 from raytide.api.sharing_record import ResizeNote
 from raytide.explain.model import Blocker, GroupLine, PodLine, StageLine
 
@@ -33,9 +31,26 @@ class Findings:
     """Whether the workload has ended and lacks nothing any more."""
 
 
-def failing_pod(pods: Iterable[ManagedPod]) -> str:
-    """The pod to look at: one with a known failure, else one that is not ready; empty if all are."""
-    unready = [pod for pod in pods if not pod.is_terminating and not pod.is_running_and_ready]
-    failing = next((pod for pod in unready if failure_of(pod) is not None), None)
-    found = failing or (unready[0] if unready else None)
-    return found.name if found is not None else ""
+def blocker(
+    reason: str,
+    facts: Facts,
+    *,
+    stage: Stage | None = None,
+    count: int = 0,
+    since: str = "",
+    is_permanent: bool | None = None,
+) -> Blocker:
+    """The blocker with the remedy of that reason; `stage` and `is_permanent` override the table."""
+    remedy = remedy_of(reason)
+    return Blocker(
+        stage=stage or remedy.stage,
+        reason=reason,
+        message=facts.message,
+        group=facts.group,
+        count=count,
+        since=since,
+        holder=remedy.holder_in(facts),
+        cure=remedy.cure_in(facts),
+        is_permanent=remedy.is_permanent if is_permanent is None else is_permanent,
+        stops_all=remedy.stops_all,
+    )

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from raytide.api.meta import Manifest
 from raytide.api.pod import PodView
+from raytide.api.remedies import Stage
 from raytide.api.sharing_record import ResizeNote
 from raytide.api.trainingjob_pod import JobPod
 
@@ -26,16 +27,6 @@ MAX_MESSAGE: Final = 1000
 """Characters of each text; conditions may have 32,768 bytes."""
 
 AnyPod: TypeAlias = PodView | JobPod
-
-
-class Stage(StrEnum):
-    """A step from the demand to running pods; a blocker at one of them stops all that follow."""
-
-    DEMAND = "demand"
-    DECISION = "decision"
-    WANTED = "wanted"
-    PODS = "pods"
-    NODES = "nodes"
 
 
 STAGES: Final = tuple(Stage)
@@ -90,8 +81,6 @@ class Objects:
     obj: Manifest
     pods: tuple[AnyPod, ...] | None = None
     """Pods with the workload's label; None: they cannot be read."""
-    gates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Pod -> its scheduling gates."""
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
     """Nodes of pods that are not ready, as far as they could be read."""
     events: tuple[Warned, ...] = ()

@@ -13,26 +13,30 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
-from raytide.api import constants
+from raytide.api import constants, remedies
 from raytide.api.autoscaler_decision import Why, parse_record
 from raytide.api.conditions import ConditionJson, find_condition, timestamp
 from raytide.api.pod import PodView
-from raytide.api.pod_failure import Cause, PodFailure, failure_of, failure_of_rejection
+from raytide.api.pod_failure import Cause, PodFailure, failing_pod, failure_of, failure_of_rejection
 from raytide.api.quantity import MAX_INT32
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
-from raytide.explain import messages, remedies
-from raytide.explain.findings import Findings, failing_pod
-from raytide.explain.model import Blocker, GroupLine, Objects, PodLine, Stage, StageLine
-from raytide.explain.remedies import Facts
+from raytide.api.remedies import Facts, Stage
+from raytide.explain import messages
+from raytide.explain.findings import Findings, blocker
+from raytide.explain.model import Blocker, GroupLine, Objects, PodLine, StageLine
+from raytide.raycluster import causes
 from raytide.raycluster.desired_replicas import ScalingState, scaling_of, wanted_pods
 from raytide.raycluster.failures import kept_groups, names_to_delete
+from raytide.raycluster.messages import REMEDY_MARK
 from raytide.raycluster.observed import Observed, observe
 from raytide.raycluster.spec_queries import is_managed_by_us, needs_rays_autoscaler
 from raytide.raycluster.suspension import Suspension, suspension_of
 
 DRAINING: Final = "Draining"
 KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
-_NOT_READY: Final = re.compile(r"(\d+) of (\d+) workers not ready(?: \((\w+): (.*)\))?\Z", re.DOTALL)
+_NOT_READY: Final = re.compile(
+    rf"(\d+) of (\d+) workers not ready(?: \((\w+): (.*?)\)(?:{REMEDY_MARK}.*)?)?\Z", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -91,10 +95,7 @@ class _Context:
 
     @property
     def head_name(self) -> str:
-        if self.observed.head is not None:
-            return self.observed.head.name
-        head = self.cluster.status.get("head")
-        return str(head.get("podName") or "") if isinstance(head, Mapping) else ""
+        return causes.head_name(self.cluster, self.observed)
 
     def wanted(self, group: WorkerGroupSpec) -> int:
         """Wanted pods of the group; none while the cluster is suspended."""
@@ -104,8 +105,7 @@ class _Context:
 
     def facts_of(self, message: str, group: str = "", *, pod: str = "", detail: str = "") -> Facts:
         """The facts that the texts of a remedy may name."""
-        key = self.cluster.key
-        return Facts("RayCluster", key.namespace, key.name, group, message, pod, detail)
+        return causes.facts_of(self.cluster, message, group, pod=pod, detail=detail)
 
 
 def explain_raycluster(cluster: RayCluster, objects: Objects, now: datetime) -> Findings:
@@ -146,12 +146,10 @@ def _of_object(ctx: _Context) -> Iterator[Blocker]:
     if meta.deletion_timestamp:
         detail = f"finalizers {', '.join(meta.finalizers)}" if meta.finalizers else "the garbage collector"
         facts = ctx.facts_of(messages.terminating(), detail=detail)
-        yield remedies.blocker(remedies.TERMINATING, facts, since=meta.deletion_timestamp)
+        yield blocker(remedies.TERMINATING, facts, since=meta.deletion_timestamp)
     if not is_managed_by_us(cluster.spec.managed_by):
         controller = cluster.spec.managed_by or ""
-        yield remedies.blocker(
-            remedies.MANAGED_BY_OTHER, ctx.facts_of(messages.managed_by(controller), detail=controller)
-        )
+        yield blocker(remedies.MANAGED_BY_OTHER, ctx.facts_of(messages.managed_by(controller), detail=controller))
         return
     invalid = ctx.condition(constants.INVALID)
     if invalid is not None:
@@ -160,14 +158,14 @@ def _of_object(ctx: _Context) -> Iterator[Blocker]:
         seen = cluster.status.get("observedGeneration")
         since = "" if isinstance(seen, int) else meta.creation_timestamp
         facts = ctx.facts_of(messages.not_reconciled(meta.generation, seen))
-        yield remedies.blocker(remedies.NOT_RECONCILED, facts, since=since)
+        yield blocker(remedies.NOT_RECONCILED, facts, since=since)
     phase = suspension_of(cluster)
     if phase is not Suspension.NONE:
         queue = meta.labels.get(KUEUE_QUEUE_LABEL, "")
         stored = find_condition(ctx.conditions, constants.SUSPENDED)
         since = str(stored.get("lastTransitionTime") or "") if stored and phase is Suspension.SUSPENDED else ""
         facts = ctx.facts_of(messages.suspended(phase.value), detail=queue)
-        yield remedies.blocker(remedies.SUSPENDED, facts, since=since)
+        yield blocker(remedies.SUSPENDED, facts, since=since)
 
 
 def is_behind(status: Mapping[str, Any], generation: int) -> bool:
@@ -176,25 +174,26 @@ def is_behind(status: Mapping[str, Any], generation: int) -> bool:
     return not isinstance(seen, int) or seen < generation
 
 
-def _of_condition(ctx: _Context, condition: ConditionJson, *, pod: str = "", detail: str = "") -> Blocker:
-    facts = ctx.facts_of(str(condition.get("message") or ""), pod=pod, detail=detail)
+def _of_condition(ctx: _Context, condition: ConditionJson, *, pod: str = "") -> Blocker:
+    facts = ctx.facts_of(str(condition.get("message") or ""), pod=pod)
     since = str(condition.get("lastTransitionTime") or "")
-    return remedies.blocker(str(condition.get("reason") or "Other"), facts, since=since)
+    return blocker(str(condition.get("reason") or "Other"), facts, since=since)
 
 
 def _of_autoscaler(ctx: _Context) -> Iterator[Blocker]:
     """The autoscaler is paused or down, or another client writes `replicas`."""
     if ctx.is_paused:
-        yield remedies.blocker(remedies.AUTOSCALER_PAUSED, ctx.facts_of(messages.AUTOSCALER_PAUSED))
+        yield blocker(remedies.AUTOSCALER_PAUSED, ctx.facts_of(messages.AUTOSCALER_PAUSED))
         return
     down = find_condition(ctx.conditions, constants.AUTOSCALER_DOWN)
     if down is not None:  # False for the first five minutes: the autoscaler is down, its last decision applies
         yield _of_condition(ctx, down, pod=ctx.head_name)
     contended = ctx.condition(constants.REPLICAS_CONTENDED)
     if contended is not None:
-        writers = re.findall(r"\(written by ([^)]+)\)", str(contended.get("message")))
-        writer = ", ".join(dict.fromkeys(writers)) or "another client"
-        yield _of_condition(ctx, contended, detail=writer)
+        message = str(contended.get("message") or "").partition(REMEDY_MARK)[0]
+        since = str(contended.get("lastTransitionTime") or "")
+        facts = causes.facts_of_contention(ctx.cluster, message)
+        yield blocker(str(contended.get("reason") or "Other"), facts, since=since)
 
 
 def _of_record(ctx: _Context) -> Iterator[Blocker]:
@@ -217,9 +216,8 @@ def _of_record(ctx: _Context) -> Iterator[Blocker]:
 def _of_why(ctx: _Context, why: Why, group: str, since: str) -> Iterator[Blocker]:
     if why.reason == DRAINING:
         return  # nothing is missing: see _notes
-    pod = failing_pod(ctx.observed.group(group)) if group else ctx.head_name
-    facts = ctx.facts_of(why.message, group, pod=pod, detail=_gates(ctx, group))
-    yield remedies.blocker(why.reason, facts, count=why.count, since=since)
+    facts = causes.facts_of_limit(ctx.cluster, ctx.observed, group, why)
+    yield blocker(why.reason, facts, count=why.count, since=since)
 
 
 def _of_spec_bounds(ctx: _Context) -> Iterator[Blocker]:
@@ -232,7 +230,7 @@ def _of_spec_bounds(ctx: _Context) -> Iterator[Blocker]:
             detail = f"maxReplicas {maximum} of group {group.group_name}"
             facts = ctx.facts_of(message, group.group_name, detail=detail)
             count = (group.replicas or 0) - (maximum or 0)
-            yield remedies.blocker(remedies.REPLICAS_CLAMPED, facts, count=count)
+            yield blocker(remedies.REPLICAS_CLAMPED, facts, count=count)
 
 
 def _of_head(ctx: _Context) -> Iterator[Blocker]:
@@ -251,23 +249,23 @@ def _of_head(ctx: _Context) -> Iterator[Blocker]:
     since = str(ready.get("lastTransitionTime") or "") if ready and ready.get("status") == "False" else ""
     name = head.name if head else ctx.head_name
     if failure is not None:
-        detail = ", ".join(ctx.objects.gates.get(name, ()))
-        facts = ctx.facts_of(failure.detail, constants.HEAD_GROUP, pod=name, detail=detail)
-        yield remedies.blocker(failure.cause.value, facts, count=1, since=since)
+        gates = ", ".join(head.scheduling_gates) if head is not None else ""
+        facts = ctx.facts_of(failure.detail, constants.HEAD_GROUP, pod=name, detail=gates)
+        yield blocker(failure.cause.value, facts, count=1, since=since)
         return
     if head is not None and head.node_name in ctx.observed.unready_nodes:
         yield _of_node(ctx, head, since)
         return
     condition = " ".join(str(ready.get(part) or "") for part in ("reason", "message")) if ready else ""
     facts = ctx.facts_of(messages.head_not_ready(condition.strip()), constants.HEAD_GROUP, pod=name)
-    yield remedies.blocker(remedies.HEAD_NOT_READY, facts, count=1, since=since)
+    yield blocker(remedies.HEAD_NOT_READY, facts, count=1, since=since)
 
 
 def _of_node(ctx: _Context, pod: PodView, since: str) -> Blocker:
     node = pod.node_name
     exists = ctx.objects.nodes[node].exists
     facts = ctx.facts_of(messages.node_not_ready(node, exists=exists), pod.group, pod=pod.name, detail=node)
-    return remedies.blocker(remedies.NODE_NOT_READY, facts, count=1, since=since)
+    return blocker(remedies.NODE_NOT_READY, facts, count=1, since=since)
 
 
 def _of_services(ctx: _Context) -> Iterator[Blocker]:
@@ -280,14 +278,14 @@ def _of_services(ctx: _Context) -> Iterator[Blocker]:
     if rest:
         found = failure_of_rejection("", rest)
         since = str(failure.get("lastTransitionTime") or "")
-        yield remedies.blocker(found.cause.value, ctx.facts_of(rest), since=since)
+        yield blocker(found.cause.value, ctx.facts_of(rest), since=since)
 
 
 def _of_group(ctx: _Context, group: WorkerGroupSpec) -> Iterator[Blocker]:
     """Why workers of the group are missing."""
     name = group.group_name
     if group.suspend:
-        yield remedies.blocker(remedies.GROUP_SUSPENDED, ctx.facts_of(messages.group_suspended(name), name))
+        yield blocker(remedies.GROUP_SUSPENDED, ctx.facts_of(messages.group_suspended(name), name))
         return
     stored = ctx.condition(constants.WORKERS_MISSING)
     since = str(stored.get("lastTransitionTime") or "") if stored else ""
@@ -300,13 +298,12 @@ def _of_group(ctx: _Context, group: WorkerGroupSpec) -> Iterator[Blocker]:
         missing = reported.missing if reported else 0
     if missing <= 0:
         return
-    failing = failing_pod(pods)
     failure = reported.failure if reported and reported.failure else _failure_of_pods(pods)
     if failure is None and (rejected := _rejection(ctx, name)):
         failure = failure_of_rejection("", rejected)
     if failure is not None:
-        facts = ctx.facts_of(failure.detail, name, pod=failing, detail=_gates(ctx, name))
-        yield remedies.blocker(failure.cause.value, facts, count=missing, since=since)
+        facts = causes.facts_of_failure(ctx.cluster, ctx.observed, name, failure)
+        yield blocker(failure.cause.value, facts, count=missing, since=since)
         return
     lost = next((pod for pod in pods if pod.node_name in ctx.observed.unready_nodes), None)
     if lost is not None:
@@ -314,22 +311,17 @@ def _of_group(ctx: _Context, group: WorkerGroupSpec) -> Iterator[Blocker]:
         return
     if ctx.has_pods and len(pods) < wanted:
         message = messages.pods_missing(wanted - len(pods), wanted)
-        yield remedies.blocker(remedies.PODS_MISSING, ctx.facts_of(message, name), count=missing, since=since)
+        yield blocker(remedies.PODS_MISSING, ctx.facts_of(message, name), count=missing, since=since)
         return
     message = messages.workers_starting(missing, max(wanted, missing))
-    yield remedies.blocker(
-        constants.WAITING_FOR_PODS, ctx.facts_of(message, name, pod=failing), count=missing, since=since
-    )
+    failing = failing_pod(pods)
+    facts = ctx.facts_of(message, name, pod=failing.name if failing is not None else "")
+    yield blocker(constants.WAITING_FOR_PODS, facts, count=missing, since=since)
 
 
 def _failure_of_pods(pods: Sequence[PodView]) -> PodFailure | None:
     failures = [failure for pod in pods if not pod.is_terminating and (failure := failure_of(pod))]
     return failures[0] if failures else None
-
-
-def _gates(ctx: _Context, group: str) -> str:
-    found = (ctx.objects.gates.get(pod.name, ()) for pod in ctx.observed.group(group))
-    return ", ".join(next((gates for gates in found if gates), ()))
 
 
 # --- what conditions say about one group ---------------------------------------------------------------------------------

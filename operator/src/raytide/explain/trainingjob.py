@@ -11,17 +11,18 @@ from datetime import datetime
 from functools import cached_property
 from typing import Final
 
+from raytide.api import remedies
 from raytide.api import trainingjob_constants as constants
 from raytide.api.conditions import ConditionJson, find_condition, timestamp
 from raytide.api.gang_admission import is_admitted
-from raytide.api.pod_failure import failure_of
+from raytide.api.pod_failure import failing_pod, failure_of
+from raytide.api.remedies import Facts, Stage
 from raytide.api.sharing_record import SharingRecord, parse_record
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pod import JobPod
-from raytide.explain import messages, remedies
-from raytide.explain.findings import Findings, failing_pod
-from raytide.explain.model import Blocker, GroupLine, Objects, PodLine, Stage, StageLine
-from raytide.explain.remedies import Facts
+from raytide.explain import messages
+from raytide.explain.findings import Findings, blocker
+from raytide.explain.model import Blocker, GroupLine, Objects, PodLine, StageLine
 
 _OF_THE_SHARING_PASS: Final = frozenset({"QuotaExceeded", "CreationForbidden", "Unschedulable"})
 """Reasons of the sharing pass that pods have too."""
@@ -132,7 +133,7 @@ def _blockers(ctx: _Context) -> Iterator[Blocker]:
     if meta.deletion_timestamp:
         detail = f"finalizers {', '.join(meta.finalizers)}" if meta.finalizers else "the garbage collector"
         facts = ctx.facts_of(messages.terminating(), detail=detail)
-        yield remedies.blocker(remedies.TERMINATING, facts, since=meta.deletion_timestamp)
+        yield blocker(remedies.TERMINATING, facts, since=meta.deletion_timestamp)
     if ctx.end is not None:
         if ctx.end.get("type") == constants.FAILED:
             yield _of_condition(ctx, ctx.end, is_permanent=True)
@@ -145,11 +146,11 @@ def _blockers(ctx: _Context) -> Iterator[Blocker]:
     if not isinstance(seen, int) or seen < meta.generation:
         since = "" if isinstance(seen, int) else meta.creation_timestamp
         facts = ctx.facts_of(messages.not_reconciled(meta.generation, seen))
-        yield remedies.blocker(remedies.NOT_RECONCILED, facts, since=since)
+        yield blocker(remedies.NOT_RECONCILED, facts, since=since)
     if job.spec.suspend:
         stored = ctx.condition(constants.SUSPENDED)
         since = str(stored.get("lastTransitionTime") or "") if stored else ""
-        yield remedies.blocker(remedies.SUSPENDED, ctx.facts_of(messages.JOB_SUSPENDED), since=since)
+        yield blocker(remedies.SUSPENDED, ctx.facts_of(messages.JOB_SUSPENDED), since=since)
         return
     yield from _waiting(ctx)
     requested, ceiling = job.spec.trainer.replicas, job.spec.trainer.ceiling
@@ -157,7 +158,7 @@ def _blockers(ctx: _Context) -> Iterator[Blocker]:
         facts = ctx.facts_of(
             messages.replicas_clamped(requested, ceiling), constants.TRAINER, detail=f"max-instance {ceiling}"
         )
-        yield remedies.blocker(remedies.REPLICAS_CLAMPED, facts, count=requested - ceiling)
+        yield blocker(remedies.REPLICAS_CLAMPED, facts, count=requested - ceiling)
 
 
 def _waiting(ctx: _Context) -> Iterator[Blocker]:
@@ -168,7 +169,7 @@ def _waiting(ctx: _Context) -> Iterator[Blocker]:
     noted = ctx.record.waiting if ctx.record is not None else None
     is_valid = noted is not None and not (noted.is_below_minimum and ctx.condition(constants.RUNNING) is not None)
     if noted is not None and is_valid and (stored is None or stored.get("reason") != noted.reason):
-        yield remedies.blocker(noted.reason, ctx.facts_of(noted.message), stage=_stage(noted.reason, noted.message))
+        yield blocker(noted.reason, ctx.facts_of(noted.message), stage=_stage(noted.reason, noted.message))
     if stored is not None or not ctx.has_pods:
         return
     for role in constants.ROLES:
@@ -176,23 +177,23 @@ def _waiting(ctx: _Context) -> Iterator[Blocker]:
         missing = wanted - sum(map(_is_there, pods))
         if missing <= 0:
             continue
-        failing = failing_pod(pods)
         failure = next((found for pod in pods if (found := failure_of(pod)) is not None), None)
+        failing = _failing(pods, failure.cause.value if failure else "")
         if failure is not None:
             facts = ctx.facts_of(failure.detail, role, pod=failing, detail=_gates(ctx))
-            yield remedies.blocker(failure.cause.value, facts, count=missing)
+            yield blocker(failure.cause.value, facts, count=missing)
         else:
             reason = remedies.PODS_MISSING if len(pods) < wanted else "BelowMinimum"
             text = messages.pods_missing(wanted - len(pods), wanted) if len(pods) < wanted else ""
             text = text or messages.workers_starting(missing, wanted).replace("workers", f"{role} pods")
-            yield remedies.blocker(reason, ctx.facts_of(text, role, pod=failing), count=missing)
+            yield blocker(reason, ctx.facts_of(text, role, pod=failing), count=missing)
 
 
 def _of_condition(ctx: _Context, condition: ConditionJson, *, is_permanent: bool | None = None) -> Blocker:
     reason, message = str(condition.get("reason") or "Other"), str(condition.get("message") or "")
-    facts = ctx.facts_of(message, pod=failing_pod(ctx.pods), detail=_gates(ctx))
+    facts = ctx.facts_of(message, pod=_failing(ctx.pods, reason), detail=_gates(ctx))
     since = str(condition.get("lastTransitionTime") or "")
-    return remedies.blocker(reason, facts, since=since, stage=_stage(reason, message), is_permanent=is_permanent)
+    return blocker(reason, facts, since=since, stage=_stage(reason, message), is_permanent=is_permanent)
 
 
 def _stage(reason: str, message: str) -> Stage | None:
@@ -202,7 +203,13 @@ def _stage(reason: str, message: str) -> Stage | None:
 
 
 def _gates(ctx: _Context) -> str:
-    return ", ".join(next((gates for pod in ctx.pods if (gates := ctx.objects.gates.get(pod.name, ()))), ()))
+    return ", ".join(next((pod.scheduling_gates for pod in ctx.pods if pod.scheduling_gates), ()))
+
+
+def _failing(pods: Sequence[JobPod], reason: str) -> str:
+    """Name of the pod to look at; empty if all are ready."""
+    found = failing_pod(pods, reason)
+    return found.name if found is not None else ""
 
 
 def _is_there(pod: JobPod) -> bool:

@@ -23,9 +23,9 @@ from raytide.api.conditions import (
 )
 from raytide.api.meta import PODS
 from raytide.api.pod import ContainerView, PodView
-from raytide.api.pod_failure import failure_of, failure_of_rejection, is_namespace_terminating
+from raytide.api.pod_failure import PodFailure, failure_of, failure_of_rejection, is_namespace_terminating
 from raytide.api.raycluster import RayCluster
-from raytide.raycluster import messages
+from raytide.raycluster import causes, messages
 from raytide.raycluster.conditions_scaling import scaling_conditions
 from raytide.raycluster.desired_replicas import ScalingState, wanted_pods
 from raytide.raycluster.observed import Observed
@@ -69,7 +69,7 @@ def conditions_of(
         updates[constants.PROVISIONED] = provisioned(cluster, observed, scaling)
     updates |= suspension_conditions(suspension_of(cluster), has_pods=bool(observed.suspendable))
     updates[constants.WORKERS_MISSING] = workers_missing(cluster, observed, scaling, outcomes)
-    updates |= scaling_conditions(cluster, scaling, observed.seen_at)
+    updates |= scaling_conditions(cluster, observed, scaling)
     updates[constants.UNSUPPORTED] = unsupported_fields(cluster)
     updates[constants.INVALID] = invalid(violations) if violations else None
     return apply_updates(conditions, updates, now)
@@ -88,11 +88,11 @@ def invalid_conditions(
 def condition_events(before: Sequence[ConditionJson], after: Sequence[ConditionJson]) -> Iterator[EventSpec]:
     """The events for conditions of a status that was just written.
 
-    `WorkersMissing` and `ScalingLimited` have one when they become True and when their reason changes, not when numbers in their
-    message do. Workers that merely start have none. The conditions before are those that were stored, so that an operator that
+    `WorkersMissing`, `ScalingLimited` and `ReplicasContended` have one when they become True and when their reason changes, not
+    when numbers in their message do. Workers that merely start have none. The conditions before are those that were stored, so that an operator that
     restarts repeats none.
     """
-    for condition_type in (constants.WORKERS_MISSING, constants.SCALING_LIMITED):
+    for condition_type in (constants.WORKERS_MISSING, constants.SCALING_LIMITED, constants.REPLICAS_CONTENDED):
         old, new = find_condition(before, condition_type) or {}, find_condition(after, condition_type) or {}
         is_known = old.get("status") == "True" and old.get("reason") == new.get("reason")
         if new.get("status") == "True" and not is_known and new.get("reason") != constants.WAITING_FOR_PODS:
@@ -202,45 +202,42 @@ def rejection_text(outcome: Outcome) -> str:
 def workers_missing(
     cluster: RayCluster, observed: Observed, scaling: ScalingState, outcomes: Sequence[Outcome]
 ) -> ConditionUpdate | None:
-    """`WorkersMissing`: how many wanted workers of each group are not ready, and the most frequent cause (SC:S21)."""
+    """`WorkersMissing`: how many wanted workers of each group are not ready, the most frequent cause, holder and cure (SC:S21)."""
     if suspension_of(cluster) is not Suspension.NONE:
         return None
     rejections = {group: text for (group, _), text in _rejections(observed, outcomes)}
-    found = [
-        lack
-        for group in cluster.spec.worker_group_specs
-        if (
-            lack := _not_ready_reason(
-                group.group_name,
-                wanted_pods(group, scaling.desired_replicas_of(group)),
-                observed.group(group.group_name),
-                rejections.get(group.group_name),
-            )
-        )
-    ]
-    if not found:
+    reasons, texts = [], []
+    for group in cluster.spec.worker_group_specs:
+        name, pods = group.group_name, observed.group(group.group_name)
+        wanted = wanted_pods(group, scaling.desired_replicas_of(group))
+        missing = wanted - sum(pod.is_running_and_ready and not pod.is_terminating for pod in pods)
+        if missing <= 0:
+            continue
+        failure = _most_frequent(pods, rejections.get(name))
+        if failure is None:
+            texts.append(messages.workers_not_ready(name, missing, wanted))
+            continue
+        reasons.append(failure.cause.value)
+        text = messages.workers_not_ready(name, missing, wanted, failure.cause.value, failure.detail)
+        if len(reasons) <= causes.MAX_REMEDIES:
+            facts = causes.facts_of_failure(cluster, observed, name, failure)
+            text += causes.remedy_sentence(failure.cause.value, facts)
+        texts.append(text)
+    if not texts:
         return None
-    reason = next((reason for reason, _ in found if reason != constants.WAITING_FOR_PODS), constants.WAITING_FOR_PODS)
-    return ConditionUpdate(
-        constants.WORKERS_MISSING, status=True, reason=reason, message="; ".join(text for _, text in found)
-    )
+    reason = reasons[0] if reasons else constants.WAITING_FOR_PODS
+    return ConditionUpdate(constants.WORKERS_MISSING, status=True, reason=reason, message="; ".join(texts))
 
 
-def _not_ready_reason(
-    group: str, wanted: int, pods: Sequence[PodView], rejection: str | None
-) -> tuple[str, str] | None:
-    missing = wanted - sum(pod.is_running_and_ready and not pod.is_terminating for pod in pods)
-    if missing <= 0:
-        return None
+def _most_frequent(pods: Sequence[PodView], rejection: str | None) -> PodFailure | None:
+    """The most frequent cause with its first message; None when none is known."""
     failures = [failure for pod in pods if (failure := failure_of(pod))]
     if rejection is not None:
         failures.append(failure_of_rejection("", rejection))
     if not failures:
-        return constants.WAITING_FOR_PODS, messages.workers_not_ready(group, missing, wanted)
-    counts = Counter(failure.cause for failure in failures)
-    most_frequent, _ = counts.most_common(1)[0]
-    detail = next(failure.detail for failure in failures if failure.cause is most_frequent)
-    return most_frequent.value, messages.workers_not_ready(group, missing, wanted, most_frequent.value, detail)
+        return None
+    cause, _ = Counter(failure.cause for failure in failures).most_common(1)[0]
+    return next(failure for failure in failures if failure.cause is cause)
 
 
 def unsupported_fields(cluster: RayCluster) -> ConditionUpdate | None:

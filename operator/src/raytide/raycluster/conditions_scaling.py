@@ -18,8 +18,9 @@ from raytide.api import constants
 from raytide.api.autoscaler_decision import PERMANENT_REASONS, Why
 from raytide.api.conditions import ConditionJson, ConditionUpdate, find_condition, parse_timestamp
 from raytide.api.raycluster import RayCluster
-from raytide.raycluster import messages
+from raytide.raycluster import causes, messages
 from raytide.raycluster.desired_replicas import STALE_AFTER, ScalingState, clamp_replicas, is_stale
+from raytide.raycluster.observed import Observed
 from raytide.raycluster.suspension import Suspension, suspension_of
 
 CONTENDED_AFTER: Final = timedelta(seconds=10)
@@ -29,14 +30,17 @@ _REASON_PATTERN: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_
 """Format of a condition's reason; the API server rejects the whole status patch for one that does not match."""
 
 
-def scaling_conditions(cluster: RayCluster, scaling: ScalingState, now: datetime) -> dict[str, ConditionUpdate | None]:
+def scaling_conditions(
+    cluster: RayCluster, observed: Observed, scaling: ScalingState
+) -> dict[str, ConditionUpdate | None]:
     """The three conditions by type; None for one that does not apply, and for all while the cluster is suspended."""
     if suspension_of(cluster) is not Suspension.NONE:
         return dict.fromkeys((constants.AUTOSCALER_DOWN, constants.REPLICAS_CONTENDED, constants.SCALING_LIMITED))
+    now = observed.seen_at
     return {
         constants.AUTOSCALER_DOWN: autoscaler_down(cluster, scaling, now),
         constants.REPLICAS_CONTENDED: replicas_contended(cluster, scaling, now),
-        constants.SCALING_LIMITED: scaling_limited(cluster, scaling),
+        constants.SCALING_LIMITED: scaling_limited(cluster, observed, scaling),
     }
 
 
@@ -94,18 +98,22 @@ def replicas_contended(cluster: RayCluster, scaling: ScalingState, now: datetime
         condition.get("status") == "True" or _left(condition, CONTENDED_AFTER, now) <= 0
     )
     reason = "ReplicasRewritten" if is_old else "ReplicasDiffer"
-    return ConditionUpdate(constants.REPLICAS_CONTENDED, status=is_old, reason=reason, message="; ".join(differences))
+    message = "; ".join(differences)
+    message += causes.remedy_sentence(reason, causes.facts_of_contention(cluster, message))
+    return ConditionUpdate(constants.REPLICAS_CONTENDED, status=is_old, reason=reason, message=message)
 
 
-def scaling_limited(cluster: RayCluster, scaling: ScalingState) -> ConditionUpdate | None:
-    """`ScalingLimited` with the autoscaler's reasons why there are not more workers; None if it reports none (SC:S21)."""
+def scaling_limited(cluster: RayCluster, observed: Observed, scaling: ScalingState) -> ConditionUpdate | None:
+    """`ScalingLimited`: the autoscaler's reasons why there are not more workers, holder and cure; None if it reports none (SC:S21)."""
     limits = list(_reported_limits(cluster, scaling))
     if not limits:
         return None
-    message = "; ".join(messages.scaling_limited(group, limit) for group, limit in limits)
+    texts = [messages.scaling_limited(group, limit) for group, limit in limits]
+    for index, (group, limit) in enumerate(limits[: causes.MAX_REMEDIES]):
+        texts[index] += causes.remedy_sentence(limit.reason, causes.facts_of_limit(cluster, observed, group, limit))
     _, first_limit = limits[0]
     condition_reason = first_limit.reason if _REASON_PATTERN.fullmatch(first_limit.reason) else OTHER_REASON
-    return ConditionUpdate(constants.SCALING_LIMITED, status=True, reason=condition_reason, message=message)
+    return ConditionUpdate(constants.SCALING_LIMITED, status=True, reason=condition_reason, message="; ".join(texts))
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------

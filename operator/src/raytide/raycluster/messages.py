@@ -20,6 +20,10 @@ MAX_NAMED: Final = 3
 """Maximum number of names listed in one event."""
 LONGEST_NAME: Final = 253
 """The longest name that Kubernetes allows."""
+LONGEST_NOTE: Final = 1024
+"""Of an event's note, in bytes, as the API server has it."""
+LONGEST_REMEDY: Final = 400
+"""Of holder and cure in an event whose message is too long, in characters."""
 LONGEST_MESSAGE: Final = 200
 """Of a condition's message in an event, in characters: an event note is limited to 1,024 bytes."""
 
@@ -51,6 +55,15 @@ DELETING_ALL_PODS: Final = "all pods are being deleted"
 def of_group(group: str, text: str) -> str:
     """A text about one worker group, as ReplicaFailure and ScalingLimited list them."""
     return f"group {group}: {text}"
+
+
+REMEDY_MARK: Final = "; held by: "
+"""Begins the part of a condition's message that has holder and cure."""
+
+
+def held_by(holder: str, cure: str) -> str:
+    """WorkersMissing, ScalingLimited, ReplicasContended: appended to the cause, with the words of `raytide why`."""
+    return f"{REMEDY_MARK}{holder}; cure: {cure}"
 
 
 def workers_not_ready(group: str, missing: int, wanted: int, cause: str = "", detail: str = "") -> str:
@@ -241,8 +254,19 @@ def head_service_changed(name: str) -> EventSpec:
 
 
 def condition_true(condition_type: str, message: str) -> EventSpec:
-    """WorkersMissing or ScalingLimited: the condition became True, or has another reason now; the message is the condition's."""
-    return EventSpec(condition_type, message, action="Reconcile")
+    """A condition became True, or has another reason now: its message, in which a long text leaves room for the first cure."""
+    return EventSpec(condition_type, _with_first_cure(message), action="Reconcile")
+
+
+def _with_first_cure(message: str) -> str:
+    """The message; one that is longer than an event may be is cut before its first holder and cure, and after them."""
+    text, mark, remedies = message.partition(REMEDY_MARK)
+    if not mark or len(message.encode()) <= LONGEST_NOTE:
+        return message
+    remedy = cut(mark + remedies.partition("; group ")[0], LONGEST_REMEDY)
+    space = LONGEST_NOTE - len(remedy.encode()) - len("…".encode())
+    is_cut = len(text.encode()) > space
+    return text.encode()[:space].decode(errors="ignore") + ("…" if is_cut else "") + remedy
 
 
 def replicas_clamped(index: int, group: str, replicas: int, used: int, more_groups: int) -> EventSpec:

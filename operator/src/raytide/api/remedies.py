@@ -1,17 +1,28 @@
 """Remedies: for each reason the stage that it stops, what holds the workload up there, and the cure.
 
-The reasons are those of conditions and of the two decision records, and, where neither has one, those defined below. The
-message of a condition is passed on unchanged; holders are taken from it by the patterns in this module, because Kubernetes'
-messages have a stable form. A reason without an entry gets a remedy that refers to the message. Called by raycluster.py and
-trainingjob.py; the table of docs/why.md has every entry (SC:S21).
+The reasons are those of conditions and of the two decision records, and, where neither has one, those defined below. Holders
+are taken from the message of the reason by the patterns in this module, because Kubernetes' messages have a stable form. A
+reason without an entry gets a remedy that refers to the message. Conditions, events and explanations take holder and cure from
+here, so that they are the same in all of them; the table of docs/why.md has every entry. Pure; called by
+raycluster/causes.py, explain/raycluster.py and explain/trainingjob.py (SC:S21).
 """
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
-from raytide.explain.model import Blocker, Stage
+
+class Stage(StrEnum):
+    """A step from the demand to running pods; a blocker at one of them stops all that follow."""
+
+    DEMAND = "demand"
+    DECISION = "decision"
+    WANTED = "wanted"
+    PODS = "pods"
+    NODES = "nodes"
+
 
 # --- reasons that no condition has ---------------------------------------------------------------------------------------
 
@@ -67,30 +78,18 @@ class Remedy:
     is_permanent: bool = False
     stops_all: bool = False
 
+    def holder_in(self, facts: Facts) -> str:
+        """What holds the workload up, with these facts."""
+        return _text(self.holder, facts)
 
-def blocker(
-    reason: str,
-    facts: Facts,
-    *,
-    stage: Stage | None = None,
-    count: int = 0,
-    since: str = "",
-    is_permanent: bool | None = None,
-) -> Blocker:
-    """The blocker with the remedy of that reason; `stage` and `is_permanent` override the table."""
-    remedy = REMEDIES.get(reason, _OTHER)
-    return Blocker(
-        stage=stage or remedy.stage,
-        reason=reason,
-        message=facts.message,
-        group=facts.group,
-        count=count,
-        since=since,
-        holder=_text(remedy.holder, facts),
-        cure=_text(remedy.cure, facts),
-        is_permanent=remedy.is_permanent if is_permanent is None else is_permanent,
-        stops_all=remedy.stops_all,
-    )
+    def cure_in(self, facts: Facts) -> str:
+        """What to do about it, with these facts."""
+        return _text(self.cure, facts)
+
+
+def remedy_of(reason: str) -> Remedy:
+    """The remedy of that reason; for an unknown one, a remedy that refers to the message."""
+    return REMEDIES.get(reason, _OTHER)
 
 
 def _text(text: Text, facts: Facts) -> str:
