@@ -6,7 +6,7 @@ from playwright.async_api import expect
 from raytide.cli.lane_watch import Problem
 from raytide.explain.cluster_capacity import CapacityView, ResourceUse
 from raytide.explain.model import Verdict
-from raytide.explain.overview import Resized
+from raytide.explain.overview import GroupSize, Resized
 from support.ui_site import NEW, NOON, START, after, lane
 
 pytestmark = [pytest.mark.browser, pytest.mark.rule("SC:S21")]
@@ -43,7 +43,7 @@ CONTRAST = """
 
 
 def rows(page):
-    return page.get_by_role("option").filter(has_text="of")
+    return page.get_by_role("treeitem").filter(has_text="of")
 
 
 async def test_the_page_draws_a_lane_for_each_workload(watched, site):
@@ -154,9 +154,11 @@ async def test_a_thousand_workloads_are_drawn_at_once(watched, site):
     assert took_ms < 2000, "200 ms on a machine that does nothing else"
     await page.locator(".row").first.focus()
     await page.keyboard.press("End")
-    await expect(page.get_by_role("option").filter(has_text="default/n0999")).to_be_focused()
+    await expect(page.get_by_role("treeitem").filter(has_text="default/n0999")).to_be_focused()
     assert await page.locator(".row").count() < 40
-    await expect(page.get_by_role("option").filter(has_text="default/n0999")).to_have_attribute("aria-posinset", "1000")
+    await expect(page.get_by_role("treeitem").filter(has_text="default/n0999")).to_have_attribute(
+        "aria-posinset", "1000"
+    )
 
 
 # --- capacity ----------------------------------------------------------------------------------------------------------------
@@ -212,6 +214,88 @@ async def test_resources_with_equal_names_keep_their_domains(watched, site):
     assert await page.locator("img:not(svg)").count() == 0
 
 
+# --- worker groups -----------------------------------------------------------------------------------------------------------
+
+GROUPS = (GroupSize("cpu", 4, 2, "WaitingForPods"), GroupSize("gpu", 1, 1), GroupSize(MARKUP, 2, None))
+
+
+def names(page):
+    return page.locator(".row").evaluate_all(
+        "rows => rows.sort((a, b) => parseInt(a.style.top) - parseInt(b.style.top)).map(row => row.querySelector('.name').firstChild.data)"
+    )
+
+
+@pytest.fixture
+def with_groups(site):
+    for at in (0, 60):
+        groups = (GROUPS[0]._replace(ready=at // 30), *GROUPS[1:])
+        site.feed.update([lane("demo", groups=groups), lane("other", **COMPLETE)], [], after(at))
+
+
+async def test_a_lane_is_unfolded_into_its_groups(watched, site, with_groups):
+    page = await watched.open()
+    first = rows(page).filter(has_text="default/demo")
+    button = page.get_by_role("button", name="worker groups of default/demo")
+    await expect(page.get_by_role("button", name="worker groups of")).to_have_count(1)
+    await expect(button).to_have_attribute("aria-expanded", "false")
+    await button.click()
+    await expect(first).to_have_attribute("aria-expanded", "true")
+    assert await names(page) == ["default/demo", "cpu", "gpu", MARKUP, "default/other"]
+    cpu = page.locator(".row.group").first
+    await expect(cpu).to_contain_text("cpuworker group2 of 4 workers · WaitingForPods")
+    await expect(cpu).to_have_attribute(
+        "aria-label", "cpu of default/demo, worker group: 2 of 4 workers. WaitingForPods "
+    )
+    await expect(cpu.locator("rect.missing")).to_have_count(2)
+    await expect(page.locator(".row.group").last).to_contain_text("wants 2 workers")
+    places = await page.locator(".row").evaluate_all("rows => rows.map(row => ['level', 'posinset', 'setsize'].map(name => row.getAttribute(`aria-${name}`)).join(' '))")  # fmt: skip
+    assert sorted(places) == ["1 1 2", "1 2 2", "2 1 3", "2 2 3", "2 3 3"]
+    await expect(page.locator("#panel")).to_be_hidden()
+    site.feed.update([lane("demo", groups=(GROUPS[0]._replace(ready=4, reason=""), *GROUPS[1:])), lane("other", **COMPLETE)], [], after(90))  # fmt: skip
+    await expect(cpu).to_contain_text("4 of 4 workers")
+    await expect(cpu.locator("rect.missing")).to_have_count(2)
+    await button.click()
+    await expect(page.locator(".row.group")).to_have_count(0)
+
+
+async def test_the_keyboard_unfolds_and_folds(watched, site, with_groups):
+    page = await watched.open()
+    demo = rows(page).filter(has_text="default/demo")
+    await demo.focus()
+    await page.keyboard.press("ArrowRight")
+    await expect(demo).to_have_attribute("aria-expanded", "true")
+    await expect(demo).to_be_focused()
+    await page.keyboard.press("ArrowRight")
+    await expect(page.locator(".row.group").first).to_be_focused()
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#panel-title")).to_have_text("Why is default/demo not larger?")
+    await page.keyboard.press("Escape")
+    await expect(page.locator(".row.group").nth(1)).to_be_focused()
+    await page.keyboard.press("ArrowLeft")
+    await expect(demo).to_be_focused()
+    await page.keyboard.press("ArrowLeft")
+    await expect(page.locator(".row.group")).to_have_count(0)
+    await expect(demo).to_be_focused()
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("ArrowRight")
+    await expect(rows(page).filter(has_text="default/other")).to_be_focused()
+    await expect(page.locator(".row")).to_have_count(2)
+
+
+async def test_groups_that_are_gone_are_gone_from_the_page(watched, site, with_groups):
+    page = await watched.open()
+    await page.get_by_role("button", name="worker groups of default/demo").click()
+    await expect(page.locator(".row.group")).to_have_count(3)
+    site.feed.update([lane("demo", groups=GROUPS[:2]), lane("other", **COMPLETE)], [], after(70))
+    await expect(page.locator(".row.group")).to_have_count(2)
+    await page.locator("#window").select_option("300")
+    await expect(page.locator(".row.group")).to_have_count(2)
+    site.feed.update([lane("demo"), lane("other", **COMPLETE)], [], after(80))
+    await expect(page.locator(".row.group")).to_have_count(0)
+    await expect(page.get_by_role("button", name="worker groups of")).to_have_count(0)
+
+
 # --- marks -------------------------------------------------------------------------------------------------------------------
 
 
@@ -254,6 +338,47 @@ async def test_marks_outside_of_the_window_are_not_drawn_and_those_ahead_of_the_
     await expect(rows(page).first.locator("path.mark")).to_have_count(2)
 
 
+# --- bad input ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_five_thousand_workloads_are_drawn_and_reached(watched, site):
+    groups = (GroupSize("cpu", 1, 1), GroupSize("gpu", 1, 1))
+    site.feed.update([lane(f"n{number:04d}", groups=groups) for number in range(5000)], [], NOON, CAPACITY)
+    page = await watched.open()
+    await expect(page.locator("#verdicts")).to_contain_text("All 5000")
+    assert await page.locator(".row").count() < 40
+    await page.locator(".row").first.focus()
+    await page.keyboard.press("End")
+    await page.keyboard.press("ArrowRight")
+    await page.keyboard.press("ArrowRight")
+    await expect(page.locator(".row.group").filter(has_text="cpu")).to_be_focused()
+    await expect(rows(page).filter(has_text="default/n4999")).to_have_attribute("aria-posinset", "5000")
+    assert await page.locator(".row").count() < 40
+
+
+@pytest.mark.parametrize("jump", [-3600, 5 * 3600, 24 * 3600])
+async def test_a_clock_that_jumps_leaves_lanes_inside_of_the_chart(watched, site, jump):
+    mark = (Resized(START + 30, 8, 4, "", ("uid-x",)),)
+    for at, ready in ((0, 0), (60, 1), (90, 1)):
+        site.feed.update([lane(ready=ready, reason="MaxReached", resizes=mark)], [], after(at))
+    page = await watched.open()
+    await expect(rows(page)).to_have_count(1)
+    for at, ready in ((0, 2), (60, 1)):
+        site.feed.update([lane(ready=ready, reason="MaxReached", resizes=mark)], [], after(90 + jump + at))
+    await expect(rows(page).first).to_contain_text("1 of 2 workers")
+    for _ in ("as it came", "read again"):
+        chart = await rows(page).first.locator("> svg").bounding_box()
+        parts = (
+            await rows(page)
+            .first.locator("> svg > :is(path, rect)")
+            .evaluate_all("parts => parts.map(part => part.getBoundingClientRect()).map(box => [box.left, box.right])")
+        )
+        assert parts
+        assert all(chart["x"] - 2 <= left <= right <= chart["x"] + chart["width"] + 2 for left, right in parts)
+        await page.locator("#window").select_option("3600")
+        await expect(rows(page).first).to_contain_text("1 of 2 workers")
+
+
 # --- what if -----------------------------------------------------------------------------------------------------------------
 
 
@@ -268,7 +393,7 @@ async def test_a_yaml_shows_what_the_next_pass_would_do(watched, site, with_lane
     await page.get_by_label("YAML of TrainingJobs").fill(NEW)
     await page.get_by_role("button", name="Show the effect").click()
     await expect(page.locator("#effect li").first).to_have_text("default/new starts with 4 of 2 to 4")
-    ghost = page.get_by_role("option").filter(has_text="default/new")
+    ghost = page.get_by_role("treeitem").filter(has_text="default/new")
     await expect(ghost.locator(".next b")).to_have_text("0 → 4 +4")
     await page.get_by_role("button", name="Clear").click()
     await expect(ghost).to_have_count(0)
@@ -371,7 +496,7 @@ async def test_markup_of_objects_is_shown_as_text(watched, site):
     site.feed.update([lane(reason=MARKUP, message=f'"{MARKUP}'), lane(f"{MARKUP}")], [Problem("TrainingJob", MARKUP, is_rejected=True)], NOON)  # fmt: skip
     site.feed.update([lane(reason=MARKUP), lane(f"{MARKUP}")], [Problem("TrainingJob", MARKUP, is_rejected=True)], after(60))  # fmt: skip
     page = await watched.open()
-    await expect(page.get_by_role("option").filter(has_text=MARKUP)).to_have_count(2)
+    await expect(page.get_by_role("treeitem").filter(has_text=MARKUP)).to_have_count(2)
     await expect(page.locator("#notices")).to_contain_text(MARKUP)
     assert await page.locator("img, script:not([src])").count() == 0
 
@@ -386,7 +511,7 @@ async def test_all_text_has_contrast(watched, site):
     site.feed.update(lanes, [Problem("TrainingJob", "forbidden", is_rejected=True)], NOON)
     site.feed.update(lanes, [Problem("TrainingJob", "forbidden", is_rejected=True)], after(60), CAPACITY)
     page = await watched.open()
-    await page.get_by_role("option").filter(has_text="default/demo").click()
+    await page.get_by_role("treeitem").filter(has_text="default/demo").click()
     await expect(page.locator(".command")).to_be_visible()
     found = await page.evaluate(CONTRAST)
     await page.evaluate(DROP, NEW)

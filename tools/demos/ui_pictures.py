@@ -213,7 +213,7 @@ async def take(browser: Browser, address: str, scheme: str, out: Path) -> None:
         await page.locator("#connection[data-state=live]").wait_for()
         await page.wait_for_timeout(1500)
         await page.screenshot(path=out / f"ui-{scheme}.png")
-        await page.get_by_role("option").filter(has_text="ml/vision-rl").click()
+        await page.get_by_role("treeitem").filter(has_text="ml/vision-rl").click()
         await page.locator(".steps").wait_for()
         await page.screenshot(path=out / f"ui-why-{scheme}.png")
         await page.get_by_role("button", name="What if").click()

@@ -15,11 +15,23 @@ from raytide.cli.top import render
 from raytide.cli.top.lanes import read_once
 from raytide.client.workload_reader import ReadError
 from raytide.explain.model import Verdict
-from raytide.explain.overview import Lane, in_order, lane_of
+from raytide.explain.overview import GroupSize, Lane, in_order, lane_of
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 from raytide_sandbox.faults.types import Answer
-from support.explained import HEAD, HOSTILE, NOON, RAYCLUSTERS, TRAININGJOBS, hostile, of_cluster, worker
+from support.builders import group, pod
+from support.explained import (
+    HEAD,
+    HOSTILE,
+    NOON,
+    RAYCLUSTERS,
+    TRAININGJOBS,
+    UNSCHEDULABLE,
+    hostile,
+    of_cluster,
+    waiting_worker,
+    worker,
+)
 from support.stored_workloads import api_with, cluster_object, job_object
 
 from simulation.in_process_transport import InProcessTransport
@@ -60,6 +72,16 @@ def test_a_lane_of_a_job():
 def test_a_lane_of_a_cluster_that_lacks_nothing():
     lane = lane_of("RayCluster", of_cluster(HEAD, worker(0), worker(1)).obj, NOON)
     assert lane == Lane("RayCluster", "default", "demo", 2, 2, Verdict.NOTHING_MISSING, uid=lane.uid)
+
+
+def test_a_lane_has_the_groups_of_a_cluster_with_several():
+    pods = (HEAD, worker(0), waiting_worker(1, scheduled=UNSCHEDULABLE), pod("demo-gpu-worker-00000", group="gpu"))
+    both = of_cluster(*pods, groups=(group("cpu", 2), group("gpu", 1))).obj
+    assert lane_of("RayCluster", both, NOON).groups == (
+        GroupSize("cpu", 2, 1, "Unschedulable"),
+        GroupSize("gpu", 1, 1),
+    )
+    assert lane_of("RayCluster", of_cluster(HEAD, worker(0), groups=(group("cpu", 2),)).obj, NOON).groups == ()
 
 
 def test_what_can_never_run_comes_first():

@@ -21,7 +21,7 @@ from raytide.cli.ui.feed import HEARTBEAT_S, MAX_QUEUED, MAX_READERS, Feed, TooM
 from raytide.cli.ui.guard import HEADERS
 from raytide.cli.ui.serve import follow, open_browser
 from raytide.explain.history import WINDOW_S
-from raytide.explain.overview import Resized
+from raytide.explain.overview import GroupSize, Resized
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 from raytide_sandbox.apiserver.routes import Request
@@ -215,6 +215,17 @@ def test_a_quiet_cluster_has_a_heartbeat_also_when_the_clock_is_set_back():
     ]
 
 
+async def test_a_clock_that_is_set_back_moves_the_beginning_of_the_history_back():
+    feed = Feed("")
+    for at, ready in ((0, 0), (60, 1), (90 - 3600, 2)):
+        feed.update([lane(ready=ready)], [], after(at))
+    found = await feed.snapshot(WINDOW_S)
+    assert (found["at"] - START, found["recordedSince"] - START) == (90 - 3600, 30 - 3600)
+    steps = found["items"][0]["steps"]
+    assert [at - START for at, *_ in steps] == [30 - 3600, 90 - 3600]
+    assert [ready for _, _, ready, _ in steps] == [0, 2]
+
+
 def test_a_reader_that_does_not_keep_up_is_dropped():
     feed, dropped = Feed(""), []
     slow, other = feed.subscribe(lambda: dropped.append("slow")), feed.subscribe(lambda: dropped.append("other"))
@@ -357,14 +368,18 @@ async def test_the_capacity_names_no_namespace_and_no_pod():
 # --- HTTP ------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/", "/app.js", "/style.css", "/icon.svg", "/api/lanes", "/api/nothing", "/none"])
+@pytest.mark.parametrize(
+    "path", ["/", "/app.js", "/style.css", "/icon.svg", "/api/lanes", "/api/groups/a/b/c", "/api/nothing", "/none"]
+)
 async def test_every_answer_has_the_security_headers(path):
     async with Site().served() as site, site.session.get(path) as answer:
         assert {name: answer.headers[name] for name in HEADERS} == HEADERS
         assert not [name for name in answer.headers if name.startswith("Access-Control")]
         assert "Set-Cookie" not in answer.headers
         assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
-        assert answer.status == {"/api/lanes": 401, "/api/nothing": 401, "/none": 404}.get(path, 200)
+        assert answer.status == {"/api/lanes": 401, "/api/groups/a/b/c": 401, "/api/nothing": 401, "/none": 404}.get(
+            path, 200
+        )
 
 
 @pytest.mark.parametrize(
@@ -486,6 +501,28 @@ async def test_a_stalled_stream_is_closed():
             assert at < 2000
         writing.close()
         assert reading is not None
+
+
+# --- groups ------------------------------------------------------------------------------------------------------------------
+
+
+async def test_groups_have_numbers_in_the_lane_and_steps_of_their_own():
+    site = Site()
+    for at, ready in ((0, 0), (9, 2)):
+        site.feed.update([lane(groups=(GroupSize("cpu", 2, ready, "A"), GroupSize("gpu", 1, None)))], [], after(at))
+    async with site.served():
+        _, found = await site.get("/api/lanes")
+        assert found["items"][0]["groups"] == [
+            {"name": "cpu", "wanted": 2, "ready": 2, "reason": "A"},
+            {"name": "gpu", "wanted": 1, "ready": None, "reason": ""},
+        ]
+        status, found = await site.get("/api/groups/RayCluster/default/demo", params={"window": "900"})
+        assert (status, [each["steps"] for each in found["groups"]]) == (
+            200,
+            [[[START, 2, 0, "A"], [START + 9, 2, 2, "A"]], []],
+        )
+        for path in ("TrainingJob/default/demo", "RayCluster/other/demo", "RayCluster/default/..%2fdemo"):
+            assert await site.get(f"/api/groups/{path}") == (404, {"error": "there is no such workload"})
 
 
 # --- explanations ------------------------------------------------------------------------------------------------------------

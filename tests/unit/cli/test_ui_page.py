@@ -6,7 +6,7 @@ import click
 import pytest
 
 from raytide.cli.ui import PORT, app, command, feed, what_if
-from raytide.explain import history
+from raytide.explain import history, transfers
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "ui.md").read_text()
@@ -26,6 +26,8 @@ def test_every_flag_is_on_the_page():
         f"{feed.MAX_READERS} pages",
         f"at most {history.MAX_BYTES // 1024**2} MiB",
         f"{history.MAX_WORKLOADS:,}",
+        f"roles beyond {history.MAX_GROUPS:,}",
+        f"at most {transfers.MAX_TRANSFERS} on a lane",
     ],
 )
 def test_every_limit_is_on_the_page(words):

@@ -11,7 +11,7 @@ from raytide.api.remedies import REMEDIES, Stage
 from raytide.explain.explain import explain
 from raytide.explain.model import MAX_BLOCKERS, MAX_GROUPS, MAX_MESSAGE, MAX_PODS, Unreadable, Verdict
 from raytide.explain.raycluster import by_group
-from support.builders import group
+from support.builders import group, pod
 from support.explained import (
     AT_MAXIMUM,
     HEAD,
@@ -133,6 +133,41 @@ def test_each_group_has_its_own_cause():
         ("cpu", 1, 1, 0, "Unschedulable"),
         ("gpu", 1, 0, 0, "QuotaExceeded"),
     ]
+
+
+CPU_OF_TWO = (HEAD, worker(0), waiting_worker(1, scheduled=UNSCHEDULABLE))
+GPU = tuple(pod(f"demo-gpu-worker-{index:05d}", group="gpu") for index in range(3))
+
+
+def without_pods(pods, *groups, **status) -> dict[str, int | None]:
+    """Ready workers by group, by the status that the operator writes for these pods."""
+    objects = replace(of_cluster(*pods, groups=groups), pods=None)
+    objects.obj["status"] |= status
+    return {line.name: line.ready for line in explain(objects, NOON).groups}
+
+
+@pytest.mark.parametrize(
+    ("pods", "groups", "ready"),
+    [
+        pytest.param(CPU_OF_TWO, (group("cpu", 2),), {"cpu": 1}, id="one group"),
+        pytest.param((*CPU_OF_TWO, *GPU), (group("cpu", 2), group("gpu", 3)), {"cpu": 1, "gpu": 3}, id="one has all"),
+        pytest.param(
+            (*CPU_OF_TWO, *GPU[:1]), (group("cpu", 2), group("gpu", 3)), {"cpu": 1, "gpu": 1}, id="both lack some"
+        ),
+        pytest.param(
+            (HEAD, worker(0), *GPU), (group("cpu", 1), group("gpu", 3)), {"cpu": 1, "gpu": 3}, id="nothing is missing"
+        ),
+    ],
+)
+def test_without_pods_the_status_has_the_ready_workers_of_each_group(pods, groups, ready):
+    assert without_pods(pods, *groups) == ready
+    with_pods = explain(of_cluster(*pods, groups=groups), NOON)
+    assert {line.name: line.ready for line in with_pods.groups} == ready, "the same as with pods"
+
+
+def test_a_status_that_does_not_tell_the_ready_workers_of_two_groups_gives_no_number():
+    groups = (group("cpu", 1), group("gpu", 3))
+    assert without_pods((HEAD, worker(0), *GPU), *groups, readyWorkerReplicas=2) == {"cpu": None, "gpu": None}
 
 
 def test_pods_of_another_owner_do_not_count():

@@ -1,15 +1,16 @@
 """History of lanes: steps, window, bounded memory, and clocks that jump."""
 
 import tracemalloc
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from raytide.explain.history import MAX_BYTES, MAX_REASONS, OTHER, WINDOW_S, History, Key, Step, key_of
+from raytide.explain.history import MAX_BYTES, MAX_GROUPS, MAX_REASONS, OTHER, WINDOW_S, History, Key, Step, key_of
 from raytide.explain.model import Verdict
-from raytide.explain.overview import Lane
+from raytide.explain.overview import GroupSize, Lane
 
 pytestmark = pytest.mark.rule("SC:S21")
 
@@ -91,6 +92,52 @@ def test_nothing_older_than_the_window_is_kept():
     assert history.size_bytes < (WINDOW_S + 600) // 60 * 5
 
 
+# --- groups ------------------------------------------------------------------------------------------------------------------
+
+
+def grouped(*groups: GroupSize, name: str = "demo") -> Lane:
+    return replace(lane(name=name), groups=groups)
+
+
+def test_each_group_has_its_own_steps():
+    history = History()
+    history.record(grouped(GroupSize("cpu", 2, 0, "A"), GroupSize("gpu", 1, 1)), NOON)
+    history.record(grouped(GroupSize("cpu", 2, 2), GroupSize("gpu", 1, 1)), after(9))
+    assert since_noon(history.steps(DEMO, after(10), group="cpu")) == [(0, 2, 0, "A"), (9, 2, 2, "")]
+    assert since_noon(history.steps(DEMO, after(10), group="gpu")) == [(0, 1, 1, "")]
+    assert since_noon(history.steps(DEMO, after(10), group="gpu", window_s=4)) == [(6, 1, 1, "")]
+    assert history.steps(DEMO, after(10), group="other") == []
+
+
+def test_a_group_whose_number_is_not_known_keeps_the_last_one():
+    history = History()
+    for at, ready in ((0, 1), (5, None), (9, 2)):
+        history.record(grouped(GroupSize("cpu", 2, ready), GroupSize("gpu", 1, None)), after(at))
+    assert since_noon(history.steps(DEMO, after(10), group="cpu")) == [(0, 2, 1, ""), (9, 2, 2, "")]
+    assert history.steps(DEMO, after(10), group="gpu") == []
+
+
+def test_groups_that_are_gone_and_those_of_a_deleted_workload_are_forgotten():
+    history = History(max_groups=2)
+    cpu, gpu, tpu = (GroupSize(name, 2, 0) for name in ("cpu", "gpu", "tpu"))
+    for at in range(4):
+        history.record(grouped(cpu._replace(ready=at), gpu), after(at))
+    history.record(grouped(gpu, tpu), after(5))
+    assert history.steps(DEMO, after(6), group="cpu") == []
+    assert len(history.steps(DEMO, after(6), group="tpu")) == 1
+    history.remove(DEMO)
+    assert (history.steps(DEMO, after(6), group="gpu"), history.size_bytes, history._group_count) == ([], 0, 0)
+
+
+def test_groups_beyond_the_maximum_have_no_history():
+    history = History(max_groups=3)
+    for number in range(2):
+        history.record(grouped(GroupSize("cpu", 1, 1), GroupSize("gpu", 1, 1), name=f"n{number}"), NOON)
+    known = [(name, group) for name in ("n0", "n1") for group in ("cpu", "gpu")]
+    assert [len(history.steps(key_of(lane(name=name)), NOON, group=group)) for name, group in known] == [1, 1, 1, 0]
+    assert len(history.steps(key_of(lane(name="n1")), NOON)) == 1
+
+
 # --- clocks that jump ------------------------------------------------------------------------------------------------------
 
 
@@ -159,6 +206,22 @@ def test_workloads_that_change_every_three_seconds_for_six_hours_stay_within_the
     tracemalloc.stop()
     assert history.size_bytes <= MAX_BYTES // 50
     assert used <= 16 * 1024 * 1024 // 50
+
+
+def test_with_groups_a_thousand_workloads_stay_within_the_bound():
+    """A twentieth of 1,000 workloads of seven groups, of which five have a history, and of the memory."""
+    history = History(max_bytes=MAX_BYTES // 20, max_groups=MAX_GROUPS // 20)
+    lanes = [[grouped(*(GroupSize(f"group-{each}", 9, ready) for each in range(7)), name=f"n{name}") for ready in range(3)] for name in range(50)]  # fmt: skip
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for turn in range(WINDOW_S // 30):
+        now = after(turn * 30)
+        for name, ones in enumerate(lanes):
+            history.record(ones[(turn * turn + name) % 3], now)
+    used = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert history.size_bytes <= MAX_BYTES // 20
+    assert used <= 16 * 1024 * 1024 // 20
 
 
 # --- any history -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""History of lanes: when each workload had how many ready workers of those wanted, and why not more, in bounded memory.
+"""History of lanes: when each workload, and each of its groups, had how many ready workers of those wanted, and why not more, in bounded memory.
 
 Takes lanes with the time, in any order of workloads, and returns the steps of one workload. At most `WINDOW_S` back and at most
 `max_bytes` in total: when the steps need more, those of the workload with the largest number are merged to twice its resolution,
@@ -6,11 +6,12 @@ so that workloads that rarely change keep exact times. A clock that is set back 
 clock and does no I/O. Called by `raytide ui`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
-from raytide.explain.overview import Lane
+from raytide.explain.overview import GroupSize, Lane
 
 WINDOW_S: Final = 6 * 3600
 TRIM_S: Final = 600
@@ -19,6 +20,8 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 """Encoded steps of all workloads together; Python's objects add less than a third."""
 MAX_WORKLOADS: Final = 10_000
 """Workloads beyond this have no history."""
+MAX_GROUPS: Final = 5_000
+"""Worker groups and roles of all workloads together; those beyond this have no history."""
 MAX_REASONS: Final = 1_000
 """Different reasons that are stored; those beyond are shown as OTHER."""
 MAX_REASON: Final = 64
@@ -55,9 +58,13 @@ def key_of(lane: Lane) -> Key:
 class History:
     """Steps of many workloads."""
 
-    def __init__(self, *, max_bytes: int = MAX_BYTES, max_workloads: int = MAX_WORKLOADS) -> None:
-        self._max_bytes, self._max_workloads = max_bytes, max_workloads
+    def __init__(
+        self, *, max_bytes: int = MAX_BYTES, max_workloads: int = MAX_WORKLOADS, max_groups: int = MAX_GROUPS
+    ) -> None:
+        self._max_bytes, self._max_workloads, self._max_groups = max_bytes, max_workloads, max_groups
         self._series: dict[Key, _Series] = {}
+        self._groups: dict[Key, dict[str, _Series]] = {}
+        self._group_count = 0
         self._size = 0
         self._reasons: dict[str, int] = {"": 0, OTHER: 1}
         self._names: list[str] = ["", OTHER]
@@ -83,11 +90,8 @@ class History:
             if len(self._series) >= self._max_workloads:
                 return
             series = self._series[key] = _Series()
-        before = series.size
-        series.append((at, max(0, lane.wanted), max(0, lane.ready), self._number_of(lane.reason)))
-        if at - series.oldest > WINDOW_S + TRIM_S:
-            series.trim(at - WINDOW_S)
-        self._size += series.size - before
+        self._append(series, at, lane)
+        self._record_groups(key, lane.groups, at)
         while self._size > self._max_bytes and self._merge_largest():
             pass
 
@@ -96,10 +100,13 @@ class History:
         series = self._series.pop(key, None)
         if series is not None:
             self._size -= series.size
+        self._record_groups(key, (), 0)
 
-    def steps(self, key: Key, now: datetime, *, window_s: int = WINDOW_S, resolution_s: int = 1) -> list[Step]:
-        """The steps of a workload in the window, the first one at its beginning if it was known then."""
-        series = self._series.get(key)
+    def steps(
+        self, key: Key, now: datetime, *, group: str = "", window_s: int = WINDOW_S, resolution_s: int = 1
+    ) -> list[Step]:
+        """The steps of a workload or of one of its groups in the window, the first at its beginning if it was known then."""
+        series = self._groups.get(key, {}).get(group) if group else self._series.get(key)
         if series is None:
             return []
         start = self._on_axis(now) - min(window_s, WINDOW_S)
@@ -107,6 +114,35 @@ class History:
             Step(at + self._offset, wanted, ready, self._names[reason])
             for at, wanted, ready, reason in merged(from_start(series.codes(), start), resolution_s)
         ]
+
+    def _append(self, series: "_Series", at: int, sizes: Lane | GroupSize) -> None:
+        if sizes.ready is None:
+            return
+        before = series.size
+        series.append((at, max(0, sizes.wanted), max(0, sizes.ready), self._number_of(sizes.reason)))
+        if at - series.oldest > WINDOW_S + TRIM_S:
+            series.trim(at - WINDOW_S)
+        self._size += series.size - before
+
+    def _record_groups(self, key: Key, groups: Sequence[GroupSize], at: int) -> None:
+        """Add the numbers of the groups, and forget those that are gone."""
+        known = self._groups.get(key, {})
+        names = {group.name for group in groups}
+        for name in [name for name in known if name not in names]:
+            self._size -= known.pop(name).size
+            self._group_count -= 1
+        for group in groups:
+            series = known.get(group.name)
+            if series is None:
+                if self._group_count >= self._max_groups:
+                    continue
+                series = known[group.name] = _Series()
+                self._group_count += 1
+            self._append(series, at, group)
+        if known:
+            self._groups[key] = known
+        else:
+            self._groups.pop(key, None)
 
     def _on_axis(self, now: datetime) -> int:
         wall = int(now.timestamp())
@@ -127,7 +163,8 @@ class History:
 
     def _merge_largest(self) -> bool:
         """Halve the resolution of the workload with the most bytes; False if nothing can be merged any more."""
-        largest = max(self._series.values(), key=lambda series: series.size)
+        groups = (series for found in self._groups.values() for series in found.values())
+        largest = max(chain(self._series.values(), groups), key=lambda series: series.size)
         before = largest.size
         is_merged = largest.merge()
         self._size += largest.size - before

@@ -134,8 +134,9 @@ class GroupLine:
     """None: no limit."""
     wanted: int
     pods: int | None = None
+    """None: they cannot be read."""
     ready: int | None = None
-    """None for both: the pods cannot be read."""
+    """Without pods that of the status; None if it does not say."""
     reason: str = ""
     """Reason of its first blocker."""
 

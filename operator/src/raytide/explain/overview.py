@@ -14,7 +14,7 @@ from raytide.api.meta import Manifest
 from raytide.api.sharing_record import REBALANCED, ResizeNote
 from raytide.explain.encode import API_VERSION
 from raytide.explain.explain import explain
-from raytide.explain.model import Objects, Verdict
+from raytide.explain.model import GroupLine, Objects, Verdict
 
 KIND: Final = "Overview"
 MAX_NAME: Final = 317
@@ -35,6 +35,17 @@ class Resized(NamedTuple):
     """uids of the receivers."""
 
 
+class GroupSize(NamedTuple):
+    """One worker group of a RayCluster, or one role of a TrainingJob."""
+
+    name: str
+    wanted: int
+    ready: int | None
+    """None if the status does not say."""
+    reason: str = ""
+    """Reason of its first blocker."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lane:
     """One workload."""
@@ -53,6 +64,8 @@ class Lane:
     uid: str = ""
     resizes: tuple[Resized, ...] = ()
     """What of its last resizes concerns other workloads, oldest first."""
+    groups: tuple[GroupSize, ...] = ()
+    """Its worker groups or roles, if there are several, at most MAX_GROUPS."""
 
 
 def lane_of(kind: str, obj: Manifest, now: datetime) -> Lane:
@@ -71,7 +84,14 @@ def lane_of(kind: str, obj: Manifest, now: datetime) -> Lane:
         max(0, len(found.blockers) + found.more_blockers - 1),
         found.uid,
         tuple(_resized(note) for note in found.resizes if _concerns_others(note)),
+        _sizes(found.groups),
     )
+
+
+def _sizes(lines: Iterable[GroupLine]) -> tuple[GroupSize, ...]:
+    """Groups of equal names are invalid, and one is shown."""
+    groups = {line.name: GroupSize(line.name[:MAX_NAME], line.wanted, line.ready, line.reason) for line in lines}
+    return tuple(groups.values()) if len(groups) > 1 else ()
 
 
 def _concerns_others(note: ResizeNote) -> bool:

@@ -332,6 +332,7 @@ class _MissingWorkers:
     """What WorkersMissing says about one group."""
 
     missing: int
+    wanted: int
     failure: PodFailure | None
 
 
@@ -343,9 +344,9 @@ def _missing_workers(ctx: _Context, group: str) -> _MissingWorkers | None:
     match = _NOT_READY.match(by_group(str(stored.get("message") or ""), names).get(group, ""))
     if match is None:
         return None
-    missing, _, cause, detail = match.groups()
+    missing, wanted, cause, detail = match.groups()
     failure = PodFailure(Cause(cause), detail) if cause in set(Cause) else None
-    return _MissingWorkers(int(missing[:9]), failure)
+    return _MissingWorkers(int(missing[:9]), int(wanted[:9]), failure)
 
 
 def _rejection(ctx: _Context, group: str) -> str:
@@ -382,6 +383,7 @@ def _group_lines(ctx: _Context, blockers: Sequence[Blocker]) -> Iterator[GroupLi
     reasons: dict[str, str] = {}
     for each in blockers:
         reasons.setdefault(each.group, each.reason)
+    reported = {} if ctx.has_pods else _ready_by_status(ctx)
     for group in ctx.cluster.spec.worker_group_specs:
         hosts = max(0, group.num_of_hosts)
         pods = [pod for pod in ctx.observed.group(group.group_name) if not pod.is_terminating]
@@ -392,9 +394,27 @@ def _group_lines(ctx: _Context, blockers: Sequence[Blocker]) -> Iterator[GroupLi
             None if maximum is None or maximum >= MAX_INT32 else maximum * hosts,
             ctx.wanted(group),
             len(pods) if ctx.has_pods else None,
-            sum(pod.is_running_and_ready for pod in pods) if ctx.has_pods else None,
+            sum(pod.is_running_and_ready for pod in pods) if ctx.has_pods else reported.get(group.group_name),
             reasons.get(group.group_name, ""),
         )
+
+
+def _ready_by_status(ctx: _Context) -> dict[str, int]:
+    """Ready workers of each group that the status tells.
+
+    WorkersMissing has the groups that lack some; `readyWorkerReplicas` without these is what all other groups have. It is theirs if each has
+    what it wants, or if there is one. A status of before the last change of a size tells less.
+    """
+    groups = ctx.cluster.spec.worker_group_specs
+    lacking = {group.group_name: found for group in groups if (found := _missing_workers(ctx, group.group_name))}
+    ready = {name: max(0, found.wanted - found.missing) for name, found in lacking.items()}
+    rest = [group for group in groups if group.group_name not in lacking]
+    left = _number(ctx.cluster.status, "readyWorkerReplicas") - sum(ready.values())
+    if len(rest) == 1 and left >= 0:
+        ready[rest[0].group_name] = left
+    elif sum(map(ctx.wanted, rest)) == left:
+        ready |= {group.group_name: ctx.wanted(group) for group in rest}
+    return ready
 
 
 def _stages(ctx: _Context) -> Iterator[StageLine]:

@@ -238,7 +238,7 @@ def _group_lines(ctx: _Context, blockers: Sequence[Blocker]) -> Iterator[GroupLi
             *bounds[role],
             ctx.wanted(role),
             len(pods) if ctx.has_pods else None,
-            there if ctx.has_pods else None,
+            there if ctx.has_pods else _status_number(ctx, role, "running" if role == constants.TRAINER else "ready"),
             reason or (first if is_short else ""),
         )
 

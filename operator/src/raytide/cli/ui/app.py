@@ -22,7 +22,7 @@ from raytide.cli.ui.what_if import effect_of
 from raytide.client.workload_reader import RESOURCES, ReadError, WorkloadReader, is_name
 from raytide.explain.encode import as_json
 from raytide.explain.explain import explain
-from raytide.explain.history import WINDOW_S
+from raytide.explain.history import WINDOW_S, Key
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 
@@ -59,6 +59,7 @@ def make_app(feed: Feed, source: Source, token: str) -> web.Application:
         app.router.add_get(path, page(name, content_type))
     app.router.add_get("/api/lanes", lanes(feed))
     app.router.add_get("/api/events", events(feed))
+    app.router.add_get("/api/groups/{kind}/{namespace}/{name}", groups(feed))
     app.router.add_get("/api/why/{kind}/{namespace}/{name}", why(source))
     app.router.add_post("/api/plan", plan(source))
 
@@ -112,6 +113,17 @@ def events(feed: Feed) -> Handler:
         finally:
             feed.unsubscribe(reader)
         return response
+
+    return answer
+
+
+def groups(feed: Feed) -> Handler:
+    """Handler of the worker groups or roles of one lane, with their steps in a window."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        key = Key(*(request.match_info[part] for part in ("kind", "namespace", "name")))
+        found = feed.groups(key, _window(request))
+        return problem(404, "there is no such workload") if found is None else _json({"groups": found})
 
     return answer
 

@@ -17,7 +17,7 @@ from raytide.explain.cluster_capacity import CapacityView
 from raytide.explain.cluster_capacity import as_json as capacity_as_json
 from raytide.explain.encode import API_VERSION
 from raytide.explain.history import WINDOW_S, History, Key, key_of
-from raytide.explain.overview import Lane, lane_as_json
+from raytide.explain.overview import GroupSize, Lane, lane_as_json
 from raytide.explain.transfers import Transfer, transfers_of
 from raytide.explain.transfers import as_json as transfers_as_json
 
@@ -82,6 +82,8 @@ class Feed:
             self._history.record(current[key], now)
         for key in removed:
             self._history.remove(key)
+        if self._now is not None and self._since is not None and now < self._now:
+            self._since -= self._now - now  # the history moves its steps, too
         is_lost = any(not problem.is_rejected for problem in problems)
         self._lost_since = (self._lost_since or now) if is_lost else None
         self._lanes, self._transfers, self._problems, self._capacity = current, transfers, problems, capacity
@@ -106,10 +108,8 @@ class Feed:
         Pauses between lanes, because six hours of a thousand busy workloads are millions of steps. What changes meanwhile is sent
         to those that subscribed before.
         """
-        window_s = min(max(window_s, MIN_WINDOW_S), WINDOW_S)
         now = self._now
-        recorded_s = int((now - self._since).total_seconds()) if now and self._since else 0
-        resolution_s = max(1, -(-min(window_s, recorded_s) // POINTS))
+        window_s, resolution_s = self._window(window_s)
         items = []
         lanes, transfers = self._lanes, self._transfers
         for number, (key, lane) in enumerate(lanes.items()):
@@ -127,6 +127,26 @@ class Feed:
             "recordedSince": _seconds(self._since),
             "items": items,
         }
+
+    def groups(self, key: Key, window_s: int) -> list[dict[str, Any]] | None:
+        """The worker groups or roles of a workload with their steps; None if it is not shown."""
+        lane, now = self._lanes.get(key), self._now
+        if lane is None or now is None:
+            return None
+        window_s, resolution_s = self._window(window_s)
+        return [
+            {
+                **_group(group),
+                "steps": self._history.steps(key, now, group=group.name, window_s=window_s, resolution_s=resolution_s),
+            }
+            for group in lane.groups
+        ]
+
+    def _window(self, window_s: int) -> tuple[int, int]:
+        """The window that is shown for the one that was asked for, and its resolution, both in seconds."""
+        window_s = min(max(window_s, MIN_WINDOW_S), WINDOW_S)
+        recorded_s = int((self._now - self._since).total_seconds()) if self._now and self._since else 0
+        return window_s, max(1, -(-min(window_s, recorded_s) // POINTS))
 
     def subscribe(self, drop: Callable[[], None]) -> Reader:
         """A reader of all messages from now on; raises TooManyReadersError."""
@@ -179,7 +199,12 @@ def event(name: str, message: dict[str, Any]) -> bytes:
 
 def _item(lane: Lane, transfers: Iterable[Transfer]) -> dict[str, Any]:
     """A lane without its steps."""
-    return {**lane_as_json(lane), "marks": transfers_as_json(transfers)}
+    groups = [_group(group) for group in lane.groups]
+    return {**lane_as_json(lane), "groups": groups, "marks": transfers_as_json(transfers)}
+
+
+def _group(group: GroupSize) -> dict[str, Any]:
+    return {"name": group.name, "wanted": group.wanted, "ready": group.ready, "reason": group.reason}
 
 
 def _seconds(at: datetime | None) -> int | None:

@@ -38,7 +38,15 @@ function fill(element, attributes, children) {
 const plural = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 const noun = (lane) => (lane.kind === "TrainingJob" ? "trainer" : "worker");
 const keyOf = (lane) => `${lane.kind}/${lane.namespace}/${lane.name}`;
-const sizeOf = (lane) => `${lane.ready} of ${plural(lane.wanted, noun(lane))}`;
+const rowKey = (lane) => (lane.isSubmitted ? `submitted ${keyOf(lane)}` : lane.isGroup ? `${keyOf(lane)}/${lane.group}` : keyOf(lane));
+const titleOfRow = (lane) => (lane.isGroup ? `${lane.group} of ${lane.namespace}/${lane.name}` : `${lane.namespace}/${lane.name}`);
+const kindOfRow = (lane) => (lane.isGroup ? (lane.kind === "TrainingJob" ? "role" : "worker group") : lane.kind);
+const isFoldable = (lane) => !lane.isSubmitted && !lane.isGroup && lane.groups.length > 0;
+
+function sizeOf(lane) {
+  const unit = lane.isGroup && lane.kind === "TrainingJob" ? "pod" : noun(lane);
+  return lane.ready === null ? `wants ${plural(lane.wanted, unit)}` : `${lane.ready} of ${plural(lane.wanted, unit)}`;
+}
 
 function clock(seconds, withSeconds = false) {
   const options = { hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...(withSeconds ? { second: "2-digit" } : {}) };
@@ -51,6 +59,7 @@ const state = {
   token: "",
   lanes: new Map(), // key -> lane with its steps [at, wanted, ready, reason]
   order: [], // what is shown, after filter and sorting
+  unfolded: new Map(), // key -> rows of its worker groups or roles
   ghosts: new Map(), // key -> effect of the YAML on that job
   submitted: [], // jobs of the YAML
   isListed: false,
@@ -60,8 +69,9 @@ const state = {
   capacity: null, // what is requested of the nodes
   disconnected: null, // since when the API server is away
   lost: null, // since when this page has no connection
+  at: null, // time of the last message, seconds
   skew: 0, // server time minus local time, seconds
-  focused: "",
+  focused: "", // key of a row
   open: "", // key of the lane whose explanation is shown, or "what-if"
   yaml: "",
 };
@@ -151,6 +161,8 @@ function receive(part) {
   const begun = performance.now();
   const [first, second] = part.split("\n");
   const message = JSON.parse(second.slice("data: ".length));
+  if (message.at < state.at && first !== "event: lanes") return restart(); // the clock was set back: the server has moved the history
+  state.at = message.at;
   if (first === "event: lanes") replaceAll(message);
   else applyChanges(message);
   state.lost = null;
@@ -173,6 +185,10 @@ function replaceAll(message) {
   state.since = message.recordedSince;
   $("scope").textContent = message.namespace ? `namespace ${message.namespace}` : "all namespaces";
   document.title = `${message.namespace || "all namespaces"} · Raytide`;
+  for (const key of state.unfolded.keys()) {
+    if (state.lanes.has(key)) loadGroups(key);
+    else state.unfolded.delete(key);
+  }
 }
 
 function applyChanges(message) {
@@ -182,16 +198,19 @@ function applyChanges(message) {
     lane.steps = state.lanes.get(key)?.steps ?? [];
     addStep(lane, message.at);
     state.lanes.set(key, lane);
+    if (state.unfolded.has(key)) updateGroups(lane, message.at);
     if (state.open === key) explainSoon(key);
   }
   for (const gone of message.removed) {
     state.lanes.delete(keyOf(gone));
+    state.unfolded.delete(keyOf(gone));
     if (state.open === keyOf(gone)) explainSoon(keyOf(gone));
   }
 }
 
 /** Append what changed, no finer than the resolution, and drop what the window no longer shows. */
 function addStep(lane, at) {
+  if (lane.ready === null) return;
   const { steps } = lane;
   const last = steps.at(-1);
   const step = [at, lane.wanted, lane.ready, lane.reason];
@@ -202,6 +221,52 @@ function addStep(lane, at) {
   let old = 0;
   while (old + 1 < steps.length && steps[old + 1][0] <= start) old += 1;
   if (old > 20) steps.splice(0, old);
+}
+
+// --- worker groups and roles ------------------------------------------------------------------------------------------------
+
+/** Rows of the groups with their present numbers; steps are those that are known of the same group. */
+function groupRows(lane, known, steps = []) {
+  const stepsOf = (name) => (known.find((each) => each.group === name) ?? steps.find((each) => each.name === name))?.steps ?? [];
+  return lane.groups.map(({ name, wanted, ready, reason }) => ({
+    ...{ kind: lane.kind, namespace: lane.namespace, name: lane.name, group: name, isGroup: true },
+    ...{ wanted, ready, reason, message: "", verdict: lane.verdict, steps: stepsOf(name) },
+  }));
+}
+
+function updateGroups(lane, at) {
+  const groups = groupRows(lane, state.unfolded.get(keyOf(lane)));
+  for (const each of groups) addStep(each, at);
+  if (groups.length) state.unfolded.set(keyOf(lane), groups);
+  else state.unfolded.delete(keyOf(lane));
+}
+
+/** Read the history of the groups; what changes meanwhile comes with the stream. */
+async function loadGroups(key) {
+  try {
+    const { groups } = await json(`/api/groups/${key.split("/").map(encodeURIComponent).join("/")}?window=${chosenWindow()}`);
+    const lane = state.lanes.get(key);
+    if (!lane || !state.unfolded.has(key)) return;
+    const rows = groupRows(lane, [], groups);
+    for (const each of rows) addStep(each, Math.floor(now()));
+    if (rows.length) state.unfolded.set(key, rows);
+    else state.unfolded.delete(key);
+    draw();
+  } catch (error) {
+    announce(error.message);
+  }
+}
+
+function toggle(key) {
+  const lane = state.lanes.get(key);
+  if (!lane || !isFoldable(lane)) return;
+  if (state.unfolded.delete(key)) {
+    if (state.focused.startsWith(`${key}/`)) state.focused = key;
+  } else {
+    state.unfolded.set(key, groupRows(lane, []));
+    loadGroups(key);
+  }
+  draw();
 }
 
 // --- order and filter -------------------------------------------------------------------------------------------------------
@@ -226,8 +291,8 @@ function arrange() {
   draw();
 }
 
-/** What the rows show: the jobs of the YAML first. */
-const shown = () => [...state.submitted, ...state.order];
+/** What the rows show: the jobs of the YAML first, and groups below their workload. */
+const shown = () => [...state.submitted, ...state.order.flatMap((lane) => [lane, ...(state.unfolded.get(keyOf(lane)) ?? [])])];
 
 // --- chart ------------------------------------------------------------------------------------------------------------------
 
@@ -242,7 +307,7 @@ function draw() {
   drawAxis(time);
   const first = Math.max(0, Math.floor(scroller.scrollTop / ROW) - EXTRA_ROWS);
   const last = Math.min(rows.length, Math.ceil((scroller.scrollTop + scroller.clientHeight) / ROW) + EXTRA_ROWS);
-  const focusedAt = rows.findIndex((lane) => keyOf(lane) === state.focused && !lane.isSubmitted);
+  const focusedAt = rows.findIndex((lane) => rowKey(lane) === state.focused);
   if (focusedAt < 0) state.focused = state.order.length ? keyOf(state.order[0]) : "";
   const wanted = new Map(rows.slice(first, last).map((lane, i) => [rowKey(lane), [lane, first + i]]));
   if (focusedAt >= 0) wanted.set(rowKey(rows[focusedAt]), [rows[focusedAt], focusedAt]); // focus survives scrolling
@@ -259,11 +324,25 @@ function draw() {
       view.rows.set(key, row);
       $("rows").append(row);
     }
-    updateRow(row, lane, index, rows.length, time);
+    updateRow(row, lane, index, time);
   }
+  setPositions(rows, wanted);
 }
 
-const rowKey = (lane) => (lane.isSubmitted ? `submitted ${keyOf(lane)}` : keyOf(lane));
+/** The place of each drawn row among its siblings, for screen readers. */
+function setPositions(rows, drawn) {
+  const count = state.submitted.length + state.order.length;
+  let lanes = 0;
+  let groups = 0;
+  for (const lane of rows) {
+    groups = lane.isGroup ? groups + 1 : 0;
+    lanes += lane.isGroup ? 0 : 1;
+    if (!drawn.has(rowKey(lane))) continue;
+    const row = view.rows.get(rowKey(lane));
+    row.setAttribute("aria-posinset", lane.isGroup ? groups : lanes);
+    row.setAttribute("aria-setsize", lane.isGroup ? state.unfolded.get(keyOf(lane)).length : count);
+  }
+}
 
 function timeScale() {
   const end = now();
@@ -295,29 +374,36 @@ function newRow(lane) {
   const key = keyOf(lane);
   const row = h(
     "div",
-    { class: "row", role: "option", "aria-selected": "false", tabindex: "-1" },
-    h("div", { class: "about" }, h("div", { class: "name" }, `${lane.namespace}/${lane.name}`, h("small", {}, lane.kind)), h("div", { class: "state" })),
+    { class: "row", role: "treeitem", "aria-level": lane.isGroup ? 2 : 1, "aria-selected": "false", tabindex: "-1" },
+    h("div", { class: "about" },
+      h("div", { class: "name" }, lane.isGroup ? lane.group : `${lane.namespace}/${lane.name}`, h("small", {}, kindOfRow(lane))),
+      h("div", { class: "state" }),
+      lane.isGroup || lane.isSubmitted ? "" : h("button", { type: "button", class: "fold", tabindex: "-1", hidden: true, click: (event) => {
+        event.stopPropagation();
+        toggle(key);
+      } }, s("svg", { width: 10, height: 10, "aria-hidden": "true" }, s("path", { d: "M2,1l6,4l-6,4z" })))),
     s("svg", { "aria-hidden": "true", focusable: "false" }),
     h("div", { class: "next" }),
   );
   if (!lane.isSubmitted) {
     row.addEventListener("click", () => {
-      state.focused = key;
+      state.focused = rowKey(lane);
       explain(key);
     });
-    row.addEventListener("focus", () => (state.focused = key));
+    row.addEventListener("focus", () => (state.focused = rowKey(lane)));
   }
   row.dataset.key = rowKey(lane);
   return row;
 }
 
-function updateRow(row, lane, index, count, time) {
+function updateRow(row, lane, index, time) {
   const key = keyOf(lane);
   row.style.top = `${index * ROW}px`;
-  row.className = `row ${lane.verdict ?? ""}${lane.isSubmitted ? " ghost" : ""}`;
+  row.className = `row ${lane.verdict ?? ""}${lane.isSubmitted ? " ghost" : ""}${lane.isGroup ? " group" : ""}`;
+  row.lane = lane;
   const [about, chart, next] = row.children;
-  const ghost = lane.isSubmitted ? lane.effect : state.ghosts.get(key);
-  about.firstChild.title = `${lane.namespace}/${lane.name}`;
+  const ghost = lane.isSubmitted ? lane.effect : lane.isGroup ? undefined : state.ghosts.get(key);
+  about.firstChild.title = titleOfRow(lane);
   const words = lane.isSubmitted
     ? [h("b", {}, "not submitted"), ` · ${lane.effect.minimum} to ${plural(lane.effect.maximum, "trainer")}`]
     : [
@@ -326,19 +412,28 @@ function updateRow(row, lane, index, count, time) {
         lane.reason ? h("span", { class: "reason", title: lane.message }, lane.reason) : "",
         lane.more ? ` and ${lane.more} more` : "",
       ];
-  about.lastChild.replaceChildren(...words.filter(Boolean));
+  about.children[1].replaceChildren(...words.filter(Boolean));
+  updateFold(row, about.children[2], lane);
   const mark = lane.marks?.at(-1);
   const last = mark ? `; ${mark.text} at ${clock(mark.at)}` : "";
   const change = ghost ? `; if submitted ${ghost.without} to ${ghost.with}` : "";
   row.setAttribute("aria-label", lane.isSubmitted
     ? `${lane.namespace}/${lane.name}, not submitted: would get ${plural(ghost.with, "trainer")}. ${ghost.reason} ${ghost.message}`
-    : `${lane.namespace}/${lane.name}, ${lane.kind}: ${sizeOf(lane)}. ${lane.reason} ${lane.message}${last}${change}`);
-  row.setAttribute("aria-posinset", index + 1);
-  row.setAttribute("aria-setsize", count);
-  row.setAttribute("aria-selected", String(state.open === key && !lane.isSubmitted));
-  row.tabIndex = state.focused === key && !lane.isSubmitted ? 0 : -1;
+    : `${titleOfRow(lane)}, ${kindOfRow(lane)}: ${sizeOf(lane)}. ${lane.reason} ${lane.message}${last}${change}`);
+  row.setAttribute("aria-selected", String(state.open === key && !lane.isSubmitted && !lane.isGroup));
+  row.tabIndex = state.focused === rowKey(lane) ? 0 : -1;
   drawLane(chart, lane, ghost, time);
   next.replaceChildren(...(ghost ? nextParts(lane, ghost) : []));
+}
+
+function updateFold(row, button, lane) {
+  if (!button) return;
+  const isUnfolded = String(state.unfolded.has(keyOf(lane)));
+  button.hidden = !isFoldable(lane);
+  if (button.hidden) return row.removeAttribute("aria-expanded");
+  row.setAttribute("aria-expanded", isUnfolded);
+  button.setAttribute("aria-expanded", isUnfolded);
+  button.setAttribute("aria-label", `${lane.kind === "TrainingJob" ? "roles" : "worker groups"} of ${lane.namespace}/${lane.name}`);
 }
 
 /** Pieces of a lane: from, to, wanted, ready, reason; clipped to the window. */
@@ -718,7 +813,7 @@ function clearGhosts() {
 // --- keyboard, pointer, drop ------------------------------------------------------------------------------------------------
 
 function focusRow() {
-  const index = shown().findIndex((lane) => keyOf(lane) === state.focused && !lane.isSubmitted);
+  const index = shown().findIndex((lane) => rowKey(lane) === state.focused);
   if (index < 0) return;
   const scroller = $("scroller");
   if (index * ROW < scroller.scrollTop) scroller.scrollTop = index * ROW;
@@ -728,15 +823,26 @@ function focusRow() {
 }
 
 function onRowKey(event) {
-  const index = state.order.findIndex((lane) => keyOf(lane) === state.focused);
+  const rows = shown().filter((lane) => !lane.isSubmitted);
+  const index = rows.findIndex((lane) => rowKey(lane) === state.focused);
+  const lane = rows[index];
   const page = Math.max(1, Math.floor($("scroller").clientHeight / ROW) - 1);
-  const moves = { ArrowDown: index + 1, ArrowUp: index - 1, Home: 0, End: state.order.length - 1, PageDown: index + page, PageUp: index - page };
-  if (event.key in moves && state.order.length) {
-    const target = Math.max(0, Math.min(state.order.length - 1, moves[event.key]));
-    state.focused = keyOf(state.order[target]);
+  const moves = { ArrowDown: index + 1, ArrowUp: index - 1, Home: 0, End: rows.length - 1, PageDown: index + page, PageUp: index - page };
+  const isUnfolded = lane !== undefined && state.unfolded.has(keyOf(lane));
+  if (event.key in moves && rows.length) {
+    const target = Math.max(0, Math.min(rows.length - 1, moves[event.key]));
+    state.focused = rowKey(rows[target]);
     focusRow();
-  } else if ((event.key === "Enter" || event.key === " ") && index >= 0) explain(state.focused);
-  else return;
+  } else if ((event.key === "Enter" || event.key === " ") && lane) explain(keyOf(lane));
+  else if (event.key === "ArrowRight" && lane && !lane.isGroup) {
+    if (isUnfolded) state.focused = rowKey(rows[index + 1]);
+    else toggle(keyOf(lane));
+    focusRow();
+  } else if (event.key === "ArrowLeft" && isUnfolded) {
+    if (lane.isGroup) state.focused = keyOf(lane);
+    else toggle(keyOf(lane));
+    focusRow();
+  } else return;
   event.preventDefault();
 }
 
@@ -749,7 +855,7 @@ function onPointer(event) {
   const time = timeScale();
   const at = time.start + ((event.clientX - box.left) / box.width) * (time.end - time.start);
   const row = event.target.closest?.(".row");
-  const lane = row && state.lanes.get(row.dataset.key);
+  const lane = row && !row.lane.isSubmitted && row.lane;
   const { text } = (lane && marksOf(lane, time).findLast((each) => Math.abs(time.x(each.at) - time.x(at)) <= 7)) || {};
   const piece = lane && pieces(lane, time).find((each) => each.from <= at && at < each.to);
   const numbers = piece ? ` · ${piece.ready} of ${plural(piece.wanted, noun(lane))}${piece.reason ? ` · ${piece.reason}` : ""}` : "";
