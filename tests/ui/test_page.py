@@ -1,4 +1,6 @@
-"""The page of `raytide ui` in Chromium: lanes, explanations, ghosts, keyboard, states, contrast, and text that is hostile."""
+"""The page of `raytide ui` in Chromium: lanes, groups, capacity, marks, explanations, ghosts, keyboard, states, contrast, bad input."""
+
+import re
 
 import pytest
 from playwright.async_api import expect
@@ -43,7 +45,7 @@ CONTRAST = """
 
 
 def rows(page):
-    return page.get_by_role("treeitem").filter(has_text="of")
+    return page.get_by_role("treeitem").filter(has_text=re.compile("of|wanted"))
 
 
 async def test_the_page_draws_a_lane_for_each_workload(watched, site):
@@ -181,7 +183,7 @@ async def test_a_bar_for_each_resource_has_its_parts_in_words(watched, site):
     await expect(bars).to_have_count(3)
     labels = await bars.evaluate_all("bars => bars.map(bar => bar.getAttribute('aria-label'))")
     assert labels == [
-        "CPU: 24 on 3 nodes: 9.5 RayClusters, 8 TrainingJobs, 0.5 other pods, 2 on cordoned or unready nodes, 4 free, 6 more without a node",
+        "CPU: 24 on 3 nodes: 9.5 RayClusters, 8 TrainingJobs, 0.5 other pods, 2 on cordoned or unready nodes, 4 free, 6 waiting for a node",
         "GPU: 4 on 3 nodes: 4 TrainingJobs, 0 free",
         "Memory: 96 GiB on 3 nodes: 20 GiB RayClusters, 1 GiB other pods, 75 GiB free",
     ]
@@ -328,6 +330,19 @@ async def test_giver_and_receiver_have_a_mark_that_the_pointer_and_the_explanati
         assert text in await row.get_attribute("aria-label")
     await giver.click()
     await expect(page.locator("#panel li").filter(has_text=GAVE)).to_have_count(1)
+
+
+async def test_marks_that_would_cover_each_other_are_one(watched, site):
+    resizes = tuple(Resized(START + at, 8 - at, 7 - at, "", ("uid-x",)) for at in (1, 2, 3))
+    for at in (0, 3600):
+        site.feed.update([lane("demo", resizes=resizes)], [], after(at))
+    page = await watched.open()
+    mark = rows(page).first.locator("path.mark")
+    await expect(mark).to_have_count(1)
+    await mark.hover(position={"x": 5, "y": 4})
+    await expect(page.locator("#crosshair")).to_contain_text("gave 1 of 5 trainers to another workload, and 2 more")
+    await rows(page).first.click()
+    await expect(page.locator("#panel li").filter(has_text="gave 1 of")).to_have_count(3)
 
 
 async def test_marks_outside_of_the_window_are_not_drawn_and_those_ahead_of_the_clock_are_now(watched, site):
@@ -490,6 +505,15 @@ def _reject():
 
 
 # --- hostile text, contrast ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_workload_that_shrinks_has_more_than_it_wants(watched, site):
+    for at in (0, 60):
+        site.feed.update([lane(wanted=1, ready=3)], [], after(at))
+    page = await watched.open()
+    await expect(rows(page)).to_contain_text("3 workers, 1 wanted")
+    await rows(page).hover()
+    await expect(page.locator("#crosshair")).to_contain_text("· 3 workers, 1 wanted")
 
 
 async def test_markup_of_objects_is_shown_as_text(watched, site):

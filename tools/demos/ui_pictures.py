@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from playwright.async_api import Page, async_playwright
 
@@ -31,7 +31,9 @@ Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs" / "figures"
 RAYTIDE = Path(sys.executable).parent / "raytide"
-SIZE = {"width": 1360, "height": 760}
+SIZE = {"width": 1360, "height": 800}
+GPU = "nvidia.com/gpu"
+"""The sandbox's nodes have none: the run adds them to their status."""
 STEP_S = 12.0
 """Between two things that happen, so that the lanes have steps that can be seen."""
 ENVIRONMENT = {"ENABLE_INIT_CONTAINER_INJECTION": "false", "ENABLE_PROBES_INJECTION": "false"}
@@ -47,40 +49,50 @@ spec:
     entrypoint: exec sleep 3600
     min-instance: 3
     max-instance: 6
-    resources: {requests: {cpu: "1"}}
+    resources: {requests: {cpu: "1", memory: 4Gi}}
   scaling: {rebalance: true}
 """
 
 
-def container(name: str, cpu: str) -> Json:
-    """A container that sleeps."""
-    command = ["sleep", "3600"]
-    return {"name": name, "image": "busybox", "command": command, "resources": {"requests": {"cpu": cpu}}}
+class Group(NamedTuple):
+    """Worker group: number of workers, their GPUs, and the nodes where they may run."""
+
+    replicas: int
+    gpus: int = 0
+    node_selector: dict[str, str] | None = None
 
 
-def raycluster(namespace: str, name: str, **groups: tuple[int, Json]) -> Json:
-    """A RayCluster with these groups: number of workers, and more of the pod's spec."""
+def template(container: str, cpu: str, memory: str, group: Group) -> Json:
+    """Template of pods that sleep."""
+    requests: Json = {"cpu": cpu, "memory": memory}
+    limits = {GPU: str(group.gpus)} if group.gpus else {}
+    resources = {"requests": requests | limits, "limits": limits}
+    spec = {
+        "containers": [{"name": container, "image": "busybox", "command": ["sleep", "3600"], "resources": resources}],
+        "terminationGracePeriodSeconds": 0,
+        "nodeSelector": group.node_selector or {},
+    }
+    return {"spec": spec}
 
-    def template(role: str, cpu: str, more: Json) -> Json:
-        spec = {"containers": [container(role, cpu)], "terminationGracePeriodSeconds": 0, **more}
-        return {"spec": spec}
 
+def raycluster(namespace: str, name: str, **groups: Group) -> Json:
+    """A RayCluster with these groups."""
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
         "metadata": {"name": name, "namespace": namespace, "annotations": {"ray.io/overwrite-container-cmd": "true"}},
         "spec": {
-            "headGroupSpec": {"rayStartParams": {}, "template": template("ray-head", "250m", {})},
+            "headGroupSpec": {"rayStartParams": {}, "template": template("ray-head", "250m", "1Gi", Group(1))},
             "workerGroupSpecs": [
                 {
-                    "groupName": group,
-                    "replicas": replicas,
+                    "groupName": name,
+                    "replicas": group.replicas,
                     "minReplicas": 0,
                     "maxReplicas": 16,
                     "rayStartParams": {},
-                    "template": template("ray-worker", "1", more),
+                    "template": template("ray-worker", "1", "3Gi", group),
                 }
-                for group, (replicas, more) in groups.items()
+                for name, group in groups.items()
             ],
         },
     }
@@ -89,7 +101,7 @@ def raycluster(namespace: str, name: str, **groups: tuple[int, Json]) -> Json:
 def trainingjob(namespace: str, name: str, low: int, high: int, cpu: str = "1") -> Json:
     """An elastic TrainingJob that gives and takes at once."""
     trainer = {"entrypoint": "exec sleep 3600", "min-instance": low, "max-instance": high}
-    trainer |= {"resources": {"requests": {"cpu": cpu}}, "gracePeriodSeconds": 3}
+    trainer |= {"resources": {"requests": {"cpu": cpu, "memory": "4Gi"}}, "gracePeriodSeconds": 3}
     scaling = {"rebalance": True, "growCooldownSeconds": 0, "shrinkCooldownSeconds": 0}
     spec = {"framework": "generic", "image": "busybox", "trainer": trainer, "scaling": scaling}
     return {
@@ -110,12 +122,16 @@ class Story:
         """From an empty cluster to one that shows most of what can be."""
         for name in ("ml", "research", "team-a", "team-b", "web"):
             await self._client.create(meta.NAMESPACES, {"metadata": {"name": name}})
+        async for node in self._client.list(meta.NODES):
+            gpus = {GPU: "2"}
+            body = {"status": {"capacity": gpus, "allocatable": gpus}}
+            await self._client.patch_status(meta.NODES, Key("", node["metadata"]["name"]), body)
         await self._create(trainingjob("team-a", "text-bert", 4, 12))
         await self._pause()
-        await self._create(raycluster("web", "serve", cpu=(4, {})))
+        await self._create(raycluster("web", "serve", cpu=Group(4)))
         await self._pause()
         await self._create(
-            raycluster("ml", "vision-rl", cpu=(3, {}), tpu=(2, {"nodeSelector": {"accelerator": "tpu"}}))
+            raycluster("ml", "vision-rl", gpu=Group(3, gpus=1), tpu=Group(2, node_selector={"accelerator": "tpu"}))
         )
         await self._create(trainingjob("research", "huge", 2, 4, cpu="12"))
         await self._pause()
@@ -123,7 +139,7 @@ class Story:
         await self._pause(2)
         await self._scale("web", "serve", 2)
         await self._pause()
-        await self._create(raycluster("ml", "etl", **{"on-demand": (2, {})}))
+        await self._create(raycluster("ml", "etl", **{"on-demand": Group(2)}))
         await self._pause()
         await self._scale("ml", "etl", 4)
         await self._pause()
@@ -212,8 +228,12 @@ async def take(browser: Browser, address: str, scheme: str, out: Path) -> None:
     async with page_of(browser, address, scheme) as page:
         await page.locator("#connection[data-state=live]").wait_for()
         await page.wait_for_timeout(1500)
+        await page.get_by_role("button", name="worker groups of ml/vision-rl").click()
+        await page.locator(".row.group").first.wait_for()
+        await page.get_by_role("treeitem").filter(has_text="team-a/text-bert").locator("path.mark").first.hover()
+        await page.locator("#crosshair").wait_for()
         await page.screenshot(path=out / f"ui-{scheme}.png")
-        await page.get_by_role("treeitem").filter(has_text="ml/vision-rl").click()
+        await page.get_by_role("treeitem").filter(has_text="ml/vision-rl").first.click()
         await page.locator(".steps").wait_for()
         await page.screenshot(path=out / f"ui-why-{scheme}.png")
         await page.get_by_role("button", name="What if").click()

@@ -5,6 +5,7 @@
 
 const ROW = 50; // height of a row, as --row in the style sheet
 const PAD = 7; // above and below the chart in a row
+const MARK = 11; // width of a mark
 const EXTRA_ROWS = 4;
 const SILENCE_MS = 15_000; // the server sends something every 5 s
 const LONGEST = 6 * 3600; // what the server keeps
@@ -45,7 +46,9 @@ const isFoldable = (lane) => !lane.isSubmitted && !lane.isGroup && lane.groups.l
 
 function sizeOf(lane) {
   const unit = lane.isGroup && lane.kind === "TrainingJob" ? "pod" : noun(lane);
-  return lane.ready === null ? `wants ${plural(lane.wanted, unit)}` : `${lane.ready} of ${plural(lane.wanted, unit)}`;
+  if (lane.ready === null) return `wants ${plural(lane.wanted, unit)}`;
+  if (lane.ready > lane.wanted) return `${plural(lane.ready, unit)}, ${lane.wanted} wanted`; // it shrinks
+  return `${lane.ready} of ${plural(lane.wanted, unit)}`;
 }
 
 function clock(seconds, withSeconds = false) {
@@ -458,6 +461,19 @@ function markPath(x, hasGiven) {
   return hasGiven ? `M${x - 5.5},3h11l-5.5,9z` : `M${x - 5.5},12h11l-5.5,-9z`;
 }
 
+/** The marks without those that would cover one of the same direction. */
+function markParts(marks, x) {
+  const parts = [];
+  const last = { true: -MARK, false: -MARK };
+  for (const each of marks) {
+    const middle = Math.max(6, Math.min(view.width - 6, x(each.at)));
+    if (middle - last[each.gave] < MARK) continue;
+    last[each.gave] = middle;
+    parts.push(s("path", { class: `mark ${each.gave ? "gave" : "received"}`, d: markPath(middle, each.gave) }));
+  }
+  return parts;
+}
+
 function drawLane(chart, lane, ghost, time) {
   const found = pieces(lane, time);
   const top = Math.max(1, ghost?.with ?? 0, ...found.map((each) => Math.max(each.wanted, each.ready)));
@@ -494,7 +510,7 @@ function drawLane(chart, lane, ghost, time) {
     const why = effect.reason && effect.with < effect.maximum ? `${effect.with ? "; not more" : ""}: ${effect.reason}` : "";
     parts.push(s("text", { x: 10, y: 29 }, size + why));
   }
-  for (const each of marksOf(lane, time)) parts.push(s("path", { class: `mark ${each.gave ? "gave" : "received"}`, d: markPath(Math.max(6, Math.min(view.width - 6, x(each.at))), each.gave) }));
+  parts.push(...markParts(marksOf(lane, time), x));
   chart.replaceChildren(...parts);
 }
 
@@ -602,7 +618,7 @@ function resourceItem(use, name, nodes) {
   const parts = PARTS.map(([key, label]) => ({ key, label, number: use[key] }));
   const total = parts.reduce((sum, each) => sum + each.number, 0);
   const seen = parts.filter((each) => each.number || each.key === "free");
-  if (use.unscheduled) seen.push({ key: "unscheduled", label: "more without a node", number: use.unscheduled });
+  if (use.unscheduled) seen.push({ key: "unscheduled", label: "waiting for a node", number: use.unscheduled });
   let at = 0;
   const rects = parts.filter((each) => each.number && each.key !== "free").map((each) => {
     const x = at;
@@ -856,9 +872,11 @@ function onPointer(event) {
   const at = time.start + ((event.clientX - box.left) / box.width) * (time.end - time.start);
   const row = event.target.closest?.(".row");
   const lane = row && !row.lane.isSubmitted && row.lane;
-  const { text } = (lane && marksOf(lane, time).findLast((each) => Math.abs(time.x(each.at) - time.x(at)) <= 7)) || {};
+  const near = lane ? marksOf(lane, time).filter((each) => Math.abs(time.x(each.at) - time.x(at)) <= MARK / 2 + 1) : [];
+  const more = near.length > 1 ? `, and ${near.length - 1} more` : "";
+  const text = near.length ? near.at(-1).text + more : "";
   const piece = lane && pieces(lane, time).find((each) => each.from <= at && at < each.to);
-  const numbers = piece ? ` · ${piece.ready} of ${plural(piece.wanted, noun(lane))}${piece.reason ? ` · ${piece.reason}` : ""}` : "";
+  const numbers = piece ? ` · ${sizeOf({ ...lane, ...piece })}${piece.reason ? ` · ${piece.reason}` : ""}` : "";
   crosshair.style.height = `${$("scroller").offsetTop + Math.min($("scroller").clientHeight, shown().length * ROW)}px`;
   crosshair.style.left = `${event.clientX - frame.left}px`;
   crosshair.classList.toggle("flipped", event.clientX > box.left + box.width * 0.6);
