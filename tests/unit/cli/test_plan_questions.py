@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from raytide.cli import main
-from support.plan_snapshots import NOW, as_documents, as_list, job, node, trainer_pod
+from support.plan_snapshots import NOW, as_documents, as_list, job, node, pod, trainer_pod
 
 pytestmark = pytest.mark.rule("TJ:7.15")
 
@@ -41,8 +41,9 @@ def test_submit_lists_the_jobs_that_shrink_and_by_how_much(ask):
 def test_what_if_gives_the_plan_with_the_new_job_as_json(ask):
     result = ask(FULL, "--submit", "new.yaml", "-o", "json", new=as_documents(job("c", 2, 4, gpu=1)))
     plan = json.loads(result.stdout)
-    assert list(plan) == ["resizes", "waiting"]
-    assert [(each["name"], each["from"], each["to"]) for each in plan["resizes"]] == [("a", 6, 4), ("c", 0, 2)]
+    assert list(plan) == ["resizes", "waiting", "quiet"]
+    resizes = [(each["pass"], each["name"], each["from"], each["to"]) for each in plan["resizes"]]
+    assert (resizes, plan["quiet"]) == ([(1, "a", 6, 4), (2, "c", 0, 2)], True)
 
 
 def test_what_if_of_the_impossible_changes_nothing(ask):
@@ -181,3 +182,49 @@ def test_what_cannot_be_submitted(ask, new, sentence):
     assert result.exit_code == 2
     assert sentence in result.stderr
     assert result.stdout == ""
+
+
+# --- passes until nothing changes -----------------------------------------------------------------------------------------
+
+
+def test_submit_says_after_how_many_passes_nothing_changes(ask):
+    result = ask(FULL, "--submit", "new.yaml", new=as_documents(job("c", 2, 4, gpu=1)))
+    lines = result.stdout.splitlines()
+    assert lines[0].endswith("2 resizes, 0 below minimum. Nothing changes after 2 passes.")
+    assert [line.split()[:4] for line in lines[2:5]] == [
+        ["PASS", "JOB", "FROM", "TO"],
+        ["1", "default/a", "6", "4"],
+        ["2", "default/c", "0", "2"],
+    ]
+
+
+def test_without_submit_the_plan_is_that_of_the_next_pass(ask):
+    result = ask(as_list(node(cpu=4, gpu=2), job("a", 1, 3, 1)))
+    assert "Nothing changes" not in result.stdout
+    assert "PASS" not in result.stdout
+
+
+def test_sizes_that_still_change_after_the_last_pass_are_said_to(ask, monkeypatch):
+    monkeypatch.setattr("raytide.cli.plan.passes.MAX_PASSES", 1)
+    result = ask(FULL, "--submit", "new.yaml", new=as_documents(job("c", 2, 4, gpu=1)))
+    assert "The sizes still change after 1 pass: what follows is not shown." in result.stdout.splitlines()[0]
+    monkeypatch.setattr("raytide.cli.plan.passes.MAX_PASSES", 2)
+    result = ask(FULL, "--submit", "new.yaml", "-o", "json", new=as_documents(job("c", 2, 4, gpu=1)))
+    assert json.loads(result.stdout)["quiet"] is False
+
+
+def test_a_pass_that_resizes_no_job_is_quiet(ask):
+    result = ask(as_list(node(cpu=4, gpu=2)), "--submit", "new.yaml", new=as_documents(job("c", 1, 1)))
+    assert "passes" not in result.stdout.splitlines()[0]
+    assert "default/c starts with 1" in result.stdout
+
+
+def test_pending_pods_of_other_workloads_get_what_terminating_ones_release(ask):
+    """In the first pass the capacity of the pods that terminate is not free; then it is another workload's."""
+    leaving = pod("leaving", on="node-1", cpu=4, deletionTimestamp="2026-01-01T00:00:00Z")
+    urgent = pod("urgent", cpu=4)
+    urgent["spec"]["priority"] = 1000
+    new = as_documents(job("c", 1, 8, cpu=1, scaling={"rebalance": False}))
+    result = ask(as_list(node(cpu=8), leaving, urgent), "--submit", "new.yaml", "-o", "json", new=new)
+    (last,) = [each["to"] for each in json.loads(result.stdout)["resizes"]]
+    assert last == 4, result.stdout

@@ -32,18 +32,24 @@ class _Wanted:
 
     def on(self, node: str) -> CapacityPod:
         """The pod on that node; an empty node name leaves it pending."""
-        return CapacityPod(
-            namespace=self.job.key.namespace,
-            name=f"{self.job.key.name}-{self.role}-{self.index}",
-            owner_uid=self.job.metadata.uid,
-            node=node,
-            job=self.job.key.name,
-            role=self.role,
-            index=self.index,
-            requests=self.shape.requests,
-            limits=self.shape.limits,
-            is_running=bool(node),
-        )
+        return assumed_pod(self.job, self.role, self.index, self.shape, node)
+
+
+def assumed_pod(job: TrainingJob, role: str, index: int, shape: Shape, node: str = "") -> CapacityPod:
+    """A pod of the job that does not exist; an empty node name leaves it pending."""
+    return CapacityPod(
+        namespace=job.key.namespace,
+        name=f"{job.key.name}-{role}-{index}",
+        owner_uid=job.metadata.uid,
+        node=node,
+        job=job.key.name,
+        role=role,
+        index=index,
+        requests=shape.requests,
+        limits=shape.limits,
+        constraints=shape.constraints,
+        is_running=bool(node),
+    )
 
 
 def with_placeholder_uid(job: TrainingJob) -> TrainingJob:

@@ -5,13 +5,14 @@ one job. Prints nothing itself. Called by `raytide plan`.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import yaml
 
 from raytide.cli.columns import columns
 from raytide.cli.plan.explain import differences, explain
+from raytide.cli.plan.passes import SharingPass
 from raytide.cli.plan.simulate import PlanResult
 from raytide.fairshare.algorithm.model import Participant, ParticipantId, Resize, Waiting
 from raytide.fairshare.pod_placement import NO_PODS
@@ -35,21 +36,23 @@ def render(result: PlanResult, output: str) -> str:
 
 
 def as_json(result: PlanResult) -> dict[str, Any]:
-    """The documented form: resizes in order of execution, waiting sorted by name."""
+    """The documented form: resizes in order of execution, waiting sorted by name; with submitted jobs also the passes."""
+    is_submitted = result.before is not None
     return {
         "resizes": [
             {
                 "kind": each.id.kind,
                 "namespace": each.id.namespace,
                 "name": each.id.name,
+                **({"pass": number} if is_submitted else {}),
                 "from": each.before,
                 "to": each.after,
                 "reason": each.reason,
                 "message": _message(each),
-                "victims": list(_victims(result, each)),
+                "victims": list(_victims(which, each)),
                 "placements": _placements(each),
             }
-            for each in result.allocation.resizes
+            for number, which, each in _resizes(result)
         ],
         "waiting": [
             {
@@ -61,6 +64,7 @@ def as_json(result: PlanResult) -> dict[str, Any]:
             }
             for each in result.waiting
         ],
+        **({"quiet": result.is_quiet} if is_submitted else {}),
     }
 
 
@@ -85,8 +89,13 @@ def explain_job(result: PlanResult, id_: ParticipantId) -> str:
 def _tables(result: PlanResult) -> str:
     parts = [_summary(result)]
     if result.allocation.resizes:
-        rows = [_resize(each, _where(_victims(result, each), _placements(each))) for each in result.allocation.resizes]
-        parts.append(columns(("JOB", "FROM", "TO", "REASON", "MESSAGE"), rows))
+        rows = [
+            (str(number), *_resize(each, _where(_victims(which, each), _placements(each))))
+            for number, which, each in _resizes(result)
+        ]
+        titles = ("PASS", "JOB", "FROM", "TO", "REASON", "MESSAGE")
+        skipped = int(len(result.passes) == 1)
+        parts.append(columns(titles[skipped:], [row[skipped:] for row in rows]))
     if result.waiting:
         sizes = {each.id: each for each in result.snapshot.participants}
         rows = [_waiting(each, sizes.get(each.id), is_new=each.id in result.submitted) for each in result.waiting]
@@ -107,7 +116,13 @@ def _summary(result: PlanResult) -> str:
         _count(len(result.allocation.resizes), "resize"),
         f"{below} below minimum",
     ]
-    return ", ".join(counts) + "."
+    text = ", ".join(counts) + "."
+    if result.before is None or not result.allocation.resizes:
+        return text
+    passes = f"{len(result.passes)} pass{'' if len(result.passes) == 1 else 'es'}"
+    if result.is_quiet:
+        return f"{text} Nothing changes after {passes}."
+    return f"{text} The sizes still change after {passes}: what follows is not shown."
 
 
 def _message(each: Resize | Waiting) -> str:
@@ -115,9 +130,15 @@ def _message(each: Resize | Waiting) -> str:
     return each.full_message or each.message
 
 
-def _victims(result: PlanResult, each: Resize) -> tuple[str, ...]:
+def _resizes(result: PlanResult) -> Iterator[tuple[int, SharingPass, Resize]]:
+    """Each resize with the number of its pass, from 1, and that pass."""
+    for number, which in enumerate(result.passes, 1):
+        yield from ((number, which, each) for each in which.allocation.resizes)
+
+
+def _victims(which: SharingPass, each: Resize) -> tuple[str, ...]:
     """The pods that a scale-down removes, those of an unfinished one included."""
-    return name_victims(result.trainers.get(each.id, NO_PODS), (each,), each.after)
+    return name_victims(which.trainers.get(each.id, NO_PODS), (each,), each.after)
 
 
 def _placements(each: Resize) -> dict[str, int]:

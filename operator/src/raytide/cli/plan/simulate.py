@@ -1,26 +1,24 @@
-"""Simulation of the next sharing pass on a snapshot.
+"""Simulation of the next sharing pass on a snapshot, or of the passes that follow a submission.
 
-Takes a snapshot, jobs to submit and the sharing configuration, builds the operator's pool and runs its planner with and
-without those jobs. Invalid jobs take no part and are reported as waiting. Pure: the same snapshot and time give the
-same result. Called by `raytide plan`.
+Takes a snapshot, jobs to submit and the sharing configuration, builds the operator's pool and runs its planner: once for the
+plan of the next pass; with submitted jobs until nothing changes, with and without them, because a plan for less than that is not
+what the users of these jobs will see (passes.py). Invalid jobs take no part and are reported as waiting. Pure: the same
+snapshot and time give the same result. Called by `raytide plan` and `raytide ui`.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from raytide.api.capacity import priorities_of, tenants_of
 from raytide.api.config import SharingConfig
 from raytide.api.meta import Key
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import INVALID_SPEC
 from raytide.cli.plan.assumed_pods import assumed_pods, with_placeholder_uid
 from raytide.cli.plan.from_files import PlanInputs
-from raytide.fairshare.algorithm.allocate import allocate
+from raytide.cli.plan.passes import Passes, SharingPass, one_pass, passes_until_quiet, started
 from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, ParticipantId, Waiting
 from raytide.fairshare.participants import id_of
-from raytide.fairshare.pod_placement import RolePods
-from raytide.fairshare.snapshot import SnapshotBuilder
 from raytide.trainingjob.validation import violations
 
 
@@ -30,13 +28,16 @@ class PlanResult:
 
     snapshot: ClusterSnapshot
     allocation: Allocation
+    """The resizes of all `passes` in their order, and who waits after the last one."""
     invalid: tuple[Waiting, ...] = ()
     """Jobs that take no part because their spec is invalid."""
     submitted: tuple[ParticipantId, ...] = ()
     before: tuple[ClusterSnapshot, Allocation] | None = None
-    """The plan without the submitted jobs; None if there are none."""
-    trainers: Mapping[ParticipantId, RolePods] = field(default_factory=dict)
-    """The trainers of the jobs in the snapshot: those that a scale-down removes are named."""
+    """The same without the submitted jobs; None if there are none."""
+    passes: tuple[SharingPass, ...] = ()
+    """The passes that resize a job, at least one; with the trainers, of which those that a scale-down removes are named."""
+    is_quiet: bool = True
+    """Whether nothing changes after these passes; False also for a plan of one pass that resizes a job."""
 
     @property
     def waiting(self) -> tuple[Waiting, ...]:
@@ -47,7 +48,7 @@ class PlanResult:
 def plan_next_pass(
     snapshot: PlanInputs, submitted: Iterable[TrainingJob], *, config: SharingConfig, now: datetime
 ) -> PlanResult:
-    """The plan of the next sharing pass if the submitted jobs existed."""
+    """The plan of the next sharing pass; with submitted jobs, of all passes until nothing changes."""
     new = tuple(with_placeholder_uid(job) for job in submitted)
     invalid = {job.key: problem for job in snapshot.jobs if (problem := invalid_reason(job))}
     valid = tuple(job for job in snapshot.jobs if job.key not in invalid)
@@ -57,16 +58,21 @@ def plan_next_pass(
         *((id_of(key), problem) for key, problem in invalid.items()),
     ]
     invalid_waiting = tuple(Waiting(id_, INVALID_SPEC, problem) for id_, problem in invalid_jobs)
-    before, trainers = _snapshot_of(inputs, config, now)
     if not new:
-        return PlanResult(before, allocate(before), invalid_waiting, trainers=trainers)
-    submitted_inputs = replace(inputs, jobs=(*inputs.jobs, *new))
-    submitted_inputs = replace(
-        submitted_inputs, pods=(*submitted_inputs.pods, *assumed_pods(new, (), before.nodes, config.gpus))
-    )
-    after, trainers = _snapshot_of(submitted_inputs, config, now)
+        return _result(one_pass(inputs, config, now), invalid_waiting)
+    before = passes_until_quiet(inputs, config, now)
+    after = passes_until_quiet(started(inputs, new, config), config, now)
     submitted_ids = tuple(id_of(job.key) for job in new)
-    return PlanResult(after, allocate(after), invalid_waiting, submitted_ids, (before, allocate(before)), trainers)
+    return _result(after, invalid_waiting, submitted_ids, (before.snapshot, before.allocation))
+
+
+def _result(
+    found: Passes,
+    invalid: tuple[Waiting, ...],
+    submitted: tuple[ParticipantId, ...] = (),
+    before: tuple[ClusterSnapshot, Allocation] | None = None,
+) -> PlanResult:
+    return PlanResult(found.snapshot, found.allocation, invalid, submitted, before, found.passes, found.is_quiet)
 
 
 def _with_assumed_pods(
@@ -76,27 +82,10 @@ def _with_assumed_pods(
     shown = replace(snapshot, jobs=jobs)
     if snapshot.is_live:
         return shown
-    nodes = _snapshot_of(shown, config, now)[0].nodes
+    nodes = one_pass(shown, config, now).snapshot.nodes
     return replace(shown, pods=(*shown.pods, *assumed_pods(jobs, shown.pods, nodes, config.gpus)))
 
 
 def invalid_reason(job: TrainingJob) -> str:
     """Why the job is invalid, in one line; empty if it is valid."""
     return "; ".join(str(each) for each in violations(job))
-
-
-def _snapshot_of(
-    snapshot: PlanInputs, config: SharingConfig, now: datetime
-) -> tuple[ClusterSnapshot, Mapping[ParticipantId, RolePods]]:
-    """The snapshot, and the trainers of the jobs in it."""
-    builder = SnapshotBuilder(config)
-    pool = builder.build(
-        snapshot.jobs,
-        snapshot.pods,
-        snapshot.nodes,
-        quotas=snapshot.quotas,
-        priorities=priorities_of(snapshot.priority_classes),
-        tenants=tenants_of(snapshot.namespaces),
-        now=now,
-    )
-    return pool, builder.trainers
