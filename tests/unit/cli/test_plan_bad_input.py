@@ -1,5 +1,9 @@
 """`raytide plan` with invalid input: exit code 2, and one line with file, document and field."""
 
+import json
+import subprocess
+import sys
+
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -125,6 +129,40 @@ def test_brackets_without_end_are_rejected_and_nothing_else(tmp_path):
     result = CliRunner().invoke(main, ["plan", "-f", "-"], input="[" * 3_000)
     assert result.exit_code == 2
     assert "standard input: " in result.stderr
+
+
+@pytest.mark.rule("D21")
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        pytest.param("[" * 50_000, "line 1, column 101", id="brackets"),
+        pytest.param("[" * 50_000 + "]" * 50_000, "line 1, column 101", id="brackets with an end"),
+        pytest.param('{"a":' * 50_000, "line 1, column 501", id="objects"),
+        pytest.param("\n".join(f"{'  ' * i}a:" for i in range(1_000)), "line 101, column 201", id="indented"),
+        pytest.param("".join(f"&a{i:03} [" for i in range(200)) + "]" * 200, "line 1, column 701", id="anchors"),
+    ],
+)
+@pytest.mark.parametrize("flag", ["-f", "--submit"])
+def test_deep_nesting_is_an_error_that_names_file_and_limit(text, where, flag, tmp_path):
+    """The loader of libyaml is recursive: fifty thousand brackets overflowed the stack of the process."""
+    deep, nodes = tmp_path / "deep.yaml", tmp_path / "nodes.yaml"
+    deep.write_text(text)
+    nodes.write_text(as_list(NODE))
+    files = ["-f", str(deep)] if flag == "-f" else ["-f", str(nodes), "--submit", str(deep)]
+    done = subprocess.run(
+        [sys.executable, "-m", "raytide", "plan", *files], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (2, f"Error: {deep}: {where}: nested deeper than 100 levels\n")
+
+
+def test_the_deepest_file_that_is_read():
+    deep = changed(node(cpu=4), "metadata.annotations", {"a": [[]]})
+    inner = deep["metadata"]["annotations"]["a"]
+    for _ in range(95):
+        inner[0] = [[]]
+        inner = inner[0]
+    result = CliRunner().invoke(main, ["plan", "-f", "-", "--at", NOW], input=json.dumps(deep))
+    assert "levels" not in result.stderr
 
 
 def test_without_a_cluster_nothing_is_planned(tmp_path):

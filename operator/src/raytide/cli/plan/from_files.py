@@ -181,8 +181,30 @@ def _reject_duplicates(found: Iterable[Found]) -> None:
 # --- objects in text -------------------------------------------------------------------------------------------------
 
 
+MAX_DEPTH: Final = 100
+"""Levels of a document; a pod template has about fifteen. libyaml's loader is recursive: 50,000 overflow the stack."""
+
+
 class _Loader(yaml.CSafeLoader):
-    """Leaves timestamps as they are written, quoted or not."""
+    """Leaves timestamps as they are written, quoted or not, and rejects deep nesting while it loads.
+
+    libyaml calls the resolver when it enters and leaves a node, so that the text is parsed once.
+    """
+
+    _depth = 0
+
+    def descend_resolver(self, current_node: yaml.Node | None, current_index: object) -> None:
+        """Enter a node; raises MarkedYAMLError beyond `MAX_DEPTH`."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH + 1 and current_node is not None:  # the innermost values are nodes, too
+            mark = current_node.start_mark
+            raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH} levels", problem_mark=mark)
+        super().descend_resolver(current_node, current_index)
+
+    def ascend_resolver(self) -> None:
+        """Leave it."""
+        self._depth -= 1
+        super().ascend_resolver()
 
 
 _Loader.yaml_implicit_resolvers = {
