@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from raytide.api.pod_requirements import CPU
 from raytide.fairshare.algorithm.allocate import allocate
-from raytide.fairshare.algorithm.model import ClusterSnapshot
+from raytide.fairshare.algorithm.model import AllocationOptions, ClusterSnapshot
 from support.elastic_builders import World, added, amounts, id_of, job, node, resizes_of, shape
 
 pytestmark = pytest.mark.rule("TJ:3.16")
@@ -24,6 +25,16 @@ def in_burst(pool: ClusterSnapshot, *names: str) -> ClusterSnapshot:
     return replace(
         pool, participants=tuple(replace(one, is_in_burst=one.id.name in names) for one in pool.participants)
     )
+
+
+@pytest.mark.rule("TJ:3.15")
+def test_no_trainer_ends_for_a_load_limit_that_is_exceeded_already():
+    """Pods of other workloads, and minimums, may exceed the limit; jobs would pay for them without growing themselves."""
+    world = full(a=22, b=14)
+    world.options = AllocationOptions({CPU: 90})
+    assert resizes_of(allocate(world.pool())) == {}
+    world.options = AllocationOptions({CPU: 100})
+    assert resizes_of(allocate(world.pool())) == {"a": -4, "b": 4}
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,17 @@ def test_weights_count_above_nominal_quotas_only():
     assert settled(cluster([of("a", "a", 0, 40), of("b", "b", 0, 40)], tenants)) == {"a": 10, "b": 14}
 
 
+def test_at_equal_shares_the_priority_decides_also_after_a_minimum_that_nothing_can_hold():
+    """Its tenant has not got anything by that, so the minimum of its next job does not come before a higher priority."""
+    waiting = {"size": 0, "is_gang": True}
+    jobs = [
+        of("a", "a-huge", 100, 100, priority=10, **waiting),
+        of("a", "a-low", 16, 16, priority=0, **waiting),
+        of("b", "b-high", 16, 16, priority=5, **waiting),
+    ]
+    assert resizes_of(allocate(cluster(jobs, EQUAL).pool())) == {"b-high": 16}
+
+
 def test_a_tenant_borrows_what_others_do_not_use():
     tenants = (tenant("a", nominal=12), tenant("b", nominal=12))
     assert settled(cluster([of("a", "a", 1, 40), of("b", "b", 1, 4)], tenants)) == {"a": 20, "b": 4}

@@ -14,10 +14,9 @@ next plan. Free capacity that a claimant of the same or a higher priority will t
 ends is kept for it. Called by `allocate.py`; mutable state in `state.py`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from heapq import heapify, heappop, heappush
 from itertools import groupby
 from typing import Final, TypeAlias
 
@@ -28,9 +27,8 @@ from raytide.fairshare.algorithm.minimums import MinimumGuarantees, shrink_donor
 from raytide.fairshare.algorithm.model import COOLING_DOWN, INSUFFICIENT
 from raytide.fairshare.algorithm.participant_state import SCORE_BITS, ParticipantState, Pods
 from raytide.fairshare.algorithm.preemption import Preemption
-from raytide.fairshare.algorithm.scale_steps import GrowthStep, Kind, charge, fits_before_release, next_step, try_step
-from raytide.fairshare.algorithm.state import AllocationState, Placement, Rejection
-from raytide.fairshare.algorithm.tenants import TenantState
+from raytide.fairshare.algorithm.scale_steps import GrowthStep, Kind, fits_before_release, next_step, try_step
+from raytide.fairshare.algorithm.state import AllocationState, Placement, Rejection, TenantTurns
 
 _FEW: Final = 32
 """How many donors of other tenants are looked at first."""
@@ -75,39 +73,6 @@ def grow(state: AllocationState, claims: MinimumGuarantees) -> Kept:
             growth.fill(level)
     growth.explain_resting()
     return growth.kept
-
-
-class _Turns:
-    """Receivers in order: the tenant with the lowest share is next, and of that the first by `Turn`."""
-
-    def __init__(self, turns: Iterable[Turn]) -> None:
-        self._turns: dict[TenantState, list[Turn]] = {}
-        for turn in turns:
-            self._turns.setdefault(turn[-1].tenant, []).append(turn)
-        self._tenants: list[tuple[int, Turn, TenantState]] = []
-        for tenant, own in self._turns.items():
-            heapify(own)
-            heappush(self._tenants, (tenant.share, own[0], tenant))
-        self._last: TenantState | None = None
-
-    def push(self, turn: Turn) -> None:
-        """Add a turn of the receiver that was popped last."""
-        heappush(self._turns[turn[-1].tenant], turn)
-
-    def pop(self) -> ParticipantState | None:
-        """Remove the next receiver; None if there is none."""
-        if self._last is not None and (own := self._turns[self._last]):
-            heappush(self._tenants, (self._last.share, own[0], self._last))
-        self._last = None
-        while self._tenants:
-            share, _, tenant = heappop(self._tenants)
-            own = self._turns[tenant]
-            if share != tenant.share:  # its participants have given since
-                heappush(self._tenants, (tenant.share, own[0], tenant))
-                continue
-            self._last = tenant
-            return heappop(own)[-1]
-        return None
 
 
 @dataclass(eq=False, slots=True)
@@ -156,7 +121,7 @@ class _Growth:
         self._rejected.clear()
         if not self._is_again:
             self._growing = self._would_grow(participants)
-        turns = _Turns(map(self._turn, participants))
+        turns = TenantTurns(map(self._turn, participants))
         while (participant := turns.pop()) is not None:
             if self._try_grow(participant) and participant.larger() is not None:
                 turns.push(self._turn(participant))
@@ -182,20 +147,20 @@ class _Growth:
         """
         growing: set[int] = set()
         granted: list[tuple[GrowthStep, int, list[Placement]]] = []
-        turns = _Turns(map(self._turn, participants))
+        turns = TenantTurns(map(self._turn, participants))
         while (participant := turns.pop()) is not None:
             step = next_step(self.state, participant)
             placements = None if step is None else self._try_place(step)
             if step is None or not isinstance(placements, list):
                 continue
-            charge(self.state, step)
+            self.state.charge(step.participant, step.needs)
             granted.append((step, participant.size, placements))
             participant.size = step.after
             growing.add(participant.rank)
             turns.push(self._turn_of(participant, is_growing=True))
         for step, before, placements in reversed(granted):
             step.participant.size = before
-            charge(self.state, step, -1)
+            self.state.charge(step.participant, step.needs, -1)
             self.state.forget(placements)
         if granted:  # what did not fit beside them may fit instead of them
             self._rejected.clear()
@@ -227,7 +192,7 @@ class _Growth:
         participant = step.participant
         if isinstance(self._try_place(step), Rejection):
             return False
-        charge(self.state, step)
+        self.state.charge(step.participant, step.needs)
         self.kept.sizes_before.setdefault(participant.rank, (participant, participant.size))
         participant.size = step.after
         self._rejected.clear()
@@ -241,7 +206,7 @@ class _Growth:
         if isinstance(placements, Rejection):
             return None if self._try_preempt(step, placements) else placements
         nodes = [node.name for pods, node, _ in placements if pods is participant.instances]
-        charge(self.state, step)
+        self.state.charge(step.participant, step.needs)
         is_released = is_now and all(is_free for _, _, is_free in placements)
         participant.record_growth(step.after, GROWING, nodes, is_released=is_released)
         return None
@@ -265,7 +230,7 @@ class _Growth:
         if attempt is None:
             self._hopeless[kind] = participant.score
             return False
-        charge(self.state, step)
+        self.state.charge(step.participant, step.needs)
         shrink_donors(attempt, REBALANCED, for_id=participant.spec.id)
         self._near += [donor for donor in attempt.donors if donor not in self._near]
         nodes = [node.name for pods, node, _ in attempt.placements if pods is participant.instances]

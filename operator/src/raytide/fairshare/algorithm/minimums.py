@@ -15,7 +15,6 @@ claimant while its first pods terminate. Called by `allocate.py`; mutable state 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
 from typing import Final, TypeAlias
 
 from raytide.api.sharing_record import ADMITTED, REACHING_MINIMUM, RECLAIMED, YIELDED_TO_PODS
@@ -33,7 +32,7 @@ from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods
 from raytide.fairshare.algorithm.placement import PodShape
 from raytide.fairshare.algorithm.preemption import Preemption
 from raytide.fairshare.algorithm.reservations import Reservations
-from raytide.fairshare.algorithm.state import AllocationState, Placement, Rejection, quota_rejection
+from raytide.fairshare.algorithm.state import AllocationState, Rejection, TenantTurns, quota_rejection
 from raytide.fairshare.algorithm.tenants import TenantState
 
 _THERE, _TO_COME = range(2)
@@ -73,7 +72,9 @@ class MinimumGuarantees:
             priority, born, last = -participant.spec.priority, participant.spec.created_at, f"{number:09}"
             turns.append(((priority, _THERE, born, last), participant))
             turns.append(((priority, _TO_COME, born, last), participant))
-        late, borrowing = self._late, dict[TenantState, list[ParticipantState]]()
+        late = self._late
+        borrowing: list[tuple[int, ParticipantState]] = []
+        borrowers: set[TenantState] = set()
         for (_, phase, _, _), who in sorted(turns, key=lambda turn: turn[0]):
             if phase == _THERE:  # kube-scheduler places what exists wherever it fits
                 self._reservations.lift()
@@ -87,34 +88,22 @@ class MinimumGuarantees:
                 self.state.fill(who)
                 late += [(pods, who) for pods in who.all_pods()]
             elif self.state.tenants.has_any and (
-                who.tenant in borrowing or self._claim_of(who, self._needs(who)).borrows
+                who.tenant in borrowers or self._claim_of(who, self._needs(who)).borrows
             ):
-                borrowing.setdefault(who.tenant, []).append(who)
+                borrowers.add(who.tenant)
+                borrowing.append((len(borrowing), who))
             else:
                 self._reservations.enforce()
                 self._claim(who)
-        self._claim_for_borrowers(borrowing)
+        self._claim_for_borrowers(TenantTurns(borrowing))
         self._reservations.lift()
         self.fill_again()
 
-    def _claim_for_borrowers(self, borrowing: dict[TenantState, list[ParticipantState]]) -> None:
-        """Serve those that would use more than their tenant's nominal quota, and those behind them in their tenants.
-
-        The tenant with the lowest share is next; its participants are served in the order of turns.
-        """
-        turns = [
-            (tenant.share, number, participants[::-1])
-            for number, (tenant, participants) in enumerate(borrowing.items())
-        ]
-        heapify(turns)
-        while turns:
-            known, number, participants = heappop(turns)
-            tenant = participants[-1].tenant
-            if known == tenant.share:  # it may have given since
-                self._reservations.enforce()
-                self._claim(participants.pop())
-            if participants:
-                heappush(turns, (tenant.share, number, participants))
+    def _claim_for_borrowers(self, turns: TenantTurns) -> None:
+        """Serve those that would use more than their tenant's nominal quota, and those behind them in their tenants."""
+        while (participant := turns.pop()) is not None:
+            self._reservations.enforce()
+            self._claim(participant)
 
     def fill_again(self) -> None:
         """Place pods that still have no node on capacity that other pods are about to leave, in the order of turns."""
@@ -267,19 +256,13 @@ class MinimumGuarantees:
         if participant.size < participant.spec.floor:
             count = participant.spec.floor - participant.size
             instances = [node.name for pods, node, _ in attempt.placements if pods is participant.instances]
-            self._charge(participant, attempt.placements)
+            self.state.charge(participant, attempt.claim.needs)
             reason = ADMITTED if participant.size == 0 and participant.spec.is_gang else REACHING_MINIMUM
             participant.record_growth(participant.size + count, reason, instances, is_released=is_released)
         for pods in participant.all_pods():
             placed = [node.name for those, node, _ in attempt.placements if those is pods]
             pods.unplaced = max(0, pods.unplaced - len(placed))
             pods.pending.extend(placed)
-
-    def _charge(self, participant: ParticipantState, placements: list[Placement]) -> None:
-        """Charge pods that do not exist yet to sums and quotas."""
-        for pods, _, _ in placements:
-            self.state.spend(pods, 1)
-            self.state.quotas.spend(participant.spec.id, [(pods.pod, 1)])
 
 
 def shrink_donors(

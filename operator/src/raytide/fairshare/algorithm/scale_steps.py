@@ -83,11 +83,3 @@ def fits_before_release(state: AllocationState, step: GrowthStep) -> bool:
         state.load.shortfall(pods.pod, count, uses_limits=uses_limits, counts_terminating=True) is None
         for pods, count in step.needs
     )
-
-
-def charge(state: AllocationState, step: GrowthStep, times: int = 1) -> None:
-    """Charge the pods of the step to sums and quotas; -1 releases them."""
-    for pods, count in step.needs:
-        state.spend(pods, count * times)
-    if state.quotas.has_any:
-        state.quotas.spend(step.participant.spec.id, [(pod, count * times) for pod, count in step.wanted])

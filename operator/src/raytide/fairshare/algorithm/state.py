@@ -6,6 +6,8 @@ node and undoes failed attempts. Mutable, local to one call of `allocate`.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Any, TypeAlias
 
 from raytide.api.sharing_record import CREATION_FORBIDDEN, UNSCHEDULABLE
 from raytide.fairshare.algorithm.budgets import LoadBudget, QuotaLedger, Shortfall
@@ -19,10 +21,12 @@ from raytide.fairshare.algorithm.model import (
 )
 from raytide.fairshare.algorithm.participant_state import SCORE_BITS, ParticipantState, Pods, build_participant_state
 from raytide.fairshare.algorithm.placement import ClusterCapacity, NodeCapacity, PodShape
-from raytide.fairshare.algorithm.tenants import TenantLedger
+from raytide.fairshare.algorithm.tenants import TenantLedger, TenantState
 
 Placement = tuple[Pods, NodeCapacity, bool]
 """The pods, the node, and whether the capacity was free already."""
+_Turn: TypeAlias = tuple[Any, ...]
+"""A sort key, no two alike, and the participant at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,13 @@ class AllocationState:
         self.load.spend_limits(pods.pod, count)
         if self.tenants.has_any and pods.owner is not None:
             pods.owner.tenant.charge(pods.pod, count)
+
+    def charge(self, participant: ParticipantState, needs: Sequence[tuple[Pods, int]], times: int = 1) -> None:
+        """Charge additional pods of the participant to sums and quotas; -1 releases them."""
+        for pods, count in needs:
+            self.spend(pods, count * times)
+        if self.quotas.has_any:
+            self.quotas.spend(participant.spec.id, [(pods.pod, count * times) for pods, count in needs])
 
     def place(self, pods: Pods, count: int, *, counts_terminating: bool = False) -> list[Placement]:
         """Place as many as fit, at most `count`; if `counts_terminating`, not on what terminating pods still use."""
@@ -171,6 +182,40 @@ class AllocationState:
         count, quota_name, shortfall = excess
         self.rejections[participant.spec.id] = quota_rejection((quota_name, shortfall))
         return min(count, participant.pods_to_create)
+
+
+class TenantTurns:
+    """Participants in order: of the tenant with the lowest share, which may change meanwhile, the one with the lowest turn."""
+
+    def __init__(self, turns: Iterable[_Turn]) -> None:
+        self._turns: dict[TenantState, list[_Turn]] = {}
+        for turn in turns:
+            self._turns.setdefault(turn[-1].tenant, []).append(turn)
+        self._tenants: list[tuple[int, _Turn, TenantState]] = []
+        for tenant, own in self._turns.items():
+            heapify(own)
+            heappush(self._tenants, (tenant.share, own[0], tenant))
+        self._last: TenantState | None = None
+
+    def push(self, turn: _Turn) -> None:
+        """Add a turn of the participant that was popped last."""
+        heappush(self._turns[turn[-1].tenant], turn)
+
+    def pop(self) -> ParticipantState | None:
+        """Remove the next participant; None if there is none."""
+        if self._last is not None and (own := self._turns[self._last]):
+            heappush(self._tenants, (self._last.share, own[0], self._last))
+        self._last = None
+        while self._tenants:
+            share, _, tenant = heappop(self._tenants)
+            own = self._turns[tenant]
+            if share != tenant.share:  # its participants have given since
+                heappush(self._tenants, (tenant.share, own[0], tenant))
+                continue
+            self._last = tenant
+            participant: ParticipantState = heappop(own)[-1]
+            return participant
+        return None
 
 
 def quota_rejection(quota: tuple[str, Shortfall]) -> Rejection:
