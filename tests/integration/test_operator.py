@@ -10,6 +10,7 @@ import sys
 import pytest
 import pytest_asyncio
 
+import crds
 from integration.cluster_under_test import RAYCLUSTERS, path_of
 from integration.clusters import APIS, COLLECTED_S, new_cluster
 from integration.embedded_cluster import BUSY, Operator, has_reconciled, holds_while, until
@@ -63,6 +64,21 @@ def nothing(writes):
 
 def workers(cluster, namespace, group_name="cpu"):
     return cluster.names(namespace, group_name)
+
+
+@pytest.mark.rule("FD:UX-4")
+async def test_the_columns_of_kubectl_are_not_empty_without_workers(cluster, namespace):
+    cluster.apply(raycluster(group(replicas=0), namespace=namespace))
+    await until("there is a status", lambda: cluster.status(namespace, "demo").get("conditions"))
+    columns = crds.build_raycluster_crd()["spec"]["versions"][0]["additionalPrinterColumns"]
+    paths = [each["jsonPath"] for each in columns if each["name"].endswith("workers")]
+    assert len(paths) == 3
+    assert {path: cluster.status(namespace, "demo").get(path.rpartition(".")[2]) for path in paths} == dict.fromkeys(
+        paths, 0
+    )
+    cluster.make_ready(namespace)
+    await until("it is ready", lambda: cluster.status(namespace, "demo").get("state") == "ready")
+    assert cluster.status(namespace, "demo")["readyWorkerReplicas"] == 0
 
 
 async def test_create_gives_service_head_and_workers(cluster, namespace):

@@ -251,12 +251,27 @@ def _counts_its_finalizer(fate: Fate, place: str) -> bool:
     return _has_kuberays_finalizer(fate, place) and theirs == [generation + 1 for generation in ours]
 
 
+def _has_no_workers(fate: Fate, place: str) -> bool:
+    """The number is 0, and it is missing in the recording."""
+    name = place.rpartition(" ")[2]
+    theirs, ours = (list(record["status"].values()) for record in (fate.recorded, fate.ours))
+    return len(theirs) == len(ours) and all(
+        (name not in one and other.get(name) == 0) or one.get(name) == other.get(name)
+        for one, other in zip(theirs, ours, strict=True)
+    )
+
+
 def _fails_closed(fate: Fate, _place: str) -> bool:
     """It requires a protection that is not built and does not waive it: Raytide creates no pod and reports it."""
     return "raytide.io/allow-insecure" in fate.invalid
 
 
 KNOWN: Final = (
+    Known(
+        "a number of workers that is 0 is written, so that the columns of kubectl are not empty; KubeRay omits it",
+        r"status (desiredWorkerReplicas|availableWorkerReplicas|readyWorkerReplicas)",
+        _has_no_workers,
+    ),
     Known(
         "fails closed: no pod without the authentication, TLS or network policy that is asked for (FD:RC-B3)",
         r"(Pod|Secret|NetworkPolicy) .*|event (CreatedHeadPod|CreatedWorkerPod|InvalidRayClusterSpec)"

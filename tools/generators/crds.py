@@ -37,6 +37,7 @@ RAYCLUSTER_COLUMNS: Columns = (
     ("head pod IP", "string", ".status.head.podIP", 1),
     ("head service IP", "string", ".status.head.serviceIP", 1),
     # Last, so that scripts find KubeRay's columns where they were.
+    ("ready workers", "integer", ".status.readyWorkerReplicas", 0),
     ("reason", "string", '.status.conditions[?(@.type=="WorkersMissing")].reason', 0),
 )
 TRAININGJOB_COLUMNS: Columns = (

@@ -79,6 +79,7 @@ def test_printer_columns():
         "gpus",
         "status",
         "age",
+        "ready workers",
         "reason",
     ]
 

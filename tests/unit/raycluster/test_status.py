@@ -457,3 +457,29 @@ def test_a_forged_observed_generation_of_an_invalid_spec_is_removed():
 
 def test_terminating_pods_still_count_as_running():
     assert compute(parsed(), head(), dying("demo-cpu-worker-d"))["availableWorkerReplicas"] == 1
+
+
+# --- numbers of 0 ------------------------------------------------------------------------------------------------------------
+
+NUMBERS = ("desiredWorkerReplicas", "availableWorkerReplicas", "readyWorkerReplicas")
+
+
+@pytest.mark.rule("FD:UX-4", "RC:1.5")
+def test_numbers_of_workers_are_written_when_they_are_0():
+    """Columns of kubectl were empty."""
+    computed = compute(parsed(group(replicas=0)))
+    assert [computed[name] for name in NUMBERS] == [0, 0, 0]
+
+
+@pytest.mark.rule("D8", "RM:I14")
+def test_a_0_that_kuberay_omitted_is_written_once_the_number_was_another_one():
+    written = compute(parsed(group(replicas=0)), head())
+    kuberays = {name: value for name, value in written.items() if name not in NUMBERS}
+    cluster = parsed(group(replicas=0), status=kuberays)
+    assert status_patch(cluster, compute(cluster, head())) is None
+    lost = compute(cluster, now=NOW + timedelta(seconds=5))
+    assert not lost.keys() & set(NUMBERS)
+    scaled = compute(later(parsed(group(replicas=1)), kuberays), head(), WORKERS[0])
+    assert [scaled[name] for name in NUMBERS] == [1, 1, 1]
+    again = compute(later(cluster, scaled), head())
+    assert [again[name] for name in NUMBERS] == [0, 0, 0]

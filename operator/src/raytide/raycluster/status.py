@@ -7,7 +7,7 @@ when head or workers have been missing for 30 s (SC:S21, RM:I9); by default it s
 evicts a cluster that leaves it (FD:RC-B5). Called by the reconciler once per reconcile; it writes nothing itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -28,6 +28,8 @@ from raytide.raycluster.suspension import Suspension, suspension_conditions, sus
 READY: Final = "ready"
 SUSPENDED: Final = "suspended"
 MISSING_TOLERANCE_S: Final = 30.0
+SHOWN_AT_0: Final = ("desiredWorkerReplicas", "availableWorkerReplicas", "readyWorkerReplicas")
+"""Numbers in columns of kubectl, which are empty where KubeRay omits a 0."""
 _NOT_FAILED: Final = frozenset({Result.DONE, Result.SKIPPED})
 
 Status = dict[str, Any]
@@ -61,7 +63,8 @@ def status(
         is_over = tracks_readiness and _tolerated_s({**new, "state": old.get("state")}, now) == 0
         state = _next_state(cluster, observed, new, has_failures=has_failures, is_over=is_over)
         new |= _entered(cluster, state, now)
-    new = {key: value for key, value in new.items() if value not in (None, "", 0, {}, [], ())}
+    zeros = _shown_zeros(old, is_valid=not planned.violations)
+    new = {key: value for key, value in new.items() if value not in (None, "", 0, {}, [], ()) or key in zeros}
     if merge_difference(old, new):
         new["lastUpdateTime"] = timestamp(now)
     return new
@@ -98,6 +101,16 @@ def _tolerated_s(status_json: Mapping[str, Any], now: datetime) -> float | None:
     if status_json.get("state") != READY or since is None:
         return None
     return max(0.0, MISSING_TOLERANCE_S - (now - since).total_seconds())
+
+
+def _shown_zeros(old: Mapping[str, Any], *, is_valid: bool) -> Container[str]:
+    """The numbers that are written when they are 0: all, but not into a status in which KubeRay omitted the ready workers.
+
+    Such a status stays what it is until the number is another one, as long as KubeRay may take the cluster over again. The same
+    holds while a spec is invalid.
+    """
+    is_new = is_valid and "observedGeneration" not in old
+    return SHOWN_AT_0 if is_new or "readyWorkerReplicas" in old else ()
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------
