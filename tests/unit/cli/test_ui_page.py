@@ -5,7 +5,8 @@ from pathlib import Path
 import click
 import pytest
 
-from raytide.cli.ui import PORT, app, command, feed, what_if
+from raytide.cli.plan import from_files
+from raytide.cli.ui import PORT, app, command, feed
 from raytide.explain import history, transfers
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -22,7 +23,7 @@ def test_every_flag_is_on_the_page():
     [
         f"default: {PORT}",
         f"{app.MAX_YAML // 1024} KiB",
-        f"{what_if.MAX_DEPTH} levels",
+        f"{from_files.MAX_DEPTH} levels",
         f"{feed.MAX_READERS} pages",
         f"at most {history.MAX_BYTES // 1024**2} MiB",
         f"{history.MAX_WORKLOADS:,}",

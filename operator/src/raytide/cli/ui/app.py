@@ -146,7 +146,7 @@ def why(source: Source) -> Handler:
 
 
 def plan(source: Source) -> Handler:
-    """Handler of the effect of a YAML on the next sharing pass."""
+    """Handler of the effect of a YAML on the next sharing passes."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.content_type not in PLAN_TYPES:

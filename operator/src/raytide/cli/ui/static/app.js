@@ -778,7 +778,7 @@ function openWhatIf(result = []) {
   const hasGhosts = state.ghosts.size + state.submitted.length > 0;
   openPanel(
     "what-if",
-    "What would the next sharing pass do?",
+    "What would the next sharing passes do?",
     h("p", { class: "dim" }, "Drop a file with TrainingJobs anywhere on this page, or paste it here. Nothing is created. A RayCluster does not take part in fair sharing: its autoscaler sizes it."),
     text,
     h("div", { class: "actions" },
