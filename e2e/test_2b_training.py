@@ -6,10 +6,11 @@ that it is enough the trainers end and with them the job. The design's own examp
 """
 
 import json
+import time
 
 import yaml
 
-from cluster import eventually, get, is_ready, kubectl, listed, names, within
+from cluster import PATIENCE, eventually, get, is_ready, kubectl, listed, names, within
 from scenario import everything
 
 JOB = "elastic"
@@ -45,6 +46,14 @@ import os, urllib.request
 url = "http://" + os.environ["POD_IP"] + ":8080"
 print(urllib.request.urlopen(urllib.request.Request(url, b"", method="POST"), timeout=5).read().decode())
 """
+
+WAIT_FOR_SIZE = """
+import os, pathlib, sys, time
+file = pathlib.Path(os.environ["RAYTIDE_MEMBERSHIP_DIR"], "world_size")
+while file.read_text().strip() != sys.argv[1]:
+    time.sleep(0.05)
+"""
+ANNOUNCED_WITHIN_S = 5.0
 
 
 def role(**more):
@@ -123,6 +132,18 @@ def test_kubectl_scale_resizes_the_job(installation):
     wait_for_trainers(installation, 2, deadline_s=60)
     kubectl("scale", f"tj/{JOB}", "--replicas=3", "-n", installation.ray_namespace)
     wait_for_trainers(installation, 3, deadline_s=60)
+
+
+def test_a_trainer_that_stays_sees_the_new_size_within_seconds(installation, figures):
+    """A kubelet alone updates mounted ConfigMaps about once a minute."""
+    kubectl("scale", f"tj/{JOB}", "--replicas=2", "-n", installation.ray_namespace)
+    started = time.monotonic()
+    command = ("exec", "-n", installation.ray_namespace, f"{JOB}-trainer-0", "--", "python", "-c", WAIT_FOR_SIZE, "2")
+    kubectl(*command, deadline_s=90)
+    took_s = time.monotonic() - started
+    figures.append(f"seconds from kubectl scale to the new size in a running trainer: {took_s:.1f}")
+    assert took_s < ANNOUNCED_WITHIN_S * PATIENCE
+    wait_for_trainers(installation, 2, deadline_s=60)
 
 
 def test_it_succeeds_when_its_trainers_are_done(installation):

@@ -164,10 +164,17 @@ class JobWorld:
             case Delete(uid=uid):
                 assert uid == JOB_UID
                 self.is_deleted = True
-            case Patch(name=name, body=body):
-                found = self.config_maps[name]
-                content = merged(dict(found.content), body["data"])
-                self.config_maps[name] = msgspec.structs.replace(found, content=content)
+            case Patch(resource=resource, name=name, uid=uid, body=body):
+                revision = body["metadata"]["annotations"][constants.MEMBERSHIP_ANNOTATION]
+                if resource == PODS:
+                    assert self.pods[name].uid == uid
+                    self._change(name, membership_revision=revision)
+                else:
+                    found = self.config_maps[name]
+                    content = merged(dict(found.content), body["data"])
+                    self.config_maps[name] = msgspec.structs.replace(
+                        found, content=content, membership_revision=revision
+                    )
         return Outcome(action, Result.DONE)
 
     def _create(self, resource: Any, manifest: dict[str, Any]) -> None:

@@ -69,6 +69,12 @@
 - apiGroups: [""]
   resources: [pods]
   verbs: [create, delete]
+{{- if .Values.trainingJob.enabled }}
+# optional: to have kubelets update the membership files of a job's running pods at once: only an annotation is changed
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [patch]
+{{- end }}
 # to watch the services of heads and jobs
 - apiGroups: [""]
   resources: [services]

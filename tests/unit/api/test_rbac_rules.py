@@ -48,14 +48,22 @@ def test_it_holds_what_it_passes_on(mode):
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    held = triples_of(permissions_for(mode))
-    assert passed_on <= held
+    assert passed_on <= triples_of(permissions_for(mode))
+    held = triples_of(permissions_for(mode, kinds=(RAYCLUSTERS,)))
     assert {t for t in held if t.verb == "patch" and t.resource in ("rayclusters", "pods", "pods/resize")} <= passed_on
 
 
-def test_writing_to_pods_is_held_only_where_rays_autoscaler_is_the_rule():
-    more = triples_of(permissions_for("ray")) - triples_of(permissions_for("raytide"))
-    assert {str(triple) for triple in more} == {"patch pods", "patch pods/resize"}
+@pytest.mark.parametrize(
+    ("mode", "kinds", "held"),
+    [
+        pytest.param("raytide", (RAYCLUSTERS,), set(), id="for RayClusters nothing"),
+        pytest.param("ray", (RAYCLUSTERS,), {"patch pods", "patch pods/resize"}, id="for Ray's autoscaler"),
+        pytest.param("raytide", (TRAININGJOBS,), {"patch pods"}, id="for the annotation of a TrainingJob's membership"),
+    ],
+)
+def test_writing_to_pods_is_held_where_it_is_needed(mode, kinds, held):
+    rights = shown(permissions_for(mode, kinds=kinds))
+    assert {right for right in rights if right.startswith(("patch pods", "update pods"))} == held
 
 
 def shown(permissions):
@@ -80,15 +88,16 @@ def test_a_controller_that_is_off_needs_nothing_of_its_kind():
 @pytest.mark.rule("FD:SEC-F10")
 @pytest.mark.parametrize("mode", ["raytide", "ray"])
 def test_without_the_rbac_objects_of_autoscalers_none_of_their_rights_is_held(mode):
-    dropped = shown(permissions_for(mode)) - shown(permissions_for(mode, has_autoscaler_rbac=False))
+    of_clusters = shown(permissions_for(mode, kinds=(RAYCLUSTERS,)))
+    dropped = of_clusters - shown(permissions_for(mode, kinds=(RAYCLUSTERS,), has_autoscaler_rbac=False))
     written = {"serviceaccounts", "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io"}
     passed_on = {"patch pods", "patch pods/resize"} if mode == "ray" else {"list events"}
     assert dropped == passed_on | {f"{verb} {resource}" for verb in ("get", "create") for resource in written}
 
 
-def test_no_permission_is_in_two_rows():
+def test_no_permission_is_in_two_rows_that_apply_to_the_same():
     rows = [permission for permission in PERMISSIONS if permission.scope is not Scope.EVERYWHERE]
-    counted = Counter(triple for permission in rows for triple in permission.triples)
+    counted = Counter((each.kind, triple) for each in rows for triple in each.triples)
     assert [triple for triple, rows in counted.items() if rows > 1] == []
 
 

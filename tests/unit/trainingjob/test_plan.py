@@ -7,7 +7,7 @@ import pytest
 
 from raytide.api import trainingjob_constants as constants
 from raytide.api.actions import MAX_WRITES, Create, Delete, Patch, PendingRetry
-from raytide.api.meta import PODS, TRAININGJOBS
+from raytide.api.meta import CONFIG_MAPS, PODS, TRAININGJOBS
 from raytide.api.trainingjob_object import JobObject
 from raytide.api.trainingjob_pod import JobPod
 from raytide.trainingjob.trainer_indices import planned_nodes
@@ -218,6 +218,56 @@ def test_the_membership_is_written_before_pods_of_a_resize_are_created_or_delete
     world.run()
     trainers = world.config_maps["demo-membership"].content["trainers"].splitlines()
     assert [line.split(".")[0] for line in trainers] == ["demo-trainer-0", "demo-trainer-2"]
+
+
+@pytest.mark.rule("TJ:7.7")
+def test_pods_that_run_are_annotated_with_a_new_membership_once_it_is_written():
+    """A kubelet updates mounted files at once when a pod changes, and within about a minute otherwise."""
+    world = three_roles(low=2, high=4).run()
+    assert world.plan().actions == (), "pods that mounted the current files are left alone"
+    world.resize(3)
+    assert [action.resource for action in world.plan().actions] == [CONFIG_MAPS, PODS], "one pod more, none is patched"
+    world.reconcile()
+    patches = [action for action in world.plan().actions if isinstance(action, Patch)]
+    assert sorted(patch.name for patch in patches) == [
+        "demo-pserver-0",
+        "demo-pserver-1",
+        "demo-trainer-0",
+        "demo-trainer-1",
+    ], "a master mounts no membership"
+    revision = world.config_maps["demo-membership"].membership_revision
+    assert {json.dumps(patch.body) for patch in patches} == {
+        json.dumps({"metadata": {"annotations": {constants.MEMBERSHIP_ANNOTATION: revision}}})
+    }
+    assert {patch.uid for patch in patches} == {world.pods[patch.name].uid for patch in patches}
+    assert not any(patch.success_reason or patch.failure_reason for patch in patches), "no event"
+    assert world.run().plan().actions == ()
+    assert {pod.membership_revision for pod in world.pods.values() if pod.role != constants.MASTER} == {revision}
+
+
+def test_pods_that_leave_are_not_annotated():
+    world = JobWorld(low=1, high=4)
+    world.resize(4)
+    world.run()
+    world.resize(2)
+    world.reconcile()
+    leaving = {pod.name for pod in world.pods.values() if pod.is_terminating}
+    assert len(leaving) == 2
+    patched = {action.name for action in world.plan().actions if isinstance(action, Patch)}
+    assert patched == set(world.pods) - leaving
+
+
+def test_pods_of_an_earlier_version_are_left_alone_until_the_membership_changes():
+    """An upgrade of the operator changes no pod."""
+    world = JobWorld(low=2, high=4).run()
+    old = world.config_maps["demo-membership"]
+    world.config_maps["demo-membership"] = msgspec.structs.replace(old, membership_revision="")
+    for name in ("trainer-0", "trainer-1"):
+        world.pod(name, membership_revision="")
+    assert world.plan().actions == ()
+    world.resize(3)
+    world.reconcile()
+    assert names_of(world, Patch) == ["trainer-0", "trainer-1"]
 
 
 def test_an_edit_that_changes_neither_size_nor_bounds_leaves_the_membership_alone():

@@ -144,6 +144,13 @@ PERMISSIONS: Final = (
     ),
     Permission(PODS, ("get", "list", "watch"), "watch the pods of RayClusters and TrainingJobs"),
     Permission(PODS, ("create", "delete"), "create and delete the pods of RayClusters and TrainingJobs"),
+    Permission(
+        PODS,
+        ("patch",),
+        "have kubelets update the membership files of a job's running pods at once: only an annotation is changed",
+        is_required=False,
+        kind=TRAININGJOBS,
+    ),
     Permission(SERVICES, ("get", "list", "watch"), "watch the services of heads and jobs"),
     Permission(SERVICES, ("create",), "create the services of heads and jobs"),
     Permission(

@@ -20,6 +20,8 @@ JOB_LABEL: Final = "raytide.io/training-job"
 """On every pod, service and ConfigMap of a job; the informers select by it."""
 ROLE_LABEL: Final = "raytide.io/training-role"
 INDEX_LABEL: Final = "raytide.io/training-index"
+MEMBERSHIP_ANNOTATION: Final = "raytide.io/membership-revision"
+"""Of the membership ConfigMap: a hash of its files; of a pod: the one that its kubelet was last told of."""
 ROLE_JOB_LABELS: Final = {MASTER: "paddle-job-master", PSERVER: "paddle-job-pserver", TRAINER: "paddle-job"}
 """Paddle's labels: the value is the job's name, by which containers list their peers."""
 

@@ -29,6 +29,8 @@ class JobObject(msgspec.Struct, frozen=True, kw_only=True):
     deletion_timestamp: str = ""
     content: Mapping[str, str] = {}
     """`data` of a ConfigMap; empty for a service."""
+    membership_revision: str = ""
+    """Empty for a service, and for a ConfigMap not written since revisions exist."""
 
     @property
     def key(self) -> Key:
@@ -82,4 +84,5 @@ def view_of(document: JobObjectDocument) -> JobObject:
         job=intern((meta.labels or {}).get(constants.JOB_LABEL, "")),
         deletion_timestamp=meta.deletion_timestamp or "",
         content=document.data or {},
+        membership_revision=(meta.annotations or {}).get(constants.MEMBERSHIP_ANNOTATION, ""),
     )

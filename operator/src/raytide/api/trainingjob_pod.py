@@ -58,6 +58,8 @@ class JobPod(ManagedPod, frozen=True, gc=False, kw_only=True):
     """`DisruptionTarget`: the pod is being evicted, preempted or garbage-collected."""
     started_at: str = ""
     """Earliest start time of its containers, on its node's clock; empty when none has started."""
+    membership_revision: str = ""
+    """Revision of the membership files of which its kubelet was last told; empty: none."""
 
     @property
     def job_key(self) -> Key:
@@ -168,6 +170,7 @@ def view_of(pod: JobPodDocument) -> JobPod:
         started_at=_started_at(status),
         containers=container_views(status.container_statuses),
         init_containers=container_views(status.init_container_statuses),
+        membership_revision=intern((meta.annotations or {}).get(constants.MEMBERSHIP_ANNOTATION, "")),
         scheduling_gates=gate_names(spec.scheduling_gates),
     )
 

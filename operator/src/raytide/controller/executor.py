@@ -77,9 +77,9 @@ class _Pass:
         if self.is_namespace_terminating or self.unanswered >= MAX_UNANSWERED:
             return True
         group = action.resource, action.group
-        if isinstance(action, Create):
-            return group in self.rejected_groups
-        return isinstance(action, Delete) and self.rejected_deletes[group] >= MAX_REJECTED_DELETES
+        if isinstance(action, Delete):
+            return self.rejected_deletes[group] >= MAX_REJECTED_DELETES
+        return group in self.rejected_groups
 
     @property
     def has_achieved(self) -> bool:
@@ -94,7 +94,7 @@ class Executor:
     - Per kind, a pass has one request in flight, then two, then four, up to 32, or 8 while other keys are being
       reconciled; each failure halves that. Kinds have separate windows: a Service create does not delay the first pod.
     - All passes together have at most `slots` requests in flight, shared round-robin among keys.
-    - A rejected create skips further creates of its group, ten rejected deletes its further deletes; nothing else.
+    - A rejected create or patch skips further ones of its group, ten rejected deletes its further deletes; nothing else.
     - Three unanswered calls, or a terminating namespace, skip the rest of the pass.
     - A pass ends after 200 actions (500 while no other key is being reconciled) or 2 s; `is_cut_short` is set and the
       next pass starts with the same window. It is not set, for backoff, if a call was unanswered or nothing succeeded.
@@ -305,10 +305,10 @@ class Executor:
         if error.is_namespace_terminating:
             run.is_namespace_terminating = True
             return Outcome(action, Result.SKIPPED, reason=error.reason, message=error.message)
-        if isinstance(action, Create):
-            run.rejected_groups.add((action.resource, action.group))
-        elif isinstance(action, Delete):
+        if isinstance(action, Delete):
             run.rejected_deletes[action.resource, action.group] += 1
+        else:
+            run.rejected_groups.add((action.resource, action.group))
         verb = type(action).__name__.lower()
         log.info(messages.WRITE_REJECTED, verb, action.resource.kind, _key(action), error)
         return Outcome(action, Result.REJECTED, reason=error.reason, message=error.message)

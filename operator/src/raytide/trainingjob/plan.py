@@ -46,7 +46,15 @@ from raytide.trainingjob.manifests.objects import (
 )
 from raytide.trainingjob.observed import Observed
 from raytide.trainingjob.plan_context import PlanContext, build_context
-from raytide.trainingjob.plan_types import JOB_SLOT, MEMBERSHIP_SLOT, NOTHING, SERVICE_SLOT, SOON_S, TrainingJobPlan
+from raytide.trainingjob.plan_types import (
+    ANNOUNCEMENT_SLOT,
+    JOB_SLOT,
+    MEMBERSHIP_SLOT,
+    NOTHING,
+    SERVICE_SLOT,
+    SOON_S,
+    TrainingJobPlan,
+)
 from raytide.trainingjob.trainer_indices import is_alive, planned_nodes
 from raytide.trainingjob.validation import violations, warnings
 from raytide.trainingjob.waiting_condition import late_text
@@ -192,12 +200,48 @@ def ensure_membership(ctx: PlanContext) -> TrainingJobPlan:
         found.namespace,
         found.name,
         found.uid,
-        {"data": difference},
+        {"data": difference, "metadata": {"annotations": manifest["metadata"]["annotations"]}},
         success_reason=constants.UPDATED_MEMBERSHIP,
         failure_reason=constants.FAILED_TO_UPDATE_MEMBERSHIP,
         group=MEMBERSHIP_SLOT,
     )
     return _unless_rejected(ctx, MEMBERSHIP_SLOT, lambda: [patch])
+
+
+def announce_membership(ctx: PlanContext) -> TrainingJobPlan:
+    """Annotate pods with the revision of the membership that their kubelet has not been told of (SC:S25).
+
+    A kubelet updates the mounted files of a pod when it syncs it: after a change of the pod at once, else once a minute or so. Pods
+    are left alone until the membership changes for the first time under an operator that writes revisions.
+    """
+    found = ctx.observed.config_map(membership_name(ctx.job))
+    if found is None or not found.membership_revision:
+        return NOTHING
+    leaving = {pod.uid for pod in ctx.wanted.victims}
+    stale = [
+        pod
+        for pod in (*ctx.observed.pservers, *ctx.observed.trainers)
+        if pod.is_running
+        and is_alive(pod)
+        and pod.membership_revision != found.membership_revision
+        and pod.uid not in leaving
+    ]
+    if not stale or merge_difference(found.content, build_membership(ctx.job, ctx.size, ctx.config)["data"]):
+        return NOTHING  # the files are about to change again
+    annotations = {constants.MEMBERSHIP_ANNOTATION: found.membership_revision}
+    return TrainingJobPlan(
+        actions=tuple(
+            Patch(
+                PODS,
+                pod.namespace,
+                pod.name,
+                pod.uid,
+                {"metadata": {"annotations": annotations}},
+                group=ANNOUNCEMENT_SLOT,
+            )
+            for pod in stale[:MAX_WRITES]
+        )
+    )
 
 
 # --- deletes ---------------------------------------------------------------------------------------------------------
@@ -328,6 +372,7 @@ STEPS: Final[tuple[Callable[[PlanContext], TrainingJobPlan], ...]] = (
     start_master,
     start_pservers,
     start_trainers,
+    announce_membership,
 )
 
 

@@ -14,6 +14,7 @@ from raytide.api.plan import Plan
 SERVICE_SLOT: Final = "(service)"
 """The `group` under which a rejected service is stored; pods have their role."""
 MEMBERSHIP_SLOT: Final = "(membership)"
+ANNOUNCEMENT_SLOT: Final = "(announcement)"
 JOB_SLOT: Final = "(job)"
 SOON_S: Final = 0.5
 """Requeue delay in seconds when the next step waits for a status patch, at most one per half second (D8)."""

@@ -7,7 +7,7 @@ import pytest
 from raytide.api import trainingjob_constants as constants
 from raytide.api.config import JobConfig
 from raytide.api.trainingjob_pods import Size
-from raytide.trainingjob.manifests.objects import build_pod
+from raytide.trainingjob.manifests.objects import build_membership, build_pod
 from support.training_builders import JOB_UID, seed_job
 
 CONFIG = JobConfig()
@@ -61,6 +61,9 @@ def own_env(role: str, index: int) -> dict[str, str]:
     }
 
 
+REVISION = build_membership(seed_job(), SEED_SIZE, CONFIG)["metadata"]["annotations"]["raytide.io/membership-revision"]
+
+
 def seed_manifest(role: str, index: int, containers: list[dict[str, Any]]) -> dict[str, Any]:
     number = {} if role == "master" else {"raytide.io/training-index": str(index)}
     name = "job-1-master" if role == "master" else f"job-1-{role}-{index}"
@@ -72,6 +75,7 @@ def seed_manifest(role: str, index: int, containers: list[dict[str, Any]]) -> di
         "metadata": {
             "name": name,
             "namespace": "default",
+            **({} if role == "master" else {"annotations": {"raytide.io/membership-revision": REVISION}}),
             "labels": {
                 "raytide.io/training-job": "job-1",
                 "raytide.io/training-role": role,

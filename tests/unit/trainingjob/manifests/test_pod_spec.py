@@ -208,8 +208,10 @@ def test_fields_of_the_job_are_set_in_every_pod(role, spec, field, expected):
 
 @pytest.mark.rule("TJ:2.1")
 def test_the_group_of_a_gang_scheduler_is_annotated():
-    assert pod_of(podGroupName="gang")["metadata"]["annotations"] == {"scheduling.k8s.io/group-name": "gang"}
-    assert "annotations" not in pod_of()["metadata"]
+    plain = pod_of()["metadata"]["annotations"]
+    assert list(plain) == [constants.MEMBERSHIP_ANNOTATION]
+    assert pod_of(podGroupName="gang")["metadata"]["annotations"] == {"scheduling.k8s.io/group-name": "gang", **plain}
+    assert "annotations" not in pod_of("master", master={})["metadata"], "it mounts no membership"
 
 
 @pytest.mark.rule("TJ:2.2")
@@ -289,7 +291,7 @@ def test_a_template_is_laid_over_the_pod_of_its_role_only():
     pod = pod_of(**spec)
     main, beside = pod["spec"]["containers"]
     assert pod["metadata"]["labels"]["team"] == "vision"
-    assert pod["metadata"]["annotations"] == {"note": "x"}
+    assert pod["metadata"]["annotations"]["note"] == "x"
     assert pod["spec"]["serviceAccountName"] == "trainer"
     assert pod["spec"]["securityContext"] == {"runAsNonRoot": True}
     assert (main["workingDir"], values_of(main)["ENTRY"], values_of(main)["TRAINERS"]) == ("/here", "mine", "2")

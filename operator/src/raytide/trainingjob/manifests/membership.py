@@ -6,8 +6,9 @@ its name and rank stay; files change with the size and the bounds, not with ever
 variables, which are fixed at a pod's creation (TJ §6), the files are updated in running pods.
 """
 
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from raytide.api.config import JobConfig
 from raytide.api.meta import Manifest
@@ -25,6 +26,12 @@ def membership_files(job: TrainingJob, size: Size, config: JobConfig) -> dict[st
         "pservers": _lines(endpoints(job, PSERVER, range(size.pservers), config)),
         "membership.json": json.dumps(_membership(job, size, config), separators=(",", ":")) + "\n",
     }
+
+
+def membership_revision(files: Mapping[str, str]) -> str:
+    """A hash of the files: 16 hexadecimal digits."""
+    content = json.dumps(files, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def _membership(job: TrainingJob, size: Size, config: JobConfig) -> Manifest:

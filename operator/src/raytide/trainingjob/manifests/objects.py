@@ -12,11 +12,18 @@ from typing import Final
 from raytide.api.config import JobConfig
 from raytide.api.meta import CONFIG_MAPS, PODS, SERVICES, TRAININGJOBS, Manifest, controller_reference
 from raytide.api.trainingjob import TrainingJob
-from raytide.api.trainingjob_constants import INDEX_LABEL, JOB_LABEL, MASTER, ROLE_JOB_LABELS, ROLE_LABEL
+from raytide.api.trainingjob_constants import (
+    INDEX_LABEL,
+    JOB_LABEL,
+    MASTER,
+    MEMBERSHIP_ANNOTATION,
+    ROLE_JOB_LABELS,
+    ROLE_LABEL,
+)
 from raytide.api.trainingjob_pods import Size, templated
 from raytide.trainingjob.manifests import pod_spec
 from raytide.trainingjob.manifests.addresses import membership_name, pod_name, service_name
-from raytide.trainingjob.manifests.membership import membership_files
+from raytide.trainingjob.manifests.membership import membership_files, membership_revision
 from raytide.trainingjob.manifests.pod_context import JobPodContext, PodContext
 
 __all__ = [
@@ -59,6 +66,8 @@ def _build(context: PodContext) -> Manifest:
     }
     merged = templated(job, role, drafted)
     annotations: Manifest = merged["metadata"].get("annotations") or {}
+    if not context.is_master:  # it mounts no membership
+        annotations = {**annotations, MEMBERSHIP_ANNOTATION: context.job_context.membership_revision}
     labels = {**_free_labels(merged["metadata"].get("labels") or {}), **pod_labels(job, role, index)}
     metadata = {**_metadata(job, pod_name(job, role, index)), "labels": labels}
     if annotations:
@@ -100,11 +109,13 @@ def build_service(job: TrainingJob) -> Manifest:
 
 def build_membership(job: TrainingJob, size: Size, config: JobConfig) -> Manifest:
     """The membership ConfigMap, mounted by the job's pods. It depends only on the spec, the size and the settings."""
+    files = membership_files(job, size, config)
+    annotations = {MEMBERSHIP_ANNOTATION: membership_revision(files)}
     return {
         "apiVersion": CONFIG_MAPS.api_version,
         "kind": CONFIG_MAPS.kind,
-        "metadata": _metadata(job, membership_name(job)),
-        "data": membership_files(job, size, config),
+        "metadata": {**_metadata(job, membership_name(job)), "annotations": annotations},
+        "data": files,
     }
 
 

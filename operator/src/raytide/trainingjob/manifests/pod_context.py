@@ -16,6 +16,7 @@ from raytide.api.training_resources import gpus_per_trainer, role_resources
 from raytide.api.trainingjob import RoleSpec, TrainingJob
 from raytide.api.trainingjob_constants import MASTER, PSERVER, TRAINER
 from raytide.api.trainingjob_pods import Size, role_spec, uses_launcher
+from raytide.trainingjob.manifests.membership import membership_files, membership_revision
 
 CUDA_LIBRARIES: Final = "/usr/local/cuda/lib64"
 
@@ -27,6 +28,11 @@ class JobPodContext:
     job: TrainingJob
     size: Size
     config: JobConfig
+
+    @cached_property
+    def membership_revision(self) -> str:
+        """Of the files that a new pod mounts."""
+        return membership_revision(membership_files(self.job, self.size, self.config))
 
     @cached_property
     def gpus(self) -> int:
