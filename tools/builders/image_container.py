@@ -6,12 +6,15 @@ with that user, no other groups and only the given environment. It replaces a co
 network is the machine's. Started by image_buildah.py; imports nothing of this project.
 """
 
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final, NoReturn
 
+PR_SET_PDEATHSIG: Final = 1
 DEVICES: Final = ("null", "zero", "urandom")
 SERVICE_ACCOUNT: Final = "run/secrets/kubernetes.io/serviceaccount"
 
@@ -36,6 +39,12 @@ def prepare(root: Path, service_account: Path) -> None:
     mount("-o", "remount,bind,ro", root)
 
 
+def end_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+
+
 def main(arguments: list[str]) -> NoReturn:
     """Replace this process by the program."""
     root, service_account, uid, gid, *rest = arguments
@@ -49,6 +58,7 @@ def main(arguments: list[str]) -> NoReturn:
     os.setgroups([])
     os.setgid(int(gid))
     os.setuid(int(uid))
+    end_with_parent()  # unshare --kill-child asked for it too, but the kernel forgets it when the user changes
     os.execvpe(rest[0], rest, environ)
 
 
