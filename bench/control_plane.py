@@ -29,9 +29,14 @@ GONE_WITHIN_S = 120
 
 
 class ControlPlaneHarness:
-    """One control plane, the bench's client, and once started one operator."""
+    """One control plane, the bench's client, and once started one operator.
 
-    def __init__(self, client: PlaneAdmin, operator: OperatorProcess) -> None:
+    `operator` may be replaced by another one while none runs.
+    """
+
+    def __init__(self, client: PlaneAdmin, operator: OperatorProcess, admin: PlaneAdmin, folder: Path) -> None:
+        self.admin = admin
+        self.folder = folder
         self.base = client.server
         self.session = client.session
         self.call = client.call
@@ -118,4 +123,4 @@ async def control_plane_harness() -> AsyncIterator[ControlPlaneHarness]:
         client = await stack.enter_async_context(PlaneAdmin(plane.server, plane.authority, token))
         operator = OperatorProcess(account, folder / "operator.log", environment={"POD_NAMESPACE": HOME})
         stack.callback(operator.stop)
-        yield ControlPlaneHarness(client, operator)
+        yield ControlPlaneHarness(client, operator, admin, folder)

@@ -7,11 +7,12 @@ more. `Peer` runs KubeRay's own manager for the way back; `KUBERAY=` is the path
 import asyncio
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 
 from integration.cluster_under_test import DEFINITIONS, ClusterUnderTest
+from support.kuberay import crds_without_schema, manager_command
 from support.ports import free_port
 
 QUIET_S: Final = 2.0
@@ -21,8 +22,6 @@ LOOKS: Final = 300
 OUR_PASSES: Final = 'raytide_passes{controller="raycluster"}'
 THEIR_PASSES: Final = 'controller_runtime_reconcile_total{controller="raycluster'
 """However they ended; older versions have `raycluster-controller`."""
-OTHER_KINDS: Final = {"rayjobs": "RayJob", "rayservices": "RayService", "raycronjobs": "RayCronJob"}
-"""KubeRay's manager does not start without them."""
 
 
 async def settled(port: int, metric: str, passes: int, cluster: ClusterUnderTest) -> None:
@@ -64,10 +63,10 @@ class Peer:
         install_other_kinds(cluster)
         cluster.writes.clear()
         port = free_port()
-        flags = [f"--kubeconfig={self._kubeconfig}", f"--metrics-addr=127.0.0.1:{port}"]
-        flags += [f"--health-probe-bind-address=127.0.0.1:{free_port()}", "--enable-leader-election=false"]
+        health = f"127.0.0.1:{free_port()}"
+        command = manager_command(self._program, self._kubeconfig, f"127.0.0.1:{port}", health)
         with self._log.open("wb") as log:
-            process = await asyncio.create_subprocess_exec(self._program, *flags, stdout=log, stderr=log)
+            process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
             try:
                 await settled(port, THEIR_PASSES, clusters, cluster)
             except AssertionError as error:
@@ -79,11 +78,6 @@ class Peer:
 
 def install_other_kinds(cluster: ClusterUnderTest) -> None:
     """CRDs without a schema for the kinds that are KubeRay's alone."""
-    anything = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    version = {"name": "v1", "served": True, "storage": True, "schema": anything, "subresources": {"status": {}}}
-    for plural, kind in OTHER_KINDS.items():
-        named: dict[str, Any] = {"plural": plural, "kind": kind, "singular": kind.lower(), "listKind": f"{kind}List"}
-        spec = {"group": "ray.io", "scope": "Namespaced", "names": named, "versions": [version]}
-        crd = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec}
-        status, answer = cluster.request("POST", DEFINITIONS, {**crd, "metadata": {"name": f"{plural}.ray.io"}})
+    for crd in crds_without_schema():
+        status, answer = cluster.request("POST", DEFINITIONS, crd)
         assert status in (201, 409), answer

@@ -53,11 +53,13 @@ class OperatorProcess:
 
     def start(self) -> None:
         """Start it and wait until it is ready."""
-        command = [sys.executable, "-m", "raytide", "operator", "--kubeconfig", str(self._kubeconfig)]
-        command += ["--metrics-addr", "0", "--health-probe-bind-address", self.health, *self._flags]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **self._environment}
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self._environment},
             )
         end = time.monotonic() + READY_WITHIN_S
         while not self._is_ready():
@@ -83,6 +85,10 @@ class OperatorProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def _command(self) -> list[str]:
+        command = [sys.executable, "-m", "raytide", "operator", "--kubeconfig", str(self._kubeconfig)]
+        return [*command, "--metrics-addr", "0", "--health-probe-bind-address", self.health, *self._flags]
 
     def _is_ready(self) -> bool:
         try:
