@@ -27,9 +27,9 @@ BENCHES := SB1=sandbox_throughput P1=schedule_half_free_nodes P1B=schedule_uneve
   P6=reconcile_latency P6K=reconcile_latency_kube P7=operator_memory P7F=operator_memory_hostile P8=requests_per_pod \
   P12=cpu_per_pod TAKEOVER=takeover P7S=sidecar_memory P9=sidecar_cpu P9B=sidecar_decision_cpu S1=demand_burst \
   P10=sharing_pass_time P10L=sharing_pass_time_large P10GROWTH=sharing_pass_growth PUBLISHED=published TRAINING_DAY=training_day VICTIMS=trainers_given_up \
-  REACTION=reaction WHY=why_command
+  REACTION=reaction WHY=why_command KUBERAY=beside_kuberay
 FIGURES := $(foreach bench,$(BENCHES),$(firstword $(subst =, ,$(bench))))
-ON_CONTROL_PLANE := P3 P5 P6K P12
+ON_CONTROL_PLANE := P3 P5 P6K P12 KUBERAY
 # A level that lacks a program says so and is green, but not where nothing may be missing: .ci/run sets RAYTIDE_ALL_RUN.
 comma := ,
 not_run = { echo "$(1): not run ($(2))"; test -z "$$RAYTIDE_ALL_RUN"; }
@@ -55,12 +55,12 @@ demo-down: setup ## end what make demo KEEP=1 left running
 	@$(BIN)/python tools/demos/demo.py --down
 
 test: setup ## unit, integration and sampled simulation tests; no root, no kubectl, no Docker (in four processes; WORKERS=n, 1 for one)
-	@$(PYTEST) $(SHARED) -m "not ray and not paddle and not kubectl and not helm and not kube" --at-least 7600
+	@$(PYTEST) $(SHARED) -m "not ray and not paddle and not kubectl and not helm and not kube and not soak" --at-least 7600
 
 # Only files with such tests are collected: two processes would spend twenty seconds on the others, twice.
 IN_VIRTUAL_TIME = $(shell grep -rl --include='test_*.py' 'mark\.looptime' tests/unit tests/integration tests/simulation)
 test-uptime: setup ## the tests in virtual time as on a machine that started 10 s ago, and 10 days ago: no result may depend on it
-	@$(foreach start,10 864000,$(PYTEST) $(SHARED) -m "looptime and not kube" --at-least 1000 --clock-start $(start) --histories 8 --points 3 $(IN_VIRTUAL_TIME) &&) true
+	@$(foreach start,10 864000,$(PYTEST) $(SHARED) -m "looptime and not kube" --at-least 1000 --clock-start $(start) --histories 8 $(IN_VIRTUAL_TIME) &&) true
 
 lint: setup ## ruff, formatting, types, import rules and circular imports
 	@$(BIN)/ruff check .
@@ -109,7 +109,7 @@ mutate: setup ## eighteen deliberate mutations must each turn the simulation red
 golden: setup control-plane tools ## 40 RayClusters on a real control plane, beside what KubeRay made of them (SPECS=dir REFERENCE=dir OUT=dir MODE=ray)
 	@PYTHONPATH=tests:tools/builders $(BIN)/python tools/checks/golden.py $(if $(SPECS),--specs "$(SPECS)") $(if $(REFERENCE),--reference "$(REFERENCE)") $(if $(OUT),--out "$(OUT)") $(if $(MODE),--autoscaler-mode "$(MODE)")
 
-bench: setup ## one figure: make bench P=P6 (SB1, P1, P1B, P1C, P2, GANGS, GROWTH, P6, P7, P7F, P8, TAKEOVER, P10, P10L, P10GROWTH, PUBLISHED, TRAINING_DAY, VICTIMS, REACTION, WHY; on a real control plane P3, P5, P6K, P12)
+bench: setup ## one figure: make bench P=P6 (SB1, P1, P1B, P1C, P2, GANGS, GROWTH, P6, P7, P7F, P8, TAKEOVER, P10, P10L, P10GROWTH, PUBLISHED, TRAINING_DAY, VICTIMS, REACTION, WHY; on a real control plane P3, P5, P6K, P12; beside KubeRay KUBERAY with KUBERAY=path)
 	@test -n "$(filter $(ASKED),$(FIGURES))" || { echo "say which: make bench P=P6; there are: $(FIGURES)"; exit 2; }
 	@$(if $(filter $(ASKED),$(ON_CONTROL_PLANE)),$(MAKE) -s control-plane)
 	@PYTHONPATH=tests $(BIN)/python bench/$(patsubst $(ASKED)=%,%,$(filter $(ASKED)=%,$(BENCHES))).py
@@ -164,10 +164,12 @@ chart: setup ## write what the chart repeats from elsewhere, and check the chart
 e2e: setup control-plane tools ## the chart installed by helm on a real control plane, real Ray, uninstall (ARGS=--keep leaves it)
 	@PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/checks/e2e.py $(ARGS)
 
-# Which machine allows it is looked at first: the control plane and the image take minutes to build.
+# Which machine allows it is looked at first: the control plane, the image and the programs take minutes to build, and tests have limits.
+NODE_PROGRAMS := $(BIN)/python tools/builders/node_programs.py
+KIND_PROGRAMS := $(BIN)/python tools/builders/kind_programs.py
 e2e-node: setup ## the same suite on containerd and a kubelet in namespaces of this machine, with the image of the Dockerfile (root; Debian)
 	@if PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/node/node_check.py --lacks; then \
-	$(MAKE) -s control-plane tools image && $(PYTEST) -m node --timeout 300 --at-least 7 tests/node && \
+	$(MAKE) -s control-plane tools image && $(NODE_PROGRAMS) && $(PYTEST) -m node --timeout 300 --at-least 7 tests/node && \
 	PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/checks/e2e.py --node $(ARGS); \
 	else $(call not_run,e2e-node,make node-check shows all requirements); fi
 
@@ -183,7 +185,7 @@ KIND_SUITE := PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/checks/e2e.py --kind
 e2e-kind: setup ## the same suite on kind with three nodes: with the Docker and kind on PATH, else with ones of its own (root; Debian)
 	@$(KIND_CHECK) $(if $(filter installed,$(DOCKER)),--installed); case $$? in \
 	0) $(MAKE) -s tools image && $(KIND_SUITE) $(ARGS) ;; \
-	3) $(MAKE) -s control-plane tools image && $(PYTEST) -m kind --timeout 600 --at-least 3 tests/kind && $(KIND_SUITE) $(ARGS) ;; \
+	3) $(MAKE) -s control-plane tools image && $(NODE_PROGRAMS) && $(KIND_PROGRAMS) && $(PYTEST) -m kind --timeout 600 --at-least 3 tests/kind && $(KIND_SUITE) $(ARGS) ;; \
 	*) $(if $(filter installed,$(DOCKER)),true,$(call not_run,e2e-kind,make node-check shows all requirements)) ;; esac
 
 samples: setup ## write samples/trainingjob.yaml from its programs in samples/training

@@ -1,5 +1,6 @@
 """One release of the chart under test: its names, and values that later tests need."""
 
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +31,26 @@ class Installation:
         """The image as options of helm."""
         repository, _, tag = self.image.rpartition(":")
         return ["--set", f"image.repository={repository}", "--set-string", f"image.tag={tag}"]
+
+    @property
+    def documented_commands(self) -> list[list[str]]:
+        """The README's commands for a cluster, with the image, the namespaces and the folder of this run."""
+        text = (ROOT / "README.md").read_text()
+        block = text.partition("\nOn a cluster")[2].partition("```console\n")[2].partition("```")[0]
+        repository, _, tag = self.image.rpartition(":")
+        ours = {
+            "image.repository=registry.example.com/raytide": f"image.repository={repository}",
+            "image.tag=0.1.0": f"image.tag={tag}",
+            "helm/raytide": str(self.chart),
+            "samples/raycluster.yaml": str(self.sample),
+        }
+        commands = []
+        for line in block.replace("\\\n", " ").splitlines():
+            words = [ours.get(word, word) for word in shlex.split(line)]
+            if "--namespace" in words:
+                words[words.index("--namespace") + 1] = self.namespace
+            commands.append(words)
+        return commands
 
     @property
     def of_release(self) -> str:

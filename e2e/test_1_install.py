@@ -11,7 +11,7 @@ import time
 import pytest
 
 import audit
-from cluster import CommandError, eventually, get, helm, is_ready, kubectl, listed, names, uids, within
+from cluster import CommandError, eventually, get, helm, is_ready, kubectl, listed, names, run, uids, within
 from installation import Installation
 from scenario import everything, in_head, may, of_cluster, operator_pods, wait_for_workers, workers
 
@@ -53,11 +53,10 @@ def test_wrong_values_are_rejected_before_anything_is_installed(installation):
     assert listed("deployments", installation.namespace) == []
 
 
-def test_helm_installs_an_operator_that_gets_ready(installation):
-    helm(
-        "install", installation.release, str(installation.chart), "-n", installation.namespace,
-        *installation.image_values, "--wait", "--timeout", within(90),
-    )  # fmt: skip
+def test_the_commands_of_the_readme_install_an_operator_that_gets_ready(installation):
+    build, push, install, _ = installation.documented_commands
+    assert (build[:2], push[:2]) == (["docker", "build"], ["docker", "push"]), "make image takes their place"
+    run(*install, "--timeout", within(90), deadline_s=120)
     deployment = get("deployment", installation.release, installation.namespace)
     assert deployment["status"]["readyReplicas"] == 1
     assert "rayclusters.ray.io" in names(listed("crds"))
@@ -176,7 +175,7 @@ def test_the_operator_passes_on_what_autoscalers_need(installation):
     "permission",
     [
         role("get", resource="secrets"),
-        role("patch", resource="pods"),
+        role("update", resource="pods"),
         role("create", resource="pods/exec"),
         role("delete", group="ray.io", resource="rayclusters"),
         role("*", resource="*"),
@@ -184,7 +183,16 @@ def test_the_operator_passes_on_what_autoscalers_need(installation):
         binding("ClusterRole", "cluster-admin"),
         binding("ClusterRole", "edit"),
     ],
-    ids=["secrets", "patch pods", "exec", "delete clusters", "everything", "escalate", "bind to admin", "bind to edit"],
+    ids=[
+        "secrets",
+        "update pods",
+        "exec",
+        "delete clusters",
+        "everything",
+        "escalate",
+        "bind to admin",
+        "bind to edit",
+    ],
 )
 def test_the_operator_passes_on_nothing_that_it_has_not(installation, permission):
     with pytest.raises(CommandError, match="attempting to grant RBAC permissions not currently held"):
@@ -195,7 +203,8 @@ def test_the_operator_passes_on_nothing_that_it_has_not(installation, permission
 
 
 def test_the_sample_becomes_a_ray_cluster(installation):
-    kubectl("apply", "-n", installation.ray_namespace, "-f", str(installation.sample))
+    *_, apply = installation.documented_commands
+    run(*apply, "-n", installation.ray_namespace)
     kubectl(
         "wait", "-n", installation.ray_namespace, "--for=condition=RayClusterProvisioned",
         f"raycluster/{CLUSTER}", f"--timeout={within(150)}", deadline_s=160,

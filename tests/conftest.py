@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--specs-seed", type=int, default=SEED, help="seed of the first batch; drawn by default")
     parser.addoption("--cloud-seed", type=int, default=SEED, help="seed of the first cloud day; drawn by default")
     parser.addoption(
-        "--points", type=int, default=6, help="number of points of each scenario at which a fault is injected"
+        "--points", type=int, default=3, help="number of points of each scenario at which a fault is injected"
     )
     parser.addoption(
         "--grace",

@@ -24,7 +24,7 @@ from simulation.training_environment import TrainingEnvironment
 from simulation.training_kube import JOBS
 from simulation.training_manifests import new_job
 
-pytestmark = [pytest.mark.looptime, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.looptime, pytest.mark.soak, pytest.mark.timeout(600)]
 
 DAYS = 3
 ROUNDS_PER_DAY = 4

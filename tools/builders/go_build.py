@@ -13,10 +13,13 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 MODULE = Path(__file__).resolve().parents[2] / "tests" / "controlplane"
 FLAGS = ("-mod=readonly", "-trimpath", "-buildvcs=false")
@@ -123,3 +126,26 @@ def point_to(built: Path, folder: Path) -> None:
     new = folder / f".{POINTER}.{os.getpid()}"
     new.write_text(f"{built}\n")
     new.replace(folder / POINTER)
+
+
+class InFolder(Protocol):
+    """Programs, and the folder in which they are."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder."""
+
+
+def report(what: str, provide: Callable[[], InFolder]) -> int:
+    """Provide them and say where they are, or what is missing; the exit code of a builder that is called by make."""
+    started = time.monotonic()
+    try:
+        programs = provide()
+    except GoMissingError as error:
+        print(f"{error}: install it (https://go.dev/dl)", file=sys.stderr)
+        return 2
+    except BuildError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"{what}: {programs.folder} ({time.monotonic() - started:.1f} s)")
+    return 0

@@ -1,11 +1,13 @@
 """Programs of a kind cluster from the Go module proxy: kind, kubeadm and kubectl, and the files of kind's own node image.
 
 Builds the packages that tests/controlplane/tools/kind pins with Go once per version of its files; go_build.py keeps the results
-in the user's cache folder. The node's other programs are those of node_programs.py. Called by tools/kind.
+in the user's cache folder. The node's other programs are those of node_programs.py. Called by tools/kind,
+and by `make e2e-kind` before its tests, which have time limits.
 """
 
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,3 +69,7 @@ def provide(environ: Mapping[str, str] = os.environ, module: Path = MODULE) -> K
 def _folder(environ: Mapping[str, str], module: Path) -> Path:
     files = [module / "go.mod", module / "go.sum"]
     return cache_folder("kind-programs", environ) / go_build.digest(files, go_build.go_version(module)) / "bin"
+
+
+if __name__ == "__main__":
+    sys.exit(go_build.report("programs of kind", provide))

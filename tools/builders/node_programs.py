@@ -1,12 +1,11 @@
 """Programs of a node from the Go module proxy: kubelet and kube-proxy in one, CoreDNS, and the pause of pods.
 
 Builds the module in tests/controlplane/tools/node with Go once per version of its files; go_build.py keeps the results in the
-user's cache folder. Called by tools/node and `make node-programs`.
+user's cache folder. Called by tools/node, and by `make e2e-node` and `make e2e-kind` before their tests, which have time limits.
 """
 
 import os
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,20 +64,5 @@ def _folder(environ: Mapping[str, str], module: Path = MODULE) -> Path:
     return cache_folder("node-programs", environ) / go_build.digest(files, go_build.go_version(module)) / "bin"
 
 
-def main() -> int:
-    """Say where they are, or what is missing."""
-    started = time.monotonic()
-    try:
-        programs = provide()
-    except go_build.GoMissingError as error:
-        print(f"{error}: install it (https://go.dev/dl)", file=sys.stderr)
-        return 2
-    except go_build.BuildError as error:
-        print(error, file=sys.stderr)
-        return 2
-    print(f"node programs: {programs.folder} ({time.monotonic() - started:.1f} s)")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(go_build.report("programs of a node", provide))
