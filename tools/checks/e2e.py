@@ -82,8 +82,8 @@ def run_suite(
 # --- a real control plane here -------------------------------------------------------------------------------------------
 
 
-NOT_ON_SANDBOX = ("--ignore", "test_2c_nodes.py")
-"""Its two nodes for pods and its upgrade to another image are kind's: here are three nodes, and the image is an environment."""
+ON_KIND_ALONE = ("--ignore", "test_2c_nodes.py")
+"""Two nodes for pods and an upgrade to another image: the sandbox has three nodes without images, a node here is one."""
 
 
 def on_sandbox(wanted: list[str], *, is_kept: bool) -> int:
@@ -95,7 +95,7 @@ def on_sandbox(wanted: list[str], *, is_kept: bool) -> int:
         raise E2eError("the control plane did not start")
     try:
         record = json.loads((STATE / "sandbox.json").read_text())
-        code = run_suite(STATE / "kubeconfig", record["audit_log"], [*wanted, *NOT_ON_SANDBOX])
+        code = run_suite(STATE / "kubeconfig", record["audit_log"], [*wanted, *ON_KIND_ALONE])
     finally:
         if not is_kept:
             run(RAYTIDE, "sandbox", "down", "--state-dir", STATE, deadline_s=120)
@@ -134,7 +134,8 @@ def on_node(wanted: list[str], *, is_kept: bool) -> int:
         running = kubelet.start()
         print(f"e2e on a node: {running.seconds}", flush=True)
         try:
-            code = run_suite(running.kubeconfig, str(running.audit_log), wanted, running.command)
+            options = [*wanted, *ON_KIND_ALONE]
+            code = run_suite(running.kubeconfig, str(running.audit_log), options, running.command)
         finally:
             if not is_kept:
                 kubelet.end()
