@@ -1,7 +1,7 @@
 """KUBERAY: Raytide and KubeRay, one after the other, on the same real control plane in the same run.
 
 `KUBERAY=<path of a manager built from KubeRay's source>` says which; there is none in this repository. Each round starts each
-operator anew and measures three things: one cluster from 0 to 1,000 workers; 50 clusters of a head and 20 workers; and small clusters
+operator again and measures three things: one cluster from 0 to 1,000 workers; 50 clusters of a head and 20 workers; and small clusters
 that are made while another one grows to 1,000 workers, from their POST until a watch shows their first pod. KubeRay runs twice, with its
 defaults and with limits that are no limit here. The first round warms everything and does not count, and the operators take turns to
 be first. Prints a table, and with BENCH_OUT=<folder> writes it as CSV and as an SVG. BENCH_PODS and BENCH_ROUNDS make it smaller.
@@ -60,7 +60,7 @@ TITLES: Mapping[str, str] = {
 
 
 async def measure_operator(ours: ControlPlaneHarness, seen: FirstPods, name: str, number: int) -> Figures:
-    """One operator in one round, started anew; all clusters are gone again afterwards."""
+    """One operator in one round, in a new process; all clusters are gone again afterwards."""
     figures = Figures()
     await ours.start_operator()
     try:

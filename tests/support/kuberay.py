@@ -1,6 +1,6 @@
 """KubeRay's manager as a process, to switch operators back and forth and to measure both on one control plane.
 
-Its program is built from its own source by whoever has it (`KUBERAY=` is the path); nothing of it is in this repository.
+`KUBERAY=` is the path of a program that `go build` made of its source; nothing of it is in this repository.
 """
 
 from pathlib import Path

@@ -201,6 +201,17 @@ async def test_a_rejection_skips_further_creates_of_its_group_and_nothing_else(e
 
 
 @pytest.mark.rule("RM:I13")
+async def test_a_rejected_patch_skips_further_ones_of_its_group(env):
+    """Without the permission to patch pods a resize of many trainers sends one request per pass, not one per trainer."""
+    env.wire.responder = lambda call: status_error(403, "Forbidden") if call.method == "PATCH" else stored(call)
+    patches = [Patch(PODS, "ns", f"p{i}", f"u{i}", {"metadata": {}}, group="(announcement)") for i in range(50)]
+    done = await env.apply(*patches, Patch(SERVICES, "ns", "s", "u", {"spec": {}}), create("x", "h"))
+    results = [outcome.result for outcome in done.outcomes]
+    assert results == [Result.REJECTED] + [Result.SKIPPED] * 49 + [Result.REJECTED, Result.DONE]
+    assert sum(call.method == "PATCH" for call in env.wire.calls) == 2
+
+
+@pytest.mark.rule("RM:I13")
 async def test_rejected_deletes_do_not_cut_a_pass_short_and_delay_no_other_group(env):
     env.wire.takes_s = 0.1
     env.wire.responder = lambda call: status_error(403, "Forbidden") if call.method == "DELETE" else stored(call)

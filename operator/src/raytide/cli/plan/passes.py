@@ -164,7 +164,7 @@ def _carried_out(
 
 
 def _has_effect(patch: JobPatch, gpus: frozenset[str]) -> bool:
-    """Whether the patch can change later passes: most are messages, and reading a job anew for each would take long."""
+    """Whether the patch can change later passes: most are messages, and reading the job again for each would take long."""
     old, new = record_of(patch.job), patch.record
     notes = (new.waiting, old.waiting if old is not None else None)
     if patch.replicas is not None or any(note is not None and note.reserved_since for note in notes):

@@ -2,7 +2,7 @@
 
 Takes a snapshot, jobs to submit and the sharing configuration, builds the operator's pool and runs its planner: once for the
 plan of the next pass; with submitted jobs until nothing changes, with and without them, because a plan for less than that is not
-what the users of these jobs will see (passes.py). Invalid jobs take no part and are reported as waiting. Pure: the same
+what the users of these jobs will see (passes.py). Invalid jobs are excluded and reported as waiting. Pure: the same
 snapshot and time give the same result. Called by `raytide plan` and `raytide ui`.
 """
 
