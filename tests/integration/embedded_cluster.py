@@ -32,6 +32,7 @@ from integration.cluster_under_test import (
     crd_body,
     path_of,
 )
+from raytide.manager import messages
 from raytide_sandbox.apiserver.api_status import ApiStatusError
 from raytide_sandbox.apiserver.http import application
 from raytide_sandbox.apiserver.request_response import Request, Response
@@ -44,6 +45,8 @@ PATIENCE_S = 60.0
 """Of a machine that has much else to do; nothing here waits for time to pass. A scenario's own bar is shorter."""
 BUSY = float(os.environ.get("RAYTIDE_TEST_PATIENCE", "1"))
 """By how much bars of scenarios are longer here: for machines that do other things at the same time."""
+STARTED = messages.STARTING.partition(" %")[0]
+"""In the operator's log once its signal handlers are installed."""
 POLL_S = 0.04
 STABLE_POLLS = 15
 """So many looks in a row without a read mean that no pass follows by itself: it would within 0.2 s."""
@@ -225,13 +228,16 @@ class Operator:
 
     async def stop(self) -> int:
         """As a kubelet does: SIGTERM, and SIGKILL if that does not help."""
-        assert self.process
+        process = self.process
+        assert process
+        # Until its signal handlers are installed, SIGTERM ends it as it ends any process: by the signal, not with code 0.
+        await until("the operator starts", lambda: STARTED in self.log or process.returncode is not None)
         with suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(self.process.wait(), 15)
+            await asyncio.wait_for(process.wait(), 15)
         except TimeoutError:
-            self.process.kill()
+            process.kill()
             raise AssertionError(f"the operator did not end:\n{self.log}") from None
         return await self.ended()
 
