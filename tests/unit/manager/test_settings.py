@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 from click.testing import CliRunner
 
+import raytide.cli
 from raytide.api.config import DEFAULT_FEATURE_GATES, AutoscalerConfig, JobConfig, SharingConfig
 from raytide.api.constants import VERSION
 from raytide.api.lease import LeaseTiming
@@ -20,6 +21,11 @@ from raytide.manager.settings import (
     parse_seconds,
     variables_without_effect,
 )
+
+
+def call(*flags, **environment):
+    """`raytide operator` as a user calls it: a command that is called alone would keep the spelling of help that it then had."""
+    return CliRunner().invoke(raytide.cli.main, ["operator", *flags], env=environment)
 
 
 @pytest.mark.rule("RC §6.5")
@@ -102,7 +108,7 @@ def test_a_feature_gate_without_an_effect_is_logged_at_start(monkeypatch, caplog
     monkeypatch.setattr("raytide.manager.main.run_operator", run_operator)
     monkeypatch.setattr("raytide.runtime.logs.install", lambda *_format: None)
     with caplog.at_level("WARNING"):
-        assert CliRunner().invoke(command, ["--feature-gates", "RayCronJob=true"]).exit_code == 0
+        assert call("--feature-gates", "RayCronJob=true").exit_code == 0
     assert "feature gate RayCronJob=true has no effect" in caplog.text
 
 
@@ -158,7 +164,7 @@ def test_namespaces(text, expected):
     ],
 )
 def test_a_flag_without_effect_is_rejected_by_name(flags, message):
-    result = CliRunner().invoke(command, flags)
+    result = call(*flags)
     assert result.exit_code == 2
     assert message in result.output
 
@@ -176,7 +182,7 @@ def settings_of(monkeypatch):
     monkeypatch.setattr("raytide.runtime.logs.install", lambda *_format: None)
 
     def run(*flags, **environment):
-        result = CliRunner().invoke(command, flags, env=environment)
+        result = call(*flags, **environment)
         assert result.exit_code == 7, result.output
         return seen.pop()
 
@@ -250,7 +256,7 @@ def test_a_controller_that_is_not_listed_is_off(settings_of):
 
 
 def test_an_environment_variable_of_a_flag_without_effect_is_rejected():
-    result = CliRunner().invoke(command, env={"RAYTIDE_ENABLE_METRICS": "false"})
+    result = call(RAYTIDE_ENABLE_METRICS="false")
     assert result.exit_code == 2
     assert "use --metrics-addr=0" in result.output
 
@@ -312,7 +318,7 @@ def test_a_flag_may_be_a_variable(monkeypatch, variable, value, field, expected)
 
     monkeypatch.setattr("raytide.manager.main.run_operator", run_operator)
     monkeypatch.setattr("raytide.runtime.logs.install", lambda *_format: None)
-    result = CliRunner().invoke(command, [], env={variable: value})
+    result = call(**{variable: value})
     assert result.exit_code == 0, result.output or result.exception
     assert getattr(seen[0], field) == expected
 
