@@ -11,7 +11,6 @@ from raytide.api.pod_failure import Cause
 from raytide.autoscaler.scaling import limit_reasons
 from raytide.autoscaler.state.group_availability import IN_BACKOFF, Stuck
 from raytide.autoscaler.state.pod_startup import Unready
-from raytide.raycluster.conditions_scaling import OTHER_REASON
 
 GUIDE = Path(__file__).parents[3] / "docs" / "user-guide.md"
 
@@ -31,7 +30,7 @@ def reasons_of_module(module: ModuleType) -> set[str]:
 
 
 def test_the_table_of_scaling_limited_has_every_reason_of_the_code():
-    known = {*reasons_of_module(limit_reasons), *Cause, *Stuck, *Unready, IN_BACKOFF, OTHER_REASON}
+    known = {*reasons_of_module(limit_reasons), *Cause, *Stuck, *Unready, IN_BACKOFF, constants.OTHER_LIMIT}
     assert {"MaxReached", "InvalidGroup", "Draining", "UpscalingLimited", "ConstraintUnmet"} < known
     (_, text) = GUIDE.read_text().split("\nWith autoscaling, `ScalingLimited`")
     table = re.findall(r"^\| (`[^|]+) \|", text.split("\n`AutoscalerDown`")[0], re.MULTILINE)

@@ -79,61 +79,265 @@ AUTOSCALER_HEALTH_PORT: Final = 44218
 """`/healthz` of Raytide's sidecar; Ray's autoscaler has no such port."""
 
 # --- event reasons (RC §6.1) ---------------------------------------------------------------------------------------
+# The docstring of a reason is its row in docs/events.md and docs/conditions.md (`make reasons`): when, and after an empty line
+# what to do about it. Reasons in api/remedies.py have their cure from there.
 INVALID_METADATA: Final = "InvalidRayClusterMetadata"
+"""The name of the RayCluster cannot be used: it is too long or no DNS label."""
 INVALID_SPEC: Final = "InvalidRayClusterSpec"
+"""A field of the spec is invalid, unusual or contradicts another one; as an event also for names in `workersToDelete` that are no workers of the group."""
 INVALID_STATUS: Final = "InvalidRayClusterStatus"
-UNSUPPORTED_FIELD: Final = "UnsupportedField"
-"""Raytide's: a field asks for a feature that is not implemented yet."""
-RAYS_AUTOSCALER_USED: Final = "UsingRayAutoscaler"
-"""Raytide's: Ray's autoscaler runs instead of Raytide's, because the cluster's Ray version is too old for it."""
-REPLICAS_CLAMPED: Final = "ReplicasClamped"
-"""Raytide's: the group's replicas were clamped to its minimum or maximum."""
-HEAD_SERVICE_CHANGED: Final = "HeadServiceChanged"
-"""Raytide's: the selector of the head service is not the one it was created with."""
-CREATED_SERVICE: Final = "CreatedService"
-FAILED_TO_CREATE_SERVICE: Final = "FailedToCreateService"
-CREATED_SERVICE_ACCOUNT: Final = "CreatedServiceAccount"
-FAILED_TO_CREATE_SERVICE_ACCOUNT: Final = "FailedToCreateServiceAccount"
-AUTOSCALER_SERVICE_ACCOUNT_NOT_FOUND: Final = "AutoscalerServiceAccountNotFound"
-CREATED_ROLE: Final = "CreatedRole"
-FAILED_TO_CREATE_ROLE: Final = "FailedToCreateRole"
-CREATED_ROLE_BINDING: Final = "CreatedRoleBinding"
-FAILED_TO_CREATE_ROLE_BINDING: Final = "FailedToCreateRoleBinding"
-CREATED_HEAD_POD: Final = "CreatedHeadPod"
-FAILED_TO_CREATE_HEAD_POD: Final = "FailedToCreateHeadPod"
-DELETED_POD: Final = "DeletedPod"
-"""A pod of a suspended cluster."""
-FAILED_TO_DELETE_POD_COLLECTION: Final = "FailedToDeletePodCollection"
-DELETED_HEAD_POD: Final = "DeletedHeadPod"
-FAILED_TO_DELETE_HEAD_POD: Final = "FailedToDeleteHeadPod"
-CREATED_WORKER_POD: Final = "CreatedWorkerPod"
-FAILED_TO_CREATE_WORKER_POD: Final = "FailedToCreateWorkerPod"
-DELETED_WORKER_POD: Final = "DeletedWorkerPod"
-FAILED_TO_DELETE_WORKER_POD: Final = "FailedToDeleteWorkerPod"
-OOM_KILLED: Final = "OOMKilled"
-"""Kubernetes' reason for a container that exceeded its memory limit; as an event: the reason for deleting a pod."""
-HEAD_POD_LOST: Final = "HeadPodLost"
-KEPT_FAILED_POD: Final = "KeptFailedPod"
-FORCE_DELETED_STUCK_CLUSTER: Final = "ForceDeletedStuckCluster"
-REDIS_CLEANUP_FAILED: Final = "RedisCleanupFailed"
-REDIS_CLEANUP_SKIPPED: Final = "RedisCleanupSkipped"
-"""Raytide's, as are the reasons before and after it: KubeRay runs a clean-up Job and reports no failure of it."""
-FAILED_TO_REMOVE_FINALIZER: Final = "FailedToRemoveFinalizer"
+"""`RayClusterSuspending` and `RayClusterSuspended` are both True in the status; only another client can have written that.
 
-# --- condition types and reasons (RC §1.6) -------------------------------------------------------------------------
+Nothing: the operator completes the suspension, which sets the first to False.
+"""
+UNSUPPORTED_FIELD: Final = "UnsupportedField"
+"""A field, label or annotation asks for a feature that is not built; the message names it and what happens instead. KubeRay has no such event.
+
+Remove the field, or stay with KubeRay for this cluster.
+"""
+RAYS_AUTOSCALER_USED: Final = "UsingRayAutoscaler"
+"""Ray's autoscaler runs instead of Raytide's, because `rayVersion` is older than any with which Raytide's is tested.
+
+Nothing, or use a newer version of Ray.
+"""
+REPLICAS_CLAMPED: Final = "ReplicasClamped"
+"""`replicas` of a group is outside `minReplicas` and `maxReplicas`; the message has the number that the group gets.
+
+Change `replicas`, or the bound that the message names.
+"""
+HEAD_SERVICE_CHANGED: Final = "HeadServiceChanged"
+"""The selector of the head service is not the one it was created with, so that workers and clients may not reach the head.
+
+Delete the service: the operator does not change services, but creates a missing one again.
+"""
+CREATED_SERVICE: Final = "CreatedService"
+"""The head service, or the headless service of multi-host groups, was created."""
+FAILED_TO_CREATE_SERVICE: Final = "FailedToCreateService"
+"""The API server rejected the create of a service. Retried after 1 to 30 s, reported at most once a minute.
+
+Act on the message: a policy, a quota or a missing permission.
+"""
+CREATED_SERVICE_ACCOUNT: Final = "CreatedServiceAccount"
+"""The service account of the autoscaler was created."""
+FAILED_TO_CREATE_SERVICE_ACCOUNT: Final = "FailedToCreateServiceAccount"
+"""The API server rejected the create of the autoscaler's service account, or another owner has one of that name. Retried after 1 to 30 s.
+
+Act on the message; a service account of your own in the head's template replaces it.
+"""
+AUTOSCALER_SERVICE_ACCOUNT_NOT_FOUND: Final = "AutoscalerServiceAccountNotFound"
+"""The pod template of the head names a service account that does not exist; no head pod is created.
+
+Create the service account, or remove `serviceAccountName`.
+"""
+CREATED_ROLE: Final = "CreatedRole"
+"""The Role of the autoscaler was created."""
+FAILED_TO_CREATE_ROLE: Final = "FailedToCreateRole"
+"""The API server rejected the create of the autoscaler's Role, or another owner has one of that name. Retried after 1 to 30 s.
+
+Act on the message: often the operator lacks a permission that it has to grant.
+"""
+CREATED_ROLE_BINDING: Final = "CreatedRoleBinding"
+"""The RoleBinding of the autoscaler was created."""
+FAILED_TO_CREATE_ROLE_BINDING: Final = "FailedToCreateRoleBinding"
+"""The API server rejected the create of the autoscaler's RoleBinding, or another owner has one of that name. Retried after 1 to 30 s.
+
+Act on the message: often the operator lacks a permission that it has to grant.
+"""
+CREATED_HEAD_POD: Final = "CreatedHeadPod"
+"""The head pod was created."""
+FAILED_TO_CREATE_HEAD_POD: Final = "FailedToCreateHeadPod"
+"""The API server rejected the create of the head pod. Retried after 1 to 30 s, and at once when the spec changes.
+
+Act on the message: a policy, a quota or a missing permission.
+"""
+DELETED_POD: Final = "DeletedPod"
+"""A pod of a suspended cluster was deleted."""
+FAILED_TO_DELETE_POD_COLLECTION: Final = "FailedToDeletePodCollection"
+"""The API server rejected the delete of a pod of a suspended cluster. Retried every 30 s.
+
+Act on the message: an admission webhook or a missing permission.
+"""
+DELETED_HEAD_POD: Final = "DeletedHeadPod"
+"""A head pod was deleted; the message has the cause. The next one is created if the cluster has none."""
+FAILED_TO_DELETE_HEAD_POD: Final = "FailedToDeleteHeadPod"
+"""The API server rejected the delete of a head pod. Retried every 30 s.
+
+Act on the message: an admission webhook or a missing permission.
+"""
+CREATED_WORKER_POD: Final = "CreatedWorkerPod"
+"""Workers of a group were created: one event per pass and group."""
+FAILED_TO_CREATE_WORKER_POD: Final = "FailedToCreateWorkerPod"
+"""The API server rejected the create of a worker. Retried after 1 to 30 s, hosts of a replica after 5 to 30 s, and at once when the spec changes; reported at most once a minute and group.
+
+Act on the message: a policy, a quota or a missing permission.
+"""
+DELETED_WORKER_POD: Final = "DeletedWorkerPod"
+"""Workers were deleted; the message has the causes."""
+FAILED_TO_DELETE_WORKER_POD: Final = "FailedToDeleteWorkerPod"
+"""The API server rejected the delete of a worker. Retried every 30 s.
+
+Act on the message: an admission webhook or a missing permission.
+"""
+OOM_KILLED: Final = "OOMKilled"
+"""A pod was deleted because one of its containers exceeded its memory limit; Kubernetes' reason for that container.
+
+Raise the memory limit of that container, or use less memory per worker.
+"""
+HEAD_POD_LOST: Final = "HeadPodLost"
+"""The head is gone and is replaced; the message has the cause, and whether the state of the GCS survives.
+
+If the state is lost, submit the jobs again; `spec.gcsFaultToleranceOptions` keeps it in Redis.
+"""
+KEPT_FAILED_POD: Final = "KeptFailedPod"
+"""A failed worker is kept for inspection, as the annotation `raytide.io/keep-failed-pods` asks.
+
+Look at its log: `kubectl logs POD`. It is deleted when another worker of its group fails.
+"""
+FORCE_DELETED_STUCK_CLUSTER: Final = "ForceDeletedStuckCluster"
+"""KubeRay's finalizer was removed from a deleted cluster although the cleanup Job that KubeRay had started did not finish in time.
+
+Remove the data of the GCS from Redis, as the user guide shows.
+"""
+REDIS_CLEANUP_FAILED: Final = "RedisCleanupFailed"
+"""KubeRay's finalizer was removed from a deleted cluster, and the cleanup Job that KubeRay had started failed. KubeRay reports no such failure.
+
+Remove the data of the GCS from Redis, as the user guide shows.
+"""
+REDIS_CLEANUP_SKIPPED: Final = "RedisCleanupSkipped"
+"""KubeRay's finalizer was removed from a deleted cluster without a cleanup Job, which Raytide does not run.
+
+Remove the data of the GCS from Redis, as the user guide shows.
+"""
+FAILED_TO_REMOVE_FINALIZER: Final = "FailedToRemoveFinalizer"
+"""KubeRay's finalizer could not be removed from a deleted cluster; the message has the API server's error. Retried every 30 s.
+
+Grant the permission, or correct the field that the error names.
+"""
+
+# --- condition types (RC §1.6) -------------------------------------------------------------------------------------
 REPLICA_FAILURE: Final = "ReplicaFailure"
+"""The API server rejects a write; absent when none is rejected. Its reason is that of the first of the rejected writes."""
 HEAD_POD_READY: Final = "HeadPodReady"
+"""The Ready condition of the head pod; if a container of it is stuck, with the container's reason and message, such as `CrashLoopBackOff`."""
 PROVISIONED: Final = "RayClusterProvisioned"
+"""True once the head and all wanted workers were ready together; it stays True then, until the cluster is suspended."""
 SUSPENDING: Final = "RayClusterSuspending"
+"""True while all pods of a cluster are deleted because it is suspended.
+
+Wait; a change of `spec.suspend` does not stop it.
+"""
 SUSPENDED: Final = "RayClusterSuspended"
+"""True while a suspended cluster has no pods.
+
+Set `spec.suspend` to false to resume; removing the field does not.
+"""
 UNSUPPORTED: Final = "Unsupported"
+"""Fields of the spec have no effect; absent when all have. Raytide's own."""
 INVALID: Final = "Invalid"
+"""The spec cannot be reconciled: nothing is created or scaled, and running pods keep running; absent when it is valid. Raytide's own."""
 WORKERS_MISSING: Final = "WorkersMissing"
+"""Fewer workers are ready than desired; absent when there are enough. Its reason is the most frequent cause in the first such group with a known cause. Raytide's own."""
 AUTOSCALER_DOWN: Final = "AutoscalerDown"
+"""No autoscaler that could decide is running: False for the first five minutes, in which its last decision applies, then True, and `replicas` of the spec apply. Absent while one decides. Raytide's own."""
 REPLICAS_CONTENDED: Final = "ReplicasContended"
+"""Another client and the autoscaler write different `replicas`: True after 10 s, absent after 15 s of agreement. Raytide's own."""
 SCALING_LIMITED: Final = "ScalingLimited"
+"""The autoscaler cannot scale a group as the demand requires; absent when nothing limits it. What can never run comes first and is the reason. Raytide's own."""
+
+# --- condition reasons (RC §1.6) -----------------------------------------------------------------------------------
+HEAD_POD_NOT_FOUND: Final = "HeadPodNotFound"
+"""There is no head pod.
+
+See `ReplicaFailure` and the events of the RayCluster.
+"""
+HEAD_POD_READY_REASON: Final = "HeadPodRunningAndReady"
+"""The head pod is ready."""
+UNKNOWN: Final = "Unknown"
+"""The head pod has no Ready condition yet, or one without a reason.
+
+Wait; if it persists, `kubectl describe pod` of the head.
+"""
+ALL_PODS_READY_FIRST_TIME: Final = "AllPodRunningAndReadyFirstTime"
+"""The head and all wanted workers have been ready together."""
+PODS_PROVISIONING: Final = "RayClusterPodsProvisioning"
+"""Not all pods have been ready yet, or the cluster has been suspended.
+
+Wait; `HeadPodReady` and `WorkersMissing` have what is missing.
+"""
+FAILED_CREATE_SERVICE: Final = "FailedCreateService"
+"""A service was rejected. This and the next three reasons are Raytide's own.
+
+Act on the message: a policy, a quota or a missing permission.
+"""
+FAILED_CREATE_SERVICE_ACCOUNT: Final = "FailedCreateServiceAccount"
+"""The service account of the autoscaler was rejected, or another owner has one of that name.
+
+Act on the message; a service account of your own in the head's template replaces it.
+"""
+FAILED_CREATE_ROLE: Final = "FailedCreateRole"
+"""The Role of the autoscaler was rejected, or another owner has one of that name.
+
+Act on the message: often the operator lacks a permission that it has to grant.
+"""
+FAILED_CREATE_ROLE_BINDING: Final = "FailedCreateRoleBinding"
+"""The RoleBinding of the autoscaler was rejected, or another owner has one of that name.
+
+Act on the message: often the operator lacks a permission that it has to grant.
+"""
+FAILED_CREATE_HEAD_POD: Final = "FailedCreateHeadPod"
+"""The head pod was rejected.
+
+Act on the message: a policy, a quota or a missing permission.
+"""
+FAILED_DELETE_HEAD_POD: Final = "FailedDeleteHeadPod"
+"""The delete of a head pod was rejected.
+
+Act on the message: an admission webhook or a missing permission.
+"""
+FAILED_CREATE_WORKER_POD: Final = "FailedCreateWorkerPod"
+"""A worker was rejected; the message has each group.
+
+Act on the message: a policy, a quota or a missing permission.
+"""
+FAILED_DELETE_WORKER_POD: Final = "FailedDeleteWorkerPod"
+"""The delete of a worker was rejected.
+
+Act on the message: an admission webhook or a missing permission.
+"""
+FAILED_DELETE_ALL_PODS: Final = "FailedDeleteAllPods"
+"""The delete of a pod of a suspended cluster was rejected.
+
+Act on the message: an admission webhook or a missing permission.
+"""
 WAITING_FOR_PODS: Final = "WaitingForPods"
-"""Reason of `WorkersMissing` while no failure is known."""
+"""Workers are starting, and no failure is known."""
+HEAD_MISSING: Final = "HeadMissing"
+"""There is no head pod, and so no autoscaler."""
+HEAD_REPLACED: Final = "HeadReplaced"
+"""The autoscaler of the present head pod has not decided yet; the decision is that of an earlier head pod."""
+HEAD_NODE_AWAY: Final = "HeadNodeAway"
+"""The node of the head pod is not Ready or is gone."""
+AUTOSCALER_NOT_RUNNING: Final = "AutoscalerNotRunning"
+"""The container `autoscaler` of the head pod is not running."""
+RECORD_OF_ANOTHER_CLUSTER: Final = "RecordOfAnotherCluster"
+"""The decision was written for an earlier RayCluster of this name, as after a restored backup."""
+REPLICAS_DIFFER: Final = "ReplicasDiffer"
+"""`replicas` in the spec differs from the autoscaler's decision since less than 10 s.
+
+Wait: the autoscaler adopts the number, or writes its own again.
+"""
+REPLICAS_REWRITTEN: Final = "ReplicasRewritten"
+"""Another client keeps overwriting the autoscaler's `replicas`; the message has its field manager."""
+OTHER_LIMIT: Final = "Other"
+"""The decision has a reason that is no valid reason of a condition, so another client wrote it.
+
+Act on the message.
+"""
+FEATURE_NOT_BUILT: Final = "FeatureNotBuilt"
+"""The message names each field without effect, and what happens instead.
+
+Remove the fields.
+"""
 
 # --- shortening (RC §3.2; lengths count bytes, and all of these names are ASCII) -----------------------------------
 REPLICA_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"

@@ -20,13 +20,21 @@ class Cause(StrEnum):
     """The cause, spelled like a condition reason."""
 
     QUOTA = "QuotaExceeded"
+    """A quota that the pods count against is used up."""
     FORBIDDEN = "CreationForbidden"
+    """The API server rejects the pods for another reason than a quota: a policy, a webhook, a missing object or permission."""
     NAME_TAKEN = "NameTaken"
+    """An object of another owner has the name of a service, ConfigMap or pod that has to be created."""
     UNSCHEDULABLE = "Unschedulable"
+    """kube-scheduler finds no node for a pod; the message is kube-scheduler's."""
     GATED = "SchedulingGated"
+    """A pod has a scheduling gate, which the controller that set it has to remove."""
     IMAGE = "ImagePullFailed"
+    """An image of a pod cannot be pulled, or its name is invalid."""
     CRASH = "CrashLoop"
+    """A container of a pod ends again and again, or cannot be started."""
     CONFIG = "ContainerConfigError"
+    """A container cannot be created because of its configuration, such as a ConfigMap or Secret that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ MAX_PLACEMENTS: Final = 100
 MAX_NODE_NAME_LENGTH: Final = 253
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 ADMITTED: Final = "Admitted"
-"""A gang is admitted: from 0 to its floor."""
+"""A gang is admitted: its size goes from 0 to its minimum, and its pods are created."""
 REACHING_MINIMUM: Final = "ReachingMinimum"
 GROWING: Final = "Growing"
 ABOVE_MAXIMUM: Final = "AboveMaximum"

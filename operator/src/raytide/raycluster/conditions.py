@@ -34,15 +34,15 @@ from raytide.raycluster.suspension import Suspension, suspension_conditions, sus
 from raytide.raycluster.validation import Violation, unsupported
 
 FAILURE_CLASS: Final = {
-    constants.FAILED_TO_CREATE_SERVICE: "FailedCreateService",
-    constants.FAILED_TO_CREATE_SERVICE_ACCOUNT: "FailedCreateServiceAccount",
-    constants.FAILED_TO_CREATE_ROLE: "FailedCreateRole",
-    constants.FAILED_TO_CREATE_ROLE_BINDING: "FailedCreateRoleBinding",
-    constants.FAILED_TO_CREATE_HEAD_POD: "FailedCreateHeadPod",
-    constants.FAILED_TO_DELETE_HEAD_POD: "FailedDeleteHeadPod",
-    constants.FAILED_TO_CREATE_WORKER_POD: "FailedCreateWorkerPod",
-    constants.FAILED_TO_DELETE_WORKER_POD: "FailedDeleteWorkerPod",
-    constants.FAILED_TO_DELETE_POD_COLLECTION: "FailedDeleteAllPods",
+    constants.FAILED_TO_CREATE_SERVICE: constants.FAILED_CREATE_SERVICE,
+    constants.FAILED_TO_CREATE_SERVICE_ACCOUNT: constants.FAILED_CREATE_SERVICE_ACCOUNT,
+    constants.FAILED_TO_CREATE_ROLE: constants.FAILED_CREATE_ROLE,
+    constants.FAILED_TO_CREATE_ROLE_BINDING: constants.FAILED_CREATE_ROLE_BINDING,
+    constants.FAILED_TO_CREATE_HEAD_POD: constants.FAILED_CREATE_HEAD_POD,
+    constants.FAILED_TO_DELETE_HEAD_POD: constants.FAILED_DELETE_HEAD_POD,
+    constants.FAILED_TO_CREATE_WORKER_POD: constants.FAILED_CREATE_WORKER_POD,
+    constants.FAILED_TO_DELETE_WORKER_POD: constants.FAILED_DELETE_WORKER_POD,
+    constants.FAILED_TO_DELETE_POD_COLLECTION: constants.FAILED_DELETE_ALL_PODS,
 }
 """ReplicaFailure's reason by event reason; those of services and RBAC objects are Raytide's, KubeRay has none."""
 
@@ -112,12 +112,15 @@ def head_pod_ready(heads: Sequence[PodView]) -> ConditionUpdate:
     """`HeadPodReady`: the head pod's own Ready condition, plus the reason of a container that is stuck (RC §1.6)."""
     if not heads:
         return ConditionUpdate(
-            constants.HEAD_POD_READY, status=False, reason="HeadPodNotFound", message=messages.HEAD_POD_NOT_FOUND
+            constants.HEAD_POD_READY,
+            status=False,
+            reason=constants.HEAD_POD_NOT_FOUND,
+            message=messages.HEAD_POD_NOT_FOUND,
         )
     head = min(heads, key=lambda pod: (pod.is_terminating, pod.creation_timestamp or "~"))
     ready = head.ready
     if not ready.status:
-        return ConditionUpdate(constants.HEAD_POD_READY, status=False, reason="Unknown")
+        return ConditionUpdate(constants.HEAD_POD_READY, status=False, reason=constants.UNKNOWN)
     reason, message = ready.reason, ready.message
     if reason == "ContainersNotReady":
         sidecars = [each for each in head.init_containers if each.is_sidecar]  # the pod is Ready when they are, too
@@ -140,7 +143,7 @@ def _why_stuck(container: ContainerView) -> str:
 
 
 def _default_head_reason(is_ready: bool) -> str:  # noqa: FBT001 - the one thing it depends on
-    return "HeadPodRunningAndReady" if is_ready else "Unknown"
+    return constants.HEAD_POD_READY_REASON if is_ready else constants.UNKNOWN
 
 
 def provisioned(cluster: RayCluster, observed: Observed, scaling: ScalingState) -> ConditionUpdate:
@@ -159,13 +162,13 @@ def provisioned(cluster: RayCluster, observed: Observed, scaling: ScalingState) 
         return ConditionUpdate(
             constants.PROVISIONED,
             status=True,
-            reason="AllPodRunningAndReadyFirstTime",
+            reason=constants.ALL_PODS_READY_FIRST_TIME,
             message=messages.ALL_PODS_READY,
         )
     return ConditionUpdate(
         constants.PROVISIONED,
         status=False,
-        reason="RayClusterPodsProvisioning",
+        reason=constants.PODS_PROVISIONING,
         message=messages.PODS_PROVISIONING,
     )
 
@@ -246,4 +249,4 @@ def unsupported_fields(cluster: RayCluster) -> ConditionUpdate | None:
     if not fields:
         return None
     message = "; ".join(str(field) for field in fields)
-    return ConditionUpdate(constants.UNSUPPORTED, status=True, reason="FeatureNotBuilt", message=message)
+    return ConditionUpdate(constants.UNSUPPORTED, status=True, reason=constants.FEATURE_NOT_BUILT, message=message)

@@ -25,7 +25,6 @@ from raytide.raycluster.suspension import Suspension, suspension_of
 
 CONTENDED_AFTER: Final = timedelta(seconds=10)
 SETTLED_AFTER: Final = timedelta(seconds=15)
-OTHER_REASON: Final = "Other"
 _REASON_PATTERN: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")
 """Format of a condition's reason; the API server rejects the whole status patch for one that does not match."""
 
@@ -97,7 +96,7 @@ def replicas_contended(cluster: RayCluster, scaling: ScalingState, now: datetime
     is_old = condition is not None and (
         condition.get("status") == "True" or _left(condition, CONTENDED_AFTER, now) <= 0
     )
-    reason = "ReplicasRewritten" if is_old else "ReplicasDiffer"
+    reason = constants.REPLICAS_REWRITTEN if is_old else constants.REPLICAS_DIFFER
     message = "; ".join(differences)
     message += causes.remedy_sentence(reason, causes.facts_of_contention(cluster, message))
     return ConditionUpdate(constants.REPLICAS_CONTENDED, status=is_old, reason=reason, message=message)
@@ -112,7 +111,7 @@ def scaling_limited(cluster: RayCluster, observed: Observed, scaling: ScalingSta
     for index, (group, limit) in enumerate(limits[: causes.MAX_REMEDIES]):
         texts[index] += causes.remedy_sentence(limit.reason, causes.facts_of_limit(cluster, observed, group, limit))
     _, first_limit = limits[0]
-    condition_reason = first_limit.reason if _REASON_PATTERN.fullmatch(first_limit.reason) else OTHER_REASON
+    condition_reason = first_limit.reason if _REASON_PATTERN.fullmatch(first_limit.reason) else constants.OTHER_LIMIT
     return ConditionUpdate(constants.SCALING_LIMITED, status=True, reason=condition_reason, message="; ".join(texts))
 
 

@@ -126,15 +126,15 @@ def record_problem(record: DecisionRecord, cluster: RayCluster, observed: Observ
     """Why the record is not valid: made for another cluster or head, or its autoscaler does not run; None if valid."""
     head = observed.head
     if record.cluster != cluster.metadata.uid:
-        return RecordProblem("RecordOfAnotherCluster", messages.RECORD_OF_ANOTHER_CLUSTER)
+        return RecordProblem(constants.RECORD_OF_ANOTHER_CLUSTER, messages.RECORD_OF_ANOTHER_CLUSTER)
     if head is None:
-        return RecordProblem("HeadMissing", messages.HEAD_MISSING)
+        return RecordProblem(constants.HEAD_MISSING, messages.HEAD_MISSING)
     if head.uid != record.head:
-        return RecordProblem("HeadReplaced", messages.head_replaced(head.name))
+        return RecordProblem(constants.HEAD_REPLACED, messages.head_replaced(head.name))
     if head.node_name in observed.unready_nodes:
-        return RecordProblem("HeadNodeAway", messages.head_node_away(head.node_name, head.name))
+        return RecordProblem(constants.HEAD_NODE_AWAY, messages.head_node_away(head.node_name, head.name))
     if not head.is_container_running(constants.AUTOSCALER_CONTAINER):
-        return RecordProblem("AutoscalerNotRunning", messages.autoscaler_not_running(head.name))
+        return RecordProblem(constants.AUTOSCALER_NOT_RUNNING, messages.autoscaler_not_running(head.name))
     return None
 
 

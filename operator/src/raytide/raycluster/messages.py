@@ -254,7 +254,7 @@ def head_service_changed(name: str) -> EventSpec:
 
 
 def condition_true(condition_type: str, message: str) -> EventSpec:
-    """A condition became True, or has another reason now: its message, in which a long text leaves room for the first cure."""
+    """The condition of this name became True, or has another reason now; the message is the condition's, cut so that the first cure remains."""
     return EventSpec(condition_type, _with_first_cure(message), action="Reconcile")
 
 

@@ -37,7 +37,7 @@ class Suspension(Enum):
 HAS_BEEN_SUSPENDED: Final = ConditionUpdate(
     constants.PROVISIONED,
     status=False,
-    reason="RayClusterPodsProvisioning",
+    reason=constants.PODS_PROVISIONING,
     message=messages.HAS_BEEN_SUSPENDED,
 )
 

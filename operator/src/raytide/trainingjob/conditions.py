@@ -112,10 +112,10 @@ def scaling(ctx: PlanContext) -> ConditionUpdate | None:
     was_scaling = old is not None and old.get("status") == "True"
     if is_settled(ctx) or (last_wanted == wanted and not was_scaling):
         return messages.settled()
-    reason = constants.SCALED_DOWN if wanted < last_wanted else constants.SCALED_UP
+    reason = constants.SCALING_DOWN if wanted < last_wanted else constants.SCALING_UP
     if last_wanted == wanted and old is not None:
         reason = str(old.get("reason"))
-    return messages.scaling(reason.replace("Scaled", "Scaling"), _running(ctx), wanted)
+    return messages.scaling(reason, _running(ctx), wanted)
 
 
 def is_settled(ctx: PlanContext) -> bool:
@@ -142,7 +142,7 @@ def unsupported_fields(job: TrainingJob) -> ConditionUpdate | None:
     if not fields:
         return None
     message = "; ".join(str(field) for field in fields)
-    return ConditionUpdate(constants.UNSUPPORTED, status=True, reason="FeatureNotBuilt", message=message)
+    return ConditionUpdate(constants.UNSUPPORTED, status=True, reason=constants.FEATURE_NOT_BUILT, message=message)
 
 
 def _is_new_stamp_due(admission: ConditionUpdate, old: Conditions) -> bool:

@@ -139,13 +139,17 @@ def _success(job: TrainingJob, counts: TerminationCounts, wanted: TrainerAssignm
         return None
     if policy == "RankZero":
         is_done = 0 in completed
-        return JobResult(constants.SUCCEEDED, "RankZeroSucceeded", messages.rank_zero_succeeded()) if is_done else None
+        return (
+            JobResult(constants.SUCCEEDED, constants.RANK_ZERO_SUCCEEDED, messages.rank_zero_succeeded())
+            if is_done
+            else None
+        )
     if policy == "AnyTrainer":
-        return JobResult(constants.SUCCEEDED, "TrainerSucceeded", messages.trainer_succeeded(min(completed)))
+        return JobResult(constants.SUCCEEDED, constants.TRAINER_SUCCEEDED, messages.trainer_succeeded(min(completed)))
     if not wanted.is_over:
         return None
     message = messages.trainers_succeeded(len(completed), len(counts.permanently_failed))
-    return JobResult(constants.SUCCEEDED, "TrainersSucceeded", message)
+    return JobResult(constants.SUCCEEDED, constants.TRAINERS_SUCCEEDED, message)
 
 
 def _failure(

@@ -17,15 +17,25 @@ MINIMUM_RUNS: Final = "MinimumRuns"
 BELOW_MINIMUM: Final = "BelowMinimum"
 SETTLED: Final = "Settled"
 NOT_ADMITTED: Final = "NotAdmitted"
+"""The sharing pass has not decided about the job yet."""
 BACKING_OFF: Final = "BackingOff"
+"""Pods that failed are replaced after a back-off of 10 to 360 s."""
 WAITING_FOR_MASTER: Final = "WaitingForMaster"
+"""The other pods are created when the master is ready."""
 WAITING_FOR_PSERVERS: Final = "WaitingForPservers"
+"""Trainers are created when all parameter servers are ready."""
 POD_TERMINATING: Final = "PodTerminating"
+"""Pods whose names are needed again are still terminating."""
 POD_FAILED: Final = "PodFailed"
+"""A pod that the job needs has failed permanently, and is not replaced."""
 BACKOFF_LIMIT_EXCEEDED: Final = "BackoffLimitExceeded"
+"""More failures than `backoffLimit` allows; pods that fail together count once."""
 TOO_MANY_FAILED: Final = "MaxFailedPercentExceeded"
+"""More trainer failures than `maxFailedPercent` of `max-instance` allows; pods that fail together count once."""
 ALL_FAILED: Final = "AllTrainersFailed"
+"""All trainers have failed permanently."""
 DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
+"""The job was active for longer than its deadline."""
 
 MAX_NAMED: Final = 5
 """Maximum number of pods named in one message."""
@@ -49,24 +59,27 @@ def not_admitted_while_suspended() -> ConditionUpdate:
 
 
 def admission_timed_out(cause: str) -> ConditionUpdate:
-    """`GangTimeout`: the job releases its capacity; `cause` is that of `start_timed_out`."""
+    """`GangTimeout`: the minimum did not start in time, and the job releases its capacity.
+
+    `cause` is that of `start_timed_out`.
+    """
     return _admitted(status=False, reason=constants.GANG_TIMEOUT, message=cause)
 
 
 def admitted_without_gang() -> ConditionUpdate:
-    """`Optimistic`: a job that needs no gang admission."""
+    """`Optimistic`: the job needs no gang admission."""
     return _admitted(
         status=True, reason=OPTIMISTIC, message="the job is not a gang: its pods are created before there is capacity"
     )
 
 
 def admission_stays_revoked(reason: str, message: str) -> ConditionUpdate:
-    """The reason for which a gang released its capacity, until it is admitted again."""
+    """`GangTimeout`, `Suspended`: the reason for which a gang released its capacity, until it is admitted again."""
     return _admitted(status=False, reason=reason, message=message)
 
 
 def waits_for_admission() -> ConditionUpdate:
-    """`Waiting`: a gang without capacity for its minimum."""
+    """`Waiting`: there is no capacity for the minimum of the gang; the condition `Waiting` has the reason."""
     return _admitted(
         status=False,
         reason=constants.WAITING,
@@ -80,7 +93,7 @@ def gang_is_ready() -> ConditionUpdate:
 
 
 def gang_is_starting() -> ConditionUpdate:
-    """`Admitted`: a gang whose minimum is starting."""
+    """`Admitted`: the gang has the capacity for its minimum, which is starting."""
     return _admitted(
         status=True, reason=constants.ADMITTED, message="there is capacity for the minimum, and its pods are starting"
     )
@@ -90,17 +103,20 @@ def gang_is_starting() -> ConditionUpdate:
 
 
 def not_running_after_the_end(reason: str) -> ConditionUpdate:
-    """`Running` of a job that has ended; the reason is `Succeeded` or `Failed`."""
+    """`Succeeded`, `Failed`: the job has ended."""
     return ConditionUpdate(constants.RUNNING, status=False, reason=reason, message="the job has ended")
 
 
 def not_running_while_suspended() -> ConditionUpdate:
-    """`Running` of a suspended job."""
+    """`Suspended`: the job is suspended."""
     return ConditionUpdate(constants.RUNNING, status=False, reason=constants.SUSPENDED, message="the job is suspended")
 
 
 def running(numbers: str, *, has_minimum: bool) -> ConditionUpdate:
-    """`Running`, with the numbers of `pod_numbers`."""
+    """`MinimumRuns`, `BelowMinimum`: the master, the parameter servers and the minimum of trainers run, or not all of them do.
+
+    `numbers` are those of `pod_numbers`.
+    """
     reason = MINIMUM_RUNS if has_minimum else BELOW_MINIMUM
     return ConditionUpdate(constants.RUNNING, status=has_minimum, reason=reason, message=numbers)
 
@@ -121,23 +137,23 @@ def pod_numbers(
 
 
 def scaling(reason: str, here: int, wanted: int) -> ConditionUpdate:
-    """`Scaling` until exactly the wanted trainers run; the reason is `ScalingUp` or `ScalingDown`."""
+    """`ScalingUp`, `ScalingDown`: the size has changed, and not exactly the wanted trainers run yet."""
     message = f"{here} of {wanted} trainers running"
     return ConditionUpdate(constants.SCALING, status=True, reason=reason, message=message)
 
 
 def settled() -> ConditionUpdate:
-    """`Scaling` once the pods match the size."""
+    """`Settled`: the pods match the size."""
     return ConditionUpdate(constants.SCALING, status=False, reason=SETTLED, message="")
 
 
 def is_suspended() -> ConditionUpdate:
-    """`Suspended` while spec.suspend is set."""
+    """`JobSuspended`: `spec.suspend` is set, and the pods are deleted."""
     return ConditionUpdate(constants.SUSPENDED, status=True, reason="JobSuspended", message="spec.suspend is true")
 
 
 def is_resumed() -> ConditionUpdate:
-    """`Suspended` after a resume."""
+    """`JobResumed`: the job was suspended and is resumed."""
     return ConditionUpdate(constants.SUSPENDED, status=False, reason="JobResumed", message="")
 
 

@@ -26,12 +26,22 @@ from raytide.autoscaler.model import (
 from raytide.autoscaler.request_text import shape_of
 
 MAX_REACHED: Final = "MaxReached"
+"""The group is at `maxReplicas`; the message has the pending demand."""
 NO_FITTING_GROUP: Final = "NoFittingGroup"
+"""The demand can never run: no group has nodes that could run it. The message has the shape of the requests."""
 HEAD_DOWN: Final = "HeadDown"
+"""Ray's head node is not running: nothing is scaled."""
 DRAINING: Final = "Draining"
+"""Nodes of the group are being drained: they finish their work before they are deleted.
+
+Wait.
+"""
 UPSCALING_LIMITED: Final = "UpscalingLimited"
+"""`upscalingMode: Conservative`: a group launches at most as many nodes as it has running, at least one."""
 INVALID_GROUP: Final = "InvalidGroup"
+"""A field of the group, or of the cluster, cannot be used, such as a resource that is no number; the message names it."""
 CONSTRAINT_UNMET: Final = "ConstraintUnmet"
+"""`request_resources()` asks for more than all groups may have at their `maxReplicas`."""
 
 MAX_SHAPES: Final = 3
 """Shapes named in one message; the rest are counted."""

@@ -44,12 +44,14 @@ class Stuck(StrEnum):
     """Reasons without a pod; the others are those of pod_startup.py and api/pod_failure.py."""
 
     NO_POD = "NoPodCreated"
+    """The operator has created no requested pod of the group within its time limit, and gives no reason; the group backs off."""
 
 
 NO_CAPACITY: Final = frozenset({Cause.QUOTA, Cause.FORBIDDEN, Stuck.NO_POD, *NOT_PLACED})
 """Reasons that only mean missing capacity: the pod is sound and may stay pending while no other group fits its demand.
 """
 IN_BACKOFF: Final = "Backoff"
+"""The group was blocked before; the message has the time at which one replica is tried."""
 REASONS: Final = frozenset({*Cause, *Stuck, *Unready})
 
 

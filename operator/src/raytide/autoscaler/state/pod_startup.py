@@ -22,9 +22,13 @@ class Unready(StrEnum):
     """Steps without a pod failure; the others are those of api/pod_failure.py."""
 
     NOT_SCHEDULED = "NotScheduled"
+    """No scheduler has considered a pod of the group within its time limit; the group backs off."""
     NOT_INITIALIZED = "NotInitialized"
+    """Init containers took longer than their time limit; the group backs off."""
     NOT_STARTED = "ContainersNotStarted"
+    """Pulling images and mounting volumes took longer than their time limit; the group backs off."""
     NEVER_REGISTERED = "NeverRegistered"
+    """The Ray container runs, but its Ray node has not registered within its time limit; the group backs off."""
 
 
 NOT_PLACED: Final = frozenset({Unready.NOT_SCHEDULED, Cause.UNSCHEDULABLE, Cause.GATED})

@@ -261,19 +261,23 @@ kube-scheduler retries a pod after 10 s at the latest; a pod without a node by t
 the plan that another pod could use."""
 
 INSUFFICIENT: Final = "InsufficientResources"
+"""No node has enough free resources for one more trainer, possibly because they are reserved for pending pods of other workloads."""
 INSUFFICIENT_GPU: Final = "InsufficientGPU"
+"""No node has enough free GPUs for one more trainer, possibly because they are reserved for pending pods of other workloads."""
 FRAGMENTED: Final = "Fragmented"
-"""The sum would suffice, but no single node has it."""
+"""The nodes together have enough free resources, but no single node has."""
 QUOTA_EXCEEDED: Final = "QuotaExceeded"
+"""A ResourceQuota of the namespace is used up, or the nominal quota and borrowing limit of its tenant."""
 UNSATISFIABLE: Final = "Unsatisfiable"
-"""No node could hold one even when empty: nothing is reclaimed for it."""
+"""No node could run a trainer even if it were empty; no job is scaled down for it."""
 HIGHER_PRIORITY: Final = "HigherPriority"
-"""The holders of what it needs have a higher priority."""
+"""The jobs that hold what it needs have a higher priority."""
 CAPACITY_RESERVED: Final = "CapacityReserved"
-"""What it needs is reserved for a participant that comes first."""
+"""The capacity that it needs is reserved for a job ahead of it in line."""
 COOLING_DOWN: Final = "CoolingDown"
-"""The possible victims are in a cooldown."""
+"""The jobs that could be scaled down for it were resized a moment ago."""
 CAPACITY_UNKNOWN: Final = "CapacityUnknown"
+"""The operator may not read nodes, pods or, with tenants, namespaces: jobs are only kept within their bounds."""
 
 
 @dataclass(frozen=True, slots=True)
