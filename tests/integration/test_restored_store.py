@@ -209,6 +209,8 @@ def test_a_store_that_went_back_is_followed_and_no_pod_is_made_too_many(restorab
         assert "API server's resourceVersion is" in operator.log.read_text(), "a watch of the future was doubted"
     restorable.scale(cluster, 1)
     eventually(lambda: len(restorable.names(workers)) == 1, "one worker", FOLLOWED_WITHIN_S)
+    # A pod is gone before the answer to its delete is complete, which is when the audit log has it.
+    eventually(lambda: restorable.done_since(line)[0].total() >= 10, "the audit log has each write", FOLLOWED_WITHIN_S)
     done, _ = restorable.done_since(line)
     assert (restorable.version() < future, done) == (True, Counter(create=6, delete=4))
     for path in (cluster, job):
