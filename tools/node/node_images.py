@@ -29,7 +29,7 @@ RAY_USER = 1000
 RAY_HOME = "home/ray"
 DIST_PACKAGES = "usr/local/lib/python{version}/dist-packages"
 """Where Debian's Python looks for packages that are not Debian's."""
-RECIPE = 2
+RECIPE = 3
 """Counts up with every change of this file that changes an image."""
 Entry = tuple[tarfile.TarInfo, bytes | None]
 
@@ -98,7 +98,13 @@ def _write_ray(reference: str, version: str, folder: Path, target: Path) -> None
         made.finish()
     config = {
         "Cmd": ["bash"],
-        "Env": ["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/ray", "LANG=C.UTF-8", "PYTHONUNBUFFERED=1"],
+        "Env": [
+            "PATH=/usr/local/bin:/usr/bin:/bin",
+            "HOME=/home/ray",
+            "LANG=C.UTF-8",
+            "PYTHONUNBUFFERED=1",
+            "RAY_raylet_start_wait_time_s=120",  # else three workers that start at once on two busy processors give up
+        ],
         "User": str(RAY_USER),
         "WorkingDir": f"/{RAY_HOME}",
     }
