@@ -16,7 +16,7 @@ import raytide.cli
 import raytide_sandbox.cli
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "user-guide.md").read_text()
-NAMES = ["autoscaler", "crds", "operator", "plan", "sandbox", "scale", "top", "ui", "version", "why"]
+NAMES = ["autoscaler", "crds", "diagnose", "operator", "plan", "sandbox", "scale", "top", "ui", "version", "why"]
 
 
 def call(*args: str):
@@ -44,7 +44,7 @@ def test_an_unknown_command_is_a_usage_error():
     assert (result.exit_code, "No such command 'cluster'" in result.output) == (2, True)
 
 
-@pytest.mark.parametrize("name", ["autoscaler", "plan", "scale", "top", "ui", "why"])
+@pytest.mark.parametrize("name", ["autoscaler", "diagnose", "plan", "scale", "top", "ui", "why"])
 def test_no_other_command_searches_the_installed_distributions_for_the_sandbox(name):
     asked = f"raytide.cli.main.get_command(None, {name!r}); print('importlib.metadata' in sys.modules)"
     program = [sys.executable, "-c", f"import sys, raytide.cli; {asked}"]

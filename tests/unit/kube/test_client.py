@@ -40,6 +40,23 @@ async def test_get_of_what_is_not_there_is_none(client, wire):
     assert await client.get(PODS, KEY) is None
 
 
+async def test_the_log_of_a_container_is_its_bytes(client, wire):
+    wire.answers += [
+        answer(b"a\n\xff"),
+        answer(b""),
+        status_error(400, "BadRequest", "container x is waiting to start"),
+    ]
+    assert await client.pod_log(KEY, "x", tail_lines=5, limit_bytes=100) == b"a\n\xff"
+    assert await client.pod_log(KEY, "x", tail_lines=5, limit_bytes=100, is_previous=True) == b""
+    with pytest.raises(ApiStatusError, match="is waiting to start"):
+        await client.pod_log(KEY, "x", tail_lines=5, limit_bytes=100)
+    options = {"container": "x", "tailLines": "5", "limitBytes": "100"}
+    assert [(call.method, call.path, call.query) for call in wire.calls[:2]] == [
+        ("GET", "/api/v1/namespaces/ns/pods/a/log", options),
+        ("GET", "/api/v1/namespaces/ns/pods/a/log", {**options, "previous": "true"}),
+    ]
+
+
 async def test_any_other_4xx_is_an_error_with_the_message_of_the_api_server(client, wire):
     wire.answers.append(
         status_error(403, "Forbidden", "not now", details={"causes": [{"reason": "NamespaceTerminating"}]})

@@ -11,6 +11,7 @@ import click
 COMMANDS: Final = {
     "autoscaler": "run the autoscaler of one RayCluster, in its head pod",
     "crds": "apply or print the CustomResourceDefinitions of this version",
+    "diagnose": "write a redacted bundle for a bug report",
     "operator": "run the operator (RayCluster and TrainingJob controllers)",
     "plan": "show what the next sharing pass would do, and why",
     "sandbox": "run a Kubernetes cluster on this machine, with pods as processes",

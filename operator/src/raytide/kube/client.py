@@ -17,7 +17,7 @@ from typing import Final, TypeAlias, TypeVar, cast
 import msgspec
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
-from raytide.api.meta import Key, Manifest, Resource
+from raytide.api.meta import PODS, Key, Manifest, Resource
 from raytide.kube import messages
 from raytide.kube.transport import Response, StreamStatusError, TooLargeError, Transport
 from raytide.runtime.clock import Clock
@@ -172,6 +172,18 @@ class Client:
             if error.is_not_found:
                 return None
             raise
+
+    async def pod_log(
+        self, key: Key, container: str, *, tail_lines: int, limit_bytes: int, is_previous: bool = False
+    ) -> bytes:
+        """The last lines of a container's log, or of its previous instance's; of more than `limit_bytes` the first bytes.
+
+        Rejections, such as of a container that has not started, are `ApiStatusError`.
+        """
+        query = {"container": container, "tailLines": str(tail_lines), "limitBytes": str(limit_bytes)}
+        if is_previous:
+            query["previous"] = "true"
+        return (await self._read(PODS.path(key.namespace, key.name, "log"), query=query)).body
 
     async def create(self, resource: Resource, manifest: Manifest) -> Manifest:
         """POST the object into its namespace; returns it as stored."""
