@@ -8,7 +8,8 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 Json = dict[str, Any]
@@ -38,6 +39,21 @@ def run(*args: str, deadline_s: float = 30.0, stdin: str | None = None) -> str:
 def kubectl(*args: str, deadline_s: float = 30.0, stdin: str | None = None) -> str:
     """kubectl, on the cluster of $KUBECONFIG."""
     return run("kubectl", *args, deadline_s=deadline_s, stdin=stdin)
+
+
+@contextmanager
+def forwarded(namespace: str, target: str, port: int) -> Iterator[str]:
+    """An address on loopback that `kubectl port-forward` leads to a port of a pod or Service."""
+    command = ["kubectl", "port-forward", "-n", namespace, target, f":{port}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            assert process.stdout
+            line = process.stdout.readline()
+            if "Forwarding from 127.0.0.1:" not in line:
+                raise CommandError(f"{' '.join(command)}: {line}")
+            yield f"127.0.0.1:{line.partition('127.0.0.1:')[2].partition(' ')[0]}"
+        finally:
+            process.terminate()
 
 
 def helm(*args: str, deadline_s: float = 120.0) -> str:

@@ -7,11 +7,14 @@ that it takes is not asserted.
 
 import json
 import time
+import urllib.error
+import urllib.request
+from typing import Any
 
 import pytest
 
 import audit
-from cluster import CommandError, eventually, get, helm, is_ready, kubectl, listed, names, run, uids, within
+from cluster import CommandError, eventually, forwarded, get, helm, is_ready, kubectl, listed, names, run, uids, within
 from installation import Installation
 from scenario import everything, in_head, may, of_cluster, operator_pods, wait_for_workers, workers
 
@@ -290,6 +293,49 @@ def test_the_new_operator_acts(installation, figures):
     figures.append(
         f"{time.monotonic() - started:6.1f} s from the order to scale down to the last Ray pod gone, after an upgrade"
     )
+
+
+# --- the page ------------------------------------------------------------------------------------------------------------
+
+
+def answer_of(address: str, token: str) -> tuple[int, dict[str, Any]]:
+    """Status and JSON of a request with that token."""
+    request = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_the_page_shows_a_developer_the_namespace_that_the_token_may_list(installation, figures):
+    (before,) = operator_pods(installation)
+    helm(
+        "upgrade", installation.release, str(installation.chart), "-n", installation.namespace,
+        "--reset-then-reuse-values", "--set", "ui.enabled=true", "--wait", "--timeout", within(90),
+    )  # fmt: skip
+    assert uids(operator_pods(installation)) == {before["metadata"]["uid"]}
+    where = installation.ray_namespace
+    kubectl("create", "serviceaccount", "dev", "-n", where)
+    kubectl("create", "rolebinding", "dev", "--clusterrole=view", f"--serviceaccount={where}:dev", "-n", where)
+    token = kubectl("create", "token", "dev", "-n", where).strip()
+    with forwarded(installation.namespace, f"service/{installation.release}-ui", 8250) as address:
+        started = time.monotonic()
+
+        def check():
+            status, found = answer_of(f"http://{address}/api/lanes?namespace={where}", token)
+            return [each["name"] for each in found.get("items", ())] == [CLUSTER], (status, found)
+
+        eventually(
+            check, "the page shows the cluster", 40
+        )  # aggregated rights arrive late, and an answer holds for 30 s
+        figures.append(f"{time.monotonic() - started:6.1f} s until the page shows the cluster to a new account")
+        status, found = answer_of(f"http://{address}/api/lanes?namespace={installation.namespace}", token)
+        assert (status, "the token may not list" in found["error"]) == (403, True)
+        status, found = answer_of(f"http://{address}/api/why/RayCluster/{where}/{CLUSTER}?namespace={where}", token)
+        assert (status, found["object"]["name"]) == (200, CLUSTER)
+        assert answer_of(f"http://{address}/api/lanes?namespace={where}", "expired")[0] == 401
+    kubectl("delete", "serviceaccount/dev", "rolebinding/dev", "-n", where)
 
 
 # --- delete --------------------------------------------------------------------------------------------------------------

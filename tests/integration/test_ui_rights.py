@@ -6,6 +6,7 @@ The command runs as a process beside a real API server, which checks the rights;
 import asyncio
 import re
 import secrets
+import ssl
 import sys
 import time
 from contextlib import asynccontextmanager
@@ -13,16 +14,18 @@ from datetime import UTC, datetime
 
 import pytest
 import pytest_asyncio
-from aiohttp import ClientSession
+from aiohttp import ClientSession, TCPConnector
 
 from integration.cluster_under_test import JOB_CRD
 from integration.embedded_cluster import PATIENCE_S
 from raytide.api.sharing_record import RECLAIMED, ResizeNote, SharingRecord, encode_record
 from raytide.api.trainingjob_constants import SHARING_ANNOTATION
+from raytide_sandbox.certificates import make_certificates
 from raytide_sandbox.kubeconfig import build_kubeconfig, write_private
 from support.kube_plane import eventually
 from support.plane_admin import PlaneAdmin
 from support.training_builders import trainingjob
+from support.ui_site import NEW
 
 pytestmark = [
     pytest.mark.kube,
@@ -61,11 +64,29 @@ class Scene:
             process.terminate()
             await asyncio.wait_for(process.communicate(), PATIENCE_S)
 
-    async def lanes(self, session, is_shown):
+    @asynccontextmanager
+    async def site(self, *words):
+        """The address of `raytide ui --auth kubernetes`, which has the administrator's token."""
+        kubeconfig = self.folder / f"kubeconfig-{secrets.token_hex(3)}"
+        admin = {"server": self.plane.server, "authority": self.plane.authority, "token": self.plane.admin_token}
+        write_private(kubeconfig, build_kubeconfig(**admin))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "raytide", "ui", "--auth", "kubernetes", "--port", "0", "--kubeconfig", str(kubeconfig), *words),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            line = (await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)).decode()
+            yield re.search(r" at (https?://127\.0\.0\.1:\d+)/ to callers with a token\n", line)[1]
+        finally:
+            process.terminate()
+            _, errors = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+            assert b"Traceback" not in errors, errors.decode()
+
+    async def lanes(self, session, is_shown, **params):
         """Text and JSON of the lanes, once they show that."""
         end = time.monotonic() + PATIENCE_S
         while True:
-            async with session.get("/api/lanes") as answer:
+            async with session.get("/api/lanes", params=params) as answer:
                 text, found = await answer.text(), await answer.json()
             if is_shown(found):
                 return text, found
@@ -144,3 +165,59 @@ async def test_a_token_that_is_not_valid_is_named(scene, token):
         assert found["items"] == []
         assert all("Unauthorized" in each["message"] for each in found["problems"])
         assert found["capacity"]["resources"] == []
+
+
+# --- a server for many -------------------------------------------------------------------------------------------------------
+
+
+def caller(site, token, **more):
+    return ClientSession(site, headers={"Authorization": f"Bearer {token}"}, **more)
+
+
+async def test_each_caller_sees_what_its_own_token_may_list(scene):
+    async with scene.site() as site:
+        async with caller(site, scene.token) as dev:
+            text, found = await scene.lanes(dev, lambda found: found.get("items"), namespace=scene.mine)
+            assert [(each["namespace"], each["name"]) for each in found["items"]] == [(scene.mine, GIVER)]
+            assert [mark["text"] for mark in found["items"][0]["marks"]] == ["gave 2 of 4 trainers to another workload"]
+            assert found["elsewhere"]["workloads"] >= 1
+            assert found["capacity"]["resources"], "sums of the cluster, which the server reads"
+            assert scene.other not in text
+            assert RECEIVER not in text
+            for namespace in (scene.other, ""):
+                async with dev.get("/api/lanes", params={"namespace": namespace}) as answer:
+                    assert (answer.status, "may not list" in (await answer.json())["error"]) == (403, True)
+            async with dev.get(
+                f"/api/why/TrainingJob/{scene.mine}/{GIVER}", params={"namespace": scene.mine}
+            ) as answer:
+                assert (answer.status, (await answer.json())["object"]["name"]) == (200, GIVER)
+            async with dev.get(
+                f"/api/why/TrainingJob/{scene.other}/{RECEIVER}", params={"namespace": scene.mine}
+            ) as answer:
+                assert (answer.status, "forbidden" in (await answer.json())["error"]) == (404, True)
+            async with dev.post(
+                "/api/plan", params={"namespace": scene.mine}, data=NEW, headers={"Content-Type": "application/yaml"}
+            ) as answer:
+                assert (answer.status, "forbidden" in (await answer.json())["error"]) == (403, True)
+        async with caller(site, scene.plane.admin_token) as admin:
+            _, found = await scene.lanes(admin, lambda found: len(found.get("items", ())) >= 2)
+            assert {RECEIVER, GIVER} <= {each["name"] for each in found["items"]}
+            assert found["elsewhere"] is None
+
+
+@pytest.mark.parametrize("token", ["expired", "x" * 2000, ""])
+async def test_a_caller_whose_token_is_not_valid_is_asked_to_sign_in(scene, token):
+    async with scene.site() as site, caller(site, token) as session, session.get("/api/lanes") as answer:
+        assert (answer.status, "sign in with" in (await answer.json())["error"]) == (401, True)
+
+
+async def test_it_serves_https_with_the_certificate_that_it_is_given(scene, tmp_path):
+    made = make_certificates(datetime.now(UTC), ["127.0.0.1"])
+    (tmp_path / "tls.crt").write_bytes(made.server)
+    (tmp_path / "tls.key").write_bytes(made.server_key)
+    words = ("--tls-cert-file", str(tmp_path / "tls.crt"), "--tls-private-key-file", str(tmp_path / "tls.key"))
+    trusted = TCPConnector(ssl=ssl.create_default_context(cadata=made.authority.decode()))
+    async with scene.site(*words) as site, caller(site, scene.token, connector=trusted) as session:
+        assert site.startswith("https://")
+        _, found = await scene.lanes(session, lambda found: found.get("items"), namespace=scene.mine)
+        assert [each["name"] for each in found["items"]] == [GIVER]

@@ -8,7 +8,8 @@ from aiohttp import ClientSession, web
 
 from raytide.api.config import SharingConfig
 from raytide.cli.ui import app as ui_app
-from raytide.cli.ui.feed import Feed
+from raytide.cli.ui.access import PrintedToken, View
+from raytide.cli.ui.feeds import Feeds
 from raytide.cli.ui.serve import make_runner, port_of
 from raytide.explain.model import Verdict
 from raytide.explain.overview import Lane
@@ -66,14 +67,16 @@ class Site:
         wire.admission = lambda request: (
             Answer(403, "Forbidden") if request.path.rpartition("/")[2] in forbidden else None
         )
-        self.feed = Feed("default")
-        self.source = ui_app.Source(Client(wire, clock=Clock()), "default", Clock(), SharingConfig())
+        access = PrintedToken(TOKEN, "default", Client(wire, clock=Clock()))
+        self.feeds = Feeds(View("default"))
+        self.feed = self.feeds.of(View("default"))
+        self.source = ui_app.Source(access, "default", Clock(), SharingConfig())
         self.port = 0
         self.session: ClientSession
 
     @asynccontextmanager
     async def served(self):
-        runner = make_runner(ui_app.make_app(self.feed, self.source, TOKEN))
+        runner = make_runner(ui_app.make_app(self.feeds, self.source))
         try:
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", 0).start()

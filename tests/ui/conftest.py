@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright
 
 import browser
+from support.caller_rights import EVERYTHING, CallersSite, RightsServer
 from support.stored_workloads import cluster_object
 from support.ui_site import TOKEN, Site, node
 
@@ -17,7 +19,7 @@ DEADLINE_MS = 15_000
 class Watched:
     """A page, and what must not happen on it."""
 
-    def __init__(self, page: Page, site: Site) -> None:
+    def __init__(self, page: Page, site: Site | CallersSite) -> None:
         self.page, self.site = page, site
         self.complaints: list[str] = []
         self.expected: tuple[str, ...] = ()
@@ -60,8 +62,29 @@ async def site() -> Site:
 
 
 @pytest_asyncio.fixture
+async def callers() -> CallersSite:
+    """A server for many, with RayCluster demo; `dev` may list namespace default, `admin` everything, `none` nothing."""
+    dev = {(plural, "default") for plural in ("rayclusters", "trainingjobs", "pods", "events")}
+    return CallersSite(RightsServer(cluster_object(), node(), dev=dev, admin={EVERYTHING}, none=set()))
+
+
+@pytest_asyncio.fixture
+async def signing_in(chromium: Browser, callers: CallersSite, request) -> AsyncIterator[Watched]:
+    """The page of a server for many, not opened yet; as `watched`."""
+    async with watched_page(chromium, callers, request) as found:
+        yield found
+
+
+@pytest_asyncio.fixture
 async def watched(chromium: Browser, site: Site, request) -> AsyncIterator[Watched]:
     """Fails the test for errors on the console and for requests to anywhere else."""
+    async with watched_page(chromium, site, request) as found:
+        yield found
+
+
+@asynccontextmanager
+async def watched_page(chromium: Browser, site: Site | CallersSite, request) -> AsyncIterator[Watched]:
+    """A page of that server."""
     scheme = request.param if hasattr(request, "param") else "light"
     context = await chromium.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 720})
     async with site.served():

@@ -25,27 +25,8 @@
 {{- end }}
 - --state-tracks-readiness={{ .Values.stateTracksReadiness }}
 - --sharing-period={{ .Values.sharing.period }}
-{{- with .Values.sharing.maxLoad }}
-{{- $loads := list }}
-{{- range $resource, $percent := . }}
-{{- $loads = append $loads (printf "%s=%d" $resource (int $percent)) }}
-{{- end }}
-- --max-load={{ join "," $loads }}
-{{- end }}
-{{- with .Values.sharing.gpuResources }}
-- --gpu-resources={{ join "," . }}
-{{- end }}
-{{- with .Values.sharing.rebalanceGap }}
-- --rebalance-gap={{ . }}
-{{- end }}
-{{- with .Values.sharing.victimsPerTrainer }}
-- --victims-per-trainer={{ int . }}
-{{- end }}
-{{- with .Values.sharing.reservationPeriod }}
-- --reservation-period={{ . }}
-{{- end }}
-{{- with .Values.sharing.tenants }}
-- --tenants={{ toJson . }}
+{{- with include "raytide.sharingArgs" . }}
+{{ . }}
 {{- end }}
 {{- with .Values.trainingJob.etcdImage }}
 - --etcd-image={{ . }}
@@ -56,4 +37,20 @@
 {{- with .Values.extraArgs }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/* Settings that decide about a sharing pass, for the operator and for the page, which shows the effect of new jobs. */}}
+{{- define "raytide.sharingArgs" -}}
+{{- $args := list -}}
+{{- with .Values.sharing.maxLoad -}}
+{{- $loads := list -}}
+{{- range $resource, $percent := . -}}{{- $loads = append $loads (printf "%s=%d" $resource (int $percent)) -}}{{- end -}}
+{{- $args = append $args (printf "--max-load=%s" (join "," $loads)) -}}
+{{- end -}}
+{{- with .Values.sharing.gpuResources -}}{{- $args = append $args (printf "--gpu-resources=%s" (join "," .)) -}}{{- end -}}
+{{- with .Values.sharing.rebalanceGap -}}{{- $args = append $args (printf "--rebalance-gap=%s" .) -}}{{- end -}}
+{{- with .Values.sharing.victimsPerTrainer -}}{{- $args = append $args (printf "--victims-per-trainer=%d" (int .)) -}}{{- end -}}
+{{- with .Values.sharing.reservationPeriod -}}{{- $args = append $args (printf "--reservation-period=%s" .) -}}{{- end -}}
+{{- with .Values.sharing.tenants -}}{{- $args = append $args (printf "--tenants=%s" (toJson .)) -}}{{- end -}}
+{{- toYaml $args -}}
 {{- end -}}

@@ -2,7 +2,7 @@
 
 {{- define "raytide.name" -}}
 {{- /* All templates begin here; `helm upgrade --reuse-values` has none of the values that are newer than the release. */ -}}
-{{- if not (and (hasKey .Values "crds") (hasKey .Values "labels")) -}}
+{{- if not (and (hasKey .Values "crds") (hasKey .Values "labels") (hasKey .Values "ui")) -}}
 {{- fail "values of this chart are missing, such as labels: upgrade with --reset-then-reuse-values instead of --reuse-values" -}}
 {{- end -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
@@ -56,6 +56,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- define "raytide.hookLabels" -}}
 {{- $own := dict "app.kubernetes.io/name" (printf "%s-hook" (include "raytide.name" . | trunc 58)) "app.kubernetes.io/instance" .Release.Name -}}
 {{- toYaml (merge $own .Values.labels (include "raytide.chartLabels" . | fromYaml)) -}}
+{{- end -}}
+
+{{/* Labels of the page: it is not the operator either. */}}
+{{- define "raytide.uiSelectorLabels" -}}
+app.kubernetes.io/name: {{ printf "%s-ui" (include "raytide.name" . | trunc 60) }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "raytide.uiLabels" -}}
+{{- $selected := include "raytide.uiSelectorLabels" . | fromYaml -}}
+{{- $component := dict "app.kubernetes.io/component" "ui" -}}
+{{- toYaml (merge $selected .Values.labels $component (include "raytide.chartLabels" . | fromYaml)) -}}
 {{- end -}}
 
 {{- define "raytide.image" -}}

@@ -103,3 +103,21 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
+
+{{/* Of a NetworkPolicy: what a pod that talks to the API server may reach; empty if egress is not limited. */}}
+{{- define "raytide.apiServerEgress" -}}
+{{- with .Values.networkPolicy.apiServer -}}
+egress:
+- ports:
+  {{- range $.Values.networkPolicy.apiServerPorts }}
+  - {protocol: TCP, port: {{ int . }}}
+  {{- end }}
+  to:
+  {{- range . }}
+  - ipBlock: {cidr: {{ . | quote }}}
+  {{- end }}
+{{- with $.Values.networkPolicy.extraEgress }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+{{- end -}}

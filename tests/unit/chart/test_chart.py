@@ -29,6 +29,7 @@ EVERYTHING = {
     "replicas": 3,
     "networkPolicy": {
         "metricsFrom": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}],
+        "uiFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}],
         "apiServer": ["10.96.0.1/32", "fd00::1/128"],
         "extraEgress": [{"to": [{"namespaceSelector": {}}], "ports": [{"protocol": "UDP", "port": 53}]}],
     },
@@ -39,6 +40,11 @@ EVERYTHING = {
         "dashboards": {"enabled": True, "annotations": {"folder": "Ray"}, "files": {"ray.json": "{}"}},
     },
     "service": {"type": "NodePort", "port": 80},
+    "ui": {
+        "enabled": True,
+        "tlsSecret": "ui-tls",
+        "ingress": {"enabled": True, "host": "raytide.example", "className": "nginx"},
+    },
     "labels": {"cost-center": "42"},
     "componentOverride": "ray-operator",
     "logFormat": "json",
@@ -93,8 +99,13 @@ def rendered(values, release="raytide", *, served=()):
 
 
 def of_kind(kind, objects):
-    """The objects of the operator: not those of hooks, and not what users may do."""
-    return [obj for obj in objects if obj["kind"] == kind and not is_hook(obj) and not is_aggregated(obj)]
+    """The objects of the operator: not those of hooks and of the page, and not what users may do."""
+    of_others = (is_hook, is_aggregated, is_of_page)
+    return [obj for obj in objects if obj["kind"] == kind and not any(is_other(obj) for is_other in of_others)]
+
+
+def is_of_page(obj):
+    return obj["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "ui"
 
 
 def is_hook(obj):

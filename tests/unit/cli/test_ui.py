@@ -16,8 +16,10 @@ import raytide.cli
 from raytide.api.config import DEFAULT_GPUS
 from raytide.cli.lane_watch import LaneWatch, Problem
 from raytide.cli.ui import app as ui_app
+from raytide.cli.ui.access import View
 from raytide.cli.ui.capacity_watch import CapacityWatch
 from raytide.cli.ui.feed import HEARTBEAT_S, MAX_QUEUED, MAX_READERS, Feed, TooManyReadersError
+from raytide.cli.ui.feeds import Feeds
 from raytide.cli.ui.guard import HEADERS
 from raytide.cli.ui.serve import follow, open_browser
 from raytide.explain.history import WINDOW_S
@@ -287,10 +289,11 @@ async def test_a_lost_connection_has_a_time_and_a_missing_right_has_none():
 async def followed(wire: InProcessTransport, *forbidden: str):
     """The feed of that API server, on which these kinds may not be read."""
     wire.admission = lambda request: Answer(403, "Forbidden") if request.path.rpartition("/")[2] in forbidden else None
-    clock, feed = Clock(), Feed("default")
+    clock, feeds = Clock(), Feeds(View("default"))
+    feed = feeds.of(View("default"))
     client = Client(wire, clock=clock)
-    watch, capacity = LaneWatch(client, "default", clock), CapacityWatch(client, clock, DEFAULT_GPUS)
-    running = (watch.run(), capacity.run(), follow(watch, feed, clock, capacity))
+    watch, capacity = LaneWatch(client, ("default",), clock), CapacityWatch(client, clock, DEFAULT_GPUS)
+    running = (watch.run(), capacity.run(), follow(watch, feeds, clock, capacity))
     tasks = [asyncio.create_task(each) for each in running]
     await asyncio.sleep(2)
     try:

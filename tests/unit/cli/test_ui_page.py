@@ -6,7 +6,7 @@ import click
 import pytest
 
 from raytide.cli.plan import from_files
-from raytide.cli.ui import PORT, app, command, feed
+from raytide.cli.ui import PORT, access, app, command, feed, serve
 from raytide.explain import history, transfers
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -28,6 +28,9 @@ def test_every_flag_is_on_the_page():
         f"at most {history.MAX_BYTES // 1024**2} MiB",
         f"{history.MAX_WORKLOADS:,}",
         f"roles beyond {history.MAX_GROUPS:,}",
+        f"{serve.CALLER_VIEWS} views",
+        f"{serve.CALLER_PAGES} open pages",
+        f"holds for {access.KEPT_S:.0f} seconds",
         f"at most {transfers.MAX_TRANSFERS} on a lane",
     ],
 )

@@ -57,3 +57,7 @@ class ApiUnavailableError(Exception):
         self.is_outcome_unknown = is_outcome_unknown
         self.is_answer = is_answer
         self.is_throttled = is_throttled
+
+
+class UnauthorizedError(ApiUnavailableError):
+    """401: the API server does not accept the credentials, which may be renewed at any time."""

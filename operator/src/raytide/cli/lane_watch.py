@@ -5,6 +5,7 @@ not be read is reported and does not end the other. Called by `raytide top` and 
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -37,16 +38,16 @@ class Problem:
 
 
 class LaneWatch:
-    """RayClusters and TrainingJobs of a namespace (empty: of all), each reduced to its lane."""
+    """RayClusters and TrainingJobs of these namespaces (empty: of all), each reduced to its lane."""
 
-    def __init__(self, client: Client, namespace: str, clock: Clock) -> None:
+    def __init__(self, client: Client, namespaces: Sequence[str], clock: Clock) -> None:
         watches = SharedWatches(client, clock=clock)
         self._informers = {
             kind: Informer(
                 watches,
                 resource,
                 decoder=partial(decode_lane, kind, clock),
-                namespaces=(namespace,) if namespace else None,
+                namespaces=tuple(namespaces) or None,
                 if_forbidden="not shown",
             )
             for kind, resource in RESOURCES.items()

@@ -77,6 +77,12 @@ def access_reviews(
     )
 
 
+async def is_allowed(client: Client, review: AccessReview) -> bool:
+    """Whether the client's user may do that; raises ApiStatusError and ApiUnavailableError."""
+    answer = await client.create(ACCESS_REVIEWS, review.manifest())
+    return bool((answer.get("status") or {}).get("allowed"))
+
+
 class AccessReviewer:
     """Latest answers to the access reviews.
 
@@ -142,8 +148,7 @@ class AccessReviewer:
 
     async def _is_allowed(self, review: AccessReview, slots: asyncio.Semaphore) -> bool:
         async with slots:
-            answer = await self._client.create(ACCESS_REVIEWS, review.manifest())
-        return bool((answer.get("status") or {}).get("allowed"))
+            return await is_allowed(self._client, review)
 
     def _log_missing(self, missing: tuple[AccessReview, ...]) -> None:
         for review in missing:

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from raytide.api.errors import ApiStatusError, ApiUnavailableError
+from raytide.api.errors import ApiStatusError, ApiUnavailableError, UnauthorizedError
 from raytide.api.meta import PODS, Key, Manifest, Resource
 from raytide.kube import messages
 from raytide.kube.transport import Response, StreamStatusError, TooLargeError, Transport
@@ -388,5 +388,5 @@ def _accept(response: Response) -> Response:
             is_throttled=status == 429,
         )
     if status == 401:
-        raise ApiUnavailableError(messages.UNAUTHORIZED, is_answer=True)
+        raise UnauthorizedError(messages.UNAUTHORIZED, is_answer=True)
     raise status_error(response)

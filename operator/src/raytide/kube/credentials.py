@@ -11,7 +11,8 @@ import logging
 import ssl
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -126,6 +127,17 @@ class ClientConfig:
     namespace: str = "default"
     """The pod's namespace; with a kubeconfig that of its context."""
     is_in_cluster: bool = False
+    anonymous_tls: Callable[[], NamedContext] | None = None
+    """TLS for the same server without a client certificate, read anew; None for a server without TLS settings."""
+
+    def of_caller(self, token: str) -> "ClientConfig":
+        """The same API server with the bearer token of a caller in place of these credentials, a client certificate included."""
+
+        async def credential_source() -> Credentials:
+            return Credentials(f"Bearer {token}")
+
+        tls = self.anonymous_tls() if self.anonymous_tls is not None else None
+        return replace(self, credential_source=credential_source, tls=tls)
 
     async def open_session(
         self,
@@ -185,7 +197,15 @@ def in_cluster_config(
     namespace_file = directory / "namespace"
     namespace = namespace_file.read_text().strip() if namespace_file.is_file() else ""
     proxy = find_proxy(server, environ)
-    return ClientConfig(server, credential_source, tls, proxy, namespace=namespace or "default", is_in_cluster=True)
+    return ClientConfig(
+        server,
+        credential_source,
+        tls,
+        proxy,
+        namespace=namespace or "default",
+        is_in_cluster=True,
+        anonymous_tls=partial(build_tls, ca_file=ca_file),
+    )
 
 
 def _read_token(path: Path) -> str:

@@ -8,6 +8,7 @@ Finds a kubeconfig or service account and returns a `ClientConfig` (credentials.
 import logging
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,15 +73,15 @@ async def _from_kubeconfig(paths: str, context: str | None, environ: Mapping[str
             paths,
             found.host,
         )
-    tls = None
+    tls = anonymous_tls = None
     if found.host.startswith("https"):
-        tls = build_tls(
+        anonymous_tls = partial(
+            build_tls,
             ca_file=found.ssl_ca_cert,
-            certificate=found.cert_file,
-            private_key=found.key_file,
             is_verified=found.verify_ssl,
             server_name=found.tls_server_name,
         )
+        tls = anonymous_tls(certificate=found.cert_file, private_key=found.key_file)
     first: list[Credentials] = [_credentials(found)]
 
     async def credential_source() -> Credentials:
@@ -92,7 +93,9 @@ async def _from_kubeconfig(paths: str, context: str | None, environ: Mapping[str
         return _credentials(again)
 
     proxy = found.proxy or find_proxy(found.host, environ)
-    return ClientConfig(found.host, credential_source, tls, proxy, namespace=found.namespace)
+    return ClientConfig(
+        found.host, credential_source, tls, proxy, namespace=found.namespace, anonymous_tls=anonymous_tls
+    )
 
 
 def _is_any_file(paths: str) -> bool:

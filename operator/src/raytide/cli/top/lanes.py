@@ -62,7 +62,7 @@ async def read_once(client: Client, namespace: str) -> tuple[list[Lane], list[st
 
 async def watch_lanes(client: Client, namespace: str, screen: Screen, *, interval_s: float) -> None:
     """Show the lanes whenever they have changed, until cancelled."""
-    watch = LaneWatch(client, namespace, Clock())
+    watch = LaneWatch(client, (namespace,) if namespace else (), Clock())
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(watch.run())
         await watch.wait_listed()

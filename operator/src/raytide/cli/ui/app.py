@@ -1,7 +1,8 @@
 """HTTP API of `raytide ui`: the page, lanes, events, explanations and the effect of a YAML.
 
-Takes the feed and what is needed to read the cluster, returns an aiohttp application. Explanations and plans are read when they are
-asked for, with the rights of the kubeconfig's user, a bounded number at a time. Called by serve.py.
+Takes the feeds and what is needed to read the cluster, returns an aiohttp application. Each request sees what its caller may see
+(guard.py). Explanations and plans are read when they are asked for, with the rights of the caller, a bounded number at a time.
+Called by serve.py.
 """
 
 import asyncio
@@ -16,19 +17,21 @@ from aiohttp import web
 from raytide.api.config import SharingConfig
 from raytide.cli.plan.from_cluster import ClusterReader, SnapshotError
 from raytide.cli.plan.from_files import InputError
-from raytide.cli.ui.feed import Feed, TooManyReadersError, event
-from raytide.cli.ui.guard import Guard, add_headers, problem
+from raytide.cli.ui.access import Access, AccessError, View
+from raytide.cli.ui.feed import TooManyReadersError, event
+from raytide.cli.ui.feeds import Feeds
+from raytide.cli.ui.guard import Guard, add_headers, problem, token_of
 from raytide.cli.ui.what_if import effect_of
 from raytide.client.workload_reader import RESOURCES, ReadError, WorkloadReader, is_name
 from raytide.explain.encode import as_json
 from raytide.explain.explain import explain
 from raytide.explain.history import WINDOW_S, Key
-from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 
 MAX_YAML: Final = 256 * 1024
 MAX_WHY: Final = 4
 """Explanations that are read at once."""
+TOO_MANY: Final = "too many pages are open: close one"
 PLAN_TYPES: Final = frozenset({"application/yaml", "application/json"})
 PAGES: Final = {
     "/": ("index.html", "text/html"),
@@ -40,31 +43,33 @@ PAGES: Final = {
 
 @dataclass(frozen=True)
 class Source:
-    """Where explanations and plans are read."""
+    """How explanations and plans are read."""
 
-    client: Client
+    access: Access
     namespace: str
-    """Of jobs in a YAML that name none."""
+    """Of jobs in a YAML that name none, if the caller sees all namespaces."""
     clock: Clock
     sharing: SharingConfig
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_WHY))
     planning: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-def make_app(feed: Feed, source: Source, token: str) -> web.Application:
-    """The application; the feed's streams end when it shuts down."""
-    app = web.Application(middlewares=[Guard(token)], client_max_size=MAX_YAML)
+def make_app(feeds: Feeds, source: Source) -> web.Application:
+    """The application; the feeds' streams end when it shuts down."""
+    guard = Guard(source.access)
+    app = web.Application(middlewares=[guard], client_max_size=MAX_YAML)
     app.on_response_prepare.append(add_headers)
     for path, (name, content_type) in PAGES.items():
-        app.router.add_get(path, page(name, content_type))
-    app.router.add_get("/api/lanes", lanes(feed))
-    app.router.add_get("/api/events", events(feed))
-    app.router.add_get("/api/groups/{kind}/{namespace}/{name}", groups(feed))
+        app.router.add_get(path, page(name, content_type, is_local=source.access.is_local))
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/api/lanes", lanes(feeds, guard))
+    app.router.add_get("/api/events", events(feeds, guard))
+    app.router.add_get("/api/groups/{kind}/{namespace}/{name}", groups(feeds, guard))
     app.router.add_get("/api/why/{kind}/{namespace}/{name}", why(source))
-    app.router.add_post("/api/plan", plan(source))
+    app.router.add_post("/api/plan", plan(source, guard))
 
     async def end_streams(_app: web.Application) -> None:
-        feed.close()
+        feeds.close()
 
     app.on_shutdown.append(end_streams)
     return app
@@ -73,9 +78,11 @@ def make_app(feed: Feed, source: Source, token: str) -> web.Application:
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def page(name: str, content_type: str) -> Handler:
-    """Handler of a file of the page."""
+def page(name: str, content_type: str, *, is_local: bool) -> Handler:
+    """Handler of a file of the page, which begins with a form for the token where each caller has one."""
     body = files("raytide.cli.ui").joinpath("static", name).read_bytes()
+    if not is_local:
+        body = body.replace(b'data-sign-in="printed"', b'data-sign-in="form"')
 
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.Response(body=body, headers={"Content-Type": f"{content_type}; charset=utf-8"})
@@ -83,32 +90,42 @@ def page(name: str, content_type: str) -> Handler:
     return answer
 
 
-def lanes(feed: Feed) -> Handler:
+async def healthz(_request: web.Request) -> web.StreamResponse:
+    """That the server answers; for a kubelet, and without a token."""
+    return web.Response(text="ok")
+
+
+def lanes(feeds: Feeds, guard: Guard) -> Handler:
     """Handler of all lanes with their steps in a window."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
+        try:
+            feed = feeds.of(await guard.view(request))
+        except TooManyReadersError:
+            return problem(503, TOO_MANY)
         return _json(await feed.snapshot(_window(request)))
 
     return answer
 
 
-def events(feed: Feed) -> Handler:
-    """Handler of a stream: the same as `/api/lanes`, then what changes."""
+def events(feeds: Feeds, guard: Guard) -> Handler:
+    """Handler of a stream: the same as `/api/lanes`, then what changes, as long as the caller may see it."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        window_s = _window(request)
+        window_s, view = _window(request), await guard.view(request)
         transport = request.transport
         if transport is None:
             raise ConnectionResetError
         try:
+            feed = feeds.of(view)
             reader = feed.subscribe(transport.abort)
         except TooManyReadersError:
-            return problem(503, "too many pages are open: close one")
+            return problem(503, TOO_MANY)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         try:
             await response.prepare(request)
             await response.write(event("lanes", await feed.snapshot(window_s)))
-            while (message := await reader.queue.get()) is not None:
+            while (message := await reader.queue.get()) is not None and await _still_sees(view, request, guard):
                 await response.write(message)
         finally:
             feed.unsubscribe(reader)
@@ -117,12 +134,23 @@ def events(feed: Feed) -> Handler:
     return answer
 
 
-def groups(feed: Feed) -> Handler:
+async def _still_sees(view: View, request: web.Request, guard: Guard) -> bool:
+    """Whether the caller may see the same as before; the page asks again when the stream ends, and is told why."""
+    try:
+        return await guard.view(request) == view
+    except AccessError as error:
+        return error.status == 503  # that the API server is away is no reason to show less
+
+
+def groups(feeds: Feeds, guard: Guard) -> Handler:
     """Handler of the worker groups or roles of one lane, with their steps in a window."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         key = Key(*(request.match_info[part] for part in ("kind", "namespace", "name")))
-        found = feed.groups(key, _window(request))
+        try:
+            found = feeds.of(await guard.view(request)).groups(key, _window(request))
+        except TooManyReadersError:
+            return problem(503, TOO_MANY)
         return problem(404, "there is no such workload") if found is None else _json({"groups": found})
 
     return answer
@@ -136,8 +164,8 @@ def why(source: Source) -> Handler:
         if kind not in RESOURCES or not is_name(namespace) or not is_name(name):
             return problem(404, "there is no such workload")
         try:
-            async with source.reading:
-                objects = await WorkloadReader(source.client, namespace).read(kind, name)
+            async with source.reading, source.access.client(token_of(request)) as client:
+                objects = await WorkloadReader(client, namespace).read(kind, name)
         except ReadError as error:
             return problem(404, str(error))
         return _json(as_json(explain(objects, source.clock.now())))
@@ -145,7 +173,7 @@ def why(source: Source) -> Handler:
     return answer
 
 
-def plan(source: Source) -> Handler:
+def plan(source: Source, guard: Guard) -> Handler:
     """Handler of the effect of a YAML on the next sharing passes."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -156,12 +184,11 @@ def plan(source: Source) -> Handler:
         except UnicodeDecodeError:
             return problem(400, "the YAML is not valid UTF-8 text")
         try:
-            async with source.planning:
+            async with source.planning, source.access.client(token_of(request)) as client:
                 now = source.clock.now()
-                snapshot = await ClusterReader(source.client, has_tenants=bool(source.sharing.tenants)).snapshot()
-                found = await asyncio.to_thread(
-                    effect_of, text, snapshot, source.namespace, config=source.sharing, now=now
-                )
+                namespace = (await guard.view(request)).namespace or source.namespace
+                snapshot = await ClusterReader(client, has_tenants=bool(source.sharing.tenants)).snapshot()
+                found = await asyncio.to_thread(effect_of, text, snapshot, namespace, config=source.sharing, now=now)
         except InputError as error:
             return problem(400, str(error))
         except SnapshotError as error:

@@ -6,7 +6,7 @@ that does not keep up is dropped, and reconnects. Reads no clock and does no I/O
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -43,22 +43,50 @@ class Reader:
 
 
 class TooManyReadersError(Exception):
-    """`MAX_READERS` pages are open."""
+    """As many pages are open as may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Workloads that the caller may not see, as numbers only."""
+
+    workloads: int = 0
+    wanted: int = 0
+    ready: int = 0
+
+
+class Recording:
+    """The history of all lanes, to which every feed adds what it shows: the same lane at the same time counts once."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.since: datetime | None = None
+        """When the history begins."""
+        self._now: datetime | None = None
+
+    def add(self, changed: Iterable[Lane], removed: Iterable[Key], now: datetime) -> None:
+        """Record these lanes, and forget those that are gone."""
+        if self._now is not None and self.since is not None and now < self._now:
+            self.since -= self._now - now  # the history moves its steps, too
+        self._now, self.since = now, self.since or now
+        for lane in changed:
+            self.history.record(lane, now)
+        for key in removed:
+            self.history.remove(key)
 
 
 class Feed:
     """Lanes of one namespace (empty: of all), and the pages that follow them."""
 
-    def __init__(self, namespace: str, history: History | None = None) -> None:
-        self._namespace = namespace
-        self._history = history or History()
+    def __init__(self, namespace: str, recording: Recording | None = None, *, max_readers: int = MAX_READERS) -> None:
+        self._namespace, self._max_readers = namespace, max_readers
+        self._recording = recording or Recording()
         self._lanes: dict[Key, Lane] = {}
         self._transfers: dict[Key, tuple[Transfer, ...]] = {}
         self._problems: list[Problem] = []
         self._capacity = CapacityView()
+        self._elsewhere: Elsewhere | None = None
         self._now: datetime | None = None
-        self._since: datetime | None = None
-        """When the history begins."""
         self._lost_since: datetime | None = None
         """Since when the API server cannot be reached."""
         self._readers: set[Reader] = set()
@@ -66,8 +94,18 @@ class Feed:
 
     # --- from the cluster ----------------------------------------------------------------------------------------------
 
+    @property
+    def has_readers(self) -> bool:
+        """Whether any page follows it."""
+        return bool(self._readers)
+
     def update(
-        self, lanes: Iterable[Lane], problems: list[Problem], now: datetime, capacity: CapacityView | None = None
+        self,
+        lanes: Iterable[Lane],
+        problems: list[Problem],
+        now: datetime,
+        capacity: CapacityView | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         """Record these lanes, and send what differs from the last ones; no capacity is the last one."""
         capacity = self._capacity if capacity is None else capacity
@@ -77,17 +115,12 @@ class Feed:
         transfers = transfers_of(current.values()) if changed or removed else self._transfers
         marked = [key for key in current if transfers.get(key) != self._transfers.get(key)]
         is_new = bool(changed or removed) or self._now is None
-        is_new = is_new or (problems, capacity) != (self._problems, self._capacity)
-        for key in changed:
-            self._history.record(current[key], now)
-        for key in removed:
-            self._history.remove(key)
-        if self._now is not None and self._since is not None and now < self._now:
-            self._since -= self._now - now  # the history moves its steps, too
+        is_new = is_new or (problems, capacity, elsewhere) != (self._problems, self._capacity, self._elsewhere)
+        self._recording.add((current[key] for key in changed), removed, now)
         is_lost = any(not problem.is_rejected for problem in problems)
         self._lost_since = (self._lost_since or now) if is_lost else None
         self._lanes, self._transfers, self._problems, self._capacity = current, transfers, problems, capacity
-        self._now, self._since = now, self._since or now
+        self._now, self._elsewhere = now, elsewhere
         if is_new or abs(now.timestamp() - self._sent_at) >= HEARTBEAT_S:
             self._sent_at = now.timestamp()
             self._send(
@@ -113,7 +146,7 @@ class Feed:
         items = []
         lanes, transfers = self._lanes, self._transfers
         for number, (key, lane) in enumerate(lanes.items()):
-            steps = self._history.steps(key, now, window_s=window_s, resolution_s=resolution_s) if now else []
+            steps = self._recording.history.steps(key, now, window_s=window_s, resolution_s=resolution_s) if now else []
             items.append({**_item(lane, transfers.get(key, ())), "steps": steps})
             if number % LANES_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -124,7 +157,7 @@ class Feed:
             "namespace": self._namespace,
             "windowSeconds": window_s,
             "resolutionSeconds": resolution_s,
-            "recordedSince": _seconds(self._since),
+            "recordedSince": _seconds(self._recording.since),
             "items": items,
         }
 
@@ -137,7 +170,9 @@ class Feed:
         return [
             {
                 **_group(group),
-                "steps": self._history.steps(key, now, group=group.name, window_s=window_s, resolution_s=resolution_s),
+                "steps": self._recording.history.steps(
+                    key, now, group=group.name, window_s=window_s, resolution_s=resolution_s
+                ),
             }
             for group in lane.groups
         ]
@@ -145,12 +180,13 @@ class Feed:
     def _window(self, window_s: int) -> tuple[int, int]:
         """The window that is shown for the one that was asked for, and its resolution, both in seconds."""
         window_s = min(max(window_s, MIN_WINDOW_S), WINDOW_S)
-        recorded_s = int((self._now - self._since).total_seconds()) if self._now and self._since else 0
+        since = self._recording.since
+        recorded_s = int((self._now - since).total_seconds()) if self._now and since else 0
         return window_s, max(1, -(-min(window_s, recorded_s) // POINTS))
 
     def subscribe(self, drop: Callable[[], None]) -> Reader:
         """A reader of all messages from now on; raises TooManyReadersError."""
-        if len(self._readers) >= MAX_READERS:
+        if len(self._readers) >= self._max_readers:
             raise TooManyReadersError
         reader = Reader(drop)
         self._readers.add(reader)
@@ -175,6 +211,7 @@ class Feed:
                 for problem in self._problems
             ],
             "capacity": capacity_as_json(self._capacity),
+            "elsewhere": None if self._elsewhere is None else asdict(self._elsewhere),
         }
 
     def _send(self, message: dict[str, Any]) -> None:

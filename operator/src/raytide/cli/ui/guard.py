@@ -1,12 +1,11 @@
 """Requests that the page's server answers, and headers of its answers.
 
-It runs with the rights of the user, on a port that every program of the machine and every page in the user's browser can reach.
-So the API takes only requests with the token that was printed at the start, in a header that another site cannot set; the Host
-must be this machine, against DNS rebinding; and a request that names another Origin is rejected. The page itself is the same for
-everyone and has no token. Errors are one sentence as JSON.
+Its port can be reached by every program of the machine, or of the cluster, and by every page in a user's browser. So the API takes
+only requests with a token that access.py accepts, in a header that another site cannot set; a request that names another Origin is
+rejected, and on a user's machine, whose rights the server has, so is one with another Host, against DNS rebinding. The page itself
+is the same for everyone and has no token. Errors are one sentence as JSON.
 """
 
-import hmac
 import traceback
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -16,6 +15,7 @@ import click
 from aiohttp import web
 
 from raytide.cli.columns import printable
+from raytide.cli.ui.access import Access, AccessError, View
 
 HOSTS: Final = frozenset({"127.0.0.1", "localhost"})
 HEADERS: Final = {
@@ -46,19 +46,23 @@ def host_of(request: web.Request) -> str | None:
         return None
 
 
-def rejection(request: web.Request, token: str) -> web.Response | None:
-    """Why the request is not answered; None if it is."""
-    if host_of(request) not in HOSTS:
+def rejection(request: web.Request, *, is_local: bool) -> web.Response | None:
+    """Why the request is answered to no one; None if its token decides."""
+    if is_local and host_of(request) not in HOSTS:
         return problem(403, "the Host of the request is not this machine: use the address that `raytide ui` printed")
     origin = request.headers.get("Origin")
-    if origin is not None and origin != f"http://{request.headers['Host']}":
+    # Behind a proxy that ends TLS the scheme differs; the host and the port are those that the browser has.
+    if origin is not None and origin not in {
+        f"{scheme}://{request.headers.get('Host')}" for scheme in ("http", "https")
+    }:
         return problem(403, "the request comes from another site")
-    if not request.path.startswith("/api/"):
-        return None
-    given = request.headers.get("Authorization", "")
-    if not hmac.compare_digest(given.encode(errors="replace"), f"Bearer {token}".encode()):
-        return problem(401, "the token is missing or wrong: open the address that `raytide ui` printed")
     return None
+
+
+def token_of(request: web.Request) -> str:
+    """The bearer token of the request; empty without one."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token if scheme == "Bearer" else ""
 
 
 class Guard:
@@ -67,16 +71,24 @@ class Guard:
     __middleware_version__ = 1
     """What aiohttp's decorator sets on functions."""
 
-    def __init__(self, token: str) -> None:
-        self._token = token
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def view(self, request: web.Request) -> View:
+        """What the caller of the request may see now; raises AccessError."""
+        return await self._access.view(token_of(request), request.query.get("namespace"))
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """The handler's answer, or a problem."""
-        rejected = rejection(request, self._token)
+        rejected = rejection(request, is_local=self._access.is_local)
         if rejected is not None:
             return rejected
         try:
+            if request.path.startswith("/api/"):
+                await self.view(request)
             return await handler(request)
+        except AccessError as error:
+            return problem(error.status, str(error))
         except web.HTTPRequestEntityTooLarge:
             return problem(413, "the YAML is too large")
         except web.HTTPException as error:
@@ -86,7 +98,7 @@ class Guard:
         except Exception:  # noqa: BLE001 - whatever it is, the page gets none of it
             for line in traceback.format_exc().splitlines():
                 click.echo(printable(line), err=True)
-            return problem(500, "an internal error occurred: the terminal of `raytide ui` has the details")
+            return problem(500, "an internal error occurred: the output of `raytide ui` has the details")
 
 
 async def add_headers(_request: web.Request, response: web.StreamResponse) -> None:

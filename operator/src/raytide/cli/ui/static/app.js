@@ -60,6 +60,7 @@ function clock(seconds, withSeconds = false) {
 
 const state = {
   token: "",
+  chosen: "", // namespace that the caller has chosen; empty: all
   lanes: new Map(), // key -> lane with its steps [at, wanted, ready, reason]
   order: [], // what is shown, after filter and sorting
   unfolded: new Map(), // key -> rows of its worker groups or roles
@@ -70,6 +71,7 @@ const state = {
   since: null, // when the recording began, seconds
   problems: [],
   capacity: null, // what is requested of the nodes
+  elsewhere: null, // numbers of the workloads that the caller may not see
   disconnected: null, // since when the API server is away
   lost: null, // since when this page has no connection
   at: null, // time of the last message, seconds
@@ -97,13 +99,49 @@ function readToken() {
     history.replaceState(null, "", location.pathname); // so that it is in no bookmark and on no screenshot
   }
   state.token = sessionStorage.getItem("token") || "";
+  state.chosen = sessionStorage.getItem("namespace") || "";
+}
+
+// --- sign in, where each caller has a token of the API server ---------------------------------------------------------------
+
+const hasForm = document.documentElement.dataset.signIn === "form";
+
+function showSignIn(sentence, isNamespace) {
+  $("sign-in-problem").textContent = state.token || isNamespace ? sentence : "";
+  $("sign-in").hidden = false;
+  $("connection").dataset.state = "connecting";
+  $("connection").textContent = "signed out";
+  document.body.classList.add("signed-out");
+  $("namespace").value = state.chosen;
+  $(isNamespace ? "namespace" : "token").focus();
+}
+
+function signIn(event) {
+  event.preventDefault();
+  state.token = $("token").value.trim() || state.token;
+  state.chosen = $("namespace").value.trim();
+  sessionStorage.setItem("token", state.token);
+  sessionStorage.setItem("namespace", state.chosen);
+  $("token").value = "";
+  $("sign-in").hidden = true;
+  document.body.classList.remove("signed-out");
+  follow();
+}
+
+/** Forget the token and what it showed. */
+function signOut() {
+  sessionStorage.clear();
+  location.reload();
 }
 
 // --- API --------------------------------------------------------------------------------------------------------------------
 
 async function api(path, options = {}) {
-  const headers = { Authorization: `Bearer ${state.token}`, ...options.headers };
-  return fetch(path, { ...options, headers, credentials: "omit" });
+  const headers = { ...(state.token && { Authorization: `Bearer ${state.token}` }), ...options.headers };
+  const address = new URL(path, location.origin);
+  if (hasForm && state.chosen) address.searchParams.set("namespace", state.chosen);
+  // A proxy that signs callers in knows them by its cookie, which only this origin receives.
+  return fetch(address, { ...options, headers, credentials: hasForm ? "same-origin" : "omit" });
 }
 
 /** The JSON of an answer; throws an error with the server's sentence. */
@@ -112,7 +150,7 @@ async function json(path, options) {
   try {
     response = await api(path, options);
   } catch {
-    throw new Error("raytide ui cannot be reached: is it still running in its terminal?");
+    throw new Error(hasForm ? "the server of this page cannot be reached" : "raytide ui cannot be reached: is it still running in its terminal?");
   }
   const body = await response.json().catch(() => ({}));
   if (!response.ok) throw new Error(body.error || `the server answered ${response.status}`);
@@ -128,7 +166,7 @@ async function follow() {
     let timer = setTimeout(() => attempt.abort(), SILENCE_MS);
     try {
       const response = await api(`/api/events?window=${chosenWindow()}`, { signal: attempt.signal });
-      if (response.status === 401 || response.status === 403) return showRejected((await response.json()).error);
+      if ([400, 401, 403].includes(response.status)) return showRejected(response.status, (await response.json()).error);
       if (!response.ok) throw new Error();
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       for (let text = ""; ; ) {
@@ -172,12 +210,14 @@ function receive(part) {
   state.isListed = message.isListed;
   state.problems = message.problems;
   state.capacity = message.capacity;
+  state.elsewhere = message.elsewhere;
   state.disconnected = message.disconnectedSince;
   if (message.at) state.skew = message.at - Date.now() / 1000;
   arrange();
   showConnection();
   showNotices();
   showCapacity();
+  showElsewhere();
   performance.clearMeasures("lanes");
   performance.measure("lanes", { start: begun }); // read by tests
 }
@@ -606,7 +646,7 @@ function showCapacity() {
   const text = JSON.stringify(state.capacity);
   if (text === capacityShown) return;
   capacityShown = text;
-  const { resources, problem, nodes } = state.capacity;
+  const { resources, problem, nodes } = state.capacity ?? { resources: [] };
   $("capacity").hidden = !resources.length && !problem;
   $("resources").replaceChildren(...resources.map((each) => resourceItem(each, resourceName(each.name, resources), nodes)));
   const note = $("capacity-note");
@@ -635,12 +675,41 @@ function resourceItem(use, name, nodes) {
   );
 }
 
-function showRejected(sentence) {
+function showRejected(status, sentence) {
   $("connection").dataset.state = "lost";
   $("connection").textContent = "not connected";
+  if (hasForm) {
+    forget();
+    return showSignIn(sentence ?? "the request was rejected", status !== 401);
+  }
   $("notices").replaceChildren(h("p", { class: "notice" }, h("b", {}, "No access:"), sentence ?? "the request was rejected"));
   showEmpty(0);
   $("empty").replaceChildren(h("h2", {}, "Open the address that `raytide ui` printed in its terminal"), "It contains a token, which changes each time the command is started.");
+}
+
+/** Drop what the last caller saw. */
+function forget() {
+  state.lanes = new Map();
+  state.unfolded = new Map();
+  state.ghosts = new Map();
+  state.submitted = [];
+  state.problems = [];
+  state.capacity = state.elsewhere = state.at = null;
+  state.isListed = false;
+  closePanel();
+  arrange();
+  showNotices();
+  showCapacity();
+  showElsewhere();
+  $("sign-out").hidden = true;
+}
+
+/** What else the cluster runs, in numbers: the names belong to others. */
+function showElsewhere() {
+  const { workloads, wanted, ready } = state.elsewhere ?? { workloads: 0 };
+  $("elsewhere").hidden = workloads === 0;
+  $("elsewhere").textContent = workloads ? `elsewhere: ${plural(workloads, "workload")}, ${ready} of ${wanted} pods` : "";
+  $("sign-out").hidden = !hasForm || (!state.token && !state.chosen);
 }
 
 // --- panel: explanation -----------------------------------------------------------------------------------------------------
@@ -924,6 +993,8 @@ function start() {
   $("sort").addEventListener("change", arrange);
   $("verdicts").addEventListener("change", arrange);
   $("window").addEventListener("change", restart);
+  $("sign-in").addEventListener("submit", signIn);
+  $("sign-out").addEventListener("click", signOut);
   $("open-what-if").addEventListener("click", () => (state.open === "what-if" ? closePanel() : (openWhatIf(), $("yaml").focus())));
   addEventListener("keydown", onKey);
   addEventListener("dragenter", onDrag);
