@@ -95,7 +95,7 @@ def fields_page(definition: Mapping[str, Any]) -> str:
 
 def commands_page(root: click.Group, names: Iterable[str]) -> str:
     """The help of the command and of its subcommands with these names."""
-    context = click.Context(root, info_name="raytide", max_content_width=100)
+    context = click.Context(root, info_name="raytide", max_content_width=100, **root.context_settings)
     sections = ["# Commands\n\nThe output of `--help` of this version.\n"]
     for name in names:
         command = root.get_command(context, name)
