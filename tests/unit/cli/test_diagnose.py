@@ -120,7 +120,7 @@ async def test_a_workload_with_what_belongs_to_it():
     logs = {("demo-head-abcde", "autoscaler"): "scaled\x1b[31m\npassword=hunter2\n"}
     bundle, asked = await collected(api, "", "demo", logs=logs)
     assert list(bundle.files) == [
-        "README.txt", f"{FOLDER}/object.json", f"{FOLDER}/why.json", f"{FOLDER}/pods.json", f"{FOLDER}/services.json",
+        "README.txt", f"{FOLDER}/object.json", f"{FOLDER}/pods.json", f"{FOLDER}/why.json", f"{FOLDER}/services.json",
         f"{FOLDER}/service-accounts.json", f"{FOLDER}/roles.json", f"{FOLDER}/role-bindings.json", f"{FOLDER}/autoscaler.log",
         f"{FOLDER}/events.json", "versions.json", "definitions.json", "nodes.json",
     ]  # fmt: skip

@@ -21,6 +21,7 @@ from raytide.cli.diagnose.harmless import (
     HARMLESS_VARIABLES,
     KEPT_FIELDS,
 )
+from raytide.cli.diagnose.known_secrets import MAX_SECRETS, KnownSecrets
 from raytide.cli.diagnose.redact_objects import DEEPEST, MAX_ENTRIES, Redactor, reduced_definition, reduced_node
 from raytide.cli.diagnose.redact_text import LONGEST_LINE, REDACTED, redact_text
 from raytide.cli.operator import UNSUPPORTED_FLAGS
@@ -405,6 +406,62 @@ def test_what_kuberay_itself_sets_in_a_pod_stays():
     assert redacted["metadata"]["labels"] == head["metadata"]["labels"]
 
 
+# --- credentials of objects in texts -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"env": [{"name": "REDIS_PASSWORD", "value": "tuesday"}]},
+        {"envs": {"api_key": "tuesday"}},
+        {"rayStartParams": {"redis-password": "tuesday"}},
+        {"gcsFaultToleranceOptions": {"redisPassword": {"value": "tuesday"}}},
+        {"gcsFaultToleranceOptions": {"redisAddress": "redis://ada:tuesday@redis:6379"}},
+        {"args": ["train", "--password", "tuesday"]},
+        {"args": ["train --auth-token=tuesday"]},
+        {"entrypoint": "DB_PASS=tuesday python train.py"},
+        {"template": {"spec": {"containers": [{"command": ["sh", "-c", "run --token 'tuesday'"]}]}}},
+    ],
+)
+def test_a_credential_of_an_object_is_removed_from_texts_whatever_it_looks_like_there(spec):
+    redactor = Redactor()
+    assert redactor.text("it was on tuesday morning") == "it was on tuesday morning"
+    assert "tuesday" not in json.dumps(redactor.object({"spec": spec, "status": {"message": "since tuesday"}}))
+    assert redactor.text("it was on tuesday morning") == f"it was on {REDACTED} morning"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"env": [{"name": "MAX_TOKENS", "value": "4096"}, {"name": "RAY_AUTH_MODE", "value": "token"}]},
+        {"env": [{"name": "A_TOKEN", "value": "$TOKEN"}, {"name": "PASSWORD", "value": "abc"}]},
+        {"volumes": [{"secret": {"secretName": "tuesday"}}]},
+        {"labels": {"auth-mode": "tuesday"}},
+        {"args": ["--password", "--tuesday"]},
+        {"env": [{"name": "DAY", "value": "tuesday"}]},
+    ],
+)
+def test_what_is_no_credential_or_too_common_stays_in_texts(spec):
+    redactor, text = Redactor(), "tuesday: token $TOKEN of 4096, abc"
+    redactor.object({"spec": spec})
+    assert redactor.text(text) == Redactor().text(text)
+
+
+def test_a_remembered_credential_is_removed_as_a_whole_and_not_out_of_a_longer_one():
+    redactor = Redactor()
+    env = [{"name": "PASSWORD", "value": "my token is tuesday morning"}, {"name": "TOKEN", "value": "SflK"}]
+    redactor.object({"env": env})
+    assert redactor.text("x my token is tuesday morning y") == f"x {REDACTED} y"
+    assert redactor.text(f"x {JWT[:20]}SflK{JWT[20:]} y") == f"x {REDACTED} y"
+
+
+def test_the_number_of_remembered_credentials_is_bounded():
+    known = KnownSecrets()
+    known.learn({"env": [{"name": "TOKEN", "value": f"tuesday{number:05}"} for number in range(3 * MAX_SECRETS)]})
+    assert known.redact("tuesday00000") == REDACTED
+    assert known.redact(f"tuesday{MAX_SECRETS:05}") == f"tuesday{MAX_SECRETS:05}"
+
+
 # --- no planted secret is in a bundle --------------------------------------------------------------------------------------
 
 ALPHABET = string.ascii_letters + string.digits + "!#$%()*+-./:;=?@[]^_{}~"
@@ -499,6 +556,8 @@ def plant_data(obj, secret):
     obj["metadata"]["managedFields"] = [{"manager": secret}]
 
 
+NAMED = (plant_redis, plant_start_param, plant_redis_option)
+"""Where the name beside it shows that it is a credential: it is removed from texts, too."""
 PLANTS = [value for name, value in sorted(globals().items()) if name.startswith("plant_")]
 
 CLUSTER = {
@@ -520,7 +579,8 @@ def test_no_planted_secret_is_in_the_bytes_of_a_bundle(planted, spoken):
     obj = deepcopy(CLUSTER)
     for plant, secret in planted:
         plant(obj, secret)
-    lines = [form.format(secret) for form, secret in spoken]
+    named = dict(each for each in planted if each[0] in NAMED).values()  # the last of each: it replaces the others
+    lines = [form.format(secret) for form, secret in spoken] + [f"it was {secret} once" for secret in named]
     obj.setdefault("status", {})["conditions"] = [{"type": "Ready", "message": line} for line in lines]
     redactor, bundle = Redactor(), Bundle(datetime(2026, 1, 1, tzinfo=UTC))
     bundle.add_json("object.json", redactor.object(obj))

@@ -183,8 +183,6 @@ class Collector:
         folder = f"namespaces/{namespace}/{kind.lower()}-{name}"
         owners[uid] = folder
         self._bundle.add_json(f"{folder}/object.json", self._redactor.object({"kind": kind, **obj}))
-        explained = explain(await WorkloadReader(self._client, namespace).complete(kind, obj), self._bundle.at)
-        self._bundle.add_json(f"{folder}/why.json", self._redactor.texts(as_json(explained)))
         selector = f"{POD_LABELS[kind]}={name}"
         heads: list[Manifest] = []
 
@@ -198,6 +196,8 @@ class Collector:
         pods = await self._list(meta.PODS, namespace, MAX_PODS, pod, selector)
         if pods is not None:
             self._bundle.add_json(f"{folder}/pods.json", pods)
+        explained = explain(await WorkloadReader(self._client, namespace).complete(kind, obj), self._bundle.at)
+        self._bundle.add_json(f"{folder}/why.json", self._redactor.texts(as_json(explained)))
         services = await self._list(
             meta.SERVICES, namespace, 10 * MAX_OBJECTS, self._redactor.object, is_kept=lambda each: _is_owned(each, uid)
         )

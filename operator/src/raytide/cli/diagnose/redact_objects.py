@@ -28,6 +28,7 @@ from raytide.cli.diagnose.harmless import (
     RECORDS,
     START_COMMAND,
 )
+from raytide.cli.diagnose.known_secrets import KnownSecrets
 from raytide.cli.diagnose.redact_text import REDACTED, redact_text
 
 DEEPEST: Final = 40
@@ -48,6 +49,7 @@ class Redactor:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         """What was replaced -> how often."""
+        self._known = KnownSecrets()
         self._special: dict[str, Callable[[Any, int], Any]] = {
             "annotations": self._annotations,
             "headServiceAnnotations": self._annotations,
@@ -69,14 +71,15 @@ class Redactor:
             "tolerations": self._with_value,
             "taints": self._with_value,
             "terminated": self._terminated,
-            **dict.fromkeys(("message", "reason", "note", "osImage", "redisAddress"), self._text),
+            **dict.fromkeys(("message", "reason", "note", "osImage"), self._text),
+            "redisAddress": self._address,
         }
 
     # --- texts -----------------------------------------------------------------------------------------------------------
 
     def text(self, text: str, what: str = "parts of messages") -> str:
         """The text without what looks like a credential."""
-        redacted = redact_text(text)
+        redacted = self._known.redact(text)
         if redacted != text:
             self.counts[what] += max(1, redacted.count(REDACTED) - text.count(REDACTED))
         return redacted
@@ -92,7 +95,8 @@ class Redactor:
     # --- objects ---------------------------------------------------------------------------------------------------------
 
     def object(self, obj: Manifest) -> Manifest:
-        """The object with the values that are known to be harmless."""
+        """The object with the values that are known to be harmless; its credentials are removed from later texts too."""
+        self._known.learn(obj)
         redacted: Manifest = self._walk(obj, 0)
         return redacted
 
@@ -147,6 +151,11 @@ class Redactor:
 
     def _text(self, value: Any, _depth: int) -> Any:
         return self.text(value) if isinstance(value, str) else self._redacted("parts of messages")
+
+    def _address(self, value: Any, _depth: int) -> Any:
+        """Without user and password."""
+        address = redact_text(value) if isinstance(value, str) else REDACTED
+        return self._redacted("parts of messages") if self._known.redact(address) != address else address
 
     def _annotations(self, value: Any, depth: int) -> Any:
         if not isinstance(value, Mapping):

@@ -73,6 +73,14 @@ _UPPER_AFTER_LOWER: Final = re.compile(r"[a-z][A-Z]")
 _SEVERAL: Final = re.compile(rf"{REDACTED}(?:{REDACTED})+")
 
 
+_SENSITIVE_NAME: Final = re.compile(rf"{_SENSITIVE}|pass$|pass[_-]|auth|api_?key|_key$", re.IGNORECASE)
+
+
+def is_sensitive(name: str) -> bool:
+    """Whether the name of a variable or of an option shows that its value is a credential."""
+    return _SENSITIVE_NAME.search(name[:256]) is not None
+
+
 def redact_text(text: str) -> str:
     """The text without what looks like a credential, line by line."""
     if len(text) < 8 and text.isalnum():
