@@ -55,10 +55,10 @@ _DIGEST: Final = re.compile(r"@?sha256:[0-9a-f]{64}(?![0-9A-Za-z])")
 _AWS_SECRET: Final = re.compile(r"(?<![A-Za-z0-9/+])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])")
 _PADDED: Final = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{14,}={1,2}(?![A-Za-z0-9+/=_-])")
 _KNOWN: Final = re.compile(
-    r"(?:AKIA|ASIA|AGPA|AIDA|AROA|ANPA|ANVA|AIPA)[A-Z0-9]{8,}"
-    r"|gh[opsur]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}|xox[abeoprs]-[\w-]{8,}|hf_[A-Za-z0-9]{8,}"
-    r"|sk-[\w-]{8,}|sk_(?:live|test)_\w{8,}|AIza[\w-]{16,}|npm_[A-Za-z0-9]{16,}|pypi-[\w-]{16,}|SG\.[\w.-]{16,}|ya29\.[\w-]{8,}"
-    r"|hv[bsr]\.[\w-]{8,}|dop_v1_\w{8,}|eyJ[\w-]{5,}",
+    r"(?:AKIA|ASIA|AGPA|AIDA|AROA|ANPA|ANVA|AIPA)[A-Z0-9]{8,}|eyJ[\w-]{5,}"
+    r"|(?<![A-Za-z0-9])(?:gh[opsur]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}|xox[abeoprs]-[\w-]{8,}|hf_[A-Za-z0-9]{8,}"
+    r"|sk-[\w-]{20,}|sk_(?:live|test)_\w{8,}|AIza[\w-]{16,}|npm_[A-Za-z0-9]{16,}|pypi-[\w-]{16,}|SG\.[\w.-]{16,}|ya29\.[\w-]{8,}"
+    r"|hv[bsr]\.[\w-]{8,}|dop_v1_\w{8,})",
     re.ASCII,
 )
 """Formats of AWS, GitHub, GitLab, Slack, Hugging Face, OpenAI, Stripe, Google, npm, PyPI, SendGrid, Vault, DigitalOcean; JWT."""
