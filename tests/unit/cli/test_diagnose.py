@@ -214,6 +214,15 @@ async def test_an_api_server_that_stops_answering_leaves_what_was_read(monkeypat
 async def test_in_an_empty_namespace_there_are_the_rest_of_the_files():
     bundle, _ = await collected(api_with())
     assert list(bundle.files) == ["README.txt", "versions.json", "definitions.json", "nodes.json"]
+    assert bundle.notes == [
+        "RayClusters and TrainingJobs in namespace default",
+        "a Deployment with the label app.kubernetes.io/name=raytide in any namespace: name its namespace by --operator-namespace",
+    ]
+    assert all(f"  {note}\n" in bundle.files["README.txt"].decode() for note in bundle.notes)
+    bundle, _ = await collected(api_with(cluster_object()), operator_namespace="x")
+    assert bundle.notes == ["a Deployment that runs `raytide operator` in namespace x"]
+    bundle, _ = await collected(api_with(), forbidden={"deployments", "rayclusters"})
+    assert bundle.notes == []
 
 
 @pytest.mark.looptime

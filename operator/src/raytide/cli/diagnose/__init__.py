@@ -105,6 +105,8 @@ def command(
     click.echo(
         f"{printable(str(path))}: {len(bundle.files)} files, {len(content)} bytes; look at them before you send it"
     )
+    for note in bundle.notes:
+        click.echo(f"not found: {printable(note)}", err=True)
     for each in bundle.unread.values():
         click.echo(f"not read: {printable(str(each))}", err=True)
 

@@ -51,6 +51,8 @@ class Bundle:
         self.at = at
         self.files: dict[str, bytes] = {}
         self.unread: dict[tuple[str, str, str], Unread] = {}
+        self.notes: list[str] = []
+        """What was not found."""
         self.omitted: list[str] = []
         """What was left out because of a limit."""
 
@@ -90,6 +92,7 @@ class Bundle:
             f"Bundle of `raytide diagnose` for {subject}, {timestamp(self.at)}",
             _REMAINS,
             _section("Collected (bytes):", [f"{len(content):>9}  {path}" for path, content in self.files.items()]),
+            _section("Not found:", self.notes),
             _section("Not read:", [str(each) for each in self.unread.values()] or ["nothing"]),
             _section("Left out by a limit:", self.omitted),
             _section(

@@ -125,6 +125,8 @@ class Collector:
                 errors.append(f"{resource.plural} cannot be listed: {error}")
         if len(errors) == len(RESOURCES):
             raise ReadError("; ".join(errors))
+        if not found and not errors:
+            self._bundle.notes.append(f"RayClusters and TrainingJobs in {_where(namespace)}")
         for each, objects in sorted(found.items()):
             await self._namespace(each, objects)
 
@@ -147,6 +149,12 @@ class Collector:
             "" if namespace else chart,
             is_kept=_is_operator if namespace else _is_any,
         )
+        if deployments == []:
+            self._bundle.notes.append(
+                f"a Deployment that runs `raytide operator` in namespace {namespace}"
+                if namespace
+                else f"a Deployment with the label {chart} in any namespace: name its namespace by --operator-namespace"
+            )
         places = {(str(each["metadata"]["namespace"]), _pod_selector(each)) for each in deployments or ()}
         if not places and namespace:
             places = {(namespace, chart)}
@@ -374,8 +382,12 @@ def _unchanged(obj: Manifest) -> Manifest:
 
 def subject(kind: str, name: str, namespace: str) -> str:
     """What the bundle is about, in words."""
-    where = f"namespace {namespace}" if namespace else "all namespaces"
+    where = _where(namespace)
     return f"{kind or 'workload'} {name} in {where}" if name else f"all workloads of {where}"
+
+
+def _where(namespace: str) -> str:
+    return f"namespace {namespace}" if namespace else "all namespaces"
 
 
 def folder_name(at: datetime) -> str:
