@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import reason_sources
+import reason_texts
 import reasons
 from raytide.api import constants
 from raytide.api import trainingjob_constants as training
@@ -39,14 +40,16 @@ OF_NO_CONDITION = {  # reasons of `raytide why` alone, at the top of api/remedie
 
 def names(found) -> dict[str, set[str]]:
     """The reasons of conditions by kind."""
-    return {kind: {reason.described.name for each in found[kind] for reason in each.reasons} for kind in reasons.KINDS}
+    return {
+        kind: {reason.described.name for each in found[kind] for reason in each.reasons} for kind in reason_texts.KINDS
+    }
 
 
 CONDITIONS = names(reasons.conditions())
 EVENTS = {kind: {event.described.name for event in found} for kind, found in reasons.events().items()}
 
 
-@pytest.mark.parametrize("kind", reasons.KINDS)
+@pytest.mark.parametrize("kind", reason_texts.KINDS)
 def test_the_pages_have_the_reasons_that_the_code_writes_and_no_others(kind):
     written = reason_sources.written_reasons(kind)
     assert CONDITIONS[kind] == written.conditions
@@ -59,11 +62,13 @@ def test_the_pages_are_current():
 
 
 def test_every_call_that_is_listed_as_passing_on_a_reason_exists():
-    found = set().union(*(reason_sources.written_reasons(kind).passed_on for kind in reasons.KINDS))
+    found = set().union(*(reason_sources.written_reasons(kind).passed_on for kind in reason_texts.KINDS))
     assert found == set(reason_sources.PASSED_ON)
 
 
-@pytest.mark.parametrize(("module", "kind"), [(constants, reasons.RAYCLUSTER), (training, reasons.TRAININGJOB)])
+@pytest.mark.parametrize(
+    ("module", "kind"), [(constants, reason_texts.RAYCLUSTER), (training, reason_texts.TRAININGJOB)]
+)
 def test_the_pages_have_every_constant_that_is_spelled_like_a_reason(module, kind):
     page = "".join(path.read_text() for path in (DOCS / "conditions.md", DOCS / "events.md"))
     values = {value for value in vars(module).values() if isinstance(value, str) and CAMEL_CASE.fullmatch(value)}
@@ -73,16 +78,16 @@ def test_the_pages_have_every_constant_that_is_spelled_like_a_reason(module, kin
 def test_a_reason_without_an_entry_fails_the_generator(monkeypatch):
     written = reason_sources.Reasons(conditions={"ReasonOfTomorrow"})
     monkeypatch.setattr(reasons, "written_reasons", lambda _kind: written)
-    with pytest.raises(reasons.MissingEntryError, match=r"docs/conditions\.md has no ReasonOfTomorrow"):
+    with pytest.raises(reason_texts.MissingEntryError, match=r"docs/conditions\.md has no ReasonOfTomorrow"):
         reasons.conditions()
 
 
 def test_a_constant_without_a_docstring_fails_the_generator():
-    with pytest.raises(reasons.MissingEntryError, match="HEAD_GROUP has no docstring"):
-        reasons.of(constants, "HEAD_GROUP")
+    with pytest.raises(reason_texts.MissingEntryError, match="HEAD_GROUP has no docstring"):
+        reason_texts.of(constants, "HEAD_GROUP")
 
 
-@pytest.mark.parametrize("kind", reasons.KINDS)
+@pytest.mark.parametrize("kind", reason_texts.KINDS)
 def test_every_warning_says_what_to_do(kind):
     warnings = [event for event in reasons.events()[kind] if event.type == "Warning"]
     assert len(warnings) > 10
