@@ -140,6 +140,16 @@ async def test_a_workload_with_what_belongs_to_it():
 
 
 @pytest.mark.looptime
+async def test_a_users_container_named_autoscaler_keeps_its_log():
+    worker = pod_object("demo-cpu-worker-a")
+    worker["spec"]["containers"].append({"name": "autoscaler", "image": "mine"})
+    for cluster, pod in ((cluster_object(), head_pod()), (autoscaled(), worker)):
+        bundle, asked = await collected(api_with(cluster, pod), "", "demo")
+        assert not [path for _, path in asked if path.endswith("/log")]
+        assert f"{FOLDER}/autoscaler.log" not in bundle.files
+
+
+@pytest.mark.looptime
 async def test_events_are_those_of_the_workload_and_of_its_pods():
     cluster, pod = cluster_object(), pod_object("demo-cpu-worker-a")
     api = api_with(cluster, pod)
@@ -284,6 +294,14 @@ async def test_the_operator_is_found_by_the_charts_labels():
     assert parsed(bundle, "operator/leases.json")[0]["spec"]["holderIdentity"] == "raytide-1"
     assert [pod["metadata"]["name"] for pod in parsed(bundle, "operator/pods.json")] == ["raytide-1"]
     assert bundle.files["operator/raytide-1-operator.log"] == b"a\nsecret: <redacted>\nb\n"
+
+
+@pytest.mark.looptime
+async def test_another_program_with_the_charts_label_is_not_the_operator():
+    api = operator_objects(api_with(cluster_object()), args=("web",))
+    bundle, asked = await collected(api, "", "demo")
+    assert "operator/deployments.json" not in bundle.files
+    assert not [path for _, path in asked if path.endswith("/log")]
 
 
 @pytest.mark.looptime

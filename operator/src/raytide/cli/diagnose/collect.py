@@ -46,6 +46,14 @@ MAX_S: Final = 300.0
 
 OPERATOR_LABELS: Final = {constants.APP_NAME_LABEL: constants.OPERATOR}
 """Of the Deployment and the pods that the chart installs."""
+_RIGHTS: Final = (
+    ("service-accounts", meta.SERVICE_ACCOUNTS, constants.CLUSTER_LABEL),
+    ("roles", meta.ROLES, constants.CLUSTER_LABEL),
+    ("role-bindings", meta.ROLE_BINDINGS, constants.CLUSTER_LABEL),
+)
+"""What the operator creates for an autoscaler: file, resource, and the label with the name of the RayCluster."""
+_MEMBERSHIP: Final = (("config-maps", meta.CONFIG_MAPS, trainingjob_constants.JOB_LABEL),)
+"""The same for a TrainingJob."""
 
 Reduce: TypeAlias = Callable[[Manifest], Manifest]
 ERRORS: Final = (ApiStatusError, ApiUnavailableError, msgspec.MsgspecError)
@@ -147,7 +155,7 @@ class Collector:
             MAX_OBJECTS,
             _unchanged,
             "" if namespace else chart,
-            is_kept=_is_operator if namespace else _is_any,
+            is_kept=_is_operator if namespace else _runs_operator,
         )
         if deployments == []:
             self._bundle.notes.append(
@@ -192,12 +200,13 @@ class Collector:
         owners[uid] = folder
         self._bundle.add_json(f"{folder}/object.json", self._redactor.object({"kind": kind, **obj}))
         selector = f"{POD_LABELS[kind]}={name}"
+        is_autoscaled = kind == RAYCLUSTER and bool((obj.get("spec") or {}).get("enableInTreeAutoscaling"))
         heads: list[Manifest] = []
 
         def pod(found: Manifest) -> Manifest:
             owners[str(found["metadata"].get("uid", ""))] = folder
             self._label_keys.update((found.get("spec") or {}).get("nodeSelector") or ())
-            if constants.AUTOSCALER_CONTAINER in _containers(found):
+            if is_autoscaled and _is_head_with_autoscaler(found):
                 heads.append(_log_facts(found))
             return self._redactor.object(found)
 
@@ -211,15 +220,7 @@ class Collector:
         )
         if services is not None:
             self._bundle.add_json(f"{folder}/services.json", services)
-        kinds: Mapping[str, Resource] = (
-            {"service-accounts": meta.SERVICE_ACCOUNTS, "roles": meta.ROLES, "role-bindings": meta.ROLE_BINDINGS}
-            if kind == RAYCLUSTER
-            else {"config-maps": meta.CONFIG_MAPS}
-        )
-        for file, resource in kinds.items():
-            if file != "config-maps" and not (obj.get("spec") or {}).get("enableInTreeAutoscaling"):
-                continue
-            label = trainingjob_constants.JOB_LABEL if file == "config-maps" else constants.CLUSTER_LABEL
+        for file, resource, label in _RIGHTS if is_autoscaled else () if kind == RAYCLUSTER else _MEMBERSHIP:
             found = await self._list(resource, namespace, MAX_OBJECTS, self._redactor.metadata_only, f"{label}={name}")
             if found is not None:
                 self._bundle.add_json(f"{folder}/{file}.json", found)
@@ -339,13 +340,26 @@ def _pod_selector(deployment: Manifest) -> str:
 
 
 def _is_operator(deployment: Manifest) -> bool:
-    """Whether it runs `raytide operator`, whatever its name and labels are."""
+    """Whether it runs `raytide operator`, or has the chart's labels with another command."""
+    labels = deployment["metadata"].get("labels") or {}
+    return _runs_operator(deployment) or labels.get(constants.APP_NAME_LABEL) == constants.OPERATOR
+
+
+def _runs_operator(deployment: Manifest) -> bool:
     template = (deployment.get("spec") or {}).get("template") or {}
     for container in (template.get("spec") or {}).get("containers") or ():
         words = [*(container.get("command") or ()), *(container.get("args") or ())]
         if constants.OPERATOR in words and "operator" in words:
             return True
-    return (deployment["metadata"].get("labels") or {}).get(constants.APP_NAME_LABEL) == constants.OPERATOR
+    return False
+
+
+def _is_head_with_autoscaler(pod: Manifest) -> bool:
+    """Users may give other containers that name: their logs are not read."""
+    labels = pod["metadata"].get("labels") or {}
+    return labels.get(constants.NODE_TYPE_LABEL) == constants.HEAD and constants.AUTOSCALER_CONTAINER in _containers(
+        pod
+    )
 
 
 def _is_owned(obj: Manifest, uid: str) -> bool:
