@@ -37,7 +37,7 @@ E2E_PATH := tools/builders:tools/node:tools/kind
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-ui pictures test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-node e2e-kind node-check node-clean samples dashboards reasons locks verify presubmit control-plane tools image security advisories checks sbom release site fuzz clean
+.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-ui pictures test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-node e2e-kind node-check node-clean samples dashboards reasons man locks verify presubmit control-plane tools image security advisories checks sbom release site fuzz clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -197,6 +197,9 @@ dashboards: setup ## write the chart's dashboards from tools/generators/dashboar
 reasons: setup ## write docs/conditions.md and docs/events.md from the reasons and messages in the code
 	@$(BIN)/python tools/generators/reasons.py
 
+man: setup ## write the man pages in operator/man and sandbox/man from the commands
+	@$(BIN)/python tools/generators/man_pages.py
+
 locks: setup # resolve requirements/*.txt again from pyproject.toml
 	@$(BIN)/python tools/generators/locks.py
 
@@ -208,6 +211,7 @@ verify: setup ## generated files are up to date, links in the documentation reso
 	@$(BIN)/python tools/generators/dashboards.py --check
 	@$(BIN)/python tools/generators/security.py --check
 	@$(BIN)/python tools/generators/reasons.py --check
+	@$(BIN)/python tools/generators/man_pages.py --check
 	@$(BIN)/python tools/checks/links.py
 	@$(BIN)/python tools/checks/rules.py --check
 

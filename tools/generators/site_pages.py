@@ -93,25 +93,36 @@ def fields_page(definition: Mapping[str, Any]) -> str:
 # --- commands ----------------------------------------------------------------------------------------------------------------
 
 
+def root_context(root: click.Group) -> click.Context:
+    """The context of `raytide` without arguments."""
+    return click.Context(root, info_name="raytide", max_content_width=100, **root.context_settings)
+
+
+def walk(context: click.Context) -> Iterator[click.Context]:
+    """The context of a command, and those of its subcommands that the help lists, each before its own."""
+    yield context
+    if isinstance(context.command, click.Group):
+        for name in context.command.list_commands(context):
+            below = context.command.get_command(context, name)
+            if below is not None and not below.hidden:
+                yield from walk(click.Context(below, info_name=name, parent=context))
+
+
 def commands_page(root: click.Group, names: Iterable[str]) -> str:
     """The help of the command and of its subcommands with these names."""
-    context = click.Context(root, info_name="raytide", max_content_width=100, **root.context_settings)
+    context = root_context(root)
     sections = ["# Commands\n\nThe output of `--help` of this version.\n"]
     for name in names:
         command = root.get_command(context, name)
         if command is None:
             raise LookupError(f"there is no command {name}")
-        sections += _help_of(command, click.Context(command, info_name=name, parent=context), 2)
+        sections += map(_help_of, walk(click.Context(command, info_name=name, parent=context)))
     return "\n".join(sections)
 
 
-def _help_of(command: click.Command, context: click.Context, level: int) -> Iterator[str]:
-    yield f"{'#' * level} {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n"
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            below = command.get_command(context, name)
-            if below is not None:
-                yield from _help_of(below, click.Context(below, info_name=name, parent=context), level + 1)
+def _help_of(context: click.Context) -> str:
+    path = context.command_path
+    return f"{'#' * len(path.split())} {path}\n\n```text\n{context.command.get_help(context)}\n```\n"
 
 
 # --- metrics -----------------------------------------------------------------------------------------------------------------

@@ -105,14 +105,14 @@ def _checked_images(given: tuple[str, ...]) -> tuple[str, ...]:
         raise click.BadParameter(str(error), param_hint="--image") from None
 
 
-@command.command()
+@command.command(short_help="start the sandbox in the background")
 @_state_option
 @_cluster_options
 def up(state: StateDirectory, **options: Any) -> None:
     """Start the sandbox in the background and wait until it is ready.
 
-    CPU and memory of nodes are for scheduling only; limits are not enforced. The exit code is 0 if a sandbox is running,
-    even if it was running before.
+    CPU and memory of nodes are for scheduling only; limits are not enforced. Exit code 0: a sandbox is running, even if it
+    was running before, 1: the sandbox cannot be started, 2: wrong usage.
     """
     from raytide_sandbox import daemonize  # noqa: PLC0415 - only `up` and `down` start and end things
 
@@ -155,7 +155,7 @@ def _nodes(record: Record) -> str:
     return f"{record.nodes} node{'' if record.nodes == 1 else 's'}"
 
 
-@command.command()
+@command.command(short_help="stop the sandbox and delete all of its objects")
 @_state_option
 def down(state: StateDirectory) -> None:
     """Stop the sandbox and its pods, and delete all of its objects."""
@@ -168,11 +168,14 @@ def down(state: StateDirectory) -> None:
     click.echo("The sandbox is down." if was_running else "No sandbox is running.")
 
 
-@command.command()
+@command.command(short_help="show the sandbox and its pods")
 @_state_option
 @click.option("-o", "--output", type=click.Choice(["table", "yaml", "json"]), default="table", show_default=True)
 def status(state: StateDirectory, output: str) -> None:
-    """Show the sandbox and its pods; the exit code is 1 if none is running."""
+    """Show the sandbox and its pods.
+
+    Exit code 0: a sandbox is running, 1: no sandbox is running, or its API server does not answer, 2: wrong usage.
+    """
     from raytide_sandbox.status_report import as_json, render, take, written  # noqa: PLC0415 - only `status` asks the API
 
     record = state.read_record()
@@ -192,24 +195,24 @@ def status(state: StateDirectory, output: str) -> None:
     sys.exit(0 if overview.error is None else 1)
 
 
-@command.command()
+@command.command(short_help="print the kubeconfig of the sandbox, or its path")
 @_state_option
 @click.option("--path", "is_path", is_flag=True, help="Print the path of the file instead of its content.")
 def kubeconfig(state: StateDirectory, *, is_path: bool) -> None:
-    """Print the kubeconfig, or its path: export KUBECONFIG=$(raytide sandbox kubeconfig --path)."""
+    """Print the kubeconfig, or its path: `export KUBECONFIG=$(raytide sandbox kubeconfig --path)`."""
     if not state.is_claimed() or not state.kubeconfig.exists():
         raise click.ClickException("no sandbox is running; start one with: raytide sandbox up")
     click.echo(str(state.kubeconfig) if is_path else state.kubeconfig.read_text(), nl=is_path)
 
 
-@command.command()
+@command.command(short_help="print the log of the sandbox")
 @_state_option
 @click.option("-f", "--follow", is_flag=True, help="Follow the log until the sandbox ends.")
 @click.option(
     "-n", "--lines", type=click.IntRange(0), default=200, show_default=True, help="Number of last lines to print."
 )
 def logs(state: StateDirectory, *, follow: bool, lines: int) -> None:
-    """Print the log of the sandbox itself (logs of pods: kubectl logs)."""
+    """Print the log of the sandbox itself; `kubectl logs` prints those of pods."""
     if not state.log.exists():
         raise click.ClickException(f"no log in {state.path}: no sandbox has run with this state directory")
     with state.log.open(errors="replace") as log:

@@ -31,7 +31,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 @pytest.mark.parametrize("hook", ["build_wheel", "build_sdist"])
-def test_a_new_environment_has_the_command_the_version_the_crds_and_the_page(tmp_path, hook):
+def test_a_new_environment_has_the_command_the_version_the_crds_and_the_pages(tmp_path, hook):
     archive = build(hook, ROOT, tmp_path / "dist")
     python = tmp_path / "venv" / "bin" / "python"
     run(UV, "venv", "--quiet", "--python", sys.executable, tmp_path / "venv", cwd=tmp_path)
@@ -43,3 +43,6 @@ def test_a_new_environment_has_the_command_the_version_the_crds_and_the_page(tmp
     assert run(python, "-I", "-c", INSTALLED, cwd=tmp_path) == f"{VERSION} {VERSION}\n{crds} True\n{page}\n"
     assert run(python.parent / "raytide", "--version", cwd=tmp_path) == f"raytide, version {VERSION}\n"
     assert "operator" in run(python.parent / "raytide", "--help", cwd=tmp_path)
+    pages = {path.name: path.read_bytes() for path in (ROOT / "operator" / "man").iterdir()}
+    installed = (tmp_path / "venv" / "share" / "man" / "man1").iterdir()
+    assert {path.name: path.read_bytes() for path in installed} == pages

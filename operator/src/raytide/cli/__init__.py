@@ -44,7 +44,11 @@ class LazyGroup(click.Group):
             formatter.write_dl(sorted(COMMANDS.items()))
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["--help", "-h"]})
+@click.group(
+    cls=LazyGroup,
+    short_help="RayClusters and TrainingJobs on Kubernetes",
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
 @click.version_option(package_name="raytide")
 def main() -> None:
     """Raytide: RayClusters and TrainingJobs on Kubernetes."""

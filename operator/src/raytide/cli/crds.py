@@ -16,15 +16,15 @@ def command() -> None:
     """CustomResourceDefinitions of RayClusters and TrainingJobs, as this version needs them."""
 
 
-@command.command("print")
+@command.command("print", short_help="print the CustomResourceDefinitions as YAML")
 def print_crds() -> None:
-    """Print them as YAML, for `kubectl apply --server-side -f -`."""
+    """Print the CustomResourceDefinitions as YAML, for `kubectl apply --server-side -f -`."""
     from raytide.kube.crds import crd_texts  # noqa: PLC0415 - imported when needed, as commands are
 
     click.echo("---\n".join(crd_texts()), nl=False)
 
 
-@command.command("apply")
+@command.command("apply", short_help="create or upgrade the CustomResourceDefinitions")
 @click.option(
     "--kubeconfig",
     metavar="FILE",
@@ -33,7 +33,10 @@ def print_crds() -> None:
 )
 @click.option("--context", help="Context of the kubeconfig.  [default: its current context]")
 def apply(kubeconfig: Path | None, context: str | None) -> None:
-    """Create or upgrade them by server-side apply, and wait until the API server serves the kinds."""
+    """Create or upgrade the CustomResourceDefinitions by server-side apply, and wait until the API server serves the kinds.
+
+    Exit code 0: both kinds are served, 1: the API server cannot be reached or rejects a definition, 2: wrong usage.
+    """
     asyncio.run(_apply(kubeconfig, context))
 
 

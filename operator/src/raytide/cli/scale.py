@@ -51,6 +51,7 @@ def command(
     """Set the number of workers of a RayCluster's only group or of groups by name, or the number of trainers of a TrainingJob.
 
     Ray's autoscaler may change the number again, and so may fair sharing. `raytide why` shows what they decide.
+    Exit code 0: the number is written, and with --wait reached, 1: the number is not written or not reached in time, 2: wrong usage.
     """
     kind, name = parse_workload((workload,))
     wanted = parse_sizes(sizes)

@@ -69,6 +69,7 @@ def command(
     """Write a redacted bundle for a bug report: a RayCluster or a TrainingJob, or all of the namespace, with what belongs to them.
 
     Changes nothing and reads no Secrets. Look at the files before you send them: README.txt in the bundle says what is in it.
+    Exit code 0: the bundle is written, even if something could not be read, 1: no bundle is written, 2: wrong usage.
     """
     if workload and all_namespaces:
         raise click.UsageError("a name cannot be combined with --all-namespaces")

@@ -77,7 +77,10 @@ def command(
     moment: str,
     **sharing: Any,
 ) -> None:
-    """Print what the next sharing pass would do, and why. Changes nothing."""
+    """Print what the next sharing pass would do, and why. Changes nothing.
+
+    Exit code 0: a plan is printed, 1: the cluster cannot be read, 2: the input cannot be used.
+    """
     if explained and output != "table":
         raise click.UsageError("--explain prints text only: omit --output")
     config = sharing_config(**sharing)
