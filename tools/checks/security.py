@@ -40,9 +40,10 @@ VALUES = {
         "networkPolicy.apiServer={10.96.0.1/32}",
         f"image.digest={DIGEST}",
         "image.pullPolicy=Always",
+        "ui.enabled=true",
     ),
 }
-"""The renderings of the chart: as installed without values, in two namespaces only, and with all that protects."""
+"""The renderings of the chart: as installed without values, in two namespaces only, and with all that protects and the page."""
 SKIPPED = ("--skip-tests",)
 """The pod of `helm test` is no part of an installation, and ends by itself: probes would be wrong."""
 AT_ONCE = 2

@@ -60,9 +60,9 @@ def test_its_pod_is_restricted_and_its_probes_reach_it(values):
     (deployment,) = page(values, "Deployment")
     check_restricted(deployment["spec"]["template"]["spec"])
     has_tls = bool(values)
-    for probe in ("livenessProbe", "readinessProbe"):
+    for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
         assert container(values)[probe]["httpGet"] == {
-            "path": "/healthz",
+            "path": path,
             "port": "ui",
             "scheme": "HTTPS" if has_tls else "HTTP",
         }

@@ -281,6 +281,17 @@ async def test_no_byte_of_a_view_names_another_namespace(before, now, namespace,
 # --- HTTP ------------------------------------------------------------------------------------------------------------------
 
 
+async def test_it_is_ready_when_there_is_something_to_show_and_healthy_before():
+    site = CallersSite(RightsServer(**RIGHTS))
+    async with site.served():
+        for path, status in (("/healthz", 200), ("/readyz", 503)):
+            async with site.session.get(path) as answer:
+                assert answer.status == status
+        site.feeds.update([], [], NOON)
+        async with site.session.get("/readyz") as answer:
+            assert answer.status == 200
+
+
 async def test_a_caller_sees_its_namespace_and_the_page_asks_for_a_token():
     site = CallersSite(RightsServer(**RIGHTS))
     site.feeds.update([lane("team-a", "mine"), lane("team-b", "secret")], [], NOON)

@@ -62,6 +62,7 @@ def make_app(feeds: Feeds, source: Source) -> web.Application:
     for path, (name, content_type) in PAGES.items():
         app.router.add_get(path, page(name, content_type, is_local=source.access.is_local))
     app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz(feeds))
     app.router.add_get("/api/lanes", lanes(feeds, guard))
     app.router.add_get("/api/events", events(feeds, guard))
     app.router.add_get("/api/groups/{kind}/{namespace}/{name}", groups(feeds, guard))
@@ -93,6 +94,17 @@ def page(name: str, content_type: str, *, is_local: bool) -> Handler:
 async def healthz(_request: web.Request) -> web.StreamResponse:
     """That the server answers; for a kubelet, and without a token."""
     return web.Response(text="ok")
+
+
+def readyz(feeds: Feeds) -> Handler:
+    """Handler that says whether there is something to show; for a kubelet, and without a token."""
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        if feeds.is_listed:
+            return web.Response(text="ok")
+        return web.Response(status=503, text="reading the cluster")
+
+    return answer
 
 
 def lanes(feeds: Feeds, guard: Guard) -> Handler:

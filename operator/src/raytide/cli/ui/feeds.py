@@ -45,6 +45,11 @@ class Feeds:
         """Updates since a page followed it or a caller asked for it."""
         self._latest: _Latest | None = None
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether the first lists have arrived, or are known not to."""
+        return self._latest is not None
+
     def of(self, view: View) -> Feed:
         """The feed of that view; raises TooManyReadersError if pages follow as many others as there may be."""
         feed = self._feeds.get(view)
