@@ -42,12 +42,12 @@ async def test_a_developer_signs_in_and_sees_the_namespace_and_numbers_of_the_re
     await expect(rows(page)).to_have_count(1)
     await expect(rows(page).first).to_contain_text("default/demo")
     await expect(page.locator("#scope")).to_have_text("namespace default")
-    await expect(page.locator("#elsewhere")).to_have_text("elsewhere: 1 workload, 1 of 4 pods")
+    await expect(page.locator("#elsewhere")).to_have_text("elsewhere: 1 workload, 1 of 4 pods ready")
     await expect(page.locator("#sign-in")).to_be_hidden()
     assert "secret" not in await page.content()
     callers.feeds.update([lane("default", "demo", 3), lane("team-b", "secret"), lane("team-b", "s2", 4)], [], after(1))
     await expect(rows(page).first).to_contain_text("3 of 4 workers")
-    await expect(page.locator("#elsewhere")).to_have_text("elsewhere: 2 workloads, 5 of 8 pods")
+    await expect(page.locator("#elsewhere")).to_have_text("elsewhere: 2 workloads, 5 of 8 pods ready")
     await page.reload()
     await expect(rows(page).first).to_contain_text("3 of 4 workers")  # the token is kept in this tab
     await rows(page).first.click()
@@ -79,7 +79,7 @@ async def test_an_administrator_sees_all_namespaces_and_signs_out(signing_in):
         ),
         ("dev", "team-b", "in namespace team-b: ask for the right, or choose another namespace", "Namespace"),
         ("none", "default", "in namespace default: ask for the right", "Namespace"),
-        ("dev", "<img src=x>", "this is not the name of a namespace", "Namespace"),
+        ("dev", "<img src=x>", "the namespace is not a valid name", "Namespace"),
     ],
 )
 async def test_what_is_wrong_is_one_sentence_and_the_field_has_the_focus(

@@ -211,7 +211,7 @@ def trainingjob_conditions() -> tuple[Condition, ...]:
                 waiting(say, "WAITING_FOR_PSERVERS", *messages_of(say.waiting_for_pservers)),
                 waiting(say, "POD_TERMINATING", *messages_of(say.pods_terminating)),
             ),
-            remark="A message without a form here is that of the sharing pass: what is missing, for which size, and what holds it.",
+            remark="Where the table has no message, the sharing pass writes it: what is missing, for which size, and what holds it.",
         ),
         Condition(job("SUSPENDED"), (*_built(say.is_suspended), *_built(say.is_resumed))),
         Condition(

@@ -58,16 +58,17 @@ def _require(kind: str, page: str, listed: Collection[str], written: Collection[
 
 CONDITIONS_INTRODUCTION: Final = (
     "# Conditions\n\n<!-- Written by tools/generators/reasons.py (`make reasons`): change the docstrings in the code. -->\n\n"
-    "Every condition in `status.conditions` of a RayCluster and a TrainingJob, with every reason, written from the code of this version.\n"
-    "Upper-case words stand for names, numbers and texts. [`raytide why`](why.md) shows for one object what holds it up and what to do;\n"
+    "Every condition in `status.conditions` of a RayCluster or a TrainingJob, with every reason, generated from the code of this version.\n"
+    "Words in upper case stand for names, numbers and texts. [`raytide why`](why.md) shows what blocks one object and what to do about it;\n"
     "[events](events.md) show what happened.\n"
 )
 EVENTS_INTRODUCTION: Final = (
     "# Events\n\n<!-- Written by tools/generators/reasons.py (`make reasons`): change the docstrings in the code. -->\n\n"
-    "Every event that the operator posts about a RayCluster and a TrainingJob, written from the code of this version. Upper-case words\n"
-    "stand for names, numbers and texts. Equal writes of one pass are one event with their number, the first and the last name, such as\n"
-    "`Created 3 pods FIRST … LAST`; what the spec causes is reported once per generation. `kubectl describe` shows the events of an\n"
-    "object. The API server deletes events after an hour by default; [conditions](conditions.md) last.\n"
+    "Every event that the operator posts about a RayCluster or a TrainingJob, generated from the code of this version. Words in upper case\n"
+    "stand for names, numbers and texts. If one pass makes several writes of the same kind, the operator posts one event with their number\n"
+    "and the first and last name, such as `Created 3 pods FIRST … LAST`. Events about the spec are posted once per generation.\n"
+    "`kubectl describe` shows the events of an object. The API server deletes events after an hour by default;\n"
+    "[conditions](conditions.md) stay in the status.\n"
 )
 
 

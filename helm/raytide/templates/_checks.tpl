@@ -45,7 +45,7 @@
 {{- end -}}
 {{- if .Values.ui.enabled -}}
 {{- if and .Values.ui.ingress.enabled (not .Values.ui.ingress.host) -}}
-{{- fail "ui.ingress.host: it is needed with ui.ingress.enabled: name the host of the page" -}}
+{{- fail "ui.ingress.host: required with ui.ingress.enabled: set it to the host name of the page" -}}
 {{- end -}}
 {{- if and .Values.ui.ingress.enabled .Values.networkPolicy.enabled (not .Values.networkPolicy.uiFrom) -}}
 {{- fail "networkPolicy.uiFrom: no pod may reach the page, so ui.ingress.enabled has no effect: name your ingress controller, for example with --set-json 'networkPolicy.uiFrom=[{\"namespaceSelector\":{\"matchLabels\":{\"kubernetes.io/metadata.name\":\"ingress-nginx\"}}}]', or set networkPolicy.enabled to false" -}}

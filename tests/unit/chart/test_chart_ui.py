@@ -140,7 +140,7 @@ def test_an_ingress_has_tls_and_leads_to_the_service():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"ui": {"enabled": True, "ingress": {"enabled": True}}}, "ui.ingress.host: it is needed"),
+        ({"ui": {"enabled": True, "ingress": {"enabled": True}}}, "ui.ingress.host: required"),
         (
             {"ui": {"enabled": True, "ingress": {"enabled": True, "host": "a.example"}}},
             "networkPolicy.uiFrom: no pod may reach the page",

@@ -48,7 +48,7 @@ def dev(*namespaces: str) -> set[tuple[str, str]]:
         (("--bind-address", "0.0.0.0"), "need --auth kubernetes"),
         (("--watch-namespace", "a"), "need --auth kubernetes"),
         (("--tls-cert-file", "a", "--tls-private-key-file", "b"), "need --auth kubernetes"),
-        (("--auth", "kubernetes", "-n", "a"), "--watch-namespace limits which ones are followed"),
+        (("--auth", "kubernetes", "-n", "a"), "--watch-namespace limits the choice"),
         (("--auth", "kubernetes", "-A"), "each caller chooses a namespace"),
         (("--auth", "kubernetes", "--open"), "are for --auth printed"),
         (
@@ -99,8 +99,8 @@ RIGHTS = {"dev": dev("team-a"), "admin": {EVERYTHING}, "half": {("trainingjobs",
         pytest.param("", "team-a", (401, "sign in"), id="no token"),
         pytest.param("a\r\nX: y", "team-a", (401, "sign in"), id="a token that would be another header"),
         pytest.param("x" * 9000, "team-a", (401, "sign in"), id="a very long token"),
-        pytest.param("dev", "../x", (400, "not the name of a namespace"), id="no name of a namespace"),
-        pytest.param("dev", "x" * 300, (400, "not the name of a namespace"), id="a very long namespace"),
+        pytest.param("dev", "../x", (400, "the namespace is not a valid name"), id="no name of a namespace"),
+        pytest.param("dev", "x" * 300, (400, "the namespace is not a valid name"), id="a very long namespace"),
     ],
 )  # fmt: skip
 async def test_what_a_token_may_see(token, namespace, expected):
@@ -116,7 +116,7 @@ async def test_what_a_token_may_see(token, namespace, expected):
 async def test_a_namespace_that_is_not_followed_is_refused_without_a_question():
     server = RightsServer(**RIGHTS)
     access = CallerTokens(server.open_transport, ("team-a",))
-    with pytest.raises(AccessError, match="this page does not follow that namespace"):
+    with pytest.raises(AccessError, match="this server does not follow that namespace"):
         await access.view("admin", "team-b")
     assert server.opened == []
     assert await access.view("admin", "team-a") == View("team-a", BOTH)

@@ -220,7 +220,7 @@ REPLICA_FAILURE: Final = "ReplicaFailure"
 HEAD_POD_READY: Final = "HeadPodReady"
 """The Ready condition of the head pod; if a container of it is stuck, with the container's reason and message, such as `CrashLoopBackOff`."""
 PROVISIONED: Final = "RayClusterProvisioned"
-"""True once the head and all wanted workers were ready together; it stays True then, until the cluster is suspended."""
+"""True since the head and all wanted workers were first ready at the same time; suspending the cluster makes it False."""
 SUSPENDING: Final = "RayClusterSuspending"
 """True while all pods of a cluster are deleted because it is suspended.
 
@@ -236,13 +236,13 @@ UNSUPPORTED: Final = "Unsupported"
 INVALID: Final = "Invalid"
 """The spec cannot be reconciled: nothing is created or scaled, and running pods keep running; absent when it is valid. Raytide's own."""
 WORKERS_MISSING: Final = "WorkersMissing"
-"""Fewer workers are ready than desired; absent when there are enough. Its reason is the most frequent cause in the first such group with a known cause. Raytide's own."""
+"""Fewer workers are ready than desired; absent when there are enough. The reason is the most frequent known cause in the first of these groups that has one. Raytide's own."""
 AUTOSCALER_DOWN: Final = "AutoscalerDown"
 """No autoscaler that could decide is running: False for the first five minutes, in which its last decision applies, then True, and `replicas` of the spec apply. Absent while one decides. Raytide's own."""
 REPLICAS_CONTENDED: Final = "ReplicasContended"
 """Another client and the autoscaler write different `replicas`: True after 10 s, absent after 15 s of agreement. Raytide's own."""
 SCALING_LIMITED: Final = "ScalingLimited"
-"""The autoscaler cannot scale a group as the demand requires; absent when nothing limits it. What can never run comes first and is the reason. Raytide's own."""
+"""The autoscaler cannot scale a group as the demand requires; absent when nothing limits it. The message begins with demand that can never run, if there is any; the reason is that of its first entry. Raytide's own."""
 
 # --- condition reasons (RC §1.6) -----------------------------------------------------------------------------------
 HEAD_POD_NOT_FOUND: Final = "HeadPodNotFound"
@@ -258,7 +258,7 @@ UNKNOWN: Final = "Unknown"
 Wait; if it persists, `kubectl describe pod` of the head.
 """
 ALL_PODS_READY_FIRST_TIME: Final = "AllPodRunningAndReadyFirstTime"
-"""The head and all wanted workers have been ready together."""
+"""The head and all wanted workers have been ready at the same time."""
 PODS_PROVISIONING: Final = "RayClusterPodsProvisioning"
 """Not all pods have been ready yet, or the cluster has been suspended.
 
@@ -322,7 +322,7 @@ AUTOSCALER_NOT_RUNNING: Final = "AutoscalerNotRunning"
 RECORD_OF_ANOTHER_CLUSTER: Final = "RecordOfAnotherCluster"
 """The decision was written for an earlier RayCluster of this name, as after a restored backup."""
 REPLICAS_DIFFER: Final = "ReplicasDiffer"
-"""`replicas` in the spec differs from the autoscaler's decision since less than 10 s.
+"""`replicas` in the spec has differed from the autoscaler's decision for less than 10 s.
 
 Wait: the autoscaler adopts the number, or writes its own again.
 """

@@ -113,7 +113,7 @@ def not_running_while_suspended() -> ConditionUpdate:
 
 
 def running(numbers: str, *, has_minimum: bool) -> ConditionUpdate:
-    """`MinimumRuns`, `BelowMinimum`: the master, the parameter servers and the minimum of trainers run, or not all of them do.
+    """`MinimumRuns`, `BelowMinimum`: `MinimumRuns` if master, parameter servers and minimum of trainers run, else `BelowMinimum`.
 
     `numbers` are those of `pod_numbers`.
     """

@@ -27,11 +27,11 @@ PORT: Final = 8250
 """Not assigned by IANA, and not a port of Ray (6379, 8265, 10001), of the operator (8080, 8081) or of Kubernetes."""
 NEEDS_KUBERNETES: Final = (
     "--bind-address, --watch-namespace, --tls-cert-file and --tls-private-key-file need --auth kubernetes: "
-    "with a printed token others would read with your rights"
+    "with the printed token other users would read with your rights"
 )
 NEEDS_PRINTED: Final = (
     "--namespace, --all-namespaces and --open are for --auth printed: with --auth kubernetes each caller chooses a "
-    "namespace on the page, and --watch-namespace limits which ones are followed"
+    "namespace on the page, and --watch-namespace limits the choice"
 )
 
 
@@ -51,8 +51,8 @@ NEEDS_PRINTED: Final = (
     type=click.Choice(["printed", "kubernetes"]),
     default="printed",
     show_default=True,
-    help="Who may read: `printed`, whoever has the token that is printed at the start, with your rights; `kubernetes`, "
-    "everyone with a bearer token of the API server, each with the rights of that token.",
+    help="How callers authenticate. `printed`: with the token that is printed at the start, and they read with your rights; "
+    "`kubernetes`: each with a bearer token of the API server, and with the rights of that token.",
 )
 @click.option(
     "--bind-address",

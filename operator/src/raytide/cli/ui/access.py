@@ -104,9 +104,12 @@ class CallerTokens:
         if not _TOKEN.match(token):
             raise AccessError(401, "sign in with a token of the Kubernetes API server")
         if namespace and not is_name(namespace):
-            raise AccessError(400, "this is not the name of a namespace")
+            raise AccessError(400, "the namespace is not a valid name")
         if self._watched and namespace and namespace not in self._watched:
-            raise AccessError(403, "this page does not follow that namespace: ask its administrator to add it")
+            raise AccessError(
+                403,
+                "this server does not follow that namespace: choose another one, or ask the administrator to add it to --watch-namespace",
+            )
         key = hashlib.sha256(token.encode()).digest(), namespace
         now = asyncio.get_running_loop().time()
         ends_at, answer = self._answers.get(key, (now, None))
@@ -136,7 +139,7 @@ class CallerTokens:
         except UnauthorizedError:
             return AccessError(401, NOT_ACCEPTED)
         except ApiStatusError as error:
-            return AccessError(403, f"the API server does not tell what the token may list: {error}")
+            return AccessError(403, f"the API server rejected the review of what the token may list: {error}")
         except ApiUnavailableError as error:
             raise AccessError(503, f"the API server cannot be reached: {error}") from error
         kinds = frozenset(kind for kind, is_listed in zip(RESOURCES, allowed, strict=True) if is_listed)

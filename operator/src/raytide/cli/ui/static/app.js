@@ -708,7 +708,7 @@ function forget() {
 function showElsewhere() {
   const { workloads, wanted, ready } = state.elsewhere ?? { workloads: 0 };
   $("elsewhere").hidden = workloads === 0;
-  $("elsewhere").textContent = workloads ? `elsewhere: ${plural(workloads, "workload")}, ${ready} of ${wanted} pods` : "";
+  $("elsewhere").textContent = workloads ? `elsewhere: ${plural(workloads, "workload")}, ${ready} of ${wanted} pods ready` : "";
   $("sign-out").hidden = !hasForm || (!state.token && !state.chosen);
 }
 
