@@ -203,7 +203,7 @@ man: setup ## write the man pages in operator/man and sandbox/man from the comma
 locks: setup # resolve requirements/*.txt again from pyproject.toml
 	@$(BIN)/python tools/generators/locks.py
 
-verify: setup ## generated files are up to date, links in the documentation resolve, and so do the rule ids that code and tests cite
+verify: setup ## generated files are up to date, tests run the commands of the documentation, its links resolve, and so do the rule ids that code and tests cite
 	@$(BIN)/python tools/generators/crds.py --check
 	@$(BIN)/python tools/generators/gcs.py --check
 	@$(BIN)/python tools/generators/chart.py --check
@@ -213,6 +213,7 @@ verify: setup ## generated files are up to date, links in the documentation reso
 	@$(BIN)/python tools/generators/reasons.py --check
 	@$(BIN)/python tools/generators/man_pages.py --check
 	@$(BIN)/python tools/checks/links.py
+	@$(BIN)/python tools/checks/documented_commands.py
 	@$(BIN)/python tools/checks/rules.py --check
 
 presubmit: ## what CI runs

@@ -30,6 +30,7 @@ EMBEDDED_ONLY: Final = {
     "test_trainingjob_peers.py": "is about pods that run as processes",
     "test_quickstart.py": "its cluster is the sandbox that the page starts",
     "test_user_guide.py": "the outputs in the guide are from the sandbox",
+    "test_documented_commands.py": "the pages show the sandbox; those about a real control plane run on one",
     "test_bad_flags_and_variables": "the autoscaler sends no requests to the API server before it has read them",
     "test_a_missing_service_account": "there is no identity to call an API server with",
     "test_outside_a_pod": "there is no API server",

@@ -7,11 +7,13 @@ would the Job that upgrades the CRDs); that is what the end-to-end suite on a re
 import copy
 import json
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from documented_commands import session
 from kube_tools import find_tool
 from support.sandbox_process import SandboxProcess
 
@@ -60,6 +62,20 @@ def operator_args(sandbox):
 
 def count(sandbox, path):
     return len(sandbox.get(path)["items"])
+
+
+@pytest.mark.parametrize("command", session("helm"), ids=lambda command: command.typed[-40:])
+def test_the_commands_of_the_pages_install_and_change_a_release(sandbox, helm, command, tmp_path):
+    program, *words = shlex.split(command.typed.replace("\\\n", " "))
+    assert program == "helm"
+    words.remove("--wait")  # nothing runs the operator here
+    (tmp_path / "kuberay-values.yaml").write_text("batchScheduler: {enabled: false}\n")
+    places = {"helm/raytide": str(CHART), "kuberay-values.yaml": str(tmp_path / "kuberay-values.yaml")}
+    if words[0] == "upgrade":
+        helm("install", "raytide", str(CHART), "--namespace", "raytide", "--create-namespace", *NO_JOB)
+    helm(*[places.get(word, word) for word in words], *NO_JOB)
+    assert sandbox.get("/apis/apps/v1/namespaces/raytide/deployments/raytide")["spec"]["replicas"] > 0
+    helm("uninstall", "raytide", "--namespace", "raytide")
 
 
 def test_a_release_from_install_to_uninstall(sandbox, helm):

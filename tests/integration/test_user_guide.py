@@ -19,10 +19,13 @@ from typing import Any
 import pytest
 import yaml
 
+from documented_commands import session
 from support.guide_outputs import Example, differs, examples
 from support.operator_process import OperatorProcess
+from support.ports import free_port
 from support.ray_environment import small
 from support.sandbox_process import Json, Kubectl, SandboxProcess, eventually
+from support.terminal import Terminal
 
 pytestmark = [
     pytest.mark.kubectl,
@@ -129,6 +132,25 @@ def test_a_first_raycluster_is_made_scaled_and_loses_a_worker_by_name(guide: Gui
     guide.shows("kubectl get raycluster sample")
     guide.does("kubectl patch raycluster sample --type=json -p '[\n")
     eventually(lambda: "named in scaleStrategy.workersToDelete" in guide.kubectl("get", "events"), "the event says why")
+
+
+def test_other_pages_reach_ray(guide: Guide, tmp_path: Path) -> None:
+    guide.kubectl("apply", "-f", "-", given=sample("sample"))
+    guide.does("kubectl wait --for=condition=RayClusterProvisioned raycluster/sample")
+    head = guide.kubectl("get", "pods", "-l", "ray.io/node-type=head", "-o", "name").strip()
+    reader = Terminal(tmp_path, {**guide.kubectl.env, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"})
+    try:
+        with reader.page(session("ray", "README.md")) as page:
+            page.type("kubectl exec <head pod>", "Active:", **{"<head pod>": head})
+        with reader.page(session("ray", "docs/sandbox.md")) as page:
+            page.type("kubectl wait", "condition met")
+            page.type("kubectl exec $(kubectl get pod", "Active:")
+            page.start("kubectl logs -f sample-head-dhbqv", "Ray runtime started", **{"sample-head-dhbqv": head})
+            port = str(free_port())
+            page.start("kubectl port-forward", "Forwarding from", **{"8265:8265": f"{port}:8265"})
+            page.type("curl -s localhost:8265", "ray_version", **{"localhost:8265": f"localhost:{port}"})
+    finally:
+        reader.close()
 
 
 def test_ray_scales_a_group_to_its_maximum_and_back(guide: Guide) -> None:

@@ -7,11 +7,12 @@ anything.
 """
 
 import re
-import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+
+from documented_commands import prompted
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -40,22 +41,8 @@ class Example:
 
 def examples(document: str) -> list[Example]:
     """All of a document in `docs/`, in order."""
-    found = []
-    for block in _BLOCK.findall((DOCS / document).read_text()):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            lines = part.splitlines()
-            end = next(n for n in range(1, len(lines) + 1) if _is_complete("\n".join(lines[:n])))
-            found.append(Example("\n".join(lines[:end]), tuple(lines[end:])))
-    return found
-
-
-def _is_complete(command: str) -> bool:
-    """Whether a shell would run it, or read on."""
-    try:
-        shlex.split(command, comments=True)
-    except ValueError:
-        return False
-    return not command.endswith("\\")
+    blocks = _BLOCK.findall((DOCS / document).read_text())
+    return [Example(command, output) for block in blocks for command, output in prompted(block)]
 
 
 def differs(example: Example, printed: str, *, is_ordered: bool = True) -> str:

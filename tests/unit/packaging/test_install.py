@@ -3,12 +3,14 @@
 Versions are those of requirements/, so that a machine on which `make setup` ran downloads nothing again.
 """
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from documented_commands import session
 from raytide.api.constants import VERSION
 from support.distributions import ROOT, build
 
@@ -46,3 +48,22 @@ def test_a_new_environment_has_the_command_the_version_the_crds_and_the_pages(tm
     pages = {path.name: path.read_bytes() for path in (ROOT / "operator" / "man").iterdir()}
     installed = (tmp_path / "venv" / "share" / "man" / "man1").iterdir()
     assert {path.name: path.read_bytes() for path in installed} == pages
+
+
+@pytest.mark.parametrize("command", session("pip"), ids=lambda command: command.typed)
+def test_the_commands_of_the_guide_install_from_a_checkout(tmp_path, command):
+    python = tmp_path / "venv" / "bin" / "python"
+    run(UV, "venv", "--quiet", "--python", sys.executable, tmp_path / "venv", cwd=tmp_path)
+    _, *words = shlex.split(command.typed)
+    options = (
+        "--quiet",
+        "--no-config",
+        "--no-deps",
+        "--build-constraint",
+        REQUIREMENTS / "build.txt",
+        "--python",
+        python,
+    )
+    run(UV, "pip", *words, *options, cwd=ROOT)
+    listed = run(UV, "pip", "list", "--format", "freeze", "--python", python, cwd=tmp_path).split()
+    assert listed == [f"{name}=={VERSION}" for name in ("raytide", "raytide-sandbox")[: len(words) - 1]]
