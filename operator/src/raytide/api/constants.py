@@ -82,7 +82,7 @@ AUTOSCALER_HEALTH_PORT: Final = 44218
 # The docstring of a reason is its row in docs/events.md and docs/conditions.md (`make reasons`): when, and after an empty line
 # what to do about it. Reasons in api/remedies.py have their cure from there.
 INVALID_METADATA: Final = "InvalidRayClusterMetadata"
-"""The name of the RayCluster cannot be used: it is too long or no DNS label."""
+"""The name of the RayCluster cannot be used: it is too long, or no DNS-1035 label."""
 INVALID_SPEC: Final = "InvalidRayClusterSpec"
 """A field of the spec is invalid, unusual or contradicts another one; as an event also for names in `workersToDelete` that are no workers of the group."""
 INVALID_STATUS: Final = "InvalidRayClusterStatus"
@@ -125,7 +125,7 @@ FAILED_TO_CREATE_SERVICE_ACCOUNT: Final = "FailedToCreateServiceAccount"
 Act on the message; a service account of your own in the head's template replaces it.
 """
 AUTOSCALER_SERVICE_ACCOUNT_NOT_FOUND: Final = "AutoscalerServiceAccountNotFound"
-"""The pod template of the head names a service account that does not exist; no head pod is created.
+"""The pod template of the head names a service account that does not exist. No first head pod is created until it does.
 
 Create the service account, or remove `serviceAccountName`.
 """
@@ -234,7 +234,7 @@ Set `spec.suspend` to false to resume; removing the field does not.
 UNSUPPORTED: Final = "Unsupported"
 """Fields of the spec have no effect; absent when all have. Raytide's own."""
 INVALID: Final = "Invalid"
-"""The spec cannot be reconciled: nothing is created or scaled, and running pods keep running; absent when it is valid. Raytide's own."""
+"""The spec cannot be reconciled, so that nothing is created or scaled, or it asks for protection that is not built, so that no pods are created. Running pods keep running. Absent when it is valid. Raytide's own."""
 WORKERS_MISSING: Final = "WorkersMissing"
 """Fewer workers are ready than desired; absent when there are enough. The reason is the most frequent known cause in the first of these groups that has one. Raytide's own."""
 AUTOSCALER_DOWN: Final = "AutoscalerDown"
