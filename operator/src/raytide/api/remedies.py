@@ -232,7 +232,8 @@ def _suspension_holder(facts: Facts) -> str:
 def _suspension_cure(facts: Facts) -> str:
     if facts.detail:
         return f"kubectl get workloads -n {facts.namespace}: Kueue resumes it when queue {facts.detail} has free quota"
-    return "set spec.suspend to false; removing the field does not resume a RayCluster"
+    resumed = "set spec.suspend to false"
+    return f"{resumed}; removing the field does not resume a RayCluster" if facts.kind == "RayCluster" else resumed
 
 
 # --- the table ---------------------------------------------------------------------------------------------------------------
