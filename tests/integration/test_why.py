@@ -28,6 +28,7 @@ from integration.embedded_cluster import PATIENCE_S, until
 from raytide.api import constants
 from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why, encode_record
 from support.builders import group, raycluster, template
+from support.terminal import accept_ctrl_c
 from support.training_builders import trainingjob
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("SC:S21")]
@@ -410,11 +411,6 @@ async def top(cluster, namespace, *words, output=asyncio.subprocess.PIPE, **envi
         stdout=output, stderr=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1", **environ},
         preexec_fn=accept_ctrl_c,
     )  # fmt: skip
-
-
-def accept_ctrl_c():
-    """Undo what a shell without job control does to its background processes: they ignore SIGINT, and so do their children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def ended(process):

@@ -20,6 +20,11 @@ WITHIN_S = 60
 """One command."""
 
 
+def accept_ctrl_c() -> None:
+    """Undo what a shell without job control does to its background processes: they ignore SIGINT, and so do their children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """A shell with an environment and a current folder."""
 
@@ -58,6 +63,7 @@ class Terminal:
                     text=True,
                     cwd=self.folder,
                     env=self.env,
+                    preexec_fn=accept_ctrl_c,  # noqa: PLW1509 - these tests have no threads
                 )
             )
         return log
