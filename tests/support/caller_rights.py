@@ -1,21 +1,20 @@
 """An API server in memory that knows its callers by their tokens, and the page of `raytide ui --auth kubernetes` on it."""
 
-from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
-from aiohttp import ClientSession, web
 
 from raytide.api.config import SharingConfig
 from raytide.api.errors import ApiUnavailableError
 from raytide.cli.ui import app as ui_app
 from raytide.cli.ui.access import CallerTokens, View
 from raytide.cli.ui.feeds import Feeds
-from raytide.cli.ui.serve import CALLER_PAGES, CALLER_VIEWS, make_runner, port_of
+from raytide.cli.ui.serve import CALLER_PAGES, CALLER_VIEWS
 from raytide.kube.transport import Response
 from raytide.runtime.clock import Clock
 from raytide_sandbox.faults.types import Answer
 from support.stored_workloads import api_with
+from support.ui_site import Served
 
 from simulation.in_process_transport import InProcessTransport
 
@@ -75,7 +74,7 @@ class RightsServer:
         return CallerTransport(self, token)
 
 
-class CallersSite:
+class CallersSite(Served):
     """The server of the page; `feeds` have the lanes that the test gives them."""
 
     def __init__(self, server: RightsServer, *watched: str) -> None:
@@ -83,20 +82,6 @@ class CallersSite:
         self.access = CallerTokens(server.open_transport, watched)
         self.feeds = Feeds(View(""), views=CALLER_VIEWS, readers=CALLER_PAGES)
         self.source = ui_app.Source(self.access, "default", Clock(), SharingConfig())
-        self.port = 0
-        self.session: ClientSession
-
-    @asynccontextmanager
-    async def served(self):
-        runner = make_runner(ui_app.make_app(self.feeds, self.source))
-        try:
-            await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            self.port = port_of(runner)
-            async with ClientSession(f"http://127.0.0.1:{self.port}") as self.session:
-                yield self
-        finally:
-            await runner.cleanup()
 
     async def get(self, path: str, token: str, method: str = "GET", **more: Any) -> tuple[int, dict]:
         """Status and JSON of a request with that token."""

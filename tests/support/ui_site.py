@@ -58,7 +58,29 @@ def node(name: str = "n0") -> dict:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
 
 
-class Site:
+class Served:
+    """The server of the page; the sites have its feeds and where it reads."""
+
+    feeds: Feeds
+    source: ui_app.Source
+    port: int
+    session: ClientSession
+
+    @asynccontextmanager
+    async def served(self):
+        """Run the server on a free port of loopback."""
+        runner = make_runner(ui_app.make_app(self.feeds, self.source))
+        try:
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            self.port = port_of(runner)
+            async with ClientSession(f"http://127.0.0.1:{self.port}") as self.session:
+                yield self
+        finally:
+            await runner.cleanup()
+
+
+class Site(Served):
     """The server of the page on an API server in memory."""
 
     def __init__(self, *objects: dict, forbidden: tuple[str, ...] = ()) -> None:
@@ -71,20 +93,6 @@ class Site:
         self.feeds = Feeds(View("default"))
         self.feed = self.feeds.of(View("default"))
         self.source = ui_app.Source(access, "default", Clock(), SharingConfig())
-        self.port = 0
-        self.session: ClientSession
-
-    @asynccontextmanager
-    async def served(self):
-        runner = make_runner(ui_app.make_app(self.feeds, self.source))
-        try:
-            await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            self.port = port_of(runner)
-            async with ClientSession(f"http://127.0.0.1:{self.port}") as self.session:
-                yield self
-        finally:
-            await runner.cleanup()
 
     async def get(self, path: str, headers: dict | None = None, method: str = "GET", **more) -> tuple[int, dict]:
         """Status and JSON."""

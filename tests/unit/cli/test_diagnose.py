@@ -114,7 +114,7 @@ def parsed(bundle, path):
 @pytest.mark.looptime
 async def test_a_workload_with_what_belongs_to_it():
     api = api_with(
-        autoscaled(), cluster_object("other"), head_pod(), pod_object("stranger", labels={"ray.io/cluster": "other"}), dict(NODE),
+        autoscaled(), cluster_object("other"), head_pod(), pod_object("of-another-cluster", labels={"ray.io/cluster": "other"}), dict(NODE),
         warning("demo.1", "RayCluster", "demo", "no pods: password=hunter2"),
     )  # fmt: skip
     logs = {("demo-head-abcde", "autoscaler"): "scaled\x1b[31m\npassword=hunter2\n"}

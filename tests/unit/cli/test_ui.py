@@ -75,10 +75,13 @@ def kubeconfig(tmp_path):
     return file
 
 
-def test_a_port_in_use_is_one_line_that_names_it(kubeconfig):
+@pytest.mark.parametrize("words", [(), ("--auth", "kubernetes")], ids=["printed token", "tokens of callers"])
+def test_a_port_in_use_is_one_line_that_names_it(kubeconfig, words):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        result = CliRunner().invoke(raytide.cli.main, ["ui", "--port", str(port), "--kubeconfig", str(kubeconfig)])
+        result = CliRunner().invoke(
+            raytide.cli.main, ["ui", "--port", str(port), "--kubeconfig", str(kubeconfig), *words]
+        )
     assert result.exit_code == 1
     assert result.output.startswith(f"Error: 127.0.0.1:{port}: ")
     assert result.output.endswith("--port takes another port, 0 a free one\n")

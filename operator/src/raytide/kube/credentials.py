@@ -128,7 +128,7 @@ class ClientConfig:
     """The pod's namespace; with a kubeconfig that of its context."""
     is_in_cluster: bool = False
     anonymous_tls: Callable[[], NamedContext] | None = None
-    """TLS for the same server without a client certificate, read anew; None for a server without TLS settings."""
+    """TLS for the same server without a client certificate, from the files as they are now; None for a server without TLS settings."""
 
     def of_caller(self, token: str) -> "ClientConfig":
         """The same API server with the bearer token of a caller in place of these credentials, a client certificate included."""

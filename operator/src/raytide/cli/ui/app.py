@@ -195,10 +195,10 @@ def plan(source: Source, guard: Guard) -> Handler:
             text = (await request.read()).decode()
         except UnicodeDecodeError:
             return problem(400, "the YAML is not valid UTF-8 text")
+        namespace = (await guard.view(request)).namespace or source.namespace
         try:
             async with source.planning, source.access.client(token_of(request)) as client:
                 now = source.clock.now()
-                namespace = (await guard.view(request)).namespace or source.namespace
                 snapshot = await ClusterReader(client, has_tenants=bool(source.sharing.tenants)).snapshot()
                 found = await asyncio.to_thread(effect_of, text, snapshot, namespace, config=source.sharing, now=now)
         except InputError as error:

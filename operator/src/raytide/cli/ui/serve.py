@@ -120,16 +120,15 @@ async def serve_callers(
         feeds = Feeds(View(""), views=CALLER_VIEWS, readers=CALLER_PAGES)
         callers = CallerTokens(lambda token: config.of_caller(token).open_transport(), watched)
         source = Source(callers, "default", clock, sharing)
-        async with running(make_app(feeds, source)) as runner, asyncio.TaskGroup() as tasks:
+        async with running(make_app(feeds, source)) as runner:
             await web.TCPSite(runner, address, port, ssl_context=tls).start()
             shown = f"namespaces {', '.join(watched)}" if watched else "all namespaces"
-            scheme = "https" if tls else "http"
-            click.echo(
-                f"showing {printable(shown)} at {scheme}://{host_and_port(address, port_of(runner))}/ to callers with a token"
-            )
-            if tls is not None and certificate is not None:
-                tasks.create_task(_renew(tls, certificate))
-            await _follow_all(watch, capacity, feeds, clock)
+            page = f"{'https' if tls else 'http'}://{host_and_port(address, port_of(runner))}/"
+            click.echo(f"showing {printable(shown)} at {page} to callers with a token")
+            async with asyncio.TaskGroup() as tasks:
+                if tls is not None and certificate is not None:
+                    tasks.create_task(_renew(tls, certificate))
+                tasks.create_task(_follow_all(watch, capacity, feeds, clock))
     finally:
         await transport.close()
 
