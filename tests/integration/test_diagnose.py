@@ -18,7 +18,6 @@ from integration.clusters import APIS, cluster_with_operator
 from integration.embedded_cluster import PATIENCE_S, until
 from raytide_sandbox.kubeconfig import build_kubeconfig, write_private
 from support.builders import group, raycluster, template
-from support.kube_plane import eventually
 from support.plane_admin import PlaneAdmin
 from support.training_builders import trainingjob
 
@@ -140,20 +139,11 @@ async def limited(kube_plane, tmp_path_factory):
         job = trainingjob(name=name, namespace=where, trainer={"entrypoint": f"train {SECRET}"})
         job["metadata"] = {"name": name}
         kube_plane.create(jobs.format(where), job)
-    core, rbac = f"/api/v1/namespaces/{mine}", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{mine}"
-    kube_plane.create(f"{core}/serviceaccounts", {"metadata": {"name": "dev"}})
     rules = [
         {"apiGroups": list(KINDS), "resources": list(KINDS.values()), "verbs": ["get", "list"]},
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
     ]
-    kube_plane.create(f"{rbac}/roles", {"metadata": {"name": "dev"}, "rules": rules})
-    subject = {"kind": "ServiceAccount", "name": "dev", "namespace": mine}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "dev"}
-    kube_plane.create(f"{rbac}/rolebindings", {"metadata": {"name": "dev"}, "subjects": [subject], "roleRef": role})
-    token = kube_plane.create(f"{core}/serviceaccounts/dev/token", {"spec": {}})["status"]["token"]
-    eventually(
-        lambda: kube_plane.request_json("GET", jobs.format(mine), token=token)[0] == 200, "the right has arrived"
-    )
+    token = kube_plane.token_of_role(mine, rules, jobs.format(mine))
     kubeconfig = tmp_path_factory.mktemp("diagnose") / "kubeconfig"
     write_private(kubeconfig, build_kubeconfig(server=kube_plane.server, authority=kube_plane.authority, token=token))
     return kubeconfig, mine, other

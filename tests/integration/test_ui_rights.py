@@ -22,7 +22,6 @@ from raytide.api.sharing_record import RECLAIMED, ResizeNote, SharingRecord, enc
 from raytide.api.trainingjob_constants import SHARING_ANNOTATION
 from raytide_sandbox.certificates import make_certificates
 from raytide_sandbox.kubeconfig import build_kubeconfig, write_private
-from support.kube_plane import eventually
 from support.plane_admin import PlaneAdmin
 from support.training_builders import trainingjob
 from support.ui_site import NEW
@@ -113,17 +112,8 @@ async def scene(kube_plane, tmp_path_factory):
     record = {"annotations": {SHARING_ANNOTATION: encode_record(SharingRecord(uid, 2, resizes=(note,)))}}
     status, _ = kube_plane.request_json("PATCH", f"{jobs.format(mine)}/{GIVER}", {"metadata": record})
     assert status == 200
-    core, rbac = f"/api/v1/namespaces/{mine}", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{mine}"
-    kube_plane.create(f"{core}/serviceaccounts", {"metadata": {"name": "dev"}})
     rules = [{"apiGroups": list(KINDS), "resources": list(KINDS.values()), "verbs": ["get", "list", "watch"]}]
-    kube_plane.create(f"{rbac}/roles", {"metadata": {"name": "dev"}, "rules": rules})
-    subject = {"kind": "ServiceAccount", "name": "dev", "namespace": mine}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "dev"}
-    kube_plane.create(f"{rbac}/rolebindings", {"metadata": {"name": "dev"}, "subjects": [subject], "roleRef": role})
-    token = kube_plane.create(f"{core}/serviceaccounts/dev/token", {"spec": {}})["status"]["token"]
-    eventually(
-        lambda: kube_plane.request_json("GET", jobs.format(mine), token=token)[0] == 200, "the right has arrived"
-    )
+    token = kube_plane.token_of_role(mine, rules, jobs.format(mine))
     return Scene(kube_plane, tmp_path_factory.mktemp("ui"), mine, other, token)
 
 

@@ -93,6 +93,18 @@ class KubePlane:
         eventually(lambda: self.request_json("GET", account)[0] == 200, f"{name} has its service account")
         return name
 
+    def token_of_role(self, namespace: str, rules: list[Json], works_at: str) -> str:
+        """A token of a new account that has these rules in a namespace; a GET of the path `works_at` is permitted already."""
+        core, rbac = f"/api/v1/namespaces/{namespace}", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+        self.create(f"{core}/serviceaccounts", {"metadata": {"name": "dev"}})
+        self.create(f"{rbac}/roles", {"metadata": {"name": "dev"}, "rules": rules})
+        subject = {"kind": "ServiceAccount", "name": "dev", "namespace": namespace}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "dev"}
+        self.create(f"{rbac}/rolebindings", {"metadata": {"name": "dev"}, "subjects": [subject], "roleRef": role})
+        token: str = self.create(f"{core}/serviceaccounts/dev/token", {"spec": {}})["status"]["token"]
+        eventually(lambda: self.request_json("GET", works_at, token=token)[0] == 200, "the right has arrived")
+        return token
+
     def audit_events(self) -> list[Json]:
         """All that is in the audit log so far."""
         assert self.audit_log is not None, "this cluster's audit log is not known"
