@@ -8,7 +8,7 @@ from raytide.explain.overview import Lane
 from support.ui_site import NOON, after
 from ui.test_page import CONTRAST, rows
 
-pytestmark = [pytest.mark.browser, pytest.mark.rule("SC:S21"), pytest.mark.rule("FD:SEC-F7")]
+pytestmark = [pytest.mark.browser, pytest.mark.rule("SC:S21"), pytest.mark.rule("FD:SEC-F7"), pytest.mark.rule("D30")]
 
 
 def lane(namespace: str, name: str, ready: int = 1) -> Lane:

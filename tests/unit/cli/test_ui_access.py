@@ -24,7 +24,7 @@ from support.explored import explored
 from support.stored_workloads import cluster_object, job_object
 from support.ui_site import NEW, NOON, START, after, node
 
-pytestmark = [pytest.mark.rule("SC:S21"), pytest.mark.rule("FD:SEC-F7")]
+pytestmark = [pytest.mark.rule("SC:S21"), pytest.mark.rule("FD:SEC-F7"), pytest.mark.rule("D30")]
 
 RAY, JOB = "RayCluster", "TrainingJob"
 BOTH = frozenset({RAY, JOB})

@@ -3,7 +3,7 @@
 `PrintedToken` is for `raytide ui` on a user's machine: a caller with that token reads with the user's rights. `CallerTokens` is for a
 server that many use: each request has its caller's own bearer token, the API server says with a SelfSubjectAccessReview which kinds
 that token may list, and what is read for one caller is read with that token. Nothing is granted here that the API server does not
-grant, and an answer is kept for `KEPT_S`. Tokens are neither logged nor stored, except as a hash. Called by guard.py and app.py.
+grant, and an answer is kept for `KEPT_S`. Tokens are neither logged nor stored, except as a hash (D30). Called by guard.py and app.py.
 """
 
 import asyncio
