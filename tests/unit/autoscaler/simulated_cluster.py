@@ -117,6 +117,8 @@ class World:
         self.placed: dict[str, list[str]] = {}
         self.reported_tasks = 0
         self.state = ReconcilerState()
+        self.decisions_before_restart = 0
+        """Decisions that earlier processes of the sidecar wrote."""
         self.writes: list[tuple[int, str, tuple[Operation, ...]]] = []
         self.created: list[str] = []
         self.deleted: list[str] = []
@@ -141,6 +143,7 @@ class World:
     def restart(self) -> None:
         """A new process: all memory is gone."""
         self.state = ReconcilerState()
+        self.decisions_before_restart = len(self.decision_times())
         self.next_tick_s = self.now_s
 
     def spec_of(self, name: str) -> dict[str, Any]:
@@ -529,8 +532,8 @@ class World:
         """RM:I21, I22, I24 and the pace, at the write itself."""
         tested = {op["path"]: op["value"] for op in patch if op["op"] == "test"}
         assert tested["/metadata/uid"] == self.cluster["metadata"]["uid"], "I24"
-        decisions = [at for at, k, _ in self.writes if k == "decisions"]
-        if kind == "decisions" and decisions and not self.has_restarted_since(decisions[-1]):
+        decisions = self.decision_times()
+        if kind == "decisions" and decisions and not self.is_last_decision_unknown():
             assert self.now_s - decisions[-1] >= 2, "contract: at least 2 s apart"
         for op in patch:
             parts = op["path"].split("/")
@@ -553,8 +556,12 @@ class World:
             is_overdue = is_at_work and node.draining_since is not None and self.now_s - node.draining_since >= grace_s
             assert not is_at_work or is_overdue, f"I22: {name} is busy"
 
-    def has_restarted_since(self, _at: int) -> bool:
-        return self.state.written_at_s is None
+    def decision_times(self) -> list[int]:
+        return [at for at, kind, _ in self.writes if kind == "decisions"]
+
+    def is_last_decision_unknown(self) -> bool:
+        """A process before this one wrote it, and no record tells when."""
+        return not self.is_recorded and len(self.decision_times()) == self.decisions_before_restart
 
 
 def _copy(found: Any) -> Any:

@@ -176,6 +176,15 @@ def check_rest(world: World) -> None:
     is_recorded=False,
     last=0,
 )
+@example(  # without records a new process cannot know that the one before it wrote a second ago
+    events=[
+        ("paused", 19), ("foreign", 9), ("wait", 11), ("demand", 0), ("demand", 0), ("demand", 0), ("rejects", 0), ("gcs away", 21),
+        ("maximum", 3), ("placed gangs end", 0), ("killed at", ["drain"]), ("maximum", 3), ("patches", ["lost"]), ("wait", 11),
+    ],
+    kind="two groups",
+    is_recorded=False,
+    last=8,
+)  # fmt: skip
 def test_every_history_converges_to_the_demand(
     events: list[tuple[str, Any]], kind: str, *, is_recorded: bool, last: int
 ):
