@@ -37,7 +37,7 @@ E2E_PATH := tools/builders:tools/node:tools/kind
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-ui pictures test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-node e2e-kind node-check node-clean samples dashboards reasons man locks verify presubmit control-plane tools image security advisories checks sbom release site fuzz clean
+.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-ui pictures test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-node e2e-kind node-check node-clean samples dashboards reasons man locks verify presubmit nightly control-plane tools image security advisories checks sbom release site fuzz clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -216,8 +216,18 @@ verify: setup ## generated files are up to date, tests run the commands of the d
 	@$(BIN)/python tools/checks/documented_commands.py
 	@$(BIN)/python tools/checks/rules.py --check
 
-presubmit: ## what CI runs
+presubmit: ## what CI runs for a commit
 	@bash .ci/run
+
+# What takes too long for each commit. The seed is in the output: SEED=n repeats a night.
+nightly: export RAYTIDE_SEED := $(if $(SEED),$(SEED),$(shell date +%Y%m%d))
+nightly: setup ## what CI runs each night: all histories, faults, worlds and days, with a seed of that day (SEED=n)
+	@echo "=== seed $(RAYTIDE_SEED)"
+	@$(MAKE) -s simulation SEED=$(RAYTIDE_SEED) FIRST=$(RAYTIDE_SEED)
+	@$(MAKE) -s properties WORKERS=2
+	@$(MAKE) -s cloud-days SEED=$(RAYTIDE_SEED)
+	@$(MAKE) -s fuzz SEED=$(RAYTIDE_SEED)
+	@$(MAKE) -s oracle SEED=$(RAYTIDE_SEED)
 
 clean: ## remove .venv and caches of this folder
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 Found = TypeVar("Found")
 
 POLL_INTERVAL_S = 0.25
-PATIENCE = float(os.environ.get("RAYTIDE_E2E_PATIENCE") or 1)
+PATIENCE = float(os.environ.get("RAYTIDE_TEST_PATIENCE") or 1)
 """Every deadline is so many times longer: for a machine that has other things to do."""
 
 

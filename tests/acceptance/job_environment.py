@@ -121,12 +121,21 @@ class JobEnv(Env):
 
     # --- nodes ---------------------------------------------------------------------------------------------------------
 
-    async def node(self, name: str, *, is_played: bool = True, is_cordoned: bool = False, **amounts: str) -> str:
+    async def node(
+        self,
+        name: str,
+        *,
+        is_played: bool = True,
+        is_cordoned: bool = False,
+        labels: dict[str, str] | None = None,
+        **amounts: str,
+    ) -> str:
         """One node; Ready as soon as kwok plays it, and as its kubelet left it where kwok does not."""
         name = f"{name}-{self.namespace[-8:]}"
         capacity = {"memory": "1Ti", "pods": "500", **amounts}
         annotations = FAKE_NODE if is_played else {}
-        metadata = {"name": name, "annotations": annotations, "labels": {"kubernetes.io/hostname": name}}
+        own_labels = {"kubernetes.io/hostname": name, **(labels or {})}
+        metadata = {"name": name, "annotations": annotations, "labels": own_labels}
         node = {"metadata": metadata, "spec": {"unschedulable": is_cordoned}}
         gone = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "stopped"}
         status = {"capacity": capacity, "allocatable": capacity, "conditions": [] if is_played else [gone]}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[3] / ".ci" / "run"
-LANES = {"planes", "programs", "computing"}
+LANES = {"computing", "nodes", "planes", "programs"}
 MAKE = """\
 #!/bin/sh
 echo "fake $*"
