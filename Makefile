@@ -27,9 +27,9 @@ BENCHES := SB1=sandbox_throughput P1=schedule_half_free_nodes P1B=schedule_uneve
   P6=reconcile_latency P6K=reconcile_latency_kube P7=operator_memory P7F=operator_memory_hostile P8=requests_per_pod \
   P12=cpu_per_pod TAKEOVER=takeover P7S=sidecar_memory P9=sidecar_cpu P9B=sidecar_decision_cpu S1=demand_burst \
   P10=sharing_pass_time P10L=sharing_pass_time_large P10GROWTH=sharing_pass_growth PUBLISHED=published TRAINING_DAY=training_day VICTIMS=trainers_given_up \
-  REACTION=reaction WHY=why_command KUBERAY=beside_kuberay
+  REACTION=reaction WHY=why_command UI=ui_following KUBERAY=beside_kuberay
 FIGURES := $(foreach bench,$(BENCHES),$(firstword $(subst =, ,$(bench))))
-ON_CONTROL_PLANE := P3 P5 P6K P12 KUBERAY
+ON_CONTROL_PLANE := P3 P5 P6K P12 UI KUBERAY
 # A level that lacks a program says so and is green, but not where nothing may be missing: .ci/run sets RAYTIDE_ALL_RUN.
 comma := ,
 not_run = { echo "$(1): not run ($(2))"; test -z "$$RAYTIDE_ALL_RUN"; }
@@ -37,7 +37,7 @@ E2E_PATH := tools/builders:tools/node:tools/kind
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-ui pictures test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-node e2e-kind node-check node-clean samples dashboards reasons man locks verify presubmit nightly control-plane tools image security advisories checks sbom release site fuzz clean
+.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-ui pictures dashboard-pictures test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-node e2e-kind node-check node-clean samples dashboards reasons man locks verify presubmit nightly control-plane tools image security advisories checks sbom release site fuzz clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ test-ui: setup ## the page of raytide ui in Chromium: the one on PATH, or Debian
 pictures: setup ## the pictures of the page of raytide ui in docs/figures, from a run of some minutes on a sandbox (OUT=folder)
 	@PYTHONPATH=tools/builders $(BIN)/python tools/demos/ui_pictures.py $(if $(OUT),--out "$(OUT)")
 
+dashboard-pictures: setup ## the pictures of the Grafana dashboards in docs/figures, from a run of some minutes with real Ray and Prometheus (OUT=folder)
+	@PYTHONPATH=tools/builders $(BIN)/python tools/demos/dashboard_pictures.py $(if $(OUT),--out "$(OUT)")
+
 ray-versions: setup ## the sidecar's questions to the GCS, with two older versions of Ray (downloads them once)
 	@PYTHONPATH=tools/builders $(BIN)/python tools/checks/ray_versions.py
 
@@ -109,7 +112,7 @@ mutate: setup ## eighteen deliberate mutations must each turn the simulation red
 golden: setup control-plane tools ## 40 RayClusters on a real control plane, beside what KubeRay made of them (SPECS=dir REFERENCE=dir OUT=dir MODE=ray)
 	@PYTHONPATH=tests:tools/builders $(BIN)/python tools/checks/golden.py $(if $(SPECS),--specs "$(SPECS)") $(if $(REFERENCE),--reference "$(REFERENCE)") $(if $(OUT),--out "$(OUT)") $(if $(MODE),--autoscaler-mode "$(MODE)")
 
-bench: setup ## one figure: make bench P=P6 (SB1, P1, P1B, P1C, P2, GANGS, GROWTH, P6, P7, P7F, P8, TAKEOVER, P10, P10L, P10GROWTH, PUBLISHED, TRAINING_DAY, VICTIMS, REACTION, WHY; on a real control plane P3, P5, P6K, P12; beside KubeRay KUBERAY with KUBERAY=path)
+bench: setup ## one figure: make bench P=P6 (SB1, P1, P1B, P1C, P2, GANGS, GROWTH, P6, P7, P7F, P8, TAKEOVER, P10, P10L, P10GROWTH, PUBLISHED, TRAINING_DAY, VICTIMS, REACTION, WHY; on a real control plane P3, P5, P6K, P12, UI; beside KubeRay KUBERAY with KUBERAY=path)
 	@test -n "$(filter $(ASKED),$(FIGURES))" || { echo "say which: make bench P=P6; there are: $(FIGURES)"; exit 2; }
 	@$(if $(filter $(ASKED),$(ON_CONTROL_PLANE)),$(MAKE) -s control-plane)
 	@PYTHONPATH=tests $(BIN)/python bench/$(patsubst $(ASKED)=%,%,$(filter $(ASKED)=%,$(BENCHES))).py

@@ -37,11 +37,11 @@ def environ(tmp_path, monkeypatch):
 
 
 def test_it_is_unpacked_once_without_its_dependencies(environ, tmp_path):
-    program = promtool.provide(environ)
+    program = promtool.provide(environ=environ)
     assert program.read_text().endswith("prometheus_1_all.deb\n")
     calls = (tmp_path / "log").read_text()
     assert calls.splitlines()[-1].endswith("download prometheus")
-    assert promtool.provide(environ) == program
+    assert promtool.provide(environ=environ) == program
     assert (tmp_path / "log").read_text() == calls
     assert sorted(path.name for path in (tmp_path / "cache" / "raytide" / "promtool").iterdir()) == sorted(
         [program.parent.name, "lock"]
@@ -52,7 +52,7 @@ def test_one_on_path_comes_first(environ, tmp_path):
     installed = tmp_path / "bin" / "promtool"
     installed.write_text("")
     installed.chmod(0o755)
-    assert promtool.provide(environ) == installed
+    assert promtool.provide(environ=environ) == installed
 
 
 @pytest.mark.parametrize(("args", "code"), [([], 0), (["--require"], 1)], ids=["by itself", "required"])
