@@ -128,6 +128,7 @@ class JobEnv(Env):
         is_played: bool = True,
         is_cordoned: bool = False,
         labels: dict[str, str] | None = None,
+        taints: Iterable[Json] = (),
         **amounts: str,
     ) -> str:
         """One node; Ready as soon as kwok plays it, and as its kubelet left it where kwok does not."""
@@ -136,7 +137,7 @@ class JobEnv(Env):
         annotations = FAKE_NODE if is_played else {}
         own_labels = {"kubernetes.io/hostname": name, **(labels or {})}
         metadata = {"name": name, "annotations": annotations, "labels": own_labels}
-        node = {"metadata": metadata, "spec": {"unschedulable": is_cordoned}}
+        node = {"metadata": metadata, "spec": {"unschedulable": is_cordoned, "taints": [*taints]}}
         gone = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "stopped"}
         status = {"capacity": capacity, "allocatable": capacity, "conditions": [] if is_played else [gone]}
         await self.admin.call("POST", "/api/v1/nodes", {**node, "status": status})

@@ -1,10 +1,13 @@
 """Every integration test runs on a real control plane too, or is listed with the reason why not."""
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
+
+from support.kube_plane import RUNNING
 
 HERE = Path(__file__).parent
 
@@ -39,6 +42,14 @@ EMBEDDED_ONLY: Final = {
     "probe/test_kubectl.py": "compares the output of kubectl for both servers where it is installed",
 }
 """File or beginning of a test's name -> why it does not use a real control plane."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def workloads_end_with_their_file(pytestconfig: pytest.Config) -> Iterator[None]:
+    """A job that is left is planned with those of the next file, and a pod that is left takes their nodes."""
+    yield
+    if (plane := pytestconfig.stash.get(RUNNING, None)) is not None:
+        plane.leave_made()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -26,8 +26,6 @@ from integration.cluster_under_test import (
     DEFINITION,
     DEFINITIONS,
     MERGE,
-    RAYCLUSTERS,
-    TRAININGJOBS,
     ClusterUnderTest,
     Json,
     crd_body,
@@ -121,7 +119,7 @@ class KubeCluster(ClusterUnderTest):
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)
         for namespace in self._namespaces:
-            self._leave(namespace)
+            self.plane.leave(namespace)
         for node in self._nodes:
             self.request("DELETE", path_of("nodes", "", node))
         await self.proxy.stop()
@@ -158,14 +156,6 @@ class KubeCluster(ClusterUnderTest):
         self._nodes.append(name)
         self._beat()
         return name
-
-    def _leave(self, namespace: str) -> None:
-        """Nothing that the next operator would look after; a cluster of ours is gone soon, namespaces and all."""
-        if self.plane.control is None:
-            self.request("DELETE", f"/api/v1/namespaces/{namespace}")
-            return
-        for kind in (RAYCLUSTERS, TRAININGJOBS, "pods"):
-            self.request("DELETE", path_of(kind, namespace), {"gracePeriodSeconds": 0})
 
     def write_kubeconfig(self, path: Path) -> Path:
         """Through the proxy; `port` may be set before it listens."""

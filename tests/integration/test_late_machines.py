@@ -69,8 +69,9 @@ async def env(kube_plane, kwok, tmp_path, record_property):
 
 
 async def add_machine(env, pool, *, cpu="1"):
-    """One more in that pool: a worker has it for itself."""
-    await env.node(f"{pool}-{secrets.token_hex(3)}", labels={POOL: pool}, cpu=cpu)
+    """One more in that pool: a worker has it for itself, and no pod of another test takes it."""
+    taint = {"key": POOL, "value": pool, "effect": "NoSchedule"}
+    await env.node(f"{pool}-{secrets.token_hex(3)}", labels={POOL: pool}, taints=[taint], cpu=cpu)
 
 
 class NodeAutoscaler:
@@ -124,7 +125,7 @@ def is_unschedulable(pod):
 
 def pool_group(name, priority, **annotations):
     """Workers for machines of one pool."""
-    made = template("ray-worker", nodeSelector={POOL: name})
+    made = template("ray-worker", nodeSelector={POOL: name}, tolerations=[{"key": POOL, "operator": "Exists"}])
     return group(
         name, replicas=0, high=MOST, priority=priority, template={**made, "metadata": {"annotations": annotations}}
     )
@@ -132,7 +133,8 @@ def pool_group(name, priority, **annotations):
 
 def on_head_machine(manifest):
     """The head leaves the workers' machines alone."""
-    manifest["spec"]["headGroupSpec"]["template"]["spec"]["nodeSelector"] = {POOL: "head"}
+    head = manifest["spec"]["headGroupSpec"]["template"]["spec"]
+    head |= {"nodeSelector": {POOL: "head"}, "tolerations": [{"key": POOL, "operator": "Exists"}]}
     return manifest
 
 

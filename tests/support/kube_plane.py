@@ -13,7 +13,7 @@ import ssl
 import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,6 +27,7 @@ from raytide_sandbox.controlplane.processes import ControlPlane, ControlPlaneErr
 Json = dict[str, Any]
 
 KUBECONFIG_VARIABLE = "RAYTIDE_TEST_KUBECONFIG"
+WORKLOADS = (("/apis/ray.io/v1", "rayclusters"), ("/apis/paddlepaddle.org/v1", "trainingjobs"), ("/api/v1", "pods"))
 CONTENT_TYPES = {"PATCH": "application/merge-patch+json"}
 
 
@@ -44,6 +45,8 @@ class KubePlane:
     identity: Identity | None = None
     control: ControlPlane | None = None
     """None for an existing cluster."""
+    made: list[str] = field(default_factory=list)
+    """Namespaces of the file of tests that runs now."""
 
     def request_json(
         self,
@@ -89,9 +92,23 @@ class KubePlane:
         """A namespace that no other test has, pods admitted."""
         name = f"{prefix}-{secrets.token_hex(4)}"
         self.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        self.made.append(name)
         account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
         eventually(lambda: self.request_json("GET", account)[0] == 200, f"{name} has its service account")
         return name
+
+    def leave(self, namespace: str) -> None:
+        """Delete what takes capacity of nodes, or would be planned; a cluster of ours is gone soon, namespaces and all."""
+        if self.control is None:
+            self.request_json("DELETE", f"/api/v1/namespaces/{namespace}")
+            return
+        for version, plural in WORKLOADS:
+            self.request_json("DELETE", f"{version}/namespaces/{namespace}/{plural}", {"gracePeriodSeconds": 0})
+
+    def leave_made(self) -> None:
+        """Leave all namespaces of a file of tests that has ended."""
+        while self.made:
+            self.leave(self.made.pop())
 
     def token_of_role(self, namespace: str, rules: list[Json], works_at: str) -> str:
         """A token of a new account that has these rules in a namespace; a GET of the path `works_at` is permitted already."""
@@ -161,6 +178,10 @@ def _pem(entry: Json, name: str, kubeconfig: Path) -> bytes:
     return b64decode(inline) if inline else (kubeconfig.parent / entry[name]).read_bytes()
 
 
+RUNNING = pytest.StashKey[KubePlane]()
+"""The session's control plane, once a test has asked for it."""
+
+
 def find_plane_binary(environ: Mapping[str, str] = os.environ) -> Path:
     """Where the control plane is, or one line that fails the test."""
     try:
@@ -171,11 +192,13 @@ def find_plane_binary(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 @pytest.fixture(scope="session")
-def kube_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubePlane]:
+def kube_plane(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[KubePlane]:
     """The session's control plane; tests that kill components or read all of the audit log start their own."""
     if named := os.environ.get(KUBECONFIG_VARIABLE):
-        yield plane_from_kubeconfig(Path(named))
+        pytestconfig.stash[RUNNING] = plane_from_kubeconfig(Path(named))
+        yield pytestconfig.stash[RUNNING]
         return
     settings = PlaneSettings(has_audit=True, is_durable=False, gogc=400)
     with ControlPlane(tmp_path_factory.mktemp("kube-plane"), find_plane_binary(), settings) as control:
-        yield plane_of(control)
+        pytestconfig.stash[RUNNING] = plane_of(control)
+        yield pytestconfig.stash[RUNNING]

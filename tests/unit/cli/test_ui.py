@@ -6,12 +6,14 @@ import os
 import re
 import socket
 import sys
+import time
 from contextlib import asynccontextmanager
 from importlib.resources import files
 
 import pytest
 from click.testing import CliRunner
 
+import machine_speed
 import raytide.cli
 from raytide.api.config import DEFAULT_GPUS
 from raytide.cli.lane_watch import LaneWatch, Problem
@@ -622,6 +624,15 @@ async def test_a_yaml_without_a_new_job_is_one_sentence(body, sentence):
         status, found = await site.plan(body)
         assert (status, list(found)) == (400, ["error"]), found
         assert found["error"].startswith(sentence), found
+
+
+async def test_the_deepest_yaml_that_is_accepted_takes_no_time():
+    """A caller without rights could have kept a processor busy for minutes: libyaml needs the square of the depth."""
+    async with Site(node()).served() as site:
+        before_s = time.process_time()
+        status, found = await site.plan("[" * (ui_app.MAX_YAML - 1000))
+        assert (status, found["error"][:43]) == (400, "the YAML: line 1, column 101: nested deeper")
+        assert time.process_time() - before_s < 3 * machine_speed.slowness()
 
 
 async def test_a_large_yaml_is_rejected():

@@ -12,7 +12,7 @@ import yaml
 
 from raytide.api.config import SharingConfig
 from raytide.cli.plan.explain import differences, sizes_after
-from raytide.cli.plan.from_files import InputError, PlanInputs, read_submitted
+from raytide.cli.plan.from_files import MAX_DEPTH, InputError, PlanInputs, read_submitted
 from raytide.cli.plan.simulate import PlanResult, plan_next_pass
 from raytide.explain.encode import API_VERSION
 from raytide.fairshare.algorithm.model import Participant, ParticipantId, Resize, Waiting
@@ -79,11 +79,18 @@ def _change(
 
 
 def _reject_aliases(text: str) -> None:
-    """Raise InputError for an alias: a few of them expand to memory out of proportion."""
+    """Raise InputError for an alias: a few of them expand to memory out of proportion.
+
+    Returns early for text that is no YAML or nested too deep, which `read_submitted` reports with line and column.
+    """
+    depth = 0
     try:
         for event in yaml.parse(text, yaml.CSafeLoader):
-            line = event.start_mark.line + 1 if event.start_mark else 0
             if isinstance(event, yaml.AliasEvent):
+                line = event.start_mark.line + 1 if event.start_mark else 0
                 raise InputError(f"{NAME}: line {line}: aliases (*{event.anchor}) are not supported: write the value")
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH:  # libyaml takes time in proportion to the square of the depth
+                return
     except yaml.YAMLError:
-        return  # read_submitted reports it with line and column
+        return
