@@ -27,7 +27,7 @@ BENCHES := SB1=sandbox_throughput P1=schedule_half_free_nodes P1B=schedule_uneve
   P6=reconcile_latency P6K=reconcile_latency_kube P7=operator_memory P7F=operator_memory_hostile P8=requests_per_pod \
   P12=cpu_per_pod TAKEOVER=takeover P7S=sidecar_memory P9=sidecar_cpu P9B=sidecar_decision_cpu S1=demand_burst \
   P10=sharing_pass_time P10L=sharing_pass_time_large P10GROWTH=sharing_pass_growth PUBLISHED=published TRAINING_DAY=training_day VICTIMS=trainers_given_up \
-  REACTION=reaction WHY=why_command UI=ui_following KUBERAY=beside_kuberay
+  REACTION=reaction WHY=why_command UI=ui_following NODE=real_node KUBERAY=beside_kuberay
 FIGURES := $(foreach bench,$(BENCHES),$(firstword $(subst =, ,$(bench))))
 ON_CONTROL_PLANE := P3 P5 P6K P12 UI KUBERAY
 # A level that lacks a program says so and is green, but not where nothing may be missing: .ci/run sets RAYTIDE_ALL_RUN.
@@ -112,9 +112,10 @@ mutate: setup ## eighteen deliberate mutations must each turn the simulation red
 golden: setup control-plane tools ## 40 RayClusters on a real control plane, beside what KubeRay made of them (SPECS=dir REFERENCE=dir OUT=dir MODE=ray)
 	@PYTHONPATH=tests:tools/builders $(BIN)/python tools/checks/golden.py $(if $(SPECS),--specs "$(SPECS)") $(if $(REFERENCE),--reference "$(REFERENCE)") $(if $(OUT),--out "$(OUT)") $(if $(MODE),--autoscaler-mode "$(MODE)")
 
-bench: setup ## one figure: make bench P=P6 (SB1, P1, P1B, P1C, P2, GANGS, GROWTH, P6, P7, P7F, P8, TAKEOVER, P10, P10L, P10GROWTH, PUBLISHED, TRAINING_DAY, VICTIMS, REACTION, WHY; on a real control plane P3, P5, P6K, P12, UI; beside KubeRay KUBERAY with KUBERAY=path)
+bench: setup ## one figure: make bench P=P6 (SB1, P1, P1B, P1C, P2, GANGS, GROWTH, P6, P7, P7F, P8, TAKEOVER, P10, P10L, P10GROWTH, PUBLISHED, TRAINING_DAY, VICTIMS, REACTION, WHY; on a real control plane P3, P5, P6K, P12, UI; beside KubeRay KUBERAY, and on a real node NODE, with KUBERAY=path)
 	@test -n "$(filter $(ASKED),$(FIGURES))" || { echo "say which: make bench P=P6; there are: $(FIGURES)"; exit 2; }
 	@$(if $(filter $(ASKED),$(ON_CONTROL_PLANE)),$(MAKE) -s control-plane)
+	@$(if $(filter $(ASKED),NODE),$(MAKE) -s control-plane tools image && $(NODE_PROGRAMS))
 	@PYTHONPATH=tests $(BIN)/python bench/$(patsubst $(ASKED)=%,%,$(filter $(ASKED)=%,$(BENCHES))).py
 
 oracle: setup ## our scheduler against Ray's own on random questions, all fields (SEED=n CASES=n)

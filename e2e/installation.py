@@ -18,6 +18,8 @@ class Installation:
     release: str = "raytide"
     chart: Path = ROOT / "helm" / "raytide"
     sample: Path = ROOT / "samples" / "raycluster.yaml"
+    install_s: float = 0.0
+    """From the start of `helm install` until the operator was ready."""
     granted: set[str] = field(default_factory=set)
     """What the chart's roles allow, as read from the cluster."""
 

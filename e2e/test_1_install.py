@@ -59,7 +59,9 @@ def test_wrong_values_are_rejected_before_anything_is_installed(installation):
 def test_the_commands_of_the_readme_install_an_operator_that_gets_ready(installation):
     build, push, install, _ = installation.documented_commands
     assert (build[:2], push[:2]) == (["docker", "build"], ["docker", "push"]), "make image takes their place"
+    began = time.monotonic()
     run(*install, "--timeout", within(90), deadline_s=120)
+    installation.install_s = time.monotonic() - began
     deployment = get("deployment", installation.release, installation.namespace)
     assert deployment["status"]["readyReplicas"] == 1
     assert "rayclusters.ray.io" in names(listed("crds"))
@@ -205,13 +207,19 @@ def test_the_operator_passes_on_nothing_that_it_has_not(installation, permission
 # --- a Ray cluster -------------------------------------------------------------------------------------------------------
 
 
-def test_the_sample_becomes_a_ray_cluster(installation):
+def test_the_sample_becomes_a_ray_cluster(installation, figures):
     *_, apply = installation.documented_commands
+    began = time.monotonic()
     run(*apply, "-n", installation.ray_namespace)
     kubectl(
         "wait", "-n", installation.ray_namespace, "--for=condition=RayClusterProvisioned",
         f"raycluster/{CLUSTER}", f"--timeout={within(150)}", deadline_s=160,
     )  # fmt: skip
+    ready_s, install_s = time.monotonic() - began, installation.install_s
+    figures.append(
+        f"helm install: the operator is ready after {install_s:.1f} s, a first RayCluster {ready_s:.1f} s after it is "
+        f"applied; {install_s + ready_s:.1f} s in all"
+    )
     assert len(wait_for_workers(installation, CLUSTER, 2, deadline_s=5)) == 2
     cluster = get("raycluster", CLUSTER, installation.ray_namespace)
     assert cluster["status"]["state"] == "ready"

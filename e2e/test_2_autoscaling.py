@@ -7,6 +7,8 @@ the head; real Ray answers. The time-out for idle workers is short here, so that
 
 import json
 import subprocess
+import time
+from datetime import datetime
 
 import pytest
 
@@ -43,7 +45,7 @@ def where():
 
 actor = Actor.remote()
 tasks = [where.remote() for _ in range(2)]
-print("asked", flush=True)
+print("asked", time.time(), flush=True)
 nodes = ray.get([actor.where.remote(), *tasks])
 print("nodes:", len(set(nodes)))
 """
@@ -136,6 +138,12 @@ def manifest(installation):
     return made
 
 
+def started_at(pod):
+    """Since when a pod's first container runs, in Unix time, to the second."""
+    (status,) = pod["status"]["containerStatuses"]
+    return datetime.fromisoformat(status["state"]["running"]["startedAt"]).timestamp()
+
+
 def group_sizes(pods):
     found = [pod["metadata"]["labels"]["ray.io/group"] for pod in pods]
     return {group: found.count(group) for group in sorted(set(found))}
@@ -203,18 +211,23 @@ def test_the_token_is_mounted_in_the_autoscaler_only(installation):
 # --- demand --------------------------------------------------------------------------------------------------------------
 
 
-def test_tasks_and_an_actor_launch_workers_while_the_autoscaler_is_killed_repeatedly(installation):
+def test_tasks_and_an_actor_launch_workers_while_the_autoscaler_is_killed_repeatedly(installation, figures):
     args = exec_args(installation, CLUSTER, "ray-head")
     with subprocess.Popen(
         ["kubectl", *args, "python", "-c", BURST], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as burst:
         try:
-            assert burst.stdout.readline() == "asked\n"
+            word, asked_at = burst.stdout.readline().split()
+            assert word == "asked"
             kill = ("python", "-c", KILL_LOOP, str(KILLS), installation.ray_namespace)
             output = in_head(installation, CLUSTER, *kill, container="autoscaler", deadline_s=120)
             assert f"killed: {KILLS}" in output
             pods = wait_for_workers(installation, CLUSTER, 3, deadline_s=90)
             assert group_sizes(pods) == {FIRST: 3}, "the group of the higher priority"
+            first_s = min(map(started_at, pods)) - float(asked_at)
+            figures.append(
+                f"autoscaling: the first worker runs {first_s:.0f} s after tasks wait for it, with five kills"
+            )
             ray_status(installation, f"3 {FIRST}", "(no pending nodes)")
             driver(installation, FINISH)
             output, _ = burst.communicate(timeout=60 * PATIENCE)
@@ -266,8 +279,9 @@ def test_what_is_requested_stays_until_it_is_taken_back(installation):
 # --- and no demand -------------------------------------------------------------------------------------------------------
 
 
-def test_idle_workers_are_drained_and_gone(installation):
+def test_idle_workers_are_drained_and_gone(installation, figures):
     driver(installation, REQUEST % 0)
+    began = time.monotonic()
 
     def check():
         left = names(workers(installation, CLUSTER))
@@ -275,6 +289,8 @@ def test_idle_workers_are_drained_and_gone(installation):
         return not left and not any(wanted.values()), (wanted, sorted(left))
 
     eventually(check, "no worker is left, and none is wanted", IDLE_S + 60)
+    gone_s = time.monotonic() - began
+    figures.append(f"autoscaling: idle workers are gone {gone_s:.1f} s after the last request, {IDLE_S} s of them idle")
     alive, reasons = json.loads(driver(installation, DEAD_AND_ALIVE).splitlines()[-1])
     assert alive == 1
     assert set(reasons) == {DRAINED_IDLE}, "each was asked to leave before its pod went"
