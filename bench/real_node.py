@@ -123,13 +123,13 @@ def autoscaled() -> str:
     return json.dumps(made)
 
 
-def asleep(number: int) -> str:
+def asleep(number: int) -> Json:
     """A RayCluster of one head that only sleeps, in the image of the operator."""
     container = {"name": "ray-head", "image": e2e.IMAGE, "command": ["python", "-c", "import signal; signal.pause()"]}
     template = {"spec": {"containers": [container], "terminationGracePeriodSeconds": 0}}
     header = {"apiVersion": "ray.io/v1", "kind": "RayCluster"}
     metadata = {"name": f"asleep-{number}", "annotations": {"ray.io/overwrite-container-cmd": "true"}}
-    return json.dumps({**header, "metadata": metadata, "spec": {"headGroupSpec": {"template": template}}})
+    return {**header, "metadata": metadata, "spec": {"headGroupSpec": {"template": template}}}
 
 
 def until(what: str, is_so: Any, within_s: float = WITHIN_S) -> float:
@@ -237,7 +237,8 @@ def measure_memory(here: Cluster) -> tuple[float, float]:
     here.run("kubectl", "apply", "-n", PLACE, "-f", "-", stdin=autoscaled())
     ready = ("--for=condition=HeadPodReady", "raycluster/autoscaled", f"--timeout={WITHIN_S}s")
     here.run("kubectl", "wait", "-n", PLACE, *ready)
-    here.run("kubectl", "apply", "-n", PLACE, "-f", "-", stdin="\n---\n".join(map(asleep, range(CLUSTERS))))
+    many = {"apiVersion": "v1", "kind": "List", "items": [*map(asleep, range(CLUSTERS))]}
+    here.run("kubectl", "apply", "-n", PLACE, "-f", "-", stdin=json.dumps(many))
     until(f"{CLUSTERS} heads run", lambda: sum(map(is_running, here.pods("ray.io/node-type=head"))) == CLUSTERS + 1)
     found = json.loads(here.run("kubectl", "get", "pods", "-n", HOME, "-o", "json"))
     (operator,) = [pod["metadata"]["name"] for pod in found["items"]]

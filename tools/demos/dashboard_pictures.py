@@ -15,16 +15,19 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import yaml
-from aiohttp import ClientSession
+from aiohttp import ClientError, ClientSession
+from rich.console import Console
 
 import dashboard_svg
 import promtool
 from dashboard_svg import Answer, Series
 from debian_packages import DebianError
+from raytide.api.meta import PODS
 from raytide.kube.client import Client
 from raytide.kube.kubeconfig import connect
 from raytide.runtime.clock import Clock
@@ -38,42 +41,45 @@ from demo_scaling import Timeline
 Json = dict[str, Any]
 
 DASHBOARDS = Path(__file__).resolve().parents[2] / "helm" / "raytide" / "dashboards"
-SCRAPE_S = 1
+SCRAPE_S = 2
 RATE_INTERVAL = "20s"
 """Of `$__rate_interval`: Grafana takes four scrapes at least."""
 STEP_S = 2
+JOB = "raytide-operator"
 WITHIN_S = 300
 TASKS, GANG = 24, 3
 """Of the Ray job."""
 AUTOSCALER_PORT = 44217
-FROM_PODS = [
-    {"source_labels": ["__meta_kubernetes_pod_label_ray_io_node_type"], "regex": "head", "action": "keep"},
-    {"source_labels": ["__meta_kubernetes_pod_container_name"], "regex": "autoscaler", "action": "keep"},
-    {
-        "source_labels": ["__meta_kubernetes_pod_ip"],
-        "target_label": "__address__",
-        "replacement": f"${{1}}:{AUTOSCALER_PORT}",
-    },
-    {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
-    {"source_labels": ["__meta_kubernetes_pod_name"], "target_label": "pod"},
-    {"source_labels": ["__meta_kubernetes_pod_label_ray_io_cluster"], "target_label": "ray_io_cluster"},
-]
-"""What the PodMonitor of the chart means."""
+"""Of the metrics of an autoscaler."""
 
 
-def configuration(kubeconfig: Path, operator: str) -> str:
-    """The configuration of Prometheus: the operator at that address, and the autoscalers in head pods."""
+def configuration(operator: str, autoscalers: Path) -> str:
+    """The configuration of Prometheus: the operator at that address, and the autoscalers in that file of targets."""
     labels = {"namespace": "raytide-system", "pod": "raytide-operator-0"}
     jobs: list[Json] = [
-        {"job_name": "raytide-operator", "static_configs": [{"targets": [operator], "labels": labels}]},
-        {
-            "job_name": "autoscalers",
-            "kubernetes_sd_configs": [{"role": "pod", "kubeconfig_file": str(kubeconfig)}],
-            "relabel_configs": FROM_PODS,
-        },
+        {"job_name": JOB, "honor_labels": True, "static_configs": [{"targets": [operator], "labels": labels}]},
+        {"job_name": "autoscalers", "file_sd_configs": [{"files": [str(autoscalers)]}]},
     ]
     times = {"scrape_interval": f"{SCRAPE_S}s", "scrape_timeout": f"{SCRAPE_S}s"}
     return yaml.safe_dump({"global": times, "scrape_configs": jobs})
+
+
+async def follow_autoscalers(client: Client, targets: Path) -> None:
+    """Keep the targets in the file, as the chart's PodMonitor finds them; Debian's Prometheus knows no Kubernetes."""
+    while True:
+        found = []
+        async for pod in client.list(PODS, label_selector="ray.io/node-type=head"):
+            containers = (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ()))
+            address = pod.get("status", {}).get("podIP")
+            if address and any(each["name"] == "autoscaler" for each in containers):
+                header = pod["metadata"]
+                labels = {"namespace": header["namespace"], "pod": header["name"]}
+                labels["ray_io_cluster"] = header["labels"]["ray.io/cluster"]
+                found.append({"targets": [f"{address}:{AUTOSCALER_PORT}"], "labels": labels})
+        unfinished = targets.with_suffix(".new")
+        unfinished.write_text(json.dumps(found))
+        unfinished.replace(targets)
+        await asyncio.sleep(1)
 
 
 class Prometheus:
@@ -95,14 +101,25 @@ class Prometheus:
                 program, *flags, f"--web.listen-address={address}", "--log.level=warn", stdout=log, stderr=log
             )
         try:
-            yield cls(address)
+            prometheus = cls(address)
+            await until(prometheus.is_ready)
+            yield prometheus
         finally:
-            process.terminate()
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
             await process.wait()
+
+    async def is_ready(self) -> tuple[bool, str]:
+        """Whether it answers."""
+        with contextlib.suppress(ClientError):
+            async with ClientSession() as session, session.get(f"{self._api}/status/runtimeinfo") as answer:
+                return answer.status == HTTPStatus.OK, ""
+        return False, ""
 
     async def answer(self, expression: str, start: float, end: float, *, is_instant: bool) -> tuple[Series, ...]:
         """The series of an expression, over time or at the end."""
-        text = expression.replace("$__rate_interval", RATE_INTERVAL).replace("$namespace", ".+").replace("$name", ".+")
+        text = expression.replace("$__rate_interval", RATE_INTERVAL).replace('job=~"$name"', f'job="{JOB}"')
+        text = text.replace("$namespace", ".+").replace("$name", ".+")
         query = (
             {"query": text, "time": str(end)}
             if is_instant
@@ -137,11 +154,11 @@ async def until(is_so: Callable[[], Awaitable[tuple[bool, str]]]) -> None:
 async def follow_demand(kubeconfig: Path) -> None:
     """A RayCluster with real Ray, whose autoscaler follows a job."""
     manifest = demo_copy(yaml.safe_load(SAMPLE.read_text()))
-    name, timeline = manifest["metadata"]["name"], Timeline()
+    name = manifest["metadata"]["name"]
     async with DemoCluster.at(kubeconfig) as cluster:
         await cluster.create(manifest)
         await until(lambda: cluster.is_head_ready(name))
-        job = Job(cluster, await cluster.head(name), timeline)
+        job = Job(cluster, await cluster.head(name), Timeline(Console()))
         async with job.running(TASKS, GANG):
             await until(job.has_ended)
 
@@ -170,15 +187,19 @@ async def run(out: Path) -> None:
             kubeconfig = await stack.enter_async_context(sandbox(folder))
             address = f"127.0.0.1:{free_port()}"
             words = ("--metrics-addr", address, "--health-probe-bind-address", "0", "--sharing-period", "2s")
+            words += ("--leader-election-namespace", "default")
             operator = running(
                 "operator", "--kubeconfig", kubeconfig, *words, environ=ENVIRONMENT, log=folder / "operator.log"
             )
             await stack.enter_async_context(operator)
-            prometheus = await stack.enter_async_context(Prometheus.run(folder, configuration(kubeconfig, address)))
+            targets = folder / "autoscalers.json"
+            prometheus = await stack.enter_async_context(Prometheus.run(folder, configuration(address, targets)))
             transport = await connect(kubeconfig)
             stack.push_async_callback(transport.close)
-            start = time.time()
-            await asyncio.gather(Story(Client(transport, clock=Clock())).play(), follow_demand(kubeconfig))
+            client, start = Client(transport, clock=Clock()), time.time()
+            following = asyncio.create_task(follow_autoscalers(client, targets))
+            await asyncio.gather(Story(client).play(), follow_demand(kubeconfig))
+            following.cancel()
             await draw(prometheus, out, start, time.time())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -190,7 +211,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=FIGURES, help="folder of the pictures")
     try:
         asyncio.run(run(parser.parse_args().out))
-    except (DebianError, OSError) as error:
+    except DebianError as error:
         print(f"not run: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -173,7 +173,7 @@ def _lines(panel: Json, answers: Sequence[Answer], box: Box, start: float, end: 
     below = LEGEND * (math.ceil(shown / 2) + (len(named) > LEGENDS))
     plot = Box(box.x + AXIS, box.y + 4, box.width - AXIS - 4, box.height - 24 - below)
     most = max((value for _, samples, _ in curves for _, value in samples if math.isfinite(value)), default=0.0)
-    step = _step(most)
+    step = _step(most, _unit(panel))
     ceiling = max(step, step * math.ceil(most / step - 1e-9))
 
     def x(at: float) -> float:
@@ -233,11 +233,13 @@ def _unbroken(samples: Sequence[tuple[float, float]]) -> Iterator[list[tuple[flo
         yield part
 
 
-def _step(most: float) -> float:
-    """Between two lines of the grid: 1, 2 or 5 times a power of ten, at most five of them."""
+def _step(most: float, unit: str) -> float:
+    """Between two lines of the grid, at most five of them: 1, 2 or 5 times a power of ten, or of bytes a power of two."""
     if most <= 0:
         return 1.0
     rough = most / 4
+    if unit == "bytes":
+        return 2.0 ** math.ceil(math.log2(rough))
     power: float = 10.0 ** math.floor(math.log10(rough))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
 
