@@ -6,7 +6,6 @@ waited for. Used by the scenarios of this folder; accounts and namespaces come f
 """
 
 import asyncio
-import os
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
@@ -17,6 +16,7 @@ import aiohttp
 import msgspec
 
 from support.builders import group, raycluster
+from support.deadlines import PATIENCE
 from support.plane_admin import ApiStatusError, PlaneAdmin
 
 Json = dict[str, Any]
@@ -31,8 +31,6 @@ UNSCHEDULABLE = {
     "reason": "Unschedulable",
     "message": "0/1 nodes are available: 1 Insufficient cpu.",
 }
-PATIENCE = float(os.environ.get("RAYTIDE_TEST_PATIENCE", "1"))
-"""How many times longer than it should take may it take here? For machines that do other things at the same time."""
 AT_ONCE = 16
 """Requests in flight, of the test itself."""
 MERGE = "application/merge-patch+json"

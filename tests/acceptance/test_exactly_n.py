@@ -9,11 +9,11 @@ import pytest
 
 from acceptance.checks import alive_at_the_end, too_many_or_too_few
 from acceptance.environment import Env
-from acceptance.fleet import PATIENCE
 from integration.embedded_cluster import Operator, until
 from raytide_sandbox.faults.proxy import FaultProxy
 from raytide_sandbox.faults.script import Call, Rule
 from raytide_sandbox.faults.types import Kill
+from support.deadlines import PATIENCE
 
 CLUSTERS, WORKERS = 50, 20
 KILLS = 30

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from acceptance.environment import Env
-from acceptance.fleet import MERGE, PATIENCE, eventually
+from acceptance.fleet import MERGE, eventually
 from support.builders import group, raycluster, template
+from support.deadlines import PATIENCE
 
 HOSTS, REPLICAS = 4, 3
 CAPACITY, MORE_CAPACITY = 10, 12

@@ -10,8 +10,9 @@ from itertools import pairwise
 
 import pytest
 
-from acceptance.fleet import PATIENCE, eventually
+from acceptance.fleet import eventually
 from acceptance.job_environment import JobEnv, sizes_by_job
+from support.deadlines import PATIENCE
 
 pytestmark = [pytest.mark.rule("SC:S25"), pytest.mark.kube]
 

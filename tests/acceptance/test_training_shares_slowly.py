@@ -11,9 +11,10 @@ import asyncio
 
 import pytest
 
-from acceptance.fleet import PATIENCE, eventually
+from acceptance.fleet import eventually
 from acceptance.job_environment import JobEnv, sizes_by_job
 from acceptance.test_training_shares import HIGH, JOBS, LOW, NODES, PENDING_S, SLOTS, WITHIN_S, is_even, swings
+from support.deadlines import PATIENCE
 
 pytestmark = [pytest.mark.rule("SC:S25", "FD:SH-B11"), pytest.mark.kube]
 

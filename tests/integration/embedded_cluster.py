@@ -39,12 +39,11 @@ from raytide_sandbox.apiserver.request_response import Request, Response
 from raytide_sandbox.apiserver.routes import Api
 from raytide_sandbox.apiserver.store import Change, Store
 from raytide_sandbox.controllers.manager import Controllers
+from support.deadlines import PATIENCE
 
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
-PATIENCE_S = 60.0
-"""Of a machine that has much else to do; nothing here waits for time to pass. A scenario's own bar is shorter."""
-BUSY = float(os.environ.get("RAYTIDE_TEST_PATIENCE", "1"))
-"""By how much bars of scenarios are longer here: for machines that do other things at the same time."""
+PATIENCE_S = 60.0 * PATIENCE
+"""Nothing here waits for time to pass. A scenario's own bar is shorter."""
 STARTED = messages.STARTING.partition(" %")[0]
 """In the operator's log once its signal handlers are installed."""
 POLL_S = 0.04

@@ -37,10 +37,11 @@ from raytide_sandbox.faults.script import Script
 from raytide_sandbox.faults.types import CallFault
 from raytide_sandbox.faults.upstream import Upstream
 from raytide_sandbox.kubeconfig import build_kubeconfig, write_private
+from support.deadlines import PATIENCE
 from support.kube_plane import KubePlane, eventually
 
 HEARTBEAT_S = 8.0
-PATIENCE_S = 60.0
+PATIENCE_S = 60.0 * PATIENCE
 """For controllers of a machine that has much else to do."""
 STORAGE_NOT_READY, STORAGE_ATTEMPTS = "storage is (re)initializing", 30
 NOT_COUNTED = ("leases",)

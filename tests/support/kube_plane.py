@@ -23,6 +23,7 @@ import yaml
 
 from raytide_sandbox.certificates import Identity
 from raytide_sandbox.controlplane.processes import ControlPlane, ControlPlaneError, PlaneSettings, find_binary
+from support.deadlines import PATIENCE
 
 Json = dict[str, Any]
 
@@ -130,6 +131,7 @@ class KubePlane:
 
 def eventually(check: Callable[[], Any], what: str, deadline_s: float = 15.0) -> Any:
     """The first true thing that `look` finds."""
+    deadline_s *= PATIENCE
     end = time.monotonic() + deadline_s
     while not (found := check()):
         assert time.monotonic() < end, f"not within {deadline_s:g} s: {what}"

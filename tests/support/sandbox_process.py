@@ -21,12 +21,15 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
+from support.deadlines import PATIENCE
+
 Json = dict[str, Any]
 Found = TypeVar("Found")
 
 
 def eventually(check: Callable[[], Found], what: str, deadline_s: float = 10.0) -> Found:
     """The first true thing that `look` finds."""
+    deadline_s *= PATIENCE
     end = time.monotonic() + deadline_s
     while True:
         found = check()
