@@ -16,7 +16,13 @@ from raytide_sandbox.controlplane.processes import ControlPlane, PlaneSettings, 
 from support.kwok_process import Kwok
 from support.plane_admin import PlaneAdmin
 
-BUSY = {"test_api_outage.py", "test_exactly_n.py", "test_training_shares.py", "test_two_replicas.py"}
+BUSY = {
+    "test_api_outage.py",
+    "test_exactly_n.py",
+    "test_training_shares.py",
+    "test_training_shares_slowly.py",
+    "test_two_replicas.py",
+}
 """Scenarios that take most of a processor for minutes. They have bars in seconds: no two of them run at the same time."""
 
 
