@@ -44,20 +44,26 @@ class FirstPods:
 
 async def waits(ours: ControlPlaneHarness, seen: FirstPods, number: int) -> list[float]:
     """Seconds that the small clusters of one round waited, all of them while the big one was growing."""
-    now = asyncio.get_running_loop().time
     await ours.call("POST", CLUSTERS, cluster(f"big{number}", BIG))
+    times = await waits_meanwhile(ours, seen, f"small{number}")
+    await ours.wait_for_pods(BIG)
+    await ours.clear()
+    return times
+
+
+async def waits_meanwhile(ours: ControlPlaneHarness, seen: FirstPods, prefix: str) -> list[float]:
+    """Seconds until the first pods of small clusters, created one after the other until a big one has its pods."""
+    now = asyncio.get_running_loop().time
     times = []
     for small in range(SMALL_PER_ROUND):
         await asyncio.sleep(APART_S)
         if await ours.count_pods() > BIG:
             break
-        name = f"small{number}-{small}"
+        name = f"{prefix}-{small}"
         started = now()
         await ours.call("POST", CLUSTERS, probed(name, 1))
         async with asyncio.timeout(60):
             times.append(await seen.of(name) - started)
-    await ours.wait_for_pods(BIG)
-    await ours.clear()
     return times
 
 

@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,17 +84,13 @@ class Cluster:
     """The node's cluster, with kubectl and helm."""
 
     def __init__(self, running: node.RunningNode) -> None:
+        self.kubeconfig = running.kubeconfig
         self._running = running
         self._environ = {**os.environ, "KUBECONFIG": str(running.kubeconfig)}
 
-    def command(self, program: str | Path, *words: str) -> list[str]:
-        """A program in the node's network."""
-        path = program if isinstance(program, Path) else find_tool(program)
-        return self._running.command(path, *words)
-
     def run(self, program: str, *words: str, stdin: str | None = None) -> str:
-        """Its output; raises CalledProcessError."""
-        command = self.command(program, *words)
+        """Its output; ends the bench if it fails."""
+        command = self._running.command(find_tool(program), *words)
         done = subprocess.run(
             command, input=stdin, env=self._environ, text=True, timeout=WITHIN_S, check=False, capture_output=True
         )
@@ -108,9 +104,9 @@ class Cluster:
         items: list[Json] = found["items"]
         return items
 
-    def popen(self, program: str | Path, *words: str, **options: Any) -> "subprocess.Popen[str]":
-        """One that goes on."""
-        return subprocess.Popen(self.command(program, *words), env=self._environ, text=True, **options)
+    def popen(self, program: Path, *words: str, **options: Any) -> "subprocess.Popen[str]":
+        """One that goes on, in the node's network."""
+        return subprocess.Popen(self._running.command(program, *words), env=self._environ, text=True, **options)
 
 
 def autoscaled() -> str:
@@ -118,8 +114,6 @@ def autoscaled() -> str:
     made = yaml.safe_load((ROOT / "samples" / "raycluster-autoscaler.yaml").read_text())
     made["spec"]["autoscalerOptions"]["idleTimeoutSeconds"] = IDLE_S
     made["spec"]["workerGroupSpecs"][0]["maxReplicas"] = TASKS
-    for template in (made["spec"]["headGroupSpec"]["template"], made["spec"]["workerGroupSpecs"][0]["template"]):
-        template["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent"
     return json.dumps(made)
 
 
@@ -132,14 +126,13 @@ def asleep(number: int) -> Json:
     return {**header, "metadata": metadata, "spec": {"headGroupSpec": {"template": template}}}
 
 
-def until(what: str, is_so: Any, within_s: float = WITHIN_S) -> float:
-    """Wait; returns how long."""
-    began = time.monotonic()
+def until(what: str, is_so: Callable[[], bool]) -> None:
+    """Wait for a state; ends the bench if it does not come."""
+    end = time.monotonic() + WITHIN_S
     while not is_so():
-        if time.monotonic() - began > within_s:
-            raise SystemExit(f"not within {within_s:g} s: {what}")
+        if time.monotonic() > end:
+            raise SystemExit(f"not within {WITHIN_S} s: {what}")
         time.sleep(POLL_S)
-    return time.monotonic() - began
 
 
 def is_running(pod: Json) -> bool:
@@ -148,10 +141,20 @@ def is_running(pod: Json) -> bool:
     return bool(statuses) and all("running" in each["state"] for each in statuses)
 
 
+def start_autoscaled(here: Cluster) -> str:
+    """The cluster without workers; the name of its head pod, which is ready."""
+    here.run("kubectl", "apply", "-n", PLACE, "-f", "-", stdin=autoscaled())
+    ready = ("--for=condition=HeadPodReady", "raycluster/autoscaled", f"--timeout={WITHIN_S}s")
+    here.run("kubectl", "wait", "-n", PLACE, *ready)
+    (head,) = here.pods("ray.io/node-type=head")
+    name: str = head["metadata"]["name"]
+    return name
+
+
 def measure_round(here: Cluster, head: str, figures: Figures) -> None:
     """Tasks wait, run, end; workers come and go."""
     words = ("exec", "-n", PLACE, head, "-c", "ray-head", "--", "python", "-c", DRIVER)
-    with here.popen("kubectl", *words, stdout=subprocess.PIPE) as driver:
+    with here.popen(find_tool("kubectl"), *words, stdout=subprocess.PIPE) as driver:
         assert driver.stdout is not None
         word, asked = driver.stdout.readline().split()
         assert word == "asked", word
@@ -167,14 +170,10 @@ def measure_round(here: Cluster, head: str, figures: Figures) -> None:
 
 def measure(here: Cluster, name: str) -> Figures:
     """All rounds of one operator, of which the first does not count; leaves nothing in the namespace."""
-    figures = Figures()
-    here.run("kubectl", "apply", "-n", PLACE, "-f", "-", stdin=autoscaled())
-    ready = ("--for=condition=HeadPodReady", "raycluster/autoscaled", f"--timeout={WITHIN_S}s")
-    here.run("kubectl", "wait", "-n", PLACE, *ready)
-    (head,) = here.pods("ray.io/node-type=head")
+    figures, head = Figures(), start_autoscaled(here)
     for number in range(ROUNDS):
         of_round = Figures()
-        measure_round(here, head["metadata"]["name"], of_round)
+        measure_round(here, head, of_round)
         print(
             f"round {number}, {name}: a worker runs after {of_round.worker_s[0]:.1f} s, a task after {of_round.task_s[0]:.1f} s; "
             f"workers gone {of_round.gone_s[0]:.1f} s after the idle time-out",
@@ -210,12 +209,12 @@ def install(here: Cluster) -> None:
 
 
 @contextlib.contextmanager
-def kuberay(here: Cluster, running: node.RunningNode, program: Path) -> Iterator[None]:
+def kuberay(here: Cluster, program: Path) -> Iterator[None]:
     """Its manager, as a process in the node's network."""
     for crd in crds_without_schema():
         here.run("kubectl", "apply", "--server-side", "-f", "-", stdin=json.dumps(crd))
-    log = running.kubeconfig.with_name("kuberay.log")
-    command = manager_command(program, running.kubeconfig, "0", "127.0.0.1:18082")
+    log = here.kubeconfig.with_name("kuberay.log")
+    command = manager_command(program, here.kubeconfig, "0", "127.0.0.1:18082")
     with (
         log.open("w") as written,
         here.popen(Path(command[0]), *command[1:], stdout=written, stderr=written) as manager,
@@ -234,18 +233,15 @@ def memory_mib(here: Cluster, namespace: str, pod: str, container: str) -> float
 
 def measure_memory(here: Cluster) -> tuple[float, float]:
     """Of the operator with all clusters, and of the autoscaler of one that works, in MiB."""
-    here.run("kubectl", "apply", "-n", PLACE, "-f", "-", stdin=autoscaled())
-    ready = ("--for=condition=HeadPodReady", "raycluster/autoscaled", f"--timeout={WITHIN_S}s")
-    here.run("kubectl", "wait", "-n", PLACE, *ready)
+    head = start_autoscaled(here)
     many = {"apiVersion": "v1", "kind": "List", "items": [*map(asleep, range(CLUSTERS))]}
     here.run("kubectl", "apply", "-n", PLACE, "-f", "-", stdin=json.dumps(many))
     until(f"{CLUSTERS} heads run", lambda: sum(map(is_running, here.pods("ray.io/node-type=head"))) == CLUSTERS + 1)
     found = json.loads(here.run("kubectl", "get", "pods", "-n", HOME, "-o", "json"))
     (operator,) = [pod["metadata"]["name"] for pod in found["items"]]
-    (head,) = here.pods("ray.io/node-type=head,ray.io/cluster=autoscaled")
     measured = (
         memory_mib(here, HOME, operator, "operator"),
-        memory_mib(here, PLACE, head["metadata"]["name"], "autoscaler"),
+        memory_mib(here, PLACE, head, "autoscaler"),
     )
     here.run("kubectl", "delete", "rayclusters", "--all", "-n", PLACE)
     until("their pods are gone", lambda: not here.pods(""))
@@ -265,7 +261,7 @@ def main() -> int:
         operator_mib, autoscaler_mib = measure_memory(here)
         if program is not None:
             here.run("helm", "uninstall", RELEASE, "-n", HOME, "--wait")
-            with kuberay(here, running, program):
+            with kuberay(here, program):
                 figures["KubeRay"] = measure(here, "KubeRay")
     for name, of in figures.items():
         print(

@@ -18,12 +18,11 @@ from pathlib import Path
 
 import aiohttp
 
-from control_plane import HOME, ControlPlaneHarness, control_plane_harness, probed
-from first_pod_fairness import APART_S, SMALL_PER_ROUND, FirstPods
+from control_plane import HOME, ControlPlaneHarness, control_plane_harness
+from first_pod_fairness import BIG, FirstPods, waits_meanwhile
 
 from harness import CLUSTERS, cluster, percentile, result, spread
 
-BIG = int(os.environ.get("BENCH_PODS", "1000"))
 PAIRS = int(os.environ.get("BENCH_ROUNDS", "6"))
 RAYTIDE = Path(sys.executable).parent / "raytide"
 MOST_WORSE = 20
@@ -78,31 +77,23 @@ async def read_events(address: str, headers: dict[str, str], is_open: asyncio.Ev
 
 
 async def grow(ours: ControlPlaneHarness, seen: FirstPods, name: str, figures: Figures) -> None:
-    """One big cluster, and small ones meanwhile."""
-    now = asyncio.get_running_loop().time
-    started = now()
+    """One big cluster, and small ones meanwhile, by an operator that has just started."""
+    await ours.start_operator()
+    started = asyncio.get_running_loop().time()
     await ours.call("POST", CLUSTERS, cluster(f"big-{name}", BIG))
-    smalls = 0
-    for number in range(SMALL_PER_ROUND):
-        await asyncio.sleep(APART_S)
-        if await ours.count_pods() > BIG:
-            break
-        small, asked = f"small-{name}-{number}", now()
-        await ours.call("POST", CLUSTERS, probed(small, 1))
-        smalls += 1
-        async with asyncio.timeout(60):
-            figures.first_pod_s.append(await seen.of(small) - asked)
-    pods = 1 + BIG + 2 * smalls
+    waits = await waits_meanwhile(ours, seen, f"small-{name}")
+    pods = 1 + BIG + 2 * len(waits)
     figures.pods_per_s.append(pods / (await ours.wait_for_pods(pods) - started))
+    figures.first_pod_s += waits
     figures.memory_mb.append(ours.operator.rss_mb)
     await ours.clear()
+    await asyncio.to_thread(ours.operator.stop)
 
 
 async def main() -> int:
     """Measure and print."""
     without, following = Figures(), Figures()
     async with control_plane_harness() as ours:
-        await ours.start_operator()
         seen = FirstPods()
         watching = asyncio.create_task(seen.follow(ours))
         await seen.is_open.wait()

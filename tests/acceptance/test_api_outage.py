@@ -12,13 +12,13 @@ import pytest
 
 from acceptance.audit import Doomed
 from acceptance.environment import SYSTEM, Env
-from acceptance.fleet import eventually
+from acceptance.fleet import eventually, side_by_side
 from acceptance.replica import Replica
 from raytide.api.constants import LEADER_LEASE
 from raytide_sandbox.faults.proxy import FaultProxy
 from raytide_sandbox.faults.script import Call, Rule
 from raytide_sandbox.faults.types import UNAUTHORIZED, Answer
-from support.deadlines import PATIENCE, side_by_side
+from support.deadlines import PATIENCE
 
 CLUSTERS, EDITS = 200, 20
 COMPRESSED = 10.0

@@ -36,9 +36,8 @@ SHORT_S = "10"
 """Every limit that a pull must not be held to."""
 NEXT_GROUP_S = 30.0
 """SC:S2."""
-MARGIN_S = 30.0
-"""From a machine, or an image, to a task that runs there: kube-scheduler tries a pod that it could not place again after at most
-10 s, and another pod may have taken the machine by then."""
+MARGIN_S = 20.0
+"""From a machine, or an image, to a task that runs there."""
 
 
 @pytest.fixture(scope="module")

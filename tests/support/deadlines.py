@@ -3,4 +3,4 @@
 import os
 
 PATIENCE = float(os.environ.get("RAYTIDE_TEST_PATIENCE") or 1)
-"""Factor of deadlines, for machines that do other things at the same time. `.ci/run` doubles them for what runs beside something."""
+"""Factor of deadlines and of bars in seconds, for machines that do other things at the same time; e2e/ has the same variable."""

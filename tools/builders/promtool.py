@@ -30,7 +30,7 @@ def provide(name: str = "promtool", environ: Mapping[str, str] = os.environ) -> 
             with tempfile.TemporaryDirectory(dir=cache, prefix=go_build.UNFINISHED) as made:
                 apt = debian_packages.Apt(Path(made))
                 # Of its dependencies it uses only libc, which is the machine's.
-                packages = apt.download((PACKAGE,), lambda name: name == PACKAGE)
+                packages = apt.download((PACKAGE,), lambda package: package == PACKAGE)
                 debian_packages.unpack(packages, Path(made, "root"))
                 program.parent.mkdir(exist_ok=True)
                 Path(made, "root", "usr", "bin", name).replace(program)

@@ -7,7 +7,7 @@ dashboard_pictures.py.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
@@ -250,5 +250,4 @@ def _unit(panel: Json) -> str:
 
 
 def _legend(template: str, labels: Mapping[str, str]) -> str:
-    fill: Callable[[re.Match[str]], str] = lambda found: labels.get(found[1], "")  # noqa: E731 - of one call
-    return re.sub(r"{{\s*(\w+)\s*}}", fill, template)
+    return re.sub(r"{{\s*(\w+)\s*}}", lambda found: labels.get(found[1], ""), template)

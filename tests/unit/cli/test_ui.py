@@ -626,13 +626,13 @@ async def test_a_yaml_without_a_new_job_is_one_sentence(body, sentence):
         assert found["error"].startswith(sentence), found
 
 
-async def test_the_deepest_yaml_that_is_accepted_takes_no_time():
-    """A caller without rights could have kept a processor busy for minutes: libyaml needs the square of the depth."""
+async def test_a_deeply_nested_yaml_takes_no_time():
+    """libyaml takes time in proportion to the square of the depth: as much as the page accepts kept a processor busy for minutes."""
     async with Site(node()).served() as site:
         before_s = time.process_time()
-        status, found = await site.plan("[" * (ui_app.MAX_YAML - 1000))
+        status, found = await site.plan("[" * 100_000)
         assert (status, found["error"][:43]) == (400, "the YAML: line 1, column 101: nested deeper")
-        assert time.process_time() - before_s < 3 * machine_speed.slowness()
+        assert time.process_time() - before_s < 2 * machine_speed.slowness()
 
 
 async def test_a_large_yaml_is_rejected():

@@ -16,7 +16,7 @@ case "$*" in
 esac
 """
 UNPACK = """#!/bin/sh
-mkdir -p "$3/usr/bin" && echo "$2" >"$3/usr/bin/promtool"
+mkdir -p "$3/usr/bin" && for name in promtool prometheus; do echo "$2" >"$3/usr/bin/$name"; done
 """
 
 
@@ -36,12 +36,14 @@ def environ(tmp_path, monkeypatch):
     return found
 
 
-def test_it_is_unpacked_once_without_its_dependencies(environ, tmp_path):
-    program = promtool.provide(environ=environ)
+@pytest.mark.parametrize("name", ["promtool", "prometheus"])
+def test_it_is_unpacked_once_without_its_dependencies(environ, tmp_path, name):
+    program = promtool.provide(name, environ)
+    assert program.name == name
     assert program.read_text().endswith("prometheus_1_all.deb\n")
     calls = (tmp_path / "log").read_text()
     assert calls.splitlines()[-1].endswith("download prometheus")
-    assert promtool.provide(environ=environ) == program
+    assert promtool.provide(name, environ) == program
     assert (tmp_path / "log").read_text() == calls
     assert sorted(path.name for path in (tmp_path / "cache" / "raytide" / "promtool").iterdir()) == sorted(
         [program.parent.name, "lock"]
