@@ -173,7 +173,7 @@ NODE_PROGRAMS := $(BIN)/python tools/builders/node_programs.py
 KIND_PROGRAMS := $(BIN)/python tools/builders/kind_programs.py
 e2e-node: setup ## the same suite on containerd and a kubelet in namespaces of this machine, with the image of the Dockerfile (root; Debian)
 	@if PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/node/node_check.py --lacks; then \
-	$(MAKE) -s control-plane tools image && $(NODE_PROGRAMS) && $(PYTEST) -m node --timeout 300 --at-least 7 tests/node && \
+	$(MAKE) -s control-plane tools image && $(NODE_PROGRAMS) && $(PYTEST) -m node --timeout 300 --at-least 8 tests/node && \
 	PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/checks/e2e.py --node $(ARGS); \
 	else $(call not_run,e2e-node,make node-check shows all requirements); fi
 

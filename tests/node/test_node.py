@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import e2e
 import node
 import node_traces
 from raytide_sandbox.state_dir import start_ticks
@@ -90,6 +91,13 @@ def test_a_killed_keeper_ends_a_node_and_cleaning_removes_the_rest(settings):
     assert node.clean(settings.state) == "what an earlier node left is removed"
     assert node.clean(settings.state) == "there is no node"
     started.end()
+
+
+def test_what_an_earlier_node_left_is_removed_before_the_machine_is_looked_at(settings):
+    for folder in settings.cgroup_folders:
+        (folder / settings.config.cgroup).mkdir()
+    before = e2e.machine_before(settings)
+    assert [line for line in before["cgroups"] if settings.config.cgroup in line] == []
 
 
 STARTER = """

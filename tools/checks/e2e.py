@@ -128,9 +128,9 @@ def on_node(wanted: list[str], *, is_kept: bool) -> int:
         return 1 if os.environ.get("RAYTIDE_ALL_RUN") else 0
     except (node.NodeError, node_images.ImageError) as error:
         raise E2eError(str(error)) from error
-    before = node_traces.snapshot(str(settings.state), settings.packages)
     kubelet = node.Node(settings)
     try:
+        before = machine_before(settings)
         running = kubelet.start()
         print(f"e2e on a node: {running.seconds}", flush=True)
         try:
@@ -147,6 +147,12 @@ def on_node(wanted: list[str], *, is_kept: bool) -> int:
         return code
     left = are_traces_left(before, settings)
     return code or (1 if left else 0)
+
+
+def machine_before(settings: NodeSettings) -> node_traces.Snapshot:
+    """The machine without the new node and without what an earlier one left: its removal is not a change by the new one."""
+    node.clear(settings)
+    return node_traces.snapshot(str(settings.state), settings.packages)
 
 
 def are_traces_left(before: node_traces.Snapshot, settings: NodeSettings) -> bool:
@@ -199,7 +205,7 @@ def on_installed_docker(archive: Path, wanted: list[str], *, is_kept: bool) -> i
 def on_own_docker(archive: Path, wanted: list[str], *, is_kept: bool) -> int:
     """Run it in namespaces of this machine, with a Docker daemon of unpacked packages and a node image that is made here."""
     own = kind_docker.prepare_own((node_images.ray(RAY_IMAGE),), is_tethered=not is_kept)
-    before = node_traces.snapshot(str(own.settings.state), own.settings.packages)
+    before = machine_before(own.settings)
     daemon = node.Node(own.settings)
     running = daemon.start()
     try:

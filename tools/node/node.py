@@ -28,7 +28,7 @@ from node_settings import FILE, FIRST, NodeSettings, Report
 from node_settings import KEEPER as KEEPER_PID
 from raytide_sandbox.controlplane.binaries import find_binary
 from raytide_sandbox.controlplane.component import ControlPlaneError
-from raytide_sandbox.state_dir import start_ticks
+from raytide_sandbox.state_dir import AlreadyRunningError, StateDirectory, start_ticks
 
 NAME = "node-1"
 KEEPER = Path(__file__).with_name("node_keeper.py")
@@ -176,6 +176,22 @@ class Node:
 
     def __exit__(self, *_: object) -> None:
         self.end()
+
+
+def clear(settings: NodeSettings) -> None:
+    """Remove what an earlier node in this folder left; raises NodeError if one runs, or if something cannot be removed.
+
+    A start does the same. Call this before a snapshot of the machine, or the removal looks like a change by the new node.
+    """
+    place = StateDirectory(settings.state)
+    place.create()
+    try:
+        with place.claim():
+            node_keeper.clear(settings)
+    except AlreadyRunningError:
+        raise NodeError(node_keeper.another_runs(settings)) from None
+    except OSError as error:
+        raise NodeError(str(error)) from error
 
 
 def clean(state: Path) -> str:

@@ -39,12 +39,17 @@ def main() -> int:
     try:
         claim = place.claim()
     except AlreadyRunningError:
-        return _fail(f"another node runs in {settings.state}: end it with `make node-clean`")
+        return _fail(another_runs(settings))
     with claim:
         try:
             return _keep(settings)
         except OSError as error:
             return _fail(f"the node cannot be kept: {error}")
+
+
+def another_runs(settings: NodeSettings) -> str:
+    """Why no node can start in this folder."""
+    return f"another node runs in {settings.state}: end it with `make node-clean`"
 
 
 def _fail(error: str) -> int:
