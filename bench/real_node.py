@@ -5,7 +5,7 @@ Starts the node of `make e2e-node` (root, Debian) with the image of `make image`
 node: the manager runs as a process beside it, without the limits of a pod. A round submits four tasks to a cluster without
 workers: how long until the first worker runs and until the first task runs; and when the tasks have ended, until all workers
 are gone, less the idle time-out. At last Raytide has 100 RayClusters whose heads only sleep, within the memory limits of its pods.
-BENCH_ROUNDS and BENCH_CLUSTERS make it smaller while it is being worked on.
+The bars: the limits of both pods, and times of at most a fifth more than KubeRay's. BENCH_ROUNDS and BENCH_CLUSTERS make it smaller.
 """
 
 import contextlib
@@ -283,7 +283,7 @@ def main() -> int:
         ours, theirs = figures["Raytide"], figures["KubeRay"]
         for what in ("worker_s", "task_s", "gone_s"):
             share = statistics.mean(getattr(ours, what)) / statistics.mean(getattr(theirs, what))
-            met.append(result("NODE", 100 * share, f"% of KubeRay's {what}", 100))
+            met.append(result("NODE", 100 * share, f"% of KubeRay's {what}", 120))
     return 0 if all(met) else 1
 
 
