@@ -4,15 +4,14 @@ Takes the spec as the user wrote it, and returns exact sums in canonical form, o
 injected ones. Separate from status because admission and tools use it too. Rules RC §1.5, RC:K-5.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from raytide.api.gpu_resource import is_gpu
 from raytide.api.quantity import MAX_INT32, ZERO, Quantity, QuantityError
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 
 TPU: Final = "google.com/tpu"
-_MIG: Final = re.compile(r"nvidia\.com/mig-\d+g\.\d+gb")
 
 
 def min_workers(groups: Iterable[WorkerGroupSpec]) -> int:
@@ -39,11 +38,6 @@ def desired_resources(cluster: RayCluster, *, replicas_by_group: Mapping[str, in
         "desiredGPU": _total(amounts, is_gpu),
         "desiredTPU": _total(amounts, lambda name: name == TPU),
     }
-
-
-def is_gpu(resource: str) -> bool:
-    """Whether a resource name is that of a GPU or a MIG slice."""
-    return resource.endswith("gpu") or _MIG.fullmatch(resource) is not None
 
 
 def template_resources(template: Mapping[str, Any]) -> Iterator[tuple[str, Quantity]]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Never
 
+from raytide.api.gpu_resource import is_gpu
 from raytide.api.quantity import Quantity, QuantityError
 
 CPU: Final = "CPU"
@@ -133,9 +134,9 @@ def _sources(group: Mapping[str, Any]) -> _Sources:
 
 
 def _ray_name(name: str) -> str:
-    """`cpu` as `CPU`, anything that ends with `gpu` as `GPU`: the names the operator passes to Ray (RC:RSP-1)."""
+    """`cpu` as `CPU`, names of GPUs as `GPU`: the names the operator passes to Ray (RC:RSP-1)."""
     lower = name.lower()
-    return GPU if lower.endswith("gpu") else _KNOWN.get(lower, name)
+    return GPU if is_gpu(lower) else _KNOWN.get(lower, name)
 
 
 def _guessed(sources: _Sources, amounts: Mapping[str, int]) -> frozenset[str]:
@@ -176,10 +177,10 @@ def _request(sources: _Sources, name: str) -> int | None:
 
 
 def _gpu_limit(sources: _Sources) -> int | None:
-    """The first nonzero amount under a key that ends with `gpu`, limits before requests."""
+    """The first nonzero amount of GPUs or MIG slices, limits before requests."""
     for place, amounts in (("limits", sources.limits), ("requests", sources.requests)):
         for name, given in amounts.items():
-            if name.endswith("gpu"):
+            if is_gpu(name):
                 amount = _amount(given, f"{place}[{name}] of the first container")
                 if amount:
                     return amount

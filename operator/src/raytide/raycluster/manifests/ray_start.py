@@ -14,10 +14,10 @@ from decimal import Decimal
 from typing import Any, Final
 
 from raytide.api import constants
+from raytide.api.gpu_resource import is_gpu
 from raytide.api.meta import Manifest
 from raytide.api.quantity import Quantity, QuantityError
 from raytide.raycluster.manifests.pod_builder import PodBuilder, PodContext, listed
-from raytide.raycluster.resource_totals import is_gpu
 
 BLOCK: Final = "block"
 DASHBOARD_PORT_PARAM: Final = "dashboard-port"
