@@ -170,13 +170,14 @@ def plot(total: Mapping[str, Figures], version: str) -> str:
         f'<text x="{LEFT}" y="{top + 8}" class="note">KubeRay {version}; line: least and most of all rounds</text>'
     )
     style = (
-        "text{font:12px sans-serif;fill:#222}.title{font-weight:bold}.note{fill:#666}.span{stroke:#222;fill:none}"
-        "@media(prefers-color-scheme:dark){text{fill:#ddd}.note{fill:#aaa}.span{stroke:#ddd}}"
+        "text{font:12px sans-serif;fill:#222}.title{font-weight:bold}.note{fill:#666}.span{stroke:#222;fill:none}.page{fill:#fff}"
+        "@media(prefers-color-scheme:dark){text{fill:#ddd}.note{fill:#aaa}.span{stroke:#ddd}.page{fill:#0d1117}}"
     )
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top + 24}" role="img" aria-label="{LABEL_OF_ALL}">',
             f"<style>{style}</style>",
+            f'<rect class="page" width="{WIDTH}" height="{top + 24}"/>',
             *lines,
             "</svg>\n",
         ]

@@ -1,55 +1,16 @@
 """Picture of the architecture: docs/figures/architecture.svg, written from the boxes and arrows below.
 
-`python tools/generators/architecture_picture.py` writes the file; tests/unit/tools/test_architecture_picture.py compares it with this
-description, holds every box against the modules that it names and every pure box against the import contracts, and
-checks that texts fit their boxes and that boxes do not overlap.
+`python tools/generators/architecture_picture.py` writes the file; tests/unit/tools/test_diagrams.py compares it with this
+description, and holds every box against the modules that it names and every pure box against the import contracts.
 """
 
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
-from xml.sax.saxutils import escape
+
+from diagram import TITLE_SIZE, Area, Arrow, Box, Diagram, Label, draw
 
 ROOT: Final = Path(__file__).parents[2]
-FILE: Final = ROOT / "docs/figures/architecture.svg"
-WIDTH: Final = 1000
-HEIGHT: Final = 790
-TITLE_SIZE: Final = 14
-TEXT_SIZE: Final = 11
-WIDTH_PER_SIZE: Final = 0.58
-"""Width of one character of the sans-serif font, in font sizes; measured in Chromium with DejaVu Sans, which is wide."""
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A part of the system."""
-
-    title: str
-    x: int
-    y: int
-    width: int
-    height: int
-    lines: tuple[str, ...] = ()
-    modules: tuple[str, ...] = ()
-    """Modules and packages below `operator/src/raytide/` that it stands for."""
-    is_pure: bool = False
-    """Whether its modules are functions of values, as the contracts in pyproject.toml enforce."""
-    is_external: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Arrow:
-    """A way of data: through points, with a label at a position of its own."""
-
-    points: tuple[tuple[int, int], ...]
-    label: str = ""
-    at: tuple[int, int] = (0, 0)
-    anchor: str = "middle"
-
-
 BOXES: Final = (
     Box("kubectl, GitOps, RayJob", 40, 16, 210, 34, is_external=True),
     Box("kubelet, kube-scheduler", 750, 16, 210, 34, is_external=True),
@@ -173,101 +134,36 @@ ARROWS: Final = (
     Arrow(((810, 727), (850, 727))),
     Arrow(((745, 694), (745, 668), (960, 668)), "RayCluster: replicas, workersToDelete", (958, 661), "end"),
 )
-HEADINGS: Final = (
-    (40, 540, "A sharing pass of the leader, when jobs, pods or nodes change"),
-    (40, 678, "One loop of the autoscaler, in the head pod of each cluster"),
+ARCHITECTURE: Final = Diagram(
+    file=ROOT / "docs/figures/architecture.svg",
+    title="Architecture of Raytide",
+    description=(
+        "Events of the API server become keys in a work queue. A reconciler reads the resource, observes its objects through "
+        "informers and expectations, plans as a pure function, executes the actions and reports the status. A sharing pass sizes "
+        "TrainingJobs; the autoscaler in each head pod turns Ray's demand into replicas."
+    ),
+    width=1000,
+    height=790,
+    boxes=BOXES,
+    arrows=ARROWS,
+    labels=(
+        Label(40, 540, "A sharing pass of the leader, when jobs, pods or nodes change", TITLE_SIZE, is_bold=True),
+        Label(40, 678, "One loop of the autoscaler, in the head pod of each cluster", TITLE_SIZE, is_bold=True),
+        Label(406, 30, "pure: functions of values"),
+        Label(406, 50, "reads clocks, awaits, talks to servers"),
+    ),
+    areas=(
+        Area("line", 40, 514, 920, 0),
+        Area("line", 40, 648, 920, 0),
+        Area("pure", 380, 20, 20, 12),
+        Area("box", 380, 40, 20, 12),
+    ),
 )
-RULES: Final = (514, 648)
-"""Lines between the three parts, by their height."""
-STYLE: Final = """
-text { font-family: sans-serif; fill: #1f2328; }
-.box { fill: #f6f8fa; stroke: #57606a; }
-.pure { fill: #dafbe1; stroke: #1a7f37; }
-.external { fill: #ffffff; stroke: #57606a; stroke-dasharray: 4 3; }
-.arrow { fill: none; stroke: #0969da; stroke-width: 1.5; }
-.head { fill: #0969da; }
-.rule { stroke: #d0d7de; }
-.page { fill: #ffffff; }
-@media (prefers-color-scheme: dark) {
-  text { fill: #e6edf3; }
-  .box { fill: #21262d; stroke: #8b949e; }
-  .pure { fill: #12361f; stroke: #3fb950; }
-  .external { fill: #0d1117; stroke: #8b949e; }
-  .arrow { stroke: #58a6ff; }
-  .head { fill: #58a6ff; }
-  .rule { stroke: #30363d; }
-  .page { fill: #0d1117; }
-}
-"""
-DESCRIPTION: Final = (
-    "Events of the API server become keys in a work queue. A reconciler reads the resource, observes its objects through "
-    "informers and expectations, plans as a pure function, executes the actions and reports the status. A sharing pass sizes "
-    "TrainingJobs; the autoscaler in each head pod turns Ray's demand into replicas."
-)
-
-
-def text_width(text: str, size: int) -> float:
-    """Width in pixels that a text takes at most."""
-    return len(text) * size * WIDTH_PER_SIZE
-
-
-def draw() -> str:
-    """The picture as SVG."""
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">',
-        "<title>Architecture of Raytide</title>",
-        f"<desc>{escape(DESCRIPTION)}</desc>",
-        f"<style>{STYLE}</style>",
-        '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">',
-        '<path class="head" d="M0,0 L8,4 L0,8 z"/></marker></defs>',
-        f'<rect class="page" width="{WIDTH}" height="{HEIGHT}"/>',
-        *(f'<line class="rule" x1="40" x2="960" y1="{height}" y2="{height}"/>' for height in RULES),
-        *(_text(x, y, text, TITLE_SIZE, "start", is_bold=True) for x, y, text in HEADINGS),
-        *(part for arrow in ARROWS for part in _arrow(arrow)),
-        *(part for box in BOXES for part in _box(box)),
-        *_legend(),
-        "</svg>",
-    ]
-    return "\n".join(parts) + "\n"
-
-
-def _box(box: Box) -> Iterator[str]:
-    kind = "external" if box.is_external else "pure" if box.is_pure else "box"
-    yield f'<rect class="{kind}" x="{box.x}" y="{box.y}" width="{box.width}" height="{box.height}" rx="6"/>'
-    middle = box.x + box.width // 2
-    first = box.y + (box.height - TITLE_SIZE - 16 * len(box.lines)) // 2 + TITLE_SIZE - 2
-    yield _text(middle, first, box.title, TITLE_SIZE, "middle", is_bold=True)
-    for number, line in enumerate(box.lines, 1):
-        yield _text(middle, first + 16 * number + 1, line, TEXT_SIZE, "middle")
-
-
-def _arrow(arrow: Arrow) -> Iterator[str]:
-    path = " ".join(f"{x},{y}" for x, y in arrow.points)
-    yield f'<polyline class="arrow" points="{path}" marker-end="url(#head)"/>'
-    if arrow.label:
-        yield _text(*arrow.at, arrow.label, TEXT_SIZE, arrow.anchor)
-
-
-def _legend() -> Iterator[str]:
-    yield '<rect class="pure" x="380" y="20" width="20" height="12" rx="3"/>'
-    yield _text(406, 30, "pure: functions of values", TEXT_SIZE, "start")
-    yield '<rect class="box" x="380" y="40" width="20" height="12" rx="3"/>'
-    yield _text(406, 50, "reads clocks, awaits, talks to servers", TEXT_SIZE, "start")
-
-
-def _text(x: int, y: int, text: str, size: int, anchor: str, *, is_bold: bool = False) -> str:
-    weight = ' font-weight="bold"' if is_bold else ""
-    return f'<text x="{x}" y="{y}" font-size="{size}" text-anchor="{anchor}"{weight}>{escape(text)}</text>'
-
-
-def segments(arrow: Arrow) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """The straight pieces of an arrow."""
-    return pairwise(arrow.points)
 
 
 def main() -> int:
     """Write the picture."""
-    FILE.write_text(draw())
+    ARCHITECTURE.file.write_text(draw(ARCHITECTURE))
     return 0
 
 

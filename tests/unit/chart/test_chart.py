@@ -6,6 +6,7 @@ import subprocess
 import tarfile
 from collections import Counter
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 import yaml
@@ -945,6 +946,28 @@ def test_user_namespaces_need_a_kubernetes_that_has_them(monkeypatch):
         "hostUsers: false needs Kubernetes 1.33, this is v1.32.0"
         in ask_helm("template", "x", values={"hostUsers": False}).stderr
     )
+
+
+# --- values in the documentation -----------------------------------------------------------------------------------------
+
+
+def values_in(page):
+    """Values of the chart in the YAML blocks of a page: blocks that have no other names, and those of Argo CD's Applications."""
+    names = set(json.loads((CHART / "values.schema.json").read_text())["properties"])
+    for block in re.findall(r"^ *```yaml\n(.*?)^ *```", page.read_text(), re.MULTILINE | re.DOTALL):
+        for obj in yaml.safe_load_all(dedent(block)):
+            if isinstance(obj, dict) and set(obj) <= names:
+                yield obj
+            elif isinstance(obj, dict) and obj.get("kind") == "Application":
+                yield obj["spec"]["source"]["helm"]["valuesObject"]
+
+
+@pytest.mark.parametrize("page", ["docs/integrations.md", "docs/trainingjob.md", "helm/raytide/README.md"])
+def test_the_values_of_a_page_are_accepted(page):
+    shown = [*values_in(CHART.parents[1] / page)]
+    assert shown
+    for values in shown:
+        assert rendered(values)
 
 
 # --- wrong values --------------------------------------------------------------------------------------------------------

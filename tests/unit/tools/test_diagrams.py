@@ -1,4 +1,4 @@
-"""docs/figures/architecture.svg is current, and matches the modules and contracts that it shows."""
+"""The diagrams in docs/figures are current and readable; the one of the architecture matches modules and contracts."""
 
 import itertools
 import tomllib
@@ -6,23 +6,36 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-import architecture_picture as picture
+import concept_pictures
+import diagram
+from architecture_picture import ARCHITECTURE, ROOT
 
-SOURCE = picture.ROOT / "operator/src/raytide"
-CONTRACTS = tomllib.loads((picture.ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+SOURCE = ROOT / "operator/src/raytide"
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 DECISIONS = next(contract for contract in CONTRACTS if contract["name"].startswith("Decisions do no I/O"))
-BOXES = [pytest.param(box, id=box.title) for box in picture.BOXES]
+BOXES = [pytest.param(box, id=box.title) for box in ARCHITECTURE.boxes]
+DIAGRAMS = [pytest.param(one, id=one.file.stem) for one in (ARCHITECTURE, *concept_pictures.diagrams())]
 
 
-def test_the_file_is_what_the_script_writes():
-    assert picture.FILE.read_text() == picture.draw(), "run tools/generators/architecture_picture.py"
+@pytest.mark.parametrize("drawn", DIAGRAMS)
+def test_the_file_is_what_the_script_writes(drawn):
+    assert drawn.file.read_text() == diagram.draw(drawn), "run its script in tools/generators"
 
 
-def test_it_is_well_formed_and_has_a_title_and_a_description():
-    root = ET.fromstring(picture.draw())
+@pytest.mark.parametrize("drawn", DIAGRAMS)
+def test_it_is_well_formed_and_has_a_title_and_a_description(drawn):
+    root = ET.fromstring(diagram.draw(drawn))
     names = [child.tag.rpartition("}")[2] for child in root]
     assert names[:2] == ["title", "desc"]
-    assert "http" not in picture.STYLE, "nothing is fetched"
+    assert "http" not in diagram.STYLE, "nothing is fetched"
+
+
+@pytest.mark.parametrize("drawn", DIAGRAMS)
+def test_each_class_has_a_style(drawn):
+    root = ET.fromstring(diagram.draw(drawn))
+    assert {f".{found}" for element in root.iter() if (found := element.get("class"))} <= set(
+        diagram.STYLE.replace(",", "").split()
+    )
 
 
 @pytest.mark.parametrize("box", BOXES)
@@ -44,26 +57,43 @@ def test_a_box_is_marked_pure_exactly_if_the_contract_covers_its_modules(box):
     assert all(map(is_pure, box.modules)) == box.is_pure
 
 
-@pytest.mark.parametrize("box", BOXES)
-def test_texts_fit_their_box(box):
-    assert picture.text_width(box.title, picture.TITLE_SIZE) <= box.width - 8
-    for line in box.lines:
-        assert picture.text_width(line, picture.TEXT_SIZE) <= box.width - 8, line
+@pytest.mark.parametrize("drawn", DIAGRAMS)
+def test_texts_fit_their_box_and_the_page(drawn):
+    for box in drawn.boxes:
+        assert diagram.text_width(box.title, box.title_size) <= box.width - 8, box.title
+        for line in box.lines:
+            assert diagram.text_width(line, diagram.TEXT_SIZE) <= box.width - 8, line
+    for label in drawn.labels:
+        width = diagram.text_width(label.text, label.size)
+        left = label.x - {"start": 0, "middle": width / 2, "end": width}[label.anchor]
+        assert left >= 0, label.text
+        assert left + width <= drawn.width, label.text
 
 
-def test_boxes_do_not_overlap_and_stay_on_the_page():
-    for one, other in itertools.combinations(picture.BOXES, 2):
+@pytest.mark.parametrize("drawn", DIAGRAMS)
+def test_boxes_do_not_overlap_and_stay_on_the_page(drawn):
+    for one, other in itertools.combinations(drawn.boxes, 2):
         apart_x = one.x + one.width <= other.x or other.x + other.width <= one.x
         apart_y = one.y + one.height <= other.y or other.y + other.height <= one.y
         assert apart_x or apart_y, (one.title, other.title)
-    assert all(box.x + box.width <= picture.WIDTH and box.y + box.height <= picture.HEIGHT for box in picture.BOXES)
+    for part in (*drawn.boxes, *drawn.areas):
+        assert part.x + part.width <= drawn.width, part
+        assert part.y + part.height <= drawn.height, part
 
 
-@pytest.mark.parametrize("arrow", picture.ARROWS, ids=lambda arrow: f"{arrow.points[0]} {arrow.label}")
-def test_arrows_are_straight_and_cross_no_box(arrow):
-    for (x1, y1), (x2, y2) in picture.segments(arrow):
-        assert x1 == x2 or y1 == y2
-        for box in picture.BOXES:
-            inside_x = max(min(x1, x2), box.x + 1) <= min(max(x1, x2), box.x + box.width - 1)
-            inside_y = max(min(y1, y2), box.y + 1) <= min(max(y1, y2), box.y + box.height - 1)
-            assert not (inside_x and inside_y), box.title
+@pytest.mark.parametrize("drawn", DIAGRAMS)
+def test_arrows_are_straight_and_cross_no_box(drawn):
+    for arrow in drawn.arrows:
+        for (x1, y1), (x2, y2) in diagram.segments(arrow):
+            assert x1 == x2 or y1 == y2, arrow
+            for box in drawn.boxes:
+                inside_x = max(min(x1, x2), box.x + 1) <= min(max(x1, x2), box.x + box.width - 1)
+                inside_y = max(min(y1, y2), box.y + 1) <= min(max(y1, y2), box.y + box.height - 1)
+                assert not (inside_x and inside_y), (box.title, arrow)
+
+
+def test_the_sizes_in_the_picture_of_fair_sharing_are_within_their_bounds_and_fill_the_cluster():
+    for count in range(1, len(concept_pictures.JOBS) + 1):
+        sizes = concept_pictures.sizes(count)
+        assert all(low <= size <= high for size, (_, low, high, _) in zip(sizes, concept_pictures.JOBS, strict=False))
+        assert sum(sizes) == min(concept_pictures.CPUS, sum(high for _, _, high, _ in concept_pictures.JOBS[:count]))

@@ -76,9 +76,13 @@ def test_memory(sources, memory):
             {"limits": {"nvidia.com/gpu": "0"}, "requests": {"amd.com/gpu": 1}}, 1, id="none of it is passed over"
         ),
         pytest.param({"limits": {"a/gpu": 1, "b/gpu": 2}}, 1, id="the first key"),
-        pytest.param({"limits": {"nvidia.com/mig-1g.5gb": "2"}}, 2, id="MIG slices, as the operator passes them to Ray"),
+        pytest.param(
+            {"limits": {"nvidia.com/mig-1g.5gb": "2"}}, 2, id="MIG slices, as the operator passes them to Ray"
+        ),
         pytest.param({"group": {"nvidia.com/mig-1g.5gb": 3}}, 3, id="MIG slices in the group's resources"),
-        pytest.param({"limits": {"nvidia.com/mig-1g.5gb.shared": 1}}, None, id="a name that the operator does not pass either"),
+        pytest.param(
+            {"limits": {"nvidia.com/mig-1g.5gb.shared": 1}}, None, id="a name that the operator does not pass either"
+        ),
         pytest.param({"group": {"nvidia.com/gpu": 4}}, 4, id="by its Kubernetes name in the group's resources"),
         pytest.param({"limits": {"gpu-memory": 5}}, None, id="the name has to end so"),
     ],
