@@ -60,7 +60,8 @@ SCALING: Final = Diagram(
     description=(
         "A Ray program's tasks, actors and placement groups reach the GCS; the autoscaler beside it computes the sizes of the worker "
         "groups and writes them to the RayCluster; the operator creates the missing pods; the scheduler places them on nodes. Each of "
-        "the five stages demand, decision, wanted, pods and nodes has reasons that stop it. An idle worker is removed in six steps: "
+        "the five stages demand, decision, wanted, pods and nodes has reasons for which a workload stops there. An idle worker is "
+        "removed in six steps: "
         "replicas are lowered, Ray drains the node, the pod is named in workersToDelete, the operator deletes it, and it counts until "
         "it is gone."
     ),
@@ -82,7 +83,7 @@ SCALING: Final = Diagram(
         Label(174, 52, "head pod"),
         *(Label(x + width // 2, 172, stage, SMALL, "middle", is_bold=True) for x, width, stage, _ in _STAGES),
         *(Label(x + width // 2, 190, reasons, TEXT_SIZE - 1, "middle") for x, width, _, reasons in _STAGES),
-        Label(40, 216, "The stages of raytide why, each with reasons that stop it there"),
+        Label(40, 216, "Stages of raytide why, with examples of reasons for which a workload stops there"),
         _heading(40, 276, "Fewer workers"),
     ),
     areas=(
@@ -107,7 +108,7 @@ REPLICAS: Final = Diagram(
     file=FIGURES / "replica-groups.svg",
     title="Replicas of one host and of four hosts",
     description=(
-        "With numOfHosts 1 a replica is one pod, and a failed pod is replaced alone. With numOfHosts 4 a replica is four pods with "
+        "With numOfHosts 1 a replica is one pod, and only a failed pod is replaced. With numOfHosts 4 a replica is four pods with "
         "host indices 0 to 3; when one of them fails, all four are replaced."
     ),
     width=1000,
@@ -127,7 +128,7 @@ REPLICAS: Final = Diagram(
         *_hosts(680, 170),
     ),
     arrows=(
-        Arrow(((171, 104), (171, 162)), "pod 1 fails: it is replaced", (179, 137), "start"),
+        Arrow(((171, 104), (171, 162)), "pod 1 fails: only it is replaced", (179, 137), "start"),
         Arrow(
             ((545, 112), (545, 156)),
             "host 2 fails: the whole replica is replaced, under a new name",
@@ -155,11 +156,11 @@ REPLICAS: Final = Diagram(
 
 EXPECTATIONS: Final = Diagram(
     file=FIGURES / "expectations.svg",
-    title="A cache that lags behind, and what the plan sees",
+    title="A cache that lags, and the input of the plan",
     description=(
-        "The operator creates a pod. The API server has it at once, the cache of the watch some seconds later. In between the plan "
-        "sees the pod as expected and does not create it a second time. After 30 seconds without the event the request is repeated "
-        "and the cache is listed again."
+        "The operator creates a pod. The API server stores it at once; the informer cache has it when the watch event arrives. In "
+        "between, the input of the plan includes the pod as expected, so it is not created a second time. After 30 seconds without the "
+        "event, the pods are listed again and the request is repeated."
     ),
     width=1000,
     height=300,
@@ -174,15 +175,15 @@ EXPECTATIONS: Final = Diagram(
     labels=(
         Label(40, 62, "operator", SMALL, is_bold=True),
         Label(40, 116, "API server", SMALL, is_bold=True),
-        Label(40, 170, "cache of the watch", SMALL, is_bold=True),
-        Label(40, 224, "what the plan sees", SMALL, is_bold=True),
+        Label(40, 170, "informer cache", SMALL, is_bold=True),
+        Label(40, 224, "input of the plan", SMALL, is_bold=True),
         Label(543, 142, "the watch event arrives"),
         Label(
             40,
             266,
-            "Every pass counts one pod, so no second one is created. If no event arrives within 30 s, the same request is repeated",
+            "Every pass counts one pod, so no second one is created. If no event arrives within 30 s, the pods are listed again",
         ),
-        Label(40, 284, "with the same name, and the cache is listed again."),
+        Label(40, 284, "and the same request is repeated with the same name."),
     ),
     arrows=(Arrow(((255, 74), (255, 111), (330, 111))), Arrow(((535, 128), (535, 148)))),
     areas=(Area("line", 40, 246, 918, 0),),
@@ -233,7 +234,7 @@ def _shares(x: int, count: int, heading: str) -> tuple[list[Label], list[Area]]:
     for order, ((name, floor, ceiling, _), size) in enumerate(zip(JOBS, sizes(count), strict=False)):
         y, unit = 62 + 62 * order, 13
         score = (size - floor) / (ceiling - floor)
-        labels.append(Label(x, y - 8, f"{name}: {size} of {floor} to {ceiling}, score {score:.2f}"))
+        labels.append(Label(x, y - 8, f"{name}: {size} trainers ({floor} to {ceiling}), score {score:.2f}"))
         areas += [
             Area(_BARS[order], x, y, unit * size, 20),
             Area("outline", x, y, unit * ceiling, 20),
@@ -246,8 +247,8 @@ def fair_sharing() -> Diagram:
     """Three states of one cluster."""
     columns = [
         _shares(40, 1, "One job"),
-        _shares(360, 2, "A second one"),
-        _shares(680, 3, "One with a higher priority"),
+        _shares(360, 2, "A second job"),
+        _shares(680, 3, "A job of higher priority"),
     ]
     return Diagram(
         file=FIGURES / "fair-sharing.svg",
