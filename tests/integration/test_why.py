@@ -400,7 +400,8 @@ async def test_a_job_for_which_no_node_is_large_enough(cluster, namespace):
         True,
         4,
     )
-    assert (first["message"], first["since"]) == (waiting()["message"], waiting()["lastTransitionTime"])
+    assert waiting()["message"] == f"{first['message']}; held by: {first['holder']}; cure: {first['cure']}"
+    assert first["since"] == waiting()["lastTransitionTime"]
     cluster.delete(namespace, "demo", TRAININGJOBS)
 
 

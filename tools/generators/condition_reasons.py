@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any, Final
 
-from raytide.api import constants, pod_failure
+from raytide.api import constants, pod_failure, remedies
 from raytide.api import trainingjob_constants as training
 from raytide.api.conditions import ConditionUpdate
 from raytide.autoscaler.scaling import limit_reasons
@@ -40,7 +40,7 @@ def _true(owner: ModuleType | type, *names: str, kind: str = RAYCLUSTER) -> Iter
 
 def _with_remedy(texts: Iterable[str]) -> tuple[str, ...]:
     """The messages with holder and cure, as WorkersMissing, ScalingLimited and ReplicasContended have them."""
-    return tuple(text + messages.held_by("HOLDER", "CURE") for text in texts)
+    return tuple(text + remedies.held_by("HOLDER", "CURE") for text in texts)
 
 
 def raycluster_conditions() -> tuple[Condition, ...]:
@@ -211,7 +211,8 @@ def trainingjob_conditions() -> tuple[Condition, ...]:
                 waiting(say, "WAITING_FOR_PSERVERS", *messages_of(say.waiting_for_pservers)),
                 waiting(say, "POD_TERMINATING", *messages_of(say.pods_terminating)),
             ),
-            remark="Where the table has no message, the sharing pass writes it: what is missing, for which size, and what holds it.",
+            remark="Where the table has no message, the sharing pass writes it: what is missing, for which size, and what holds it. "
+            f"`{remedies.held_by('HOLDER', 'CURE')}` follows each message.",
         ),
         Condition(job("SUSPENDED"), (*_built(say.is_suspended), *_built(say.is_resumed))),
         Condition(

@@ -6,6 +6,7 @@ import pytest
 
 from raytide.api import constants
 from raytide.api.autoscaler_decision import PERMANENT_REASONS, GroupDecision, Why
+from raytide.api.conditions import find_condition
 from raytide.api.pod_failure import Cause
 from raytide.api.remedies import REMEDIES, Stage
 from raytide.explain.explain import explain
@@ -74,6 +75,20 @@ def test_the_condition_names_the_same_cause_holder_and_cure():
             for part in (first.message, f"held by: {first.holder}; cure: {first.cure}"):
                 assert part in each["message"], (words, part, each, found)
     assert compared >= {*Cause} - {Cause.NAME_TAKEN} | {"MaxReached", "NoFittingGroup", "HeadDown", "ReplicasRewritten"}
+
+
+def test_the_condition_waiting_of_a_job_names_the_same_cause_holder_and_cure():
+    compared = set()
+    for words, make in TRAININGJOBS.items():
+        case = make()
+        waiting = find_condition(case.objects.obj.get("status", {}).get("conditions", ()), "Waiting")
+        first = case.explained().first
+        if waiting is None or waiting["reason"] != first.reason:
+            continue
+        compared.add(first.reason)
+        assert waiting["message"] == f"{first.message}; held by: {first.holder}; cure: {first.cure}", words
+    pods = {Cause.QUOTA, Cause.FORBIDDEN, Cause.UNSCHEDULABLE, Cause.IMAGE, Cause.CRASH}
+    assert compared >= pods | {"InsufficientGPU", "HigherPriority", "CapacityReserved", "Unsatisfiable", "NotAdmitted"}
 
 
 @pytest.mark.parametrize("make", CASES)

@@ -6,6 +6,7 @@ from raytide.api import trainingjob_constants as constants
 from raytide.api.actions import PendingRetry
 from raytide.api.conditions import timestamp
 from raytide.api.pod import NO_CONDITION, ContainerView, PodCondition
+from raytide.api.remedies import LONGEST_NOTE, without_remedy
 from raytide.api.status_patch import status_patch
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.violations import Violation
@@ -249,7 +250,7 @@ def test_the_waiting_condition_of_a_gang_has_the_message_of_the_sharing_pass(rea
     world.settle()
     waiting = world.condition(constants.WAITING)
     assert (waiting["status"], waiting["reason"]) == ("True", reason)
-    assert waiting["message"] == "needs 2 more GPUs; best node has 1"
+    assert without_remedy(waiting["message"]) == "needs 2 more GPUs; best node has 1"
 
 
 @pytest.mark.rule("TJ:4-8", "TJ:6-465")
@@ -274,11 +275,22 @@ def test_waiting_is_reported_once_per_change_of_reason():
         world.settle()
     world.say_waiting("Unsatisfiable", "no node will ever do")
     world.settle()
-    assert world.messages_of(constants.WAITING_FOR_RESOURCES) == [
+    assert [without_remedy(text) for text in world.messages_of(constants.WAITING_FOR_RESOURCES)] == [
         "NotAdmitted: the sharing pass has not admitted the job yet; it does when there is capacity for all pods of its minimum",
         "InsufficientGPU: one",
         "Unsatisfiable: no node will ever do",
     ]
+
+
+@pytest.mark.rule("SC:S21")
+def test_an_event_about_a_long_cause_keeps_the_cure():
+    world = JobWorld(startPolicy="Gang").settle()
+    world.say_waiting("HigherPriority", f"needs 1 GPU; held by {'x' * 2000}")
+    world.settle()
+    note = world.messages_of(constants.WAITING_FOR_RESOURCES)[-1]
+    assert len(note.encode()) <= LONGEST_NOTE
+    assert note.startswith("HigherPriority: needs 1 GPU")
+    assert note.endswith("; cure: set a higher priorityClassName, or wait until that job ends")
 
 
 @pytest.mark.rule("TJ:6-399")

@@ -4,7 +4,7 @@ The reasons are those of conditions and of the two decision records, and, where 
 are taken from the message of the reason by the patterns in this module, because Kubernetes' messages have a stable form. A
 reason without an entry gets a remedy that refers to the message. Conditions, events and explanations take holder and cure from
 here, so that they are the same in all of them; the table of docs/why.md has every entry. Pure; called by
-raycluster/causes.py, explain/raycluster.py and explain/trainingjob.py (SC:S21).
+raycluster/causes.py, trainingjob/waiting_condition.py, explain/raycluster.py and explain/trainingjob.py (SC:S21).
 """
 
 import re
@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from raytide.api.conditions import cut
 
 
 class Stage(StrEnum):
@@ -90,6 +92,45 @@ class Remedy:
 def remedy_of(reason: str) -> Remedy:
     """The remedy of that reason; for an unknown one, a remedy that refers to the message."""
     return REMEDIES.get(reason, _OTHER)
+
+
+# --- in conditions and events --------------------------------------------------------------------------------------------
+
+REMEDY_MARK: Final = "; held by: "
+"""Begins the part of a condition's message that has holder and cure."""
+LONGEST_NOTE: Final = 1024
+"""Of an event's note, in bytes, as the API server has it."""
+LONGEST_REMEDY: Final = 400
+"""Of holder and cure in an event whose message is too long, in characters."""
+
+
+def held_by(holder: str, cure: str) -> str:
+    """Holder and cure as conditions append them to the cause."""
+    return f"{REMEDY_MARK}{holder}; cure: {cure}"
+
+
+def remedy_sentence(reason: str, facts: Facts) -> str:
+    """Holder and cure as conditions append them; empty for a reason without a remedy of its own."""
+    if reason not in REMEDIES:
+        return ""
+    remedy = remedy_of(reason)
+    return held_by(remedy.holder_in(facts), remedy.cure_in(facts))
+
+
+def without_remedy(message: str) -> str:
+    """The cause alone: a condition's message without the holder and cure that were appended to it."""
+    return message.partition(REMEDY_MARK)[0]
+
+
+def note_with_cure(message: str) -> str:
+    """A condition's message as an event's note; one that is too long is cut before its first holder and cure, and after them."""
+    text, mark, remedies = message.partition(REMEDY_MARK)
+    if not mark or len(message.encode()) <= LONGEST_NOTE:
+        return message
+    remedy = cut(mark + remedies.partition("; group ")[0], LONGEST_REMEDY)
+    space = LONGEST_NOTE - len(remedy.encode()) - len("…".encode())
+    is_cut = len(text.encode()) > space
+    return text.encode()[:space].decode(errors="ignore") + ("…" if is_cut else "") + remedy
 
 
 def _text(text: Text, facts: Facts) -> str:

@@ -20,14 +20,13 @@ from raytide.api.pod import PodView
 from raytide.api.pod_failure import Cause, PodFailure, failing_pod, failure_of, failure_of_rejection
 from raytide.api.quantity import MAX_INT32
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
-from raytide.api.remedies import Facts, Stage
+from raytide.api.remedies import REMEDY_MARK, Facts, Stage, without_remedy
 from raytide.explain import messages
 from raytide.explain.findings import Findings, blocker
 from raytide.explain.model import Blocker, GroupLine, Objects, PodLine, StageLine
 from raytide.raycluster import causes
 from raytide.raycluster.desired_replicas import ScalingState, scaling_of, wanted_pods
 from raytide.raycluster.failures import kept_groups, names_to_delete
-from raytide.raycluster.messages import REMEDY_MARK
 from raytide.raycluster.observed import Observed, observe
 from raytide.raycluster.spec_queries import is_managed_by_us, needs_rays_autoscaler
 from raytide.raycluster.suspension import Suspension, suspension_of
@@ -190,7 +189,7 @@ def _of_autoscaler(ctx: _Context) -> Iterator[Blocker]:
         yield _of_condition(ctx, down, pod=ctx.head_name)
     contended = ctx.condition(constants.REPLICAS_CONTENDED)
     if contended is not None:
-        message = str(contended.get("message") or "").partition(REMEDY_MARK)[0]
+        message = without_remedy(str(contended.get("message") or ""))
         since = str(contended.get("lastTransitionTime") or "")
         facts = causes.facts_of_contention(ctx.cluster, message)
         yield blocker(str(contended.get("reason") or "Other"), facts, since=since)

@@ -15,14 +15,15 @@ from raytide.api import remedies
 from raytide.api import trainingjob_constants as constants
 from raytide.api.conditions import ConditionJson, find_condition, timestamp
 from raytide.api.gang_admission import is_admitted
-from raytide.api.pod_failure import failing_pod, failure_of
-from raytide.api.remedies import Facts, Stage
+from raytide.api.pod_failure import failure_of
+from raytide.api.remedies import Facts, Stage, without_remedy
 from raytide.api.sharing_record import SharingRecord, parse_record
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pod import JobPod
 from raytide.explain import messages
 from raytide.explain.findings import Findings, blocker
 from raytide.explain.model import Blocker, GroupLine, Objects, PodLine, StageLine
+from raytide.trainingjob.causes import facts_of, live_pods
 
 _OF_THE_SHARING_PASS: Final = frozenset({"QuotaExceeded", "CreationForbidden", "Unschedulable"})
 """Reasons of the sharing pass that pods have too."""
@@ -49,8 +50,7 @@ class _Context:
     def pods(self) -> tuple[JobPod, ...]:
         """The pods that the job owns, without those that have ended or are terminating."""
         uid = self.job.metadata.uid
-        own = (pod for pod in self.objects.pods or () if isinstance(pod, JobPod) and pod.owner_uid == uid)
-        return tuple(pod for pod in own if not pod.is_terminating and not pod.is_finished)
+        return live_pods(pod for pod in self.objects.pods or () if isinstance(pod, JobPod) and pod.owner_uid == uid)
 
     @property
     def has_pods(self) -> bool:
@@ -178,20 +178,19 @@ def _waiting(ctx: _Context) -> Iterator[Blocker]:
         if missing <= 0:
             continue
         failure = next((found for pod in pods if (found := failure_of(pod)) is not None), None)
-        failing = _failing(pods, failure.cause.value if failure else "")
         if failure is not None:
-            facts = ctx.facts_of(failure.detail, role, pod=failing, detail=_gates(ctx))
+            facts = facts_of(ctx.job, pods, failure.cause.value, failure.detail, role)
             yield blocker(failure.cause.value, facts, count=missing)
         else:
             reason = remedies.PODS_MISSING if len(pods) < wanted else "BelowMinimum"
             text = messages.pods_missing(wanted - len(pods), wanted) if len(pods) < wanted else ""
             text = text or messages.workers_starting(missing, wanted).replace("workers", f"{role} pods")
-            yield blocker(reason, ctx.facts_of(text, role, pod=failing), count=missing)
+            yield blocker(reason, facts_of(ctx.job, pods, "", text, role), count=missing)
 
 
 def _of_condition(ctx: _Context, condition: ConditionJson, *, is_permanent: bool | None = None) -> Blocker:
-    reason, message = str(condition.get("reason") or "Other"), str(condition.get("message") or "")
-    facts = ctx.facts_of(message, pod=_failing(ctx.pods, reason), detail=_gates(ctx))
+    reason, message = str(condition.get("reason") or "Other"), without_remedy(str(condition.get("message") or ""))
+    facts = facts_of(ctx.job, ctx.pods, reason, message)
     since = str(condition.get("lastTransitionTime") or "")
     return blocker(reason, facts, since=since, stage=_stage(reason, message), is_permanent=is_permanent)
 
@@ -200,16 +199,6 @@ def _stage(reason: str, message: str) -> Stage | None:
     """The stage of a reason that both the sharing pass and pods have; None: that of the remedy."""
     is_of_pods = message.startswith("create of ") or " pods cannot start: " in message
     return Stage.DECISION if reason in _OF_THE_SHARING_PASS and not is_of_pods else None
-
-
-def _gates(ctx: _Context) -> str:
-    return ", ".join(next((pod.scheduling_gates for pod in ctx.pods if pod.scheduling_gates), ()))
-
-
-def _failing(pods: Sequence[JobPod], reason: str) -> str:
-    """Name of the pod to look at; empty if all are ready."""
-    found = failing_pod(pods, reason)
-    return found.name if found is not None else ""
 
 
 def _is_there(pod: JobPod) -> bool:

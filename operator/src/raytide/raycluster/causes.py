@@ -1,4 +1,4 @@
-"""Facts about why a RayCluster has fewer workers than it wants, and the sentence with holder and cure.
+"""Facts about why a RayCluster has fewer workers than it wants.
 
 Takes the cluster, its observed pods and one cause, and returns the facts that the texts of remedies.py name: the pod to look
 at, its scheduling gates, the writers of `replicas`. The conditions (and so the events) and `raytide why` use these functions,
@@ -13,8 +13,7 @@ from typing import Final
 from raytide.api.autoscaler_decision import Why
 from raytide.api.pod_failure import PodFailure, failing_pod
 from raytide.api.raycluster import RayCluster
-from raytide.api.remedies import REMEDIES, Facts, remedy_of
-from raytide.raycluster import messages
+from raytide.api.remedies import Facts
 from raytide.raycluster.observed import Observed
 
 MAX_REMEDIES: Final = 10
@@ -52,14 +51,6 @@ def head_name(cluster: RayCluster, observed: Observed) -> str:
         return observed.head.name
     head = cluster.status.get("head")
     return str(head.get("podName") or "") if isinstance(head, Mapping) else ""
-
-
-def remedy_sentence(reason: str, facts: Facts) -> str:
-    """Holder and cure as conditions append them; empty for a reason without a remedy of its own."""
-    if reason not in REMEDIES:
-        return ""
-    remedy = remedy_of(reason)
-    return messages.held_by(remedy.holder_in(facts), remedy.cure_in(facts))
 
 
 def _facts_of_group(cluster: RayCluster, observed: Observed, group: str, reason: str, message: str) -> Facts:

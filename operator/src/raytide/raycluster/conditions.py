@@ -25,6 +25,7 @@ from raytide.api.meta import PODS
 from raytide.api.pod import ContainerView, PodView
 from raytide.api.pod_failure import PodFailure, failure_of, failure_of_rejection, is_namespace_terminating
 from raytide.api.raycluster import RayCluster
+from raytide.api.remedies import remedy_sentence
 from raytide.raycluster import causes, messages
 from raytide.raycluster.conditions_scaling import scaling_conditions
 from raytide.raycluster.desired_replicas import ScalingState, wanted_pods
@@ -224,7 +225,7 @@ def workers_missing(
         text = messages.workers_not_ready(name, missing, wanted, failure.cause.value, failure.detail)
         if len(reasons) <= causes.MAX_REMEDIES:
             facts = causes.facts_of_failure(cluster, observed, name, failure)
-            text += causes.remedy_sentence(failure.cause.value, facts)
+            text += remedy_sentence(failure.cause.value, facts)
         texts.append(text)
     if not texts:
         return None

@@ -18,6 +18,7 @@ from raytide.api import constants
 from raytide.api.autoscaler_decision import PERMANENT_REASONS, Why
 from raytide.api.conditions import ConditionJson, ConditionUpdate, find_condition, parse_timestamp
 from raytide.api.raycluster import RayCluster
+from raytide.api.remedies import remedy_sentence
 from raytide.raycluster import causes, messages
 from raytide.raycluster.desired_replicas import STALE_AFTER, ScalingState, clamp_replicas, is_stale
 from raytide.raycluster.observed import Observed
@@ -98,7 +99,7 @@ def replicas_contended(cluster: RayCluster, scaling: ScalingState, now: datetime
     )
     reason = constants.REPLICAS_REWRITTEN if is_old else constants.REPLICAS_DIFFER
     message = "; ".join(differences)
-    message += causes.remedy_sentence(reason, causes.facts_of_contention(cluster, message))
+    message += remedy_sentence(reason, causes.facts_of_contention(cluster, message))
     return ConditionUpdate(constants.REPLICAS_CONTENDED, status=is_old, reason=reason, message=message)
 
 
@@ -109,7 +110,7 @@ def scaling_limited(cluster: RayCluster, observed: Observed, scaling: ScalingSta
         return None
     texts = [messages.scaling_limited(group, limit) for group, limit in limits]
     for index, (group, limit) in enumerate(limits[: causes.MAX_REMEDIES]):
-        texts[index] += causes.remedy_sentence(limit.reason, causes.facts_of_limit(cluster, observed, group, limit))
+        texts[index] += remedy_sentence(limit.reason, causes.facts_of_limit(cluster, observed, group, limit))
     _, first_limit = limits[0]
     condition_reason = first_limit.reason if _REASON_PATTERN.fullmatch(first_limit.reason) else constants.OTHER_LIMIT
     return ConditionUpdate(constants.SCALING_LIMITED, status=True, reason=condition_reason, message="; ".join(texts))

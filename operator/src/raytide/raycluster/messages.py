@@ -13,6 +13,7 @@ from raytide.api import constants
 from raytide.api.actions import EventSpec
 from raytide.api.autoscaler_decision import Why
 from raytide.api.conditions import cut
+from raytide.api.remedies import note_with_cure
 
 MAX_SHOWN: Final = 63
 """Maximum length of a user's value that an event repeats, in characters."""
@@ -20,10 +21,6 @@ MAX_NAMED: Final = 3
 """Maximum number of names listed in one event."""
 LONGEST_NAME: Final = 253
 """The longest name that Kubernetes allows."""
-LONGEST_NOTE: Final = 1024
-"""Of an event's note, in bytes, as the API server has it."""
-LONGEST_REMEDY: Final = 400
-"""Of holder and cure in an event whose message is too long, in characters."""
 LONGEST_MESSAGE: Final = 200
 """Of a condition's message in an event, in characters: an event note is limited to 1,024 bytes."""
 
@@ -55,15 +52,6 @@ DELETING_ALL_PODS: Final = "all pods are being deleted"
 def of_group(group: str, text: str) -> str:
     """A text about one worker group, as ReplicaFailure and ScalingLimited list them."""
     return f"group {group}: {text}"
-
-
-REMEDY_MARK: Final = "; held by: "
-"""Begins the part of a condition's message that has holder and cure."""
-
-
-def held_by(holder: str, cure: str) -> str:
-    """WorkersMissing, ScalingLimited, ReplicasContended: appended to the cause, with the words of `raytide why`."""
-    return f"{REMEDY_MARK}{holder}; cure: {cure}"
 
 
 def workers_not_ready(group: str, missing: int, wanted: int, cause: str = "", detail: str = "") -> str:
@@ -255,18 +243,7 @@ def head_service_changed(name: str) -> EventSpec:
 
 def condition_true(condition_type: str, message: str) -> EventSpec:
     """The condition of this name became True, or has another reason now; the message is the condition's, cut so that the first cure remains."""
-    return EventSpec(condition_type, _with_first_cure(message), action="Reconcile")
-
-
-def _with_first_cure(message: str) -> str:
-    """The message; one that is longer than an event may be is cut before its first holder and cure, and after them."""
-    text, mark, remedies = message.partition(REMEDY_MARK)
-    if not mark or len(message.encode()) <= LONGEST_NOTE:
-        return message
-    remedy = cut(mark + remedies.partition("; group ")[0], LONGEST_REMEDY)
-    space = LONGEST_NOTE - len(remedy.encode()) - len("…".encode())
-    is_cut = len(text.encode()) > space
-    return text.encode()[:space].decode(errors="ignore") + ("…" if is_cut else "") + remedy
+    return EventSpec(condition_type, note_with_cure(message), action="Reconcile")
 
 
 def replicas_clamped(index: int, group: str, replicas: int, used: int, more_groups: int) -> EventSpec:

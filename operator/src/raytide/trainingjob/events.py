@@ -12,6 +12,7 @@ from raytide.api import trainingjob_constants as constants
 from raytide.api.actions import EventSpec
 from raytide.api.conditions import find_condition, parse_timestamp, timestamp
 from raytide.api.pod_failure import Cause
+from raytide.api.remedies import note_with_cure
 from raytide.api.sharing_record import ADMITTED, ResizeNote
 from raytide.trainingjob import messages
 from raytide.trainingjob.plan_context import PlanContext
@@ -107,4 +108,4 @@ def _waiting(ctx: PlanContext) -> Iterator[EventSpec]:
         is_about_capacity = waiting.reason not in NOT_CAPACITY
         reason = constants.WAITING_FOR_RESOURCES if is_about_capacity else waiting.reason
         note = f"{waiting.reason}: {waiting.message}" if is_about_capacity else waiting.message
-        yield EventSpec(reason, note, action="Wait")
+        yield EventSpec(reason, note_with_cure(note), action="Wait")

@@ -1,8 +1,8 @@
 """Condition `Waiting` of a TrainingJob: why it does not run, or is not larger.
 
 Takes a job's situation, and returns the condition from the first cause that applies: the sharing pass's reason, a
-rejection by the API server, a pod that cannot start, the backoff after a failure, the start order of the roles. It is
-True while the job lacks something it should have, False with a reason while it runs and could be larger, and None when
+rejection by the API server, a pod that cannot start, the backoff after a failure, the start order of the roles. Holder and
+cure follow it, in the words of `raytide why` (SC:S21). It is True while the job lacks something it should have, False with a reason while it runs and could be larger, and None when
 nothing is lacking. Called by plan for events and by status (TJ §6, §7.8, §8).
 """
 
@@ -15,8 +15,10 @@ from raytide.api import trainingjob_constants as constants
 from raytide.api.conditions import ConditionUpdate, find_condition, timestamp
 from raytide.api.gang_admission import gang_timeouts, is_forbidden, may_be_admitted_at
 from raytide.api.pod_failure import Cause, failure_of, failure_of_rejection
+from raytide.api.remedies import remedy_sentence
 from raytide.api.trainingjob_pod import JobPod
 from raytide.trainingjob import messages
+from raytide.trainingjob.causes import facts_of, live_pods
 from raytide.trainingjob.lifecycle import has_minimum, rejected_roles, start_limit_s
 from raytide.trainingjob.manifests.addresses import membership_name, pod_name, service_name
 from raytide.trainingjob.plan_context import PlanContext
@@ -47,7 +49,9 @@ def waiting_condition(ctx: PlanContext) -> ConditionUpdate | None:
     lack = _not_admitted(ctx) if not ctx.may_have_pods else _pods_not_ready(ctx)
     if lack is None:
         return None
-    return ConditionUpdate(constants.WAITING, status=lack.is_below_minimum, reason=lack.reason, message=lack.message)
+    remedy = remedy_sentence(lack.reason, facts_of(ctx.job, live_pods(ctx.observed.pods), lack.reason, lack.message))
+    message = lack.message + remedy
+    return ConditionUpdate(constants.WAITING, status=lack.is_below_minimum, reason=lack.reason, message=message)
 
 
 def late_text(ctx: PlanContext) -> str:
