@@ -25,7 +25,11 @@ TERMINATIONS = 4
 are gone; it is scaled down for others then; and what arrived meanwhile is corrected afterwards, once or twice."""
 MOST_RESIZES = 10
 """Of one job. Each arrival makes the shares of all others smaller, and twenty arrive. Scale-ups in a row count once, as in the timed
-model: a job grows in pieces while pods terminate for it, and on a slow machine they terminate for longer."""
+model: a job grows in pieces while pods terminate for it."""
+PIECE_S = 5.0
+"""A job grows at most once in this time while pods terminate for it: of the pieces there may be one more for each, if the scenario takes
+longer than NOMINAL_S, as it does on a slow machine."""
+NOMINAL_S = 60.0
 
 
 def resizes_of(sizes: list[int]) -> int:
@@ -78,6 +82,8 @@ async def test_twenty_jobs_meet_although_their_trainers_terminate_slowly(jobs: J
     assert await is_even(jobs), "and it stays so"
     assert swings(after, even_at) == {}
     assert max(resizes) <= MOST_RESIZES
+    lasted_s = even_at - min(at for sizes in history.values() for at, _ in sizes)
+    assert len(most) <= MOST_RESIZES + max(0.0, lasted_s - NOMINAL_S) / PIECE_S
     assert min(size for sizes in after.values() for _, size in sizes) >= LOW
     # An optimistic job has the pods of its minimum at once: they wait for what terminates.
     assert waited_s <= (grace_s + PENDING_S) * PATIENCE

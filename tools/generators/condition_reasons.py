@@ -3,11 +3,11 @@
 The texts are those of reason_texts.py; this module has which reasons a condition can have. Used by reasons.py.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, Final
 
-from raytide.api import constants, pod_failure, remedies
+from raytide.api import constants, pod_failure
 from raytide.api import trainingjob_constants as training
 from raytide.api.conditions import ConditionUpdate
 from raytide.autoscaler.scaling import limit_reasons
@@ -31,16 +31,12 @@ from reason_texts import (
     one_line,
     unsupported_messages,
     violation_messages,
+    with_remedy,
 )
 
 
 def _true(owner: ModuleType | type, *names: str, kind: str = RAYCLUSTER) -> Iterator[Reason]:
     yield from (Reason("True", of(owner, name, kind)) for name in names)
-
-
-def _with_remedy(texts: Iterable[str]) -> tuple[str, ...]:
-    """The messages with holder and cure, as WorkersMissing, ScalingLimited and ReplicasContended have them."""
-    return tuple(text + remedies.held_by("HOLDER", "CURE") for text in texts)
 
 
 def raycluster_conditions() -> tuple[Condition, ...]:
@@ -110,13 +106,13 @@ def raycluster_conditions() -> tuple[Condition, ...]:
             (*_true(constants, "WAITING_FOR_PODS"), *causes),
             (
                 *messages_of(messages.workers_not_ready, cause=""),
-                *_with_remedy(messages_of(messages.workers_not_ready)),
+                *with_remedy(messages_of(messages.workers_not_ready)),
             ),
         ),
         Condition(
             of(constants, "SCALING_LIMITED"),
             limits,
-            _with_remedy((*messages_of(messages.scaling_limited), *messages_of(messages.scaling_limited, group=""))),
+            with_remedy((*messages_of(messages.scaling_limited), *messages_of(messages.scaling_limited, group=""))),
         ),
         Condition(
             of(constants, "AUTOSCALER_DOWN"),
@@ -126,7 +122,7 @@ def raycluster_conditions() -> tuple[Condition, ...]:
         Condition(
             of(constants, "REPLICAS_CONTENDED"),
             (Reason("False", of(constants, "REPLICAS_DIFFER")), *_true(constants, "REPLICAS_REWRITTEN")),
-            _with_remedy(messages_of(messages.replicas_contended)),
+            with_remedy(messages_of(messages.replicas_contended)),
         ),
         Condition(of(constants, "UNSUPPORTED"), tuple(_true(constants, "FEATURE_NOT_BUILT")), unsupported_messages()),
         Condition(
@@ -212,7 +208,7 @@ def trainingjob_conditions() -> tuple[Condition, ...]:
                 waiting(say, "POD_TERMINATING", *messages_of(say.pods_terminating)),
             ),
             remark="Where the table has no message, the sharing pass writes it: what is missing, for which size, and what holds it. "
-            f"`{remedies.held_by('HOLDER', 'CURE')}` follows each message.",
+            f"`{with_remedy([''])[0]}` follows each message.",
         ),
         Condition(job("SUSPENDED"), (*_built(say.is_suspended), *_built(say.is_resumed))),
         Condition(

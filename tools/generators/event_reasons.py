@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from raytide.api import actions, constants, meta, pod_failure, remedies, sharing_record
+from raytide.api import actions, constants, meta, pod_failure, sharing_record
 from raytide.api import trainingjob_constants as training
 from raytide.kube.event_recorder import NORMAL, WARNING, build_note
 from raytide.raycluster import messages
@@ -29,6 +29,7 @@ from reason_texts import (
     one_line,
     unsupported_messages,
     violation_messages,
+    with_remedy,
 )
 
 
@@ -144,15 +145,8 @@ def trainingjob_events() -> tuple[Event, ...]:
         Event(NORMAL, of(sharing_record, "ADMITTED", TRAININGJOB), ("0→AFTER MESSAGE",)),
         Event(NORMAL, job("SCALED_UP"), ("BEFORE→AFTER MESSAGE",)),
         Event(NORMAL, job("SCALED_DOWN"), ("BEFORE→AFTER MESSAGE",)),
-        Event(WARNING, job("WAITING_FOR_RESOURCES"), (f"REASON: MESSAGE{remedies.held_by('HOLDER', 'CURE')}",)),
-        *(
-            Event(
-                WARNING,
-                job(cause.name, pod_failure.Cause),
-                tuple(text + remedies.held_by("HOLDER", "CURE") for text in cause_messages(cause)),
-            )
-            for cause in causes
-        ),
+        Event(WARNING, job("WAITING_FOR_RESOURCES"), with_remedy(("REASON: MESSAGE",))),
+        *(Event(WARNING, job(cause.name, pod_failure.Cause), with_remedy(cause_messages(cause))) for cause in causes),
         Event(WARNING, job("GANG_TIMEOUT"), messages_of(say.start_timed_out)),
         *write("CREATED_SERVICE", "FAILED_TO_CREATE_SERVICE", _create(meta.SERVICES)),
         *write("CREATED_MEMBERSHIP", "FAILED_TO_CREATE_MEMBERSHIP", _create(meta.CONFIG_MAPS)),

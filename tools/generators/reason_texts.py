@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from raytide.api import pod_failure
 from raytide.api.autoscaler_decision import Why
-from raytide.api.remedies import REMEDIES, SUSPENDED, Facts
+from raytide.api.remedies import REMEDIES, SUSPENDED, Facts, held_by
 from raytide.api.violations import Unsupported, Violation
 from raytide.trainingjob import messages as training_messages
 from reason_sources import docstring_of
@@ -128,6 +128,11 @@ class Event:
     type: str
     described: Described
     messages: tuple[str, ...]
+
+
+def with_remedy(texts: Iterable[str]) -> tuple[str, ...]:
+    """The messages with holder and cure, as conditions and their events append them."""
+    return tuple(text + held_by("HOLDER", "CURE") for text in texts)
 
 
 def violation_messages() -> tuple[str, ...]:
