@@ -3,6 +3,7 @@
 import contextlib
 import ssl
 import sys
+import tempfile
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -189,6 +190,28 @@ async def test_a_client_certificate(tls_server):
     async with tls_server.open(client_authority=tls_server.file("client.crt", certificate)):
         assert await statuses_of_calls(await load_client_config(tls_server.kubeconfig(user=user))) == [200]
     assert tls_server.peers[0]["subject"] == ((("commonName", "me"),),)
+
+
+@pytest.mark.rule("D29")
+async def test_a_private_key_of_a_kubeconfig_is_in_no_file_once_it_is_loaded(tls_server, tmp_path, monkeypatch):
+    """A process that is killed removes nothing."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    modes = []
+    load = ssl.SSLContext.load_cert_chain
+
+    def load_and_look(tls, certificate, key):
+        modes.extend(Path(path).stat().st_mode & 0o777 for path in (certificate, key))
+        load(tls, certificate, key)
+
+    certificate, key = client_certificate()
+    user = {"client-certificate-data": b64encode(certificate).decode(), "client-key-data": b64encode(key).decode()}
+    async with tls_server.open():
+        before = set(tmp_path.rglob("*"))
+        kubeconfig = tls_server.kubeconfig(user=user)
+        monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", load_and_look)
+        await load_client_config(kubeconfig)
+    assert modes == [0o600, 0o600]
+    assert set(tmp_path.rglob("*")) - before <= {kubeconfig}
 
 
 async def test_a_certificate_of_an_unknown_authority_is_rejected(tls_server):

@@ -9,8 +9,10 @@ library, which keeps the autoscaler small.
 import asyncio
 import logging
 import ssl
+import tempfile
 import urllib.request
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -185,12 +187,12 @@ def in_cluster_config(
     ca_file, token = ca_file or directory / "ca.crt", directory / "token"
     if not ca_file.is_file() or not (token.is_file() or certificate):
         raise ClientConfigError(messages.no_service_account(directory))
-    tls = build_tls(ca_file=ca_file, certificate=certificate, private_key=private_key)
+    tls = build_tls(ca=ca_file, certificate=certificate, private_key=private_key)
 
     async def credential_source() -> Credentials:
         tls.load_verify_locations(ca_file)  # rotated files apply from the next connection on
         if certificate is not None:
-            tls.load_cert_chain(certificate, private_key)
+            load_client_certificate(tls, certificate, private_key)
         has_token = certificate is None or token.is_file()
         return Credentials(f"Bearer {_read_token(token)}" if has_token else None, is_file=True)
 
@@ -204,7 +206,7 @@ def in_cluster_config(
         proxy,
         namespace=namespace or "default",
         is_in_cluster=True,
-        anonymous_tls=partial(build_tls, ca_file=ca_file),
+        anonymous_tls=partial(build_tls, ca=ca_file),
     )
 
 
@@ -220,28 +222,49 @@ def _read_token(path: Path) -> str:
 
 def build_tls(
     *,
-    ca_file: str | Path | None = None,
-    certificate: str | Path | None = None,
-    private_key: str | Path | None = None,
+    ca: str | Path | bytes | None = None,
+    certificate: str | Path | bytes | None = None,
+    private_key: str | Path | bytes | None = None,
     is_verified: bool = True,
     server_name: str | None = None,
 ) -> NamedContext:
-    """TLS as a kubeconfig describes it; without `ca_file` the system's CAs are trusted."""
+    """TLS as a kubeconfig describes it, from paths or contents; without `ca` the system's CAs are trusted."""
     tls = NamedContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.server_name = server_name
     try:
         if not is_verified:
             tls.check_hostname = False
             tls.verify_mode = ssl.CERT_NONE
-        elif ca_file:
-            tls.load_verify_locations(ca_file)
+        elif ca:
+            with _file(ca) as path:
+                tls.load_verify_locations(path)
         else:
             tls.load_default_certs()
         if certificate:
-            tls.load_cert_chain(certificate, private_key)
+            load_client_certificate(tls, certificate, private_key)
     except (OSError, ssl.SSLError) as error:
         raise ClientConfigError(messages.certificates_unreadable(error)) from error
     return tls
+
+
+def load_client_certificate(
+    tls: ssl.SSLContext, certificate: str | Path | bytes, private_key: str | Path | bytes | None
+) -> None:
+    """Use this client certificate from the next connection on. Raises `OSError`, of which `ssl.SSLError` is one."""
+    with _file(certificate) as certificate_path, _file(private_key or certificate) as key_path:
+        tls.load_cert_chain(certificate_path, key_path)
+
+
+@contextmanager
+def _file(source: str | Path | bytes) -> Iterator[str | Path]:
+    """A file with that content, which only this user may read: OpenSSL reads files. It is gone before anything is sent."""
+    if not isinstance(source, bytes):
+        yield source
+        return
+    with tempfile.NamedTemporaryFile(prefix="raytide-") as opened:
+        opened.write(source)
+        opened.flush()
+        yield opened.name
 
 
 def find_proxy(server: str, environ: Mapping[str, str]) -> str | None:

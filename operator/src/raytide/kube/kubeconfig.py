@@ -22,6 +22,7 @@ from raytide.kube.credentials import (
     build_tls,
     find_proxy,
     in_cluster_config,
+    load_client_certificate,
 )
 from raytide.kube.http import HttpTransport
 from raytide.kube.static_kubeconfig import read_static
@@ -77,7 +78,7 @@ async def _from_kubeconfig(paths: str, context: str | None, environ: Mapping[str
     if found.host.startswith("https"):
         anonymous_tls = partial(
             build_tls,
-            ca_file=found.ssl_ca_cert,
+            ca=found.ssl_ca_cert,
             is_verified=found.verify_ssl,
             server_name=found.tls_server_name,
         )
@@ -89,7 +90,7 @@ async def _from_kubeconfig(paths: str, context: str | None, environ: Mapping[str
             return first.pop()
         again = await _load(paths, context)
         if tls is not None and again.cert_file:
-            tls.load_cert_chain(again.cert_file, again.key_file)  # applies from the next connection on
+            load_client_certificate(tls, again.cert_file, again.key_file)
         return _credentials(again)
 
     proxy = found.proxy or find_proxy(found.host, environ)
@@ -108,9 +109,9 @@ async def _load(paths: str, context: str | None) -> Any:
     if static is not None:
         return SimpleNamespace(
             host=static.server,
-            ssl_ca_cert=static.ca_file or None,
-            cert_file=static.cert_file or None,
-            key_file=static.key_file or None,
+            ssl_ca_cert=static.ca or None,
+            cert_file=static.certificate or None,
+            key_file=static.private_key or None,
             verify_ssl=static.is_verified,
             tls_server_name=static.tls_server_name or None,
             proxy=static.proxy or None,

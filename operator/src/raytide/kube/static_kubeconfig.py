@@ -5,15 +5,12 @@ auth providers, passwords, token files, fields that are not listed here, and eve
 same (D29). Importing the official client takes a second. Called by kubeconfig.py.
 """
 
-import atexit
 import os
-import tempfile
 from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import yaml
 
@@ -34,6 +31,9 @@ _USER_FIELDS: Final = frozenset(
 _CONTEXT_FIELDS: Final = frozenset({"cluster", "user", "namespace", "extensions"})
 _FLAG: Final = "insecure-skip-tls-verify"
 
+Pem: TypeAlias = str | bytes
+"""A certificate or key: the path of its file, or its content. Empty if there is none."""
+
 
 @dataclass(frozen=True, slots=True)
 class StaticConfig:
@@ -42,9 +42,9 @@ class StaticConfig:
     server: str
     namespace: str = ""
     token: str = field(default="", repr=False)
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
+    ca: Pem = ""
+    certificate: Pem = ""
+    private_key: Pem = field(default="", repr=False)
     is_verified: bool = True
     tls_server_name: str = ""
     proxy: str = ""
@@ -77,9 +77,9 @@ def _parsed(document: Any, context: str | None, folder: Path) -> StaticConfig | 
         server=cluster["server"].rstrip("/"),
         namespace=chosen.get("namespace") or "",
         token=user.get("token") or "",
-        ca_file=_file(cluster, "certificate-authority", folder),
-        cert_file=_file(user, "client-certificate", folder),
-        key_file=_file(user, "client-key", folder),
+        ca=_pem(cluster, "certificate-authority", folder),
+        certificate=_pem(user, "client-certificate", folder),
+        private_key=_pem(user, "client-key", folder),
         is_verified=not cluster.get(_FLAG),
         tls_server_name=cluster.get("tls-server-name") or "",
         proxy=cluster.get("proxy-url") or "",
@@ -100,18 +100,9 @@ def _named(document: Mapping[str, Any], kind: str, name: object, fields: frozens
     return entry if are_texts and isinstance(entry.get(_FLAG, False), bool) else None
 
 
-def _file(entry: Mapping[str, Any], field: str, folder: Path) -> str:
-    """The path of a certificate or key; one that is in the kubeconfig itself gets a file, as TLS libraries need one."""
+def _pem(entry: Mapping[str, Any], field: str, folder: Path) -> Pem:
+    """What the kubeconfig contains itself comes before the path."""
     if data := entry.get(f"{field}-data"):
-        return _file_of(b64decode(data, validate=True))
+        return b64decode(data, validate=True)
     path = entry.get(field)
     return str(folder / path) if path else ""
-
-
-@cache
-def _file_of(content: bytes) -> str:
-    """A file with that content, which only this user may read, until the process ends."""
-    with tempfile.NamedTemporaryFile(prefix="raytide-", delete=False) as opened:
-        opened.write(content)
-    atexit.register(Path(opened.name).unlink, missing_ok=True)
-    return opened.name
