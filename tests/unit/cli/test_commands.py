@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,32 @@ def test_a_command_is_found_by_its_name(name):
     found = raytide.cli.main.get_command(None, name)
     assert found is not None
     assert found.name == name or found.callback.__name__ == "command"
+
+
+IMPORTS_FOR_LONG = """
+import importlib, os, time
+import raytide.cli
+def import_module(name):
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+importlib.import_module = import_module
+raytide.cli.main(["operator"])
+"""
+
+
+def test_the_first_process_of_a_container_ends_on_sigterm_while_it_imports():
+    unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+    if subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("this machine does not allow process namespaces")
+    command = [*unshare, sys.executable, "-c", IMPORTS_FOR_LONG]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "1\n"
+            child = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+            os.kill(int(child), signal.SIGTERM)
+            assert process.wait(20) == 128 + signal.SIGTERM
+        finally:
+            process.kill()
 
 
 def test_an_unknown_command_is_a_usage_error():

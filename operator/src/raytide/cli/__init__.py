@@ -4,6 +4,9 @@ The sandbox is a distribution of its own. Its subcommand is an entry point of th
 """
 
 import importlib
+import os
+import signal
+import sys
 from typing import Final
 
 import click
@@ -34,6 +37,7 @@ class LazyGroup(click.Group):
         """Import and return the subcommand; None if the name is unknown."""
         if cmd_name not in COMMANDS:
             return None
+        _handle_sigterm_as_first_process()  # before the imports, which take a second
         module = importlib.import_module(f"raytide.cli.{cmd_name}")
         command: click.Command = module.find_command() if cmd_name == "sandbox" else module.command
         return command
@@ -42,6 +46,12 @@ class LazyGroup(click.Group):
         """Write the command list without importing the commands."""
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))
+
+
+def _handle_sigterm_as_first_process() -> None:
+    """Exit on SIGTERM until the command handles it: the first process of a container ignores a signal without a handler."""
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
 
 
 @click.group(
