@@ -8,6 +8,7 @@ module reads arguments; from_cluster.py reads objects, raytide/explain decides, 
 
 import asyncio
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -82,9 +83,11 @@ async def _explanation(
     kind: str, name: str, namespace: str | None, kubeconfig: Path | None, context: str | None
 ) -> "Explanation":
     from raytide.client.workload_reader import WorkloadReader, connected  # noqa: PLC0415 - as above
-    from raytide.explain.explain import explain  # noqa: PLC0415 - same
     from raytide.runtime.clock import Clock  # noqa: PLC0415 - same
 
     async with connected(kubeconfig, context) as (client, default_namespace):
-        objects = await WorkloadReader(client, namespace or default_namespace).read(kind, name)
-    return explain(objects, Clock().now())
+        reading = WorkloadReader(client, namespace or default_namespace).read(kind, name)
+        # pydantic is imported while the API server answers
+        objects, module = await asyncio.gather(reading, asyncio.to_thread(import_module, "raytide.explain.explain"))
+    explanation: Explanation = module.explain(objects, Clock().now())
+    return explanation
