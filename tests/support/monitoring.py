@@ -25,6 +25,7 @@ VALUES: Mapping[tuple[str, str], frozenset[str]] = {
     ("trainingjob_instances", "state"): frozenset(STATES),
     ("trainingjob_instances", "role"): frozenset(ROLES),
     ("trainingjob_scale_total", "reason"): REASONS,
+    ("trainingjob_resizes_total", "direction"): frozenset({"up", "down"}),
     ("trainingjob_scale_total", "direction"): frozenset({"up", "down"}),
     ("raytide_reconcile_errors_total", "reason"): frozenset(ERROR_REASONS),
     ("raytide_writes_total", "result"): frozenset({*(result.value for result in Result), "conflict"}),

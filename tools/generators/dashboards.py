@@ -182,6 +182,12 @@ RAYCLUSTERS: Final = Dashboard(
                         "longest",
                     ),
                 ),
+                graph(
+                    "Time to capacity",
+                    "From the first missing worker of a RayCluster until none is missing; RayClusters of all namespaces.",
+                    "s",
+                    *quantiles("raycluster_time_to_capacity_seconds", ""),
+                ),
             ),
         ),
         (
@@ -360,6 +366,11 @@ TRAININGJOBS: Final = Dashboard(
                         "{{direction}} {{reason}}",
                     ),
                     is_stacked=True,
+                ),
+                table(
+                    "Most resizes in an hour",
+                    "The 20 TrainingJobs that were resized most. `--rebalance-gap` and `scaling.scaleDownCooldown` limit resizes.",
+                    (f"topk(20, sum by (namespace, name) (increase(trainingjob_resizes_total{{{CLUSTER}}}[1h])) > 0)"),
                 ),
                 graph(
                     "Failed pods",

@@ -87,6 +87,12 @@ RAYCLUSTER_SCALING_LIMITED: Final = ObjectGauge(
     ("reason",),
     registry=REGISTRY,
 )
+RAYCLUSTER_TIME_TO_CAPACITY: Final = Histogram(
+    "raycluster_time_to_capacity_seconds",
+    "Seconds from the first missing worker of a RayCluster until it has all desired workers again.",
+    registry=REGISTRY,
+    buckets=(1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0),
+)
 JOB_INSTANCES: Final = Gauge(
     "trainingjob_instances",
     "Pods of a TrainingJob by role and state: desired ones, and existing ones by state.",
@@ -109,6 +115,12 @@ JOB_RESIZES: Final = Counter(
     "trainingjob_scale",
     "Resizes of TrainingJobs, by direction (up, down) and reason.",
     ["direction", "reason"],
+    registry=REGISTRY,
+)
+JOB_OWN_RESIZES: Final = Counter(
+    "trainingjob_resizes",
+    "Resizes of a TrainingJob by direction (up, down).",
+    ["namespace", "name", "direction"],
     registry=REGISTRY,
 )
 KOPF_EVENTS: Final = Counter("raytide_kopf_events", "Events received from kopf.", ["resource"], registry=REGISTRY)

@@ -131,11 +131,12 @@ def legend_labels(expression):
 @each_panel
 def test_every_selector_follows_the_selection_of_namespaces(name):
     """But series that exist once for all namespaces, and those that only filter others."""
-    of_all = {"pool_free", "pool_fragmented", "trainingjob_scale_total", "raytide_autoscaler_tick_seconds_count"}
+    of_all = {"pool_free", "pool_fragmented", "pool_plan_seconds_bucket", "raycluster_time_to_capacity_seconds_bucket"}
+    of_all |= {"trainingjob_scale_total", "raytide_autoscaler_tick_seconds_count"}
     for target in PANELS[name]["targets"]:
         for selector in selectors(target["expr"]):
             is_selected = selector.values.get("namespace") == {"$namespace"}
-            assert is_selected or selector.metric in of_all or selector.metric == "pool_plan_seconds_bucket"
+            assert is_selected or selector.metric in of_all
 
 
 def test_the_expressions_that_promtool_checks_are_all_of_them():

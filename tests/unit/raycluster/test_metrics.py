@@ -12,7 +12,7 @@ from raytide.autoscaler.scaling import limit_reasons
 from raytide.autoscaler.state import group_availability
 from raytide.metrics import REGISTRY
 from raytide.raycluster.desired_replicas import scaling_of
-from raytide.raycluster.metrics import WorkerMeasures
+from raytide.raycluster.metrics import WorkerMeasures, observe_capacity
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan_types import RayClusterPlan
 from raytide.raycluster.status import status
@@ -41,7 +41,7 @@ def series(key=KEY):
         for family in REGISTRY.collect()
         if family.name.startswith("raycluster_")
         for sample in family.samples
-        if (sample.labels["namespace"], sample.labels["name"]) == key
+        if (sample.labels.get("namespace"), sample.labels.get("name")) == key
     }
 
 
@@ -62,6 +62,36 @@ def computed(cluster, *workers):
     scaling = scaling_of(cluster, observed)
     found = status(cluster, observed, RayClusterPlan(), (), NOON, scaling=scaling)
     return worker_samples(cluster, observed, scaling, found["conditions"]), found
+
+
+# --- time to capacity ----------------------------------------------------------------------------------------------------
+
+MISSING = {**condition("WorkersMissing", "Unschedulable"), "lastTransitionTime": "2026-01-01T11:59:00Z"}
+
+
+@pytest.mark.rule("RC §6.2")
+@pytest.mark.parametrize(
+    ("before", "after", "spec", "recorded"),
+    [
+        pytest.param([MISSING], [], {}, [60], id="the condition has ended"),
+        pytest.param([MISSING], [condition("WorkersMissing", "None", "False")], {}, [60], id="it is False"),
+        pytest.param([MISSING], [condition("WorkersMissing", "QuotaExceeded")], {}, [], id="it has another reason"),
+        pytest.param([], [MISSING], {}, [], id="it begins"),
+        pytest.param([], [], {}, [], id="it was never there"),
+        pytest.param([MISSING], [], {"suspend": True}, [], id="the cluster is suspended"),
+        pytest.param([{**MISSING, "lastTransitionTime": "soon"}], [], {}, [], id="without a valid timestamp"),
+        pytest.param(
+            [{**MISSING, "lastTransitionTime": "2026-01-01T12:05:00Z"}], [], {}, [0], id="the clock was set back"
+        ),
+    ],
+)
+def test_the_time_to_capacity_is_recorded_when_no_worker_is_missing_any_more(before, after, spec, recorded):
+    def total(name):
+        return REGISTRY.get_sample_value(f"raycluster_time_to_capacity_seconds_{name}")
+
+    count, seconds = total("count"), total("sum")
+    observe_capacity(parsed(group(), status={"conditions": before}, **spec), {"conditions": after}, NOON)
+    assert (total("count") - count, total("sum") - seconds) == (len(recorded), sum(recorded))
 
 
 # --- status -> samples ------------------------------------------------------------------------------------------------

@@ -86,11 +86,16 @@ def test_a_resize_is_counted_when_the_status_names_it_for_the_first_time(measure
         for r in (sharing_record.GROWING, sharing_record.RECLAIMED, "Other")
     }
     first, second = resize(2, 4, sharing_record.GROWING), resize(4, 3, sharing_record.RECLAIMED)
-    measures.record_written_status({}, history(first))
-    measures.record_written_status(history(first), history(first, second))
-    measures.record_written_status(history(first, second), history(first, second))
-    measures.record_written_status(history(first, second), history(second, resize(3, 9, "made up by somebody")))
+    measures.update(KEY, {})
+    measures.record_written_status(KEY, {}, history(first))
+    measures.record_written_status(KEY, history(first), history(first, second))
+    measures.record_written_status(KEY, history(first, second), history(first, second))
+    measures.record_written_status(KEY, history(first, second), history(second, resize(3, 9, "made up by somebody")))
     after = {key: counted(*key) - value for key, value in before.items()}
+    assert (
+        value("trainingjob_resizes_total", direction="up"),
+        value("trainingjob_resizes_total", direction="down"),
+    ) == (2, 1)
     assert after == {
         ("up", sharing_record.GROWING): 1,
         ("down", sharing_record.RECLAIMED): 1,
@@ -101,9 +106,15 @@ def test_a_resize_is_counted_when_the_status_names_it_for_the_first_time(measure
     }
 
 
+def test_a_job_without_resizes_has_counters_at_0(measures):
+    """A counter that begins with 1 shows no increase."""
+    measures.update(KEY, {})
+    assert [value("trainingjob_resizes_total", direction=each) for each in ("up", "down")] == [0, 0]
+
+
 def test_the_series_are_removed_with_the_job(measures):
     measures.update(KEY, {"trainer": {"ready": 1}})
-    assert len(series()) == 3 * 6 + 2
+    assert len([each for each in series() if not each.name.endswith("_created")]) == 3 * 6 + 2 + 2
     measures.forget(KEY)
     assert series() == []
     measures.forget(KEY)  # idempotent

@@ -1,7 +1,7 @@
-"""Metrics of RayClusters: their provisioning duration and their workers.
+"""Metrics of RayClusters: their provisioning duration, their workers, and how long workers were missing.
 
-Takes a status that was just written and sets KubeRay's metric when RayClusterProvisioned has become True (RC:ST-4), and
-the samples of each pass (RC §6.2). The series are removed with the cluster (RC:TR-5), those of workers also at the end
+Takes a status that was just written and sets KubeRay's metric when RayClusterProvisioned has become True (RC:ST-4), records
+the time to capacity when WorkersMissing has ended, and takes the samples of each pass (RC §6.2). The series are removed with the cluster (RC:TR-5), those of workers also at the end
 of a leadership term. Called by the reconciler.
 """
 
@@ -10,13 +10,14 @@ from datetime import datetime
 from typing import Any
 
 from raytide.api import constants
-from raytide.api.conditions import is_condition_true, parse_timestamp
+from raytide.api.conditions import find_condition, is_condition_true, parse_timestamp
 from raytide.api.meta import Key
 from raytide.api.raycluster import RayCluster
 from raytide.metrics import (
     PROVISIONED_SECONDS,
     RAYCLUSTER_MISSING_WORKERS,
     RAYCLUSTER_SCALING_LIMITED,
+    RAYCLUSTER_TIME_TO_CAPACITY,
     RAYCLUSTER_WORKERS,
 )
 from raytide.raycluster.worker_samples import NO_SAMPLES, WorkerSamples
@@ -35,6 +36,20 @@ def observe_provisioned(cluster: RayCluster, written: Mapping[str, Any], now: da
         forget_provisioned(cluster.key)
         labels = _series[cluster.key] = (cluster.metadata.name, cluster.metadata.namespace, cluster.metadata.uid)
         PROVISIONED_SECONDS.labels(*labels).set((now - created_at).total_seconds())
+
+
+def observe_capacity(cluster: RayCluster, written: Mapping[str, Any], now: datetime) -> None:
+    """Record how long workers were missing, if this status patch ended the condition WorkersMissing.
+
+    Not while the cluster is suspended: it has all of no workers then.
+    """
+    before, after = cluster.status.get("conditions") or (), written.get("conditions") or ()
+    missing = find_condition(before, constants.WORKERS_MISSING)
+    if missing is None or missing.get("status") != "True" or is_condition_true(after, constants.WORKERS_MISSING):
+        return
+    since = parse_timestamp(str(missing.get("lastTransitionTime")))
+    if since is not None and not cluster.spec.suspend:
+        RAYCLUSTER_TIME_TO_CAPACITY.observe(max(0.0, (now - since).total_seconds()))
 
 
 def forget_provisioned(key: Key) -> None:

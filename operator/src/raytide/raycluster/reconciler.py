@@ -31,7 +31,7 @@ from raytide.raycluster.desired_replicas import scaling_of
 from raytide.raycluster.failures import kept_groups, names_to_delete
 from raytide.raycluster.manifests.names import Namer
 from raytide.raycluster.manifests.services import head_service_name
-from raytide.raycluster.metrics import WorkerMeasures, forget_provisioned, observe_provisioned
+from raytide.raycluster.metrics import WorkerMeasures, forget_provisioned, observe_capacity, observe_provisioned
 from raytide.raycluster.object_lookup import ObjectLookupCache
 from raytide.raycluster.observed import Observed, PendingRetry, observe
 from raytide.raycluster.plan import plan, plan_unreadable, wanted_lookups
@@ -204,6 +204,7 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, 
     def _record_status(self, cluster: RayCluster, computed: ComputedRayClusterStatus, *, is_written: bool) -> None:
         if is_written:
             observe_provisioned(cluster, computed.status, computed.at)
+            observe_capacity(cluster, computed.status, computed.at)
         self._measures.update(cluster.key, computed.samples)
 
     def _deadlines_s(self, cluster: RayCluster, outcomes: Iterable[Outcome]) -> Iterable[float | None]:

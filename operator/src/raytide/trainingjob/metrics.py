@@ -13,9 +13,11 @@ from raytide.api import sharing_record
 from raytide.api import trainingjob_constants as constants
 from raytide.api.conditions import find_condition, parse_timestamp
 from raytide.api.meta import Key
-from raytide.metrics import JOB_FULFILLMENT, JOB_INSTANCES, JOB_RESIZES, JOB_WAITING_SECONDS
+from raytide.metrics import JOB_FULFILLMENT, JOB_INSTANCES, JOB_OWN_RESIZES, JOB_RESIZES, JOB_WAITING_SECONDS
 from raytide.runtime.clock import Clock
 
+UP: Final = "up"
+DOWN: Final = "down"
 STATES: Final = ("desired", "pending", "running", "ready", "succeeded", "failed")
 """States as spelled in the status."""
 REASONS: Final = frozenset(
@@ -57,20 +59,23 @@ class Measures:
                 JOB_INSTANCES.labels(*key, role, state).set(counts.get(state) or 0)
         JOB_FULFILLMENT.labels(*key).set((status.get(constants.TRAINER) or {}).get("fulfillment") or 0)
         if key not in self._waiting_since:
+            for direction in (UP, DOWN):
+                JOB_OWN_RESIZES.labels(*key, direction)  # a counter that begins with 1 shows no increase
             JOB_WAITING_SECONDS.labels(*key).set_function(lambda: self._waiting_s(key))
         condition = find_condition(status.get("conditions") or (), constants.WAITING)
         is_waiting = condition is not None and condition.get("status") == "True"
         since = parse_timestamp(str(condition.get("lastTransitionTime"))) if condition and is_waiting else None
         self._waiting_since[key] = since
 
-    def record_written_status(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    def record_written_status(self, key: Key, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
         """Count the resizes that the new status has and the old one did not."""
         known = {_identity(resize) for resize in _history(before)}
         for resize in _history(after):
             if _identity(resize) not in known:
-                direction = "up" if (resize.get("to") or 0) > (resize.get("from") or 0) else "down"
+                direction = UP if (resize.get("to") or 0) > (resize.get("from") or 0) else DOWN
                 reason = resize.get("reason")
                 JOB_RESIZES.labels(direction, reason if reason in REASONS else OTHER).inc()
+                JOB_OWN_RESIZES.labels(*key, direction).inc()
 
     def forget(self, key: Key) -> None:
         """Remove the series of a deleted job."""
@@ -80,6 +85,8 @@ class Measures:
         for role in constants.ROLES:
             for state in STATES:
                 JOB_INSTANCES.remove(*key, role, state)
+        for direction in (UP, DOWN):
+            JOB_OWN_RESIZES.remove(*key, direction)
         JOB_FULFILLMENT.remove(*key)
         JOB_WAITING_SECONDS.remove(*key)
 

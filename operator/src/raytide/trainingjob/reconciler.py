@@ -120,7 +120,7 @@ class TrainingJobReconciler(BaseReconciler[TrainingJob, Observed, TrainingJobPla
 
     def _record_status(self, job: TrainingJob, computed: ComputedStatus, *, is_written: bool) -> None:
         if is_written:
-            self._measures.record_written_status(job.status, computed.status)
+            self._measures.record_written_status(job.key, job.status, computed.status)
         self._measures.update(job.key, computed.status)
 
     def _forget(self, key: Key) -> None:
