@@ -1,10 +1,18 @@
-"""WHY: time of `raytide why` for one of 1,000 RayClusters in one namespace, from the start of the process to its end."""
+"""WHY: time of `raytide why` for one of 1,000 RayClusters in one namespace, from the start of the process to its end.
+
+Most of it is CPU time of imports, so the bar is multiplied by the slowness of the machine, as those of CPU time are.
+"""
 
 import asyncio
 import json
 import statistics
 import sys
 import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "tools" / "checks"))
+
+import machine_speed
 
 from harness import CLUSTERS, RAYTIDE, Harness, cluster, harness, result
 
@@ -24,9 +32,15 @@ async def main() -> int:
         async with asyncio.timeout(300):
             while await _is_missing(ours):
                 await asyncio.sleep(0.5)
-        times = [await _run(ours) for _ in range(RUNS)]
+        times, slow = [], []
+        for _ in range(RUNS):
+            slow.append(machine_speed.slowness())
+            times.append(await _run(ours))
+    slowness = statistics.median(slow)
     print(f"fastest {min(times):.3f} s, slowest {max(times):.3f} s of {RUNS}", flush=True)
-    return 0 if result("WHY", statistics.median(times), f"s for one of {RAYCLUSTERS} RayClusters", BAR_S) else 1
+    print(f"this machine takes {slowness:.2f} times as long as that of the bar, {BAR_S} s", flush=True)
+    is_met = result("WHY", statistics.median(times), f"s for one of {RAYCLUSTERS} RayClusters", BAR_S * slowness)
+    return 0 if is_met else 1
 
 
 async def _is_missing(ours: Harness) -> bool:

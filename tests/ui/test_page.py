@@ -5,6 +5,7 @@ import re
 import pytest
 from playwright.async_api import expect
 
+import machine_speed
 from raytide.cli.lane_watch import Problem
 from raytide.explain.cluster_capacity import CapacityView, ResourceUse
 from raytide.explain.model import Verdict
@@ -146,6 +147,7 @@ async def test_the_keyboard_reaches_everything(watched, site, explained):
     await expect(rows(page).first).to_be_focused()
 
 
+@pytest.mark.rule("PF:PAGE")
 async def test_a_thousand_workloads_are_drawn_at_once(watched, site):
     for at in range(0, 600, 60):
         site.feed.update([lane(f"n{number:04d}", 9, (at // 60 + number) % 9) for number in range(1000)], [], after(at))
@@ -153,7 +155,7 @@ async def test_a_thousand_workloads_are_drawn_at_once(watched, site):
     await expect(page.locator("#verdicts")).to_contain_text("All 1000")
     assert await page.locator(".row").count() < 40
     took_ms = await page.evaluate("performance.getEntriesByName('lanes').at(-1).duration")
-    assert took_ms < 2000, "200 ms on a machine that does nothing else"
+    assert took_ms < 200 * machine_speed.slowness()
     await page.locator(".row").first.focus()
     await page.keyboard.press("End")
     await expect(page.get_by_role("treeitem").filter(has_text="default/n0999")).to_be_focused()

@@ -132,6 +132,7 @@ def test_the_browser_gets_the_address_in_a_file_and_not_as_an_argument(tmp_path,
 STATIC = {file.name: file.read_text() for file in files("raytide.cli.ui").joinpath("static").iterdir()}
 
 
+@pytest.mark.rule("PF:PAGE")
 def test_the_page_is_small():
     assert set(STATIC) == {name for name, _ in ui_app.PAGES.values()}
     assert sum(len(text.encode()) for text in STATIC.values()) <= 150_000

@@ -192,6 +192,7 @@ def test_reasons_are_bounded_in_number_and_length():
     assert steps[-1].reason == OTHER
 
 
+@pytest.mark.rule("PF:PAGE")
 def test_workloads_that_change_every_three_seconds_for_six_hours_stay_within_the_bound():
     """A fiftieth of 1,000 workloads and of the memory: all objects together need a third more than the encoded steps."""
     history = History(max_bytes=MAX_BYTES // 50)
