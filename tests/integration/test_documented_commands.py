@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from documented_commands import session
+from support.kuberay import crds_without_schema
 from support.ports import free_port
 from support.sandbox_process import can_isolate, eventually
 from support.terminal import Page, Terminal, environment
@@ -345,6 +346,33 @@ def test_runbooks(reader):
         page.type("raytide why raycluster/", codes=EXPLAINED)
         page.type("raytide why tj/", codes=EXPLAINED)
         page.rest()
+
+
+def test_moving_from_kuberay(reader):
+    kinds = [yaml.safe_dump(crd) for crd in crds_without_schema()]
+    reader.apply(*kinds, namespace("moved"), raycluster("old", "moved"))
+    head = "get pods -n moved -l ray.io/cluster=old,ray.io/node-type=head -o name"
+    before = eventually(lambda: reader.kubectl(head).strip(), "there is a head", 60)
+    with reader.typing("docs/migrating.md", NAMESPACE="moved", NAME="old") as page:
+        page.type("kubectl get rayclusters,rayjobs", "raycluster.ray.io/old")
+        page.type("kubectl get rayclusters -A -o yaml")
+        assert "name: old" in (reader.folder / "rayclusters.yaml").read_text()
+        page.type("kubectl get pods -A -l ray.io/is-ray-node")
+        page.type("grep -nE '(enableIngress", codes=FOUND_OR_NOT)
+        page.type("grep -nE '(ray.io", codes=FOUND_OR_NOT)
+        page.type("kubectl apply --server-side", "rayclusters.ray.io serverside-applied")
+        page.type("kubectl get pods -A -l ray.io/is-ray-node")
+        page.type("diff ", codes=FOUND_OR_NOT)
+        assert before.removeprefix("pod/") in (reader.folder / "pods-after.txt").read_text()
+        page.type("kubectl get rayclusters -A", "READY WORKERS")
+        page.type("kubectl get rayclusters -A -o custom", "WorkersMissing")
+        page.type("kubectl get events -A", "CreatedHeadPod")
+        page.type("raytide top -A --once", "old")
+        page.type("raytide why raycluster/", "moved/old", codes=EXPLAINED)
+        page.type("kubectl get pods -A -l ray.io/node-type=head", "raytide-")
+        page.type("kubectl delete pod", "deleted")
+    eventually(lambda: reader.kubectl(head).strip() not in ("", before), "there is another head", 60)
+    eventually(lambda: "HeadPodLost" in reader.kubectl("get events -n moved"), "the loss of the head is recorded", 60)
 
 
 UI = """

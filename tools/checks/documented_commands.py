@@ -138,6 +138,7 @@ SESSIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             "raytide plan --submit",
             "raytide plan --explain",
         ),
+        "docs/migrating.md": ("kubectl ", "grep ", "diff ", "raytide "),
         "docs/runbooks.md": (
             "raytide ",
             "kubectl get pods",
