@@ -4,10 +4,16 @@ Pods of a Ray cluster, a word with its head, the operator's pods and rights: eac
 as it is now, or waited for with a deadline. Used by the test files, which are read in the order of their numbers.
 """
 
+import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 
-from cluster import CommandError, Json, eventually, is_ready, kubectl, listed, names
-from installation import Installation
+from cluster import PATIENCE, CommandError, Json, eventually, get, is_ready, kubectl, listed, names
+from installation import ROOT, Installation
+
+WHY_PAGE = ROOT / "docs" / "why.md"
 
 STAYS = {"serviceaccounts/default", "configmaps/kube-root-ca.crt"}
 """What Kubernetes puts into every namespace."""
@@ -59,6 +65,50 @@ def in_head(
 def operator_pods(installation: Installation) -> list[Json]:
     """All pods of the operator; those of hooks have another name label."""
     return listed("pods", installation.namespace, f"{installation.of_release},app.kubernetes.io/name=raytide")
+
+
+def why(installation: Installation, cluster: str) -> tuple[int, Json]:
+    """Exit code and answer of `raytide why -o json`, with the rights of the suite."""
+    command = [
+        sys.executable,
+        "-m",
+        "raytide",
+        "why",
+        f"raycluster/{cluster}",
+        "-n",
+        installation.ray_namespace,
+        "-o",
+        "json",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30 * PATIENCE, check=False)
+    if done.returncode not in (0, 3, 4):
+        raise CommandError(done.stderr)
+    answer: Json = json.loads(done.stdout)
+    return done.returncode, answer
+
+
+def is_documented(installation: Installation, blocker: Json) -> bool:
+    """Whether docs/why.md shows this holder and this cure in the output of a real run."""
+    said = f"    held by: {blocker['holder']}\n    cure:    {blocker['cure']}\n".replace(
+        installation.ray_namespace, "team-a"
+    )
+    return re.sub(r"-(head|worker)-[a-z0-9]{5}\b", r"-\1-x7k2p", said) in WHY_PAGE.read_text()
+
+
+def condition_of(installation: Installation, cluster: str, kind: str) -> Json:
+    """That condition of a RayCluster; empty if it has none."""
+    conditions = get("raycluster", cluster, installation.ray_namespace).get("status", {}).get("conditions", [])
+    found: Json = next((each for each in conditions if each["type"] == kind), {})
+    return found
+
+
+def events_of(installation: Installation, cluster: str, reason: str) -> list[str]:
+    """Messages of its events with that reason."""
+    chosen = f"involvedObject.kind=RayCluster,involvedObject.name={cluster},reason={reason}"
+    found = json.loads(
+        kubectl("get", "events", "-n", installation.ray_namespace, "--field-selector", chosen, "-o", "json")
+    )
+    return [each["message"] for each in found["items"]]
 
 
 def may(installation: Installation, verb: str, resource: str, *args: str, user: str = "") -> bool:

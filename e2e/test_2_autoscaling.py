@@ -13,7 +13,17 @@ from datetime import datetime
 import pytest
 
 from cluster import PATIENCE, CommandError, eventually, get, kubectl, names, within
-from scenario import everything, exec_args, head_of, in_head, wait_for_workers, workers
+from scenario import (
+    condition_of,
+    everything,
+    exec_args,
+    head_of,
+    in_head,
+    is_documented,
+    wait_for_workers,
+    why,
+    workers,
+)
 
 CLUSTER = "autoscaled"
 IDLE_S = 8
@@ -52,7 +62,7 @@ print("nodes:", len(set(nodes)))
 
 FINISH = f"""{PRELUDE}
 from ray.experimental.internal_kv import _internal_kv_put
-_internal_kv_put(b"e2e-finish", b"now")
+_internal_kv_put(b"%s", b"now")
 """
 
 SPREAD = f"""{PRELUDE}
@@ -84,6 +94,37 @@ request_resources(bundles=[{"CPU": 1}] * %d)
 time.sleep(%d)
 """
 """What the driver prints meanwhile is what the autoscaler has written for drivers."""
+
+MORE_THAN_CAN_RUN = f"""{PRELUDE}
+import time
+from ray.experimental.internal_kv import _internal_kv_get
+
+@ray.remote(num_cpus=1)
+def wait():
+    time.sleep(600)
+
+@ray.remote(num_cpus=0, resources={{"TPU": 1}})
+def on_tpu():
+    pass
+
+waiting = [*(wait.remote() for _ in range(6)), on_tpu.remote()]
+print("asked", flush=True)
+while _internal_kv_get(b"e2e-enough") is None:
+    time.sleep(0.2)
+"""
+"""Its tasks end with it; a program in a pod outlives the `kubectl exec` that started it."""
+
+SIGNAL_GCS = """
+import os, pathlib, signal, sys
+for entry in pathlib.Path("/proc").iterdir():
+    try:
+        program = (entry / "cmdline").read_bytes().split(bytes(1))[0]
+    except OSError:
+        continue
+    if program.endswith(b"/gcs_server"):
+        os.kill(int(entry.name), signal.Signals[sys.argv[1]])
+        print("sent")
+"""
 
 DEAD_AND_ALIVE = f"""{PRELUDE}
 import json
@@ -229,7 +270,7 @@ def test_tasks_and_an_actor_launch_workers_while_the_autoscaler_is_killed_repeat
                 f"autoscaling: the first worker runs {first_s:.0f} s after tasks wait for it, with five kills"
             )
             ray_status(installation, f"3 {FIRST}", "(no pending nodes)")
-            driver(installation, FINISH)
+            driver(installation, FINISH % "e2e-finish")
             output, _ = burst.communicate(timeout=60 * PATIENCE)
         finally:
             burst.kill()
@@ -274,6 +315,89 @@ def test_what_is_requested_stays_until_it_is_taken_back(installation):
     assert group_sizes(pods) == {FIRST: 3, SECOND: 1}, "the first group is full"
     assert replicas(installation) == {FIRST: 3, SECOND: 1}
     ray_status(installation, f"3 {FIRST}", f"1 {SECOND}")
+
+
+# --- why not more (SC:S21) -----------------------------------------------------------------------------------------------
+
+
+def explained(installation, reason, condition="ScalingLimited", meanwhile=lambda: None):
+    """The blocker of that reason, once `raytide why` and the condition name it with the same holder and cure."""
+
+    def check():
+        meanwhile()
+        _, answer = why(installation, CLUSTER)
+        reported = condition_of(installation, CLUSTER, condition).get("message", "")
+        found = next((each for each in answer["blockers"] if each["reason"] == reason), None)
+        is_so = found and f"held by: {found['holder']}; cure: {found['cure']}" in reported
+        return found if is_so else None, (answer["blockers"], reported)
+
+    blocker = eventually(check, f"`raytide why` and {condition} name {reason}", 30)
+    assert is_documented(installation, blocker), blocker
+    return blocker
+
+
+def no_longer_limited(installation):
+    eventually(
+        lambda: (not condition_of(installation, CLUSTER, "ScalingLimited"), why(installation, CLUSTER)),
+        "ScalingLimited is gone", 30,
+    )  # fmt: skip
+
+
+def test_why_names_the_group_at_its_maximum_and_the_task_that_no_group_can_run(installation, figures):
+    """All four workers that the groups may have run: the second group gets a maximum of one."""
+    limit = [{"op": "replace", "path": "/spec/workerGroupSpecs/1/maxReplicas", "value": 1}]
+    namespace = installation.ray_namespace
+    kubectl("patch", "raycluster", CLUSTER, "-n", namespace, "--type=json", "-p", json.dumps(limit))
+    args = exec_args(installation, CLUSTER, "ray-head")
+    with subprocess.Popen(
+        ["kubectl", *args, "python", "-c", MORE_THAN_CAN_RUN],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as asking:
+        try:
+            assert asking.stdout.readline() == "asked\n"
+            began = time.monotonic()
+            nowhere = explained(installation, "NoFittingGroup")
+            figures.append(
+                f"why: {time.monotonic() - began:.1f} s from a task that no group can run to its explanation"
+            )
+            full = explained(installation, "MaxReached")
+            driver(installation, FINISH % "e2e-enough")
+            asking.wait(timeout=60 * PATIENCE)
+        finally:
+            asking.kill()
+    assert (nowhere["permanent"], nowhere["holder"]) == (True, "the worker groups in the spec")
+    assert "{TPU: 1} x 1 fit no group" in nowhere["message"]
+    assert (full["permanent"], full["holder"].partition(" of group ")[0]) == (False, "maxReplicas")
+    assert group_sizes(workers(installation, CLUSTER)) == {FIRST: 3, SECOND: 1}
+
+
+def test_why_names_the_head_while_the_gcs_does_not_answer(installation):
+    signal_gcs = ("python", "-c", SIGNAL_GCS)
+    assert "sent" in in_head(installation, CLUSTER, *signal_gcs, "SIGSTOP")
+    try:
+        down = explained(installation, "HeadDown")
+    finally:
+        assert "sent" in in_head(installation, CLUSTER, *signal_gcs, "SIGCONT")
+    assert (down["holder"], down["permanent"]) == ("the head pod", False)
+    no_longer_limited(installation)
+    ray_status(installation, f"3 {FIRST}", f"1 {SECOND}")
+
+
+def test_why_names_the_client_that_also_writes_replicas(installation):
+    """Its number is lower than the autoscaler's, which is written again: no worker is deleted."""
+    before = names(workers(installation, CLUSTER))
+
+    def write_as_argocd(number):
+        body = json.dumps([{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": number}])
+        args = ("-n", installation.ray_namespace, "--type=json", "--field-manager=argocd", "-p", body)
+        kubectl("patch", "raycluster", CLUSTER, *args)
+
+    rival = explained(installation, "ReplicasRewritten", "ReplicasContended", lambda: write_as_argocd(2))
+    assert rival["holder"] == "argocd, which also writes replicas"
+    assert names(workers(installation, CLUSTER)) == before
+    write_as_argocd(3)
 
 
 # --- and no demand -------------------------------------------------------------------------------------------------------

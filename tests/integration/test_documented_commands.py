@@ -284,7 +284,8 @@ def test_a_plan_of_the_cluster(reader):
 
 
 def test_explanations(reader):
-    reader.apply(namespace("team-a"), *(raycluster(name) for name in ("demo", "big")), raycluster("demo", "team-a"))
+    of_team = (raycluster(name, "team-a") for name in ("demo", "autoscaled", "stuck"))
+    reader.apply(namespace("team-a"), *(raycluster(name) for name in ("demo", "big")), *of_team)
     reader.apply(trainingjob("resnet"))
     eventually(
         lambda: "status" in reader.kubectl("get raycluster demo -n team-a -o json"), "the operator has seen it", 60

@@ -9,6 +9,7 @@ from raytide.api.autoscaler_decision import PERMANENT_REASONS, GroupDecision, Wh
 from raytide.api.conditions import find_condition
 from raytide.api.pod_failure import Cause
 from raytide.api.remedies import REMEDIES, Stage
+from raytide.explain import messages
 from raytide.explain.explain import explain
 from raytide.explain.model import MAX_BLOCKERS, MAX_GROUPS, MAX_MESSAGE, MAX_PODS, Unreadable, Verdict
 from raytide.explain.raycluster import by_group
@@ -287,3 +288,17 @@ def test_the_parts_of_a_condition_by_group(message, names, expected):
 
 def test_the_condition_and_the_explanation_agree_on_what_is_permanent():
     assert {reason for reason in PERMANENT_REASONS if REMEDIES[reason].is_permanent} == PERMANENT_REASONS
+
+
+def test_one_is_not_many():
+    asked = {"is_autoscaled": True, "has_record": True, "is_head_down": False}
+    assert messages.demand(unplaced=1, **asked) == "1 request of tasks, actors or placement groups has no place"
+    assert messages.demand(unplaced=2, **asked) == "2 requests of tasks, actors or placement groups have no place"
+    assert (messages.job_demand(1, 1), messages.job_demand(2, 2)) == ("1 trainer", "2 trainers")
+
+
+def test_a_head_that_does_not_answer_is_no_pod_that_waits_and_its_demand_is_not_known():
+    record = decided(cluster=(Why("HeadDown", 1, "the GCS does not answer"),), cpu=GroupDecision(2))
+    found = explain(of_cluster(HEAD, worker(0), worker(1), record=record), NOON)
+    assert found.summary == "2 of 2 workers are ready. Waits: HeadDown (the GCS does not answer)."
+    assert found.stages[0].text == "not known: Ray's head node does not answer the autoscaler"

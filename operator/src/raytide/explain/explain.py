@@ -178,9 +178,8 @@ def _summary(found: Findings, blockers: Sequence[Blocker]) -> str:
 def _first_blocker(blockers: Sequence[Blocker], sentence: Callable[[str, str], str]) -> str:
     """The first of them, with its number of requests or pods, and how many other causes there are."""
     first, more = blockers[0], len(blockers) - 1
-    number = (
-        messages.counted(first.count, "request" if first.reason in _ABOUT_REQUESTS else "pod") if first.count else ""
-    )
+    noun = "request" if first.reason in _ABOUT_REQUESTS else "pod" if first.group else ""  # else it counts neither
+    number = messages.counted(first.count, noun) if first.count and noun else ""
     return sentence(number, _cause(first) + (f", and {more} more" if more else ""))
 
 

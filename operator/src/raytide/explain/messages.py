@@ -74,22 +74,23 @@ def workers_starting(missing: int, wanted: int) -> str:
 # --- stages ------------------------------------------------------------------------------------------------------------------
 
 
-def demand(*, is_autoscaled: bool, unplaced: int, has_record: bool) -> str:
+def demand(*, is_autoscaled: bool, unplaced: int, has_record: bool, is_head_down: bool) -> str:
     """What is known about the demand of a RayCluster."""
     if not is_autoscaled:
         return "not autoscaled: replicas of the spec are the demand"
     if not has_record:
         return "not known: there is no valid decision of the autoscaler"
-    return (
-        f"{unplaced} requests of tasks, actors or placement groups have no place"
-        if unplaced
-        else "all of it has a place"
-    )
+    if is_head_down:
+        return "not known: Ray's head node does not answer the autoscaler"
+    if not unplaced:
+        return "all of it has a place"
+    has = "has" if unplaced == 1 else "have"
+    return f"{counted(unplaced, 'request')} of tasks, actors or placement groups {has} no place"
 
 
 def job_demand(low: int, high: int) -> str:
     """The bounds of a TrainingJob."""
-    return f"{low} to {high} trainers" if low != high else f"{high} trainers"
+    return f"{low} to {high} trainers" if low != high else counted(high, "trainer")
 
 
 def job_decision(at: str, *, has_record: bool, may_have_pods: bool) -> str:

@@ -427,7 +427,12 @@ def _stages(ctx: _Context) -> Iterator[StageLine]:
     unplaced = at_maximum + sum(why.count for why in whys if why.reason == "NoFittingGroup")
     yield StageLine(
         Stage.DEMAND,
-        messages.demand(is_autoscaled=cluster.is_autoscaled, unplaced=unplaced, has_record=record is not None),
+        messages.demand(
+            is_autoscaled=cluster.is_autoscaled,
+            unplaced=unplaced,
+            has_record=record is not None,
+            is_head_down=any(why.reason == "HeadDown" for why in whys),
+        ),
     )
     decided = sum(ctx.scaling.desired_replicas_of(group).replicas * max(0, group.num_of_hosts) for group in groups)
     yield StageLine(Stage.DECISION, _decision_text(ctx), decided)
