@@ -1,4 +1,4 @@
-"""docs/user-guide.md names everything that Raytide leaves for a migration back to KubeRay."""
+"""docs/migrating.md names everything that Raytide leaves for the way back to KubeRay, and the user guide every reason."""
 
 import re
 from pathlib import Path
@@ -12,12 +12,13 @@ from raytide.autoscaler.scaling import limit_reasons
 from raytide.autoscaler.state.group_availability import IN_BACKOFF, Stuck
 from raytide.autoscaler.state.pod_startup import Unready
 
-GUIDE = Path(__file__).parents[3] / "docs" / "user-guide.md"
+DOCS = Path(__file__).parents[3] / "docs"
+GUIDE, MIGRATING = DOCS / "user-guide.md", DOCS / "migrating.md"
 
 
 @pytest.mark.rule("FD:RC-B12")
 def test_the_migration_back_to_kuberay_names_the_annotation_of_the_sidecar():
-    (_, text) = GUIDE.read_text().split("\nTo go back: stop Raytide, start KubeRay.")
+    (_, text) = MIGRATING.read_text().split("\n## The way back\n")
     way_back = text.split("\n## ")[0]
     assert f"`{constants.AUTOSCALER_DECISION_ANNOTATION}`" in way_back
     assert set(re.findall(r"`(raytide\.io/[^`]+)`", way_back)) == {constants.AUTOSCALER_DECISION_ANNOTATION}
