@@ -47,6 +47,7 @@ PATIENCE_S = 60.0 * PATIENCE
 STARTED = messages.STARTING.partition(" %")[0]
 """In the operator's log once its signal handlers are installed."""
 POLL_S = 0.04
+TOUCHED_AGAIN_AFTER_S = 5.0
 STABLE_POLLS = 15
 """So many looks in a row without a read mean that no pass follows by itself: it would within 0.2 s."""
 
@@ -287,9 +288,7 @@ async def has_reconciled(
     """
     path = path_of(kind, namespace, name)
     for _ in range(2):
-        before = cluster.reads[path]
-        cluster.touch(namespace, name, kind)
-        await until(f"the operator looks at {name}", lambda before=before: cluster.reads[path] > before)
+        await _touch_until_read(cluster, namespace, name, kind)
     counts = deque([-1], maxlen=STABLE_POLLS)
 
     def is_calm() -> bool:
@@ -297,6 +296,18 @@ async def has_reconciled(
         return len(counts) == STABLE_POLLS and len(set(counts)) == 1
 
     await until(f"the operator looks at {name} no more", is_calm)
+
+
+async def _touch_until_read(cluster: ClusterUnderTest, namespace: str, name: str, kind: str) -> None:
+    """A read that is under way may return the change, which brings no other pass about then: it is changed again."""
+    path = path_of(kind, namespace, name)
+    before, loop = cluster.reads[path], asyncio.get_running_loop()
+    ends_at = loop.time() + PATIENCE_S
+    while cluster.reads[path] == before:
+        assert loop.time() < ends_at, f"not within {PATIENCE_S} s: the operator looks at {name}"
+        cluster.touch(namespace, name, kind)
+        with suppress(AssertionError):
+            await until("it is read", lambda: cluster.reads[path] > before, within_s=TOUCHED_AGAIN_AFTER_S)
 
 
 async def holds_while(what: str, is_so: Callable[[], Any], reconciling: Coroutine[Any, Any, None]) -> None:
