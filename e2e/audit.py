@@ -38,7 +38,8 @@ class Asked:
     """One request of the log."""
 
     right: str
-    code: int
+    is_denied: bool
+    """The authorizer denied it; a quota or a policy rejects later, with the same code 403."""
     uri: str
     at: str = ""
     """When it was received, as the log has it: later is larger."""
@@ -76,8 +77,8 @@ def _requests(log: Path, user: str) -> Iterator[Asked]:
                 continue
             resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
             right = spell(event["verb"], resource, about.get("apiGroup", ""))
-            code = (event.get("responseStatus") or {}).get("code", 0)
-            yield Asked(right, code, event["requestURI"], event["requestReceivedTimestamp"])
+            is_denied = (event.get("annotations") or {}).get("authorization.k8s.io/decision") == "forbid"
+            yield Asked(right, is_denied, event["requestURI"], event["requestReceivedTimestamp"])
 
 
 def deleted_at(log: Path, resource: str, name: str) -> str:
@@ -94,7 +95,7 @@ def deleted_at(log: Path, resource: str, name: str) -> str:
 
 def forbidden(asked: Iterable[Asked]) -> list[str]:
     """What was rejected for want of a right."""
-    return sorted({f"{request.right}: {request.uri}" for request in asked if request.code == 403})
+    return sorted({f"{request.right}: {request.uri}" for request in asked if request.is_denied})
 
 
 def counted(asked: Iterable[Asked]) -> Counter[str]:
