@@ -14,6 +14,8 @@ from cluster import PATIENCE, CommandError, Json, eventually, get, is_ready, kub
 from installation import ROOT, Installation
 
 WHY_PAGE = ROOT / "docs" / "why.md"
+EXPLAINED_WITHIN_S = 10
+"""Bar of SC:S21, from the moment at which the cause is there."""
 
 STAYS = {"serviceaccounts/default", "configmaps/kube-root-ca.crt"}
 """What Kubernetes puts into every namespace."""
@@ -69,17 +71,8 @@ def operator_pods(installation: Installation) -> list[Json]:
 
 def why(installation: Installation, cluster: str) -> tuple[int, Json]:
     """Exit code and answer of `raytide why -o json`, with the rights of the suite."""
-    command = [
-        sys.executable,
-        "-m",
-        "raytide",
-        "why",
-        f"raycluster/{cluster}",
-        "-n",
-        installation.ray_namespace,
-        "-o",
-        "json",
-    ]
+    asked = ("why", f"raycluster/{cluster}", "-n", installation.ray_namespace, "-o", "json")
+    command = [sys.executable, "-m", "raytide", *asked]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30 * PATIENCE, check=False)
     if done.returncode not in (0, 3, 4):
         raise CommandError(done.stderr)

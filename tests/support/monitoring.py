@@ -11,7 +11,7 @@ from raytide.api.constants import LEADER_LEASE
 from raytide.api.trainingjob_constants import ROLES
 from raytide.controller.controller import ERROR_REASONS
 from raytide.raycluster.worker_samples import DESIRED, MISSING_REASONS, READY
-from raytide.trainingjob.metrics import REASONS, STATES
+from raytide.trainingjob.metrics import DOWN, REASONS, STATES, UP
 from support.exported_metrics import exported
 from support.promql import grouping_labels, selectors
 
@@ -25,8 +25,8 @@ VALUES: Mapping[tuple[str, str], frozenset[str]] = {
     ("trainingjob_instances", "state"): frozenset(STATES),
     ("trainingjob_instances", "role"): frozenset(ROLES),
     ("trainingjob_scale_total", "reason"): REASONS,
-    ("trainingjob_resizes_total", "direction"): frozenset({"up", "down"}),
-    ("trainingjob_scale_total", "direction"): frozenset({"up", "down"}),
+    ("trainingjob_resizes_total", "direction"): frozenset({UP, DOWN}),
+    ("trainingjob_scale_total", "direction"): frozenset({UP, DOWN}),
     ("raytide_reconcile_errors_total", "reason"): frozenset(ERROR_REASONS),
     ("raytide_writes_total", "result"): frozenset({*(result.value for result in Result), "conflict"}),
     ("raytide_autoscaler_skipped_ticks_total", "why"): frozenset({"pods", "kubernetes", "gone", "bug"}),

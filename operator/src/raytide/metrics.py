@@ -117,7 +117,7 @@ JOB_RESIZES: Final = Counter(
     ["direction", "reason"],
     registry=REGISTRY,
 )
-JOB_OWN_RESIZES: Final = Counter(
+RESIZES_BY_JOB: Final = Counter(
     "trainingjob_resizes",
     "Resizes of a TrainingJob by direction (up, down).",
     ["namespace", "name", "direction"],

@@ -90,7 +90,7 @@ def test_a_resize_is_counted_when_the_status_names_it_for_the_first_time(measure
     measures.record_written_status(KEY, {}, history(first))
     measures.record_written_status(KEY, history(first), history(first, second))
     measures.record_written_status(KEY, history(first, second), history(first, second))
-    measures.record_written_status(KEY, history(first, second), history(second, resize(3, 9, "made up by somebody")))
+    measures.record_written_status(KEY, history(first, second), history(second, resize(3, 9, "MadeUp")))
     after = {key: counted(*key) - value for key, value in before.items()}
     assert (
         value("trainingjob_resizes_total", direction="up"),

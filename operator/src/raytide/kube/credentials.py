@@ -46,6 +46,9 @@ class Credentials:
     """It comes from a file that the kubelet or another process rotates."""
 
 
+Pem: TypeAlias = str | Path | bytes
+"""A certificate or key: the path of its file, or its content."""
+
 CredentialSource: TypeAlias = Callable[[], Awaitable[Credentials]]
 """Reads the current credentials, from a file for example."""
 
@@ -222,9 +225,9 @@ def _read_token(path: Path) -> str:
 
 def build_tls(
     *,
-    ca: str | Path | bytes | None = None,
-    certificate: str | Path | bytes | None = None,
-    private_key: str | Path | bytes | None = None,
+    ca: Pem | None = None,
+    certificate: Pem | None = None,
+    private_key: Pem | None = None,
     is_verified: bool = True,
     server_name: str | None = None,
 ) -> NamedContext:
@@ -247,16 +250,14 @@ def build_tls(
     return tls
 
 
-def load_client_certificate(
-    tls: ssl.SSLContext, certificate: str | Path | bytes, private_key: str | Path | bytes | None
-) -> None:
+def load_client_certificate(tls: ssl.SSLContext, certificate: Pem, private_key: Pem | None) -> None:
     """Use this client certificate from the next connection on. Raises `OSError`, of which `ssl.SSLError` is one."""
     with _file(certificate) as certificate_path, _file(private_key or certificate) as key_path:
         tls.load_cert_chain(certificate_path, key_path)
 
 
 @contextmanager
-def _file(source: str | Path | bytes) -> Iterator[str | Path]:
+def _file(source: Pem) -> Iterator[str | Path]:
     """A file with that content, which only this user may read: OpenSSL reads files. It is gone before anything is sent."""
     if not isinstance(source, bytes):
         yield source

@@ -10,9 +10,11 @@ from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import yaml
+
+from raytide.kube.credentials import Pem
 
 _CLUSTER_FIELDS: Final = frozenset(
     {
@@ -31,13 +33,10 @@ _USER_FIELDS: Final = frozenset(
 _CONTEXT_FIELDS: Final = frozenset({"cluster", "user", "namespace", "extensions"})
 _FLAG: Final = "insecure-skip-tls-verify"
 
-Pem: TypeAlias = str | bytes
-"""A certificate or key: the path of its file, or its content. Empty if there is none."""
-
 
 @dataclass(frozen=True, slots=True)
 class StaticConfig:
-    """The settings of one context; empty texts stand for those that it does not have."""
+    """The settings of one context; empty ones stand for those that it does not have."""
 
     server: str
     namespace: str = ""

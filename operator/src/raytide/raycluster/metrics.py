@@ -1,8 +1,8 @@
 """Metrics of RayClusters: their provisioning duration, their workers, and how long workers were missing.
 
 Takes a status that was just written and sets KubeRay's metric when RayClusterProvisioned has become True (RC:ST-4), records
-the time to capacity when WorkersMissing has ended, and takes the samples of each pass (RC §6.2). The series are removed with the cluster (RC:TR-5), those of workers also at the end
-of a leadership term. Called by the reconciler.
+the time to capacity when WorkersMissing has ended, and takes the samples of each pass (RC §6.2). The series of a cluster
+are removed with it (RC:TR-5), those of its workers also at the end of a leadership term. Called by the reconciler.
 """
 
 from collections.abc import Mapping

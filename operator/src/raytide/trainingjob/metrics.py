@@ -13,7 +13,7 @@ from raytide.api import sharing_record
 from raytide.api import trainingjob_constants as constants
 from raytide.api.conditions import find_condition, parse_timestamp
 from raytide.api.meta import Key
-from raytide.metrics import JOB_FULFILLMENT, JOB_INSTANCES, JOB_OWN_RESIZES, JOB_RESIZES, JOB_WAITING_SECONDS
+from raytide.metrics import JOB_FULFILLMENT, JOB_INSTANCES, JOB_RESIZES, JOB_WAITING_SECONDS, RESIZES_BY_JOB
 from raytide.runtime.clock import Clock
 
 UP: Final = "up"
@@ -60,7 +60,7 @@ class Measures:
         JOB_FULFILLMENT.labels(*key).set((status.get(constants.TRAINER) or {}).get("fulfillment") or 0)
         if key not in self._waiting_since:
             for direction in (UP, DOWN):
-                JOB_OWN_RESIZES.labels(*key, direction)  # a counter that begins with 1 shows no increase
+                RESIZES_BY_JOB.labels(*key, direction)  # a counter that begins with 1 shows no increase
             JOB_WAITING_SECONDS.labels(*key).set_function(lambda: self._waiting_s(key))
         condition = find_condition(status.get("conditions") or (), constants.WAITING)
         is_waiting = condition is not None and condition.get("status") == "True"
@@ -75,7 +75,7 @@ class Measures:
                 direction = UP if (resize.get("to") or 0) > (resize.get("from") or 0) else DOWN
                 reason = resize.get("reason")
                 JOB_RESIZES.labels(direction, reason if reason in REASONS else OTHER).inc()
-                JOB_OWN_RESIZES.labels(*key, direction).inc()
+                RESIZES_BY_JOB.labels(*key, direction).inc()
 
     def forget(self, key: Key) -> None:
         """Remove the series of a deleted job."""
@@ -86,7 +86,7 @@ class Measures:
             for state in STATES:
                 JOB_INSTANCES.remove(*key, role, state)
         for direction in (UP, DOWN):
-            JOB_OWN_RESIZES.remove(*key, direction)
+            RESIZES_BY_JOB.remove(*key, direction)
         JOB_FULFILLMENT.remove(*key)
         JOB_WAITING_SECONDS.remove(*key)
 
