@@ -36,7 +36,9 @@ class Waits:
         self.longest_alone_s = 0.0
         self._since: dict[str, float] = {}
         self._ahead: set[str] = set()
+        self._ahead_since = 0.0
         self._alone_since = 0.0
+        self._longest_ahead_s = 0.0
 
     def see(self, pod: Json) -> None:
         """As it is now."""
@@ -47,6 +49,8 @@ class Waits:
             self._since.setdefault(uid, self._now())
         else:
             self._count()
+            if not self._ahead:
+                self._ahead_since = self._now()
             self._ahead.add(uid)
 
     def forget(self, pod: Json) -> None:
@@ -63,12 +67,17 @@ class Waits:
         self._count()
         return self.longest_alone_s
 
+    def longest_ahead_s(self) -> float:
+        """For how long external pods were ahead at a time: what kube-scheduler needed for them on this machine."""
+        return self._longest_ahead_s
+
     def _end(self, uid: str) -> None:
         self._count()
         self._since.pop(uid, None)
         if uid in self._ahead:
             self._ahead.discard(uid)
             self._alone_since = self._now()
+            self._longest_ahead_s = max(self._longest_ahead_s, self._alone_since - self._ahead_since)
 
     def _count(self) -> None:
         now, first = self._now(), min(self._since.values(), default=None)

@@ -24,9 +24,8 @@ WITHIN_S = 60.0
 SETTLED_S = 240.0
 """No bar: kube-scheduler preempts for 300 pods of a higher priority one after the other, on whatever machine it has."""
 PENDING_S = 30.0
-PREEMPTING_S = 20.0
-"""Longer while external pods are ahead: kube-scheduler tries no trainer, not of a minimum either, before it has preempted for
-300 pods of a higher priority, one preemption after the other: 20 s on two cores in which no trainer could be bound."""
+"""And no longer than external pods were ahead: kube-scheduler tries no trainer, not of a minimum either, before it has preempted
+for 300 pods of a higher priority, one preemption after the other (20 to 70 s on two processors). That time is measured."""
 FOREIGN_PODS, ROUNDS = 300, 2
 LEAST_LOAD = 0.9
 
@@ -102,10 +101,13 @@ async def test_twenty_jobs_share_the_cluster_while_external_pods_are_created_and
     jobs.record(
         f"S25: load {loads_text}, before, with and without {FOREIGN_PODS} pods of other workloads of a higher priority; "
         f"trainers waited {jobs.waits.longest_so_far_s():.1f} s at most, "
-        f"{jobs.waits.longest_alone_so_far_s():.1f} s with no external pod ahead of them"
+        f"{jobs.waits.longest_alone_so_far_s():.1f} s with no external pod ahead of them; "
+        f"external pods were ahead for {jobs.waits.longest_ahead_s():.1f} s at most"
     )
     assert jobs.waits.longest_alone_so_far_s() <= PENDING_S * PATIENCE, "with or without external pods"
-    assert jobs.waits.longest_so_far_s() <= (PENDING_S + PREEMPTING_S) * PATIENCE, "with or without external pods"
+    assert jobs.waits.longest_so_far_s() <= jobs.waits.longest_ahead_s() + PENDING_S * PATIENCE, (
+        "no longer than those need"
+    )
     assert "no capacity is left for more of its pods after" in sharing.operator.log, (
         "what they displace is given up at once"
     )
