@@ -35,6 +35,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=2,
         help="number of batches of 26 generated objects that are run for each kind",
     )
+    parser.addoption(
+        "--submissions", type=int, default=4, help="number of random submissions whose predicted effect is compared"
+    )
     parser.addoption("--specs-seed", type=int, default=SEED, help="seed of the first batch; drawn by default")
     parser.addoption("--cloud-seed", type=int, default=SEED, help="seed of the first cloud day; drawn by default")
     parser.addoption(

@@ -44,12 +44,12 @@ SHARING = SharingConfig()
 class JobControllers:
     """Both controllers, as manager.py runs them."""
 
-    def __init__(self, client: Client, clock: Clock) -> None:
+    def __init__(self, client: Client, clock: Clock, config: SharingConfig = SHARING) -> None:
         watches = SharedWatches(client, clock=clock)
         self._jobs = TrainingJobController(
             client, clock=clock, config=JobConfig(), options=ControllerOptions(watches=watches)
         )
-        sharing = FairShareController(client, clock=clock, config=SHARING, options=FairShareOptions(watches=watches))
+        sharing = FairShareController(client, clock=clock, config=config, options=FairShareOptions(watches=watches))
         self._controllers = (self._jobs, sharing)
 
     async def run(self) -> None:

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from raytide.cli import main
-from support.plan_snapshots import NOW, as_documents, as_list, job, node, pod, trainer_pod
+from support.plan_snapshots import NOW, as_documents, as_list, job, node, pod, quota, trainer_pod
 
 pytestmark = pytest.mark.rule("TJ:7.15")
 
@@ -36,6 +36,13 @@ def test_submit_lists_the_jobs_that_shrink_and_by_how_much(ask):
         "  default/c starts with 2 of 2 to 4",
         "  default/a is scaled down by 2 (6 -> 4)",
     ]
+
+
+def test_the_pods_of_a_submitted_job_use_up_the_quota(ask):
+    roles = {"pserver": {"min-instance": 1}, "master": {}}
+    cluster = as_list(node(cpu=20), quota(used={"pods": "0"}, pods="6"))
+    result = ask(cluster, "--submit", "new.yaml", new=as_documents(job("c", 2, 9, **roles)))
+    assert "  default/c starts with 4 of 2 to 9" in result.stdout.splitlines()
 
 
 def test_what_if_gives_the_plan_with_the_new_job_as_json(ask):

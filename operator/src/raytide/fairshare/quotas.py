@@ -35,11 +35,12 @@ def quotas_left(quotas: Iterable[CapacityQuota], jobs: Iterable[Ordered]) -> tup
     in_namespace: dict[str, list[Ordered]] = {}
     for job in jobs:
         in_namespace.setdefault(job.id.namespace, []).append(job)
-    found = (_left(quota, in_namespace.get(quota.namespace, [])) for quota in quotas if _counts(quota))
+    found = (_left(quota, in_namespace.get(quota.namespace, [])) for quota in quotas if counts_job_pods(quota))
     return tuple(sorted((each for each in found if each), key=lambda each: (each.namespace, each.name)))
 
 
-def _counts(quota: CapacityQuota) -> bool:
+def counts_job_pods(quota: CapacityQuota) -> bool:
+    """Whether its scopes include pods of jobs; `admits_class` decides about their PriorityClass."""
     return set(quota.scopes) <= _OF_JOBS
 
 
@@ -57,7 +58,7 @@ def _left(quota: CapacityQuota, jobs: list[Ordered]) -> Quota | None:
 def _free(quota: CapacityQuota, pods_to_create: Amounts) -> dict[str, int]:
     free: dict[str, int] = {}
     for written, hard in quota.hard.items():
-        name = _counted(written)
+        name = resource_name(written)
         if name is None:
             continue
         left = hard - quota.used.get(written, 0) - pods_to_create.get(name, 0)
@@ -65,7 +66,7 @@ def _free(quota: CapacityQuota, pods_to_create: Amounts) -> dict[str, int]:
     return free
 
 
-def _counted(written: str) -> str | None:
+def resource_name(written: str) -> str | None:
     """The planner's name for a resource of a quota; None for one that pods do not use up."""
     if written in {PODS, "count/pods"}:
         return PODS

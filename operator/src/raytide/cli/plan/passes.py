@@ -26,6 +26,7 @@ from raytide.api.trainingjob_constants import TRAINER
 from raytide.api.trainingjob_pods import priority_class_of
 from raytide.cli.plan.assumed_pods import assumed_pod
 from raytide.cli.plan.from_files import PlanInputs
+from raytide.cli.plan.quota_usage import QuotaUsage
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, ParticipantId, Resize
 from raytide.fairshare.algorithm.node_affinity import admits
@@ -85,15 +86,16 @@ def one_pass(inputs: PlanInputs, config: SharingConfig, now: datetime) -> Passes
 def started(inputs: PlanInputs, jobs: Iterable[TrainingJob], config: SharingConfig) -> PlanInputs:
     """The objects with these new jobs, and the pods that their controllers create before a sharing pass includes them."""
     priorities = priorities_of(inputs.priority_classes)
-    new = tuple(jobs)
-    pods = (pod for job in new for pod in _pods_of(job, (), config.gpus, priorities))
+    new, usage = tuple(jobs), QuotaUsage(inputs.quotas)
+    pods = [each for job in new for each in _pods_of(job, (), config.gpus, priorities) if usage.create(each.pod, job)]
     placed = [pod for pod in inputs.pods if pod.node and not pod.is_finished]
-    return replace(inputs, jobs=(*inputs.jobs, *new), pods=(*inputs.pods, *_scheduled(pods, placed, inputs.nodes)))
+    scheduled = tuple(_scheduled(pods, placed, inputs.nodes))
+    return replace(inputs, jobs=(*inputs.jobs, *new), pods=(*inputs.pods, *scheduled), quotas=usage.quotas)
 
 
 def passes_until_quiet(inputs: PlanInputs, config: SharingConfig, now: datetime) -> Passes:
     """The passes from now on, until nothing changes any more."""
-    builder, moment = SnapshotBuilder(config), now
+    builder, moment, usage = SnapshotBuilder(config), now, QuotaUsage(inputs.quotas)
     first: ClusterSnapshot | None = None
     passes: list[SharingPass] = []
     for _ in range(MAX_PASSES):
@@ -106,10 +108,10 @@ def passes_until_quiet(inputs: PlanInputs, config: SharingConfig, now: datetime)
         written = _written(allocation, plan.patches)
         if written or not passes:
             passes.append(SharingPass(replace(allocation, resizes=written), trainers))
-        inputs = _carried_out(inputs, plan.patches, config, is_first=moment == now)
+        inputs = _carried_out(inputs, plan.patches, config, usage, is_first=moment == now)
         changes_at = min((at for at in (builder.changes_at, plan.changes_at) if at is not None), default=None)
         if any(pod.is_terminating for pod in inputs.pods):
-            inputs = _without_terminating_pods(inputs)
+            inputs = _without_terminating_pods(inputs, usage)
             moment += timedelta(seconds=TERMINATES_S + config.settle_s)
         elif written:
             moment += timedelta(seconds=STARTS_S + config.settle_s)
@@ -148,19 +150,21 @@ def _snapshot(builder: SnapshotBuilder, inputs: PlanInputs, now: datetime) -> Cl
 
 
 def _carried_out(
-    inputs: PlanInputs, patches: Iterable[JobPatch], config: SharingConfig, *, is_first: bool
+    inputs: PlanInputs, patches: Iterable[JobPatch], config: SharingConfig, usage: QuotaUsage, *, is_first: bool
 ) -> PlanInputs:
     """The objects once the patches are written, and pods have followed the sizes.
 
-    At first all jobs are looked at, because pods of any may be about to change; then only those that were patched.
+    At first all jobs are looked at, because pods of any may be about to change; then those that were patched, and those with
+    pods that a quota rejected.
     """
     patched = {each.job.key: _patched(each) for each in patches if _has_effect(each, config.gpus)}
-    if not patched and not is_first:
-        return inputs
     jobs = tuple(patched.get(job.key, job) for job in inputs.jobs)
-    changed = jobs if is_first else tuple(patched.values())
-    pods = _followed(changed, inputs, config.gpus, priorities_of(inputs.priority_classes))
-    return replace(inputs, jobs=jobs, pods=tuple(pods))
+    changed = [job for job in jobs if is_first or job.key in patched or job.key in usage.rejected]
+    if not changed:
+        return inputs
+    usage.rejected.clear()
+    pods = tuple(_followed(changed, inputs, config.gpus, usage))
+    return replace(inputs, jobs=jobs, pods=pods, quotas=usage.quotas)
 
 
 def _has_effect(patch: JobPatch, gpus: frozenset[str]) -> bool:
@@ -174,13 +178,18 @@ def _has_effect(patch: JobPatch, gpus: frozenset[str]) -> bool:
     return replace(new, waiting=None, at=None) != replace(old, waiting=None, at=None)
 
 
-def _without_terminating_pods(inputs: PlanInputs) -> PlanInputs:
+def _without_terminating_pods(inputs: PlanInputs, usage: QuotaUsage) -> PlanInputs:
     """The objects once terminating pods are gone, and pending ones have got what these used."""
+    if inputs.quotas:
+        jobs = {(job.key, job.metadata.uid): job for job in inputs.jobs}
+        for pod in inputs.pods:
+            if pod.is_terminating and not pod.is_finished:
+                usage.release(pod, jobs.get((pod.job_key, pod.owner_uid)))
     left = [pod for pod in inputs.pods if not pod.is_terminating and not pod.is_finished]
     placed = [pod for pod in left if pod.node or pod.is_scheduling_gated]
     waiting = [_Pending(pod) for pod in left if not pod.node and not pod.is_scheduling_gated]
     waiting.sort(key=lambda each: -each.pod.priority)
-    return replace(inputs, pods=(*placed, *_scheduled(waiting, placed, inputs.nodes)))
+    return replace(inputs, pods=(*placed, *_scheduled(waiting, placed, inputs.nodes)), quotas=usage.quotas)
 
 
 def _patched(patch: JobPatch) -> TrainingJob:
@@ -201,12 +210,15 @@ class _Pending:
 
     pod: CapacityPod
     preferred: str = ""
+    is_new: bool = False
+    """Whether it does not exist yet."""
 
 
 def _followed(
-    jobs: Iterable[TrainingJob], inputs: PlanInputs, gpus: frozenset[str], priorities: Mapping[str, int]
+    jobs: Iterable[TrainingJob], inputs: PlanInputs, gpus: frozenset[str], usage: QuotaUsage
 ) -> Iterator[CapacityPod]:
     """All pods once the controllers of these jobs and kube-scheduler have acted; pending ones come last."""
+    priorities = priorities_of(inputs.priority_classes)
     changed = {(job.key, job.metadata.uid): job for job in jobs if is_eligible(job) or is_going(job)}
     own: dict[tuple[Key, str], list[CapacityPod]] = {owner: [] for owner in changed}
     placed, waiting = [], []
@@ -221,7 +233,7 @@ def _followed(
         else:
             waiting.append(_Pending(pod))
     for owner, job in changed.items():
-        for each in _pods_of(job, own[owner], gpus, priorities):
+        for each in _within_quotas(job, own[owner], tuple(_pods_of(job, own[owner], gpus, priorities)), usage):
             if each.pod.node:
                 placed.append(each.pod)
             else:
@@ -229,6 +241,17 @@ def _followed(
     yield from placed
     waiting.sort(key=lambda each: -each.pod.priority)
     yield from _scheduled(waiting, placed, inputs.nodes)
+
+
+def _within_quotas(
+    job: TrainingJob, before: Sequence[CapacityPod], wanted: Sequence[_Pending], usage: QuotaUsage
+) -> Iterator[_Pending]:
+    """The wanted pods of a job without the new ones that a quota rejects."""
+    left = {each.pod.name for each in wanted}
+    for pod in before:
+        if pod.name not in left:  # it had no node, so nothing has to terminate
+            usage.release(pod, job)
+    return (each for each in wanted if not each.is_new or usage.create(each.pod, job))
 
 
 def _pods_of(
@@ -260,7 +283,8 @@ def _pods_of(
         shape, priority = role_shape(job, role), _priority(job, role, priorities)
         for index, node in zip(range(missing), chain(nodes, repeat("")), strict=False):
             pod = assumed_pod(job, role, next(free), shape)
-            yield _Pending(with_fields(pod, priority=priority), node if index < len(nodes) else "")
+            preferred = node if index < len(nodes) else ""
+            yield _Pending(with_fields(pod, priority=priority), preferred, is_new=True)
 
 
 def _priority(job: TrainingJob, role: str, priorities: Mapping[str, int]) -> int:

@@ -1,0 +1,215 @@
+"""The effect that the page of `raytide ui` predicts for a YAML is what the operator, the controllers and a scheduler make of it.
+
+A simulated cluster with GPUs, gangs, priorities, a ResourceQuota, tenants and pods of other workloads runs until it is quiet.
+Then the effect of one more job is computed from the objects, as the page does, the job is created, and hours later the sizes are
+compared. Other than in tests/unit/bench/test_predicted_sizes.py the code that predicts takes no part in what happens: both
+controllers of TrainingJobs run as in the operator, and the scheduler and the API are the sandbox's. Seeds come from RAYTIDE_SEED.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from raytide.api.capacity import (
+    capacity_node_from_object,
+    capacity_pod_from_object,
+    capacity_quota_from_object,
+    namespace_from_object,
+    priority_class_from_object,
+)
+from raytide.api.config import SharingConfig
+from raytide.api.tenants import TENANT_LABEL, Tenant
+from raytide.api.trainingjob import TrainingJob
+from raytide.cli.plan.from_files import PlanInputs
+from raytide.cli.ui.what_if import effect_of
+from raytide.kube.client import Client
+from raytide_sandbox.faults.script import Call, Rule
+from raytide_sandbox.faults.types import Answer
+from support import virtual_time
+
+from simulation.environment import log_errors_as_violations
+from simulation.pod_tracker import ENDED
+from simulation.simulated_kube import NAMESPACE, Kubelets
+from simulation.training_environment import JobControllers, JobsOperator, JobsReplica, TrainingEnvironment
+from simulation.training_kube import JOBS, machine
+from simulation.training_manifests import OTHER_NAMESPACE, new_job, new_pod, role
+
+pytestmark = [pytest.mark.looptime, pytest.mark.rule("TJ:7.15")]
+
+SEED = int(os.environ.get("RAYTIDE_SEED") or random.SystemRandom().randrange(10**6))
+QUIET_S = 2 * 3600.0
+KUBELETS = Kubelets(start_s=(1.0, 9.0), end_s=(2.0, 10.0, 19.0))
+NAMESPACES = (NAMESPACE, OTHER_NAMESPACE)
+GOLD = "gold"
+
+
+class World:
+    """One drawn cluster with an operator."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = random.Random(seed)
+        self.config = SharingConfig(tenants=self._tenants() if rng.random() < 0.3 else ())
+        config = self.config
+
+        class Operator(JobsOperator):
+            def _new_controllers(self, client: Client) -> JobControllers:
+                return JobControllers(client, self._clock, config)
+
+        class OperatorReplica(JobsReplica):
+            kind = Operator
+
+        class DrawnEnvironment(TrainingEnvironment):
+            replica = OperatorReplica
+
+        self.env = DrawnEnvironment(seed, kubelets=KUBELETS)
+        self.kube = self.env.kube
+        self._draw_nodes()
+        for namespace in NAMESPACES if self.config.tenants else ():
+            self._set_tenant(namespace)
+        gold = {"metadata": {"name": GOLD}, "value": 1000, "globalDefault": False}
+        self.kube.store.create("priorityclasses.scheduling.k8s.io", gold)
+        if rng.random() < 0.3:
+            self._set_quota(rng.randint(3, 12))
+
+    def _tenants(self) -> tuple[Tenant, ...]:
+        def amounts() -> dict[str, int]:
+            return {"cpu": self.rng.randint(4, 20) * 1000}
+
+        return tuple(Tenant(name, amounts(), amounts() if self.rng.random() < 0.5 else {}) for name in NAMESPACES)
+
+    def _draw_nodes(self) -> None:
+        for key, _ in tuple(self.kube.store.entries("nodes")):
+            self.kube.store.delete("nodes", "", key.name)
+        for number in range(self.rng.randint(1, 5)):
+            status = machine(self.rng.choice([4, 8, 16, 32]), self.rng.choice([0, 0, 2, 4, 8]))
+            self.kube.store.create("nodes", {"metadata": {"name": f"node-{number}"}, "status": status})
+
+    def _set_tenant(self, namespace: str) -> None:
+        """Its jobs belong to the tenant of the same name."""
+
+        def label(obj: dict[str, Any]) -> None:
+            obj["metadata"].setdefault("labels", {})[TENANT_LABEL] = namespace
+
+        self.kube.edit("namespaces", namespace, None, label)
+
+    def _set_quota(self, pods: int) -> None:
+        """Of pods in the second namespace, as kube-controller-manager counts them and the API server enforces them."""
+        quota = {"metadata": {"name": "pods", "namespace": OTHER_NAMESPACE}, "spec": {"hard": {"pods": str(pods)}}}
+        self.kube.store.create("resourcequotas", quota)
+
+        def count() -> int:
+            pods = (entry.shared() for _, entry in self.kube.store.entries("pods", OTHER_NAMESPACE))
+            return sum((pod.get("status") or {}).get("phase") not in ENDED for pod in pods)
+
+        def report() -> None:
+            status = {"hard": {"pods": str(pods)}, "used": {"pods": str(count())}}
+            found = self.kube.store.find("resourcequotas", OTHER_NAMESPACE, "pods")
+            if found is not None and found.shared().get("status") != status:
+                self.kube.store.update("resourcequotas", {**found.obj(), "status": status}, subresource="status")
+
+        def is_above(call: Call) -> bool:
+            is_create = call.method == "POST" and call.plural == "pods" and call.namespace == OTHER_NAMESPACE
+            return is_create and count() >= pods
+
+        report()
+        loop = asyncio.get_running_loop()
+        self.kube.store.subscribe(lambda _: loop.call_soon(report), "pods")
+        message = "pods is forbidden: exceeded quota: pods"
+        self.env.script.of_calls.append(Rule(Answer(403, message=message), is_above, times=None))
+
+    def job(self, name: str) -> dict[str, Any]:
+        """A job as a user writes it."""
+        rng = self.rng
+        low = rng.randint(1, 4)
+        high = low + rng.choice([0, 1, 3, 6, 12, 20])
+        gpu = rng.choice([0, 0, 0, 1, 1, 2, 4])
+        more: dict[str, Any] = {"scaling": {"rebalance": rng.random() < 0.5}}
+        if rng.random() < 0.3:
+            more |= {"pserver": {"min-instance": 1, **role("500m")}, "master": role("500m")}
+        job = new_job(
+            name, low, high, namespace=rng.choice(NAMESPACES), gpu=gpu, cpu=rng.choice(["500m", "1", "2", "4"]), **more
+        )
+        if rng.random() < 0.3:
+            job["spec"]["priorityClassName"] = GOLD
+        if rng.random() < 0.5:
+            del job["spec"]["scaling"]["growCooldownSeconds"], job["spec"]["scaling"]["shrinkCooldownSeconds"]
+        return job
+
+    def inputs(self) -> PlanInputs:
+        """What `raytide plan` and the page read from the cluster."""
+
+        def listed(resource: str) -> Iterator[dict[str, Any]]:
+            return (entry.obj() for _, entry in self.kube.store.entries(resource))
+
+        return PlanInputs(
+            nodes=tuple(map(capacity_node_from_object, listed("nodes"))),
+            pods=tuple(map(capacity_pod_from_object, listed("pods"))),
+            quotas=tuple(map(capacity_quota_from_object, listed("resourcequotas"))),
+            priority_classes=tuple(map(priority_class_from_object, listed("priorityclasses.scheduling.k8s.io"))),
+            namespaces=tuple(map(namespace_from_object, listed("namespaces"))) if self.config.tenants else (),
+            jobs=tuple(map(TrainingJob.parse, listed(JOBS))),
+            is_live=True,
+        )
+
+    def sizes(self) -> dict[str, int]:
+        """The trainers that each job is to have."""
+        return {job["metadata"]["name"]: job["spec"]["trainer"].get("replicas") or 0 for job in self.env.clusters()}
+
+    def predicted(self, job: dict[str, Any]) -> dict[str, int]:
+        """The sizes that the page shows for the time after the submission."""
+        now = self.kube.now()
+        answer = effect_of(msgspec.json.encode(job).decode(), self.inputs(), NAMESPACE, config=self.config, now=now)
+        assert answer["omitted"] == 0
+        return self.sizes() | {each["name"]: each["with"] for each in (*answer["submitted"], *answer["others"])}
+
+    async def compare(self) -> tuple[dict[str, int], dict[str, int]]:
+        """The predicted sizes, and those hours after the submission."""
+        self.env.open()
+        self.env.start()
+        for number in range(self.rng.randint(0, 5)):
+            self.kube.create(self.job(f"job-{number}"))
+            await self.env.pass_time(self.rng.choice([0.0, 5.0, 60.0, 900.0]))
+        if self.rng.random() < 0.3:
+            self.kube.create(new_pod("web-0", self.rng.choice(["1", "3"])))
+        await self.env.pass_time(QUIET_S)
+        job = self.job("new")
+        predicted = self.predicted(job)
+        self.kube.create(job)
+        await self.env.pass_time(QUIET_S)
+        found = self.sizes()
+        await self.env.close()
+        return predicted, found
+
+
+def compared(seed: int) -> tuple[dict[str, int], dict[str, int]]:
+    """The predicted sizes of a drawn cluster, and those that its jobs had."""
+
+    async def run() -> tuple[dict[str, int], dict[str, int]]:
+        world = World(seed)
+        with log_errors_as_violations(world.env.checks):
+            return await world.compare()
+
+    return virtual_time.run(run())
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """As many submissions as the command line says, from the seed of the run on."""
+    if "number" in metafunc.fixturenames:
+        metafunc.parametrize("number", range(metafunc.config.getoption("--submissions")))
+
+
+def test_the_predicted_sizes_are_those_after_the_submission(number: int) -> None:
+    predicted, found = compared(SEED + number)
+    assert predicted == found, f"compared({SEED + number})"
+
+
+@pytest.mark.parametrize("seed", [19, 57, 71])
+def test_a_quota_that_the_pods_of_the_new_job_use_up(seed: int) -> None:
+    """Found with a plan that left the usage of quotas as it was: it predicted trainers beyond the quota."""
+    predicted, found = compared(seed)
+    assert predicted == found
