@@ -114,7 +114,7 @@ RAYCLUSTERS: Final = Dashboard(
                 stat(
                     "Missing workers",
                     "Desired workers that are not ready.",
-                    f"sum(max by (namespace, name, reason) (raycluster_missing_workers{{{CLUSTER}}})) or vector(0)",
+                    f"sum(max by (namespace, name, group, reason) (raycluster_missing_workers{{{CLUSTER}}})) or vector(0)",
                 ),
                 stat(
                     "RayClusters with limited scaling",
@@ -135,7 +135,7 @@ RAYCLUSTERS: Final = Dashboard(
                     "By the reason of the condition WorkersMissing; the runbook of RayClusterWorkersMissing has each.",
                     "short",
                     (
-                        f"sum by (reason) (max by (namespace, name, reason) (raycluster_missing_workers{{{CLUSTER}}}))",
+                        f"sum by (reason) (max by (namespace, name, group, reason) (raycluster_missing_workers{{{CLUSTER}}}))",
                         "{{reason}}",
                     ),
                     is_stacked=True,
@@ -143,7 +143,7 @@ RAYCLUSTERS: Final = Dashboard(
                 table(
                     "RayClusters with missing workers",
                     "Now, the largest first. `raytide why raycluster/NAME -n NAMESPACE` names the cause and the remedy.",
-                    f"sort_desc(max by (namespace, name, reason) (raycluster_missing_workers{{{CLUSTER}}}) > 0)",
+                    f"sort_desc(max by (namespace, name, group, reason) (raycluster_missing_workers{{{CLUSTER}}}) > 0)",
                 ),
                 table(
                     "RayClusters with limited scaling",

@@ -77,8 +77,8 @@ RAYCLUSTER_WORKERS: Final = ObjectGauge(
 )
 RAYCLUSTER_MISSING_WORKERS: Final = ObjectGauge(
     "raycluster_missing_workers",
-    "Desired workers of a RayCluster that are not ready, by the reason of its condition WorkersMissing.",
-    ("reason",),
+    "Desired workers of a group of a RayCluster that are not ready, by the most frequent cause.",
+    ("group", "reason"),
     registry=REGISTRY,
 )
 RAYCLUSTER_SCALING_LIMITED: Final = ObjectGauge(

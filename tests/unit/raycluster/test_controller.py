@@ -342,7 +342,10 @@ async def test_metrics_of_workers_follow_the_groups_and_end_with_the_cluster(her
     create(here, group(), group("gpu", 1))
     await asyncio.sleep(1)
     assert worker_series() == {"cpu/desired": 2, "cpu/ready": 0, "gpu/desired": 1, "gpu/ready": 0}
-    assert worker_series("raycluster_missing_workers") == {constants.WAITING_FOR_PODS: 3}
+    assert worker_series("raycluster_missing_workers") == {
+        f"cpu/{constants.WAITING_FOR_PODS}": 2,
+        f"gpu/{constants.WAITING_FOR_PODS}": 1,
+    }
     make_ready(here)
     await asyncio.sleep(2)
     assert worker_series() == {"cpu/desired": 2, "cpu/ready": 2, "gpu/desired": 1, "gpu/ready": 1}

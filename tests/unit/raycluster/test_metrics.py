@@ -53,7 +53,7 @@ def samples(*workers, groups=None, conditions=(), **spec):
     """The samples of a cluster with these workers and conditions."""
     cluster = parsed(*(groups or (group(),)), **spec)
     observed = Observed(pods=(head(), *workers), services=(head_service(),), seen_at=NOON)
-    return worker_samples(cluster, observed, scaling_of(cluster, observed), conditions)
+    return worker_samples(cluster, observed, scaling_of(cluster, observed), (), conditions)
 
 
 def computed(cluster, *workers):
@@ -61,7 +61,7 @@ def computed(cluster, *workers):
     observed = Observed(pods=(head(), *workers), services=(head_service(),), seen_at=NOON)
     scaling = scaling_of(cluster, observed)
     found = status(cluster, observed, RayClusterPlan(), (), NOON, scaling=scaling)
-    return worker_samples(cluster, observed, scaling, found["conditions"]), found
+    return worker_samples(cluster, observed, scaling, (), found["conditions"]), found
 
 
 # --- time to capacity ----------------------------------------------------------------------------------------------------
@@ -125,13 +125,13 @@ def test_the_desired_workers_add_up_to_those_of_the_status_and_the_missing_ones_
     found, stored = computed(parsed(group(replicas=5), group("gpu", 3)), *TWO, pod("c", group="gpu"))
     desired = sum(count for (_, state), count in found.workers.items() if state == "desired")
     assert desired == stored["desiredWorkerReplicas"] == 8
-    assert found.missing == {(constants.WAITING_FOR_PODS,): 5}
+    assert found.missing == {("cpu", constants.WAITING_FOR_PODS): 3, ("gpu", constants.WAITING_FOR_PODS): 2}
 
 
 @pytest.mark.rule("RC §6.2")
 def test_surplus_workers_of_a_group_do_not_hide_missing_ones_of_another():
     found, _ = computed(parsed(group(replicas=1), group("gpu", 1)), *TWO)
-    assert found.missing == {(constants.WAITING_FOR_PODS,): 1}
+    assert found.missing == {("gpu", constants.WAITING_FOR_PODS): 1}
 
 
 @pytest.mark.rule("RC §6.2")
@@ -139,11 +139,12 @@ def test_surplus_workers_of_a_group_do_not_hide_missing_ones_of_another():
     ("conditions", "missing", "limited"),
     [
         pytest.param([], {}, {}, id="none"),
-        pytest.param([condition("WorkersMissing", "QuotaExceeded")], {("QuotaExceeded",): 2}, {}, id="missing workers"),
+        pytest.param(
+            [condition("WorkersMissing", "MadeUp")], {("cpu", constants.WAITING_FOR_PODS): 2}, {}, id="missing workers"
+        ),
         pytest.param(
             [condition("WorkersMissing", "QuotaExceeded", "False")], {}, {}, id="a condition that is not True"
         ),
-        pytest.param([condition("WorkersMissing", "MadeUp")], {("Other",): 2}, {}, id="an unknown cause"),
         pytest.param([condition("ScalingLimited", "MaxReached")], {}, {("MaxReached",): 1}, id="a limit"),
         pytest.param(
             [condition("ScalingLimited", "MadeUp17")], {}, {("Other",): 1}, id="a limit that a client made up"
@@ -151,7 +152,7 @@ def test_surplus_workers_of_a_group_do_not_hide_missing_ones_of_another():
         pytest.param([{"type": "ScalingLimited", "status": "True"}], {}, {("Other",): 1}, id="without a reason"),
         pytest.param(
             [condition("WorkersMissing", "Unschedulable"), condition("ScalingLimited", "Backoff")],
-            {("Unschedulable",): 2},
+            {("cpu", constants.WAITING_FOR_PODS): 2},
             {("Backoff",): 1},
             id="both",
         ),
@@ -174,7 +175,7 @@ def test_the_list_of_limits_has_every_reason_of_the_autoscaler():
 
 FULL = WorkerSamples(
     workers={("cpu", "desired"): 3, ("cpu", "ready"): 1, ("gpu", "desired"): 1, ("gpu", "ready"): 1},
-    missing={("Unschedulable",): 2},
+    missing={("cpu", "Unschedulable"): 2},
     limited={("MaxReached",): 1},
 )
 
@@ -187,7 +188,7 @@ def test_samples_are_the_series_of_a_scrape(measures):
         ("raycluster_workers", "cpu", "ready"): 1,
         ("raycluster_workers", "gpu", "desired"): 1,
         ("raycluster_workers", "gpu", "ready"): 1,
-        ("raycluster_missing_workers", "Unschedulable"): 2,
+        ("raycluster_missing_workers", "cpu", "Unschedulable"): 2,
         ("raycluster_scaling_limited", "MaxReached"): 1,
     }
 
@@ -202,8 +203,8 @@ def test_samples_are_the_series_of_a_scrape(measures):
             id="a group was removed, none is missing",
         ),
         pytest.param(
-            WorkerSamples(missing={("QuotaExceeded",): 2}),
-            {("raycluster_missing_workers", "QuotaExceeded"): 2},
+            WorkerSamples(missing={("cpu", "QuotaExceeded"): 2}),
+            {("raycluster_missing_workers", "cpu", "QuotaExceeded"): 2},
             id="the reason has changed",
         ),
         pytest.param(NO_SAMPLES, {}, id="the spec is invalid now"),

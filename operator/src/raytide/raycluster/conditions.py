@@ -8,6 +8,7 @@ lastTransitionTime changes only when a status does (RC:K-6). Called by status.py
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -209,20 +210,14 @@ def workers_missing(
     """`WorkersMissing`: how many wanted workers of each group are not ready, the most frequent cause, holder and cure (SC:S21)."""
     if suspension_of(cluster) is not Suspension.NONE:
         return None
-    rejections = {group: text for (group, _), text in _rejections(observed, outcomes)}
     reasons, texts = [], []
-    for group in cluster.spec.worker_group_specs:
-        name, pods = group.group_name, observed.group(group.group_name)
-        wanted = wanted_pods(group, scaling.desired_replicas_of(group))
-        missing = wanted - sum(pod.is_running_and_ready and not pod.is_terminating for pod in pods)
-        if missing <= 0:
-            continue
-        failure = _most_frequent(pods, rejections.get(name))
+    for each in missing_workers(cluster, observed, scaling, outcomes):
+        name, failure = each.group, each.failure
         if failure is None:
-            texts.append(messages.workers_not_ready(name, missing, wanted))
+            texts.append(messages.workers_not_ready(name, each.missing, each.wanted))
             continue
         reasons.append(failure.cause.value)
-        text = messages.workers_not_ready(name, missing, wanted, failure.cause.value, failure.detail)
+        text = messages.workers_not_ready(name, each.missing, each.wanted, failure.cause.value, failure.detail)
         if len(reasons) <= causes.MAX_REMEDIES:
             facts = causes.facts_of_failure(cluster, observed, name, failure)
             text += remedy_sentence(failure.cause.value, facts)
@@ -231,6 +226,30 @@ def workers_missing(
         return None
     reason = reasons[0] if reasons else constants.WAITING_FOR_PODS
     return ConditionUpdate(constants.WORKERS_MISSING, status=True, reason=reason, message="; ".join(texts))
+
+
+@dataclass(frozen=True, slots=True)
+class MissingWorkers:
+    """Wanted workers of a group that are not ready."""
+
+    group: str
+    missing: int
+    wanted: int
+    failure: PodFailure | None
+    """The most frequent known cause."""
+
+
+def missing_workers(
+    cluster: RayCluster, observed: Observed, scaling: ScalingState, outcomes: Sequence[Outcome]
+) -> Iterator[MissingWorkers]:
+    """The groups that have fewer ready workers than wanted, in the order of the spec."""
+    rejections = {group: text for (group, _), text in _rejections(observed, outcomes)}
+    for group in cluster.spec.worker_group_specs:
+        name, pods = group.group_name, observed.group(group.group_name)
+        wanted = wanted_pods(group, scaling.desired_replicas_of(group))
+        missing = wanted - sum(pod.is_running_and_ready and not pod.is_terminating for pod in pods)
+        if missing > 0:
+            yield MissingWorkers(name, missing, wanted, _most_frequent(pods, rejections.get(name)))
 
 
 def _most_frequent(pods: Sequence[PodView], rejection: str | None) -> PodFailure | None:

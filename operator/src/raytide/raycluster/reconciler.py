@@ -194,7 +194,9 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, 
         )
         # The operator does not act on an invalid spec, so nothing is desired by it.
         is_acted_on = not planned.violations
-        samples = worker_samples(cluster, observed, scaling, computed["conditions"]) if is_acted_on else NO_SAMPLES
+        samples = NO_SAMPLES
+        if is_acted_on:
+            samples = worker_samples(cluster, observed, scaling, outcomes, computed["conditions"])
         return ComputedRayClusterStatus(computed, requeue_s, now, samples)
 
     def _status_events(self, cluster: RayCluster, computed: ComputedRayClusterStatus) -> Iterable[EventSpec]:

@@ -1,9 +1,9 @@
 """Samples of the metrics about a RayCluster's workers.
 
 Takes the cluster, its observed state, its scaling state and the computed conditions, and returns the desired and the
-ready workers of each group, the missing ones by the reason of `WorkersMissing`, and the reason of `ScalingLimited`.
-Reasons come from closed lists, so that a client that writes the decision record cannot create series: others count as
-`Other`. Called by the reconciler, exported by metrics.py (RC §6.2).
+ready workers of each group, the missing ones with the most frequent cause, and the reason of `ScalingLimited`. Reasons
+come from closed lists, so that a client that writes the decision record cannot create series: others count as `Other`.
+Called by the reconciler, exported by metrics.py (RC §6.2).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from raytide.api import constants
+from raytide.api.actions import Outcome
 from raytide.api.autoscaler_decision import LIMIT_REASONS
-from raytide.api.conditions import ConditionJson, find_condition
+from raytide.api.conditions import ConditionJson, find_condition, is_condition_true
 from raytide.api.pod_failure import Cause
 from raytide.api.raycluster import RayCluster
+from raytide.raycluster.conditions import missing_workers
 from raytide.raycluster.desired_replicas import ScalingState, wanted_pods
 from raytide.raycluster.observed import Observed
 
@@ -31,7 +33,7 @@ class WorkerSamples:
     workers: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     """By group and state."""
     missing: Mapping[tuple[str, ...], int] = field(default_factory=dict)
-    """By reason."""
+    """By group and reason."""
     limited: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     """By reason."""
 
@@ -40,22 +42,30 @@ NO_SAMPLES: Final = WorkerSamples()
 
 
 def worker_samples(
-    cluster: RayCluster, observed: Observed, scaling: ScalingState, conditions: Sequence[ConditionJson]
+    cluster: RayCluster,
+    observed: Observed,
+    scaling: ScalingState,
+    outcomes: Sequence[Outcome],
+    conditions: Sequence[ConditionJson],
 ) -> WorkerSamples:
     """The samples of a cluster whose spec is valid."""
     workers: dict[tuple[str, ...], int] = {}
-    missing = 0
     for group in cluster.spec.worker_group_specs:
         name = group.group_name
-        desired = wanted_pods(group, scaling.desired_replicas_of(group))
-        ready = sum(pod.is_running_and_ready and not pod.is_terminating for pod in observed.group(name))
-        workers[name, DESIRED], workers[name, READY] = desired, ready
-        missing += max(0, desired - ready)
-    missing_reason = _reason(conditions, constants.WORKERS_MISSING, MISSING_REASONS)
+        workers[name, DESIRED] = wanted_pods(group, scaling.desired_replicas_of(group))
+        workers[name, READY] = sum(pod.is_running_and_ready and not pod.is_terminating for pod in observed.group(name))
+    missing = (
+        missing_workers(cluster, observed, scaling, outcomes)
+        if is_condition_true(conditions, constants.WORKERS_MISSING)
+        else ()
+    )
     limit = _reason(conditions, constants.SCALING_LIMITED, LIMIT_REASONS)
     return WorkerSamples(
         workers=workers,
-        missing={(missing_reason,): missing} if missing_reason else {},
+        missing={
+            (each.group, each.failure.cause if each.failure else constants.WAITING_FOR_PODS): each.missing
+            for each in missing
+        },
         limited={(limit,): 1} if limit else {},
     )
 
