@@ -15,14 +15,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 
 from raytide.api.constants import DASHBOARD_PORT
+from raytide.cli.top.render import drawn
+from raytide.explain.overview import Lane
 from raytide_sandbox.state_dir import AlreadyRunningError, StateDirectory
 
 from demo_cluster import DemoCluster, DemoError
@@ -47,6 +50,8 @@ IDLE_TIMEOUT_S = 5
 MAX_WORKERS = 4
 TASKS = 12
 GANG = 3
+MAX_LANES = 4
+"""Shown in a terminal; the demo has one workload."""
 
 
 def call_sandbox(*words: str, state: Path = STATE) -> str:
@@ -87,11 +92,22 @@ def demo_copy(sample: Manifest) -> Manifest:
     return sample
 
 
-async def follow(transcript: Transcript, cluster: DemoCluster, name: str, timeline: Timeline) -> None:
+def live_view(lanes: Callable[[], list[Lane]], timeline: Timeline) -> RenderableType:
+    """The lanes as `raytide top` draws them, and below them what changed since the first task waited."""
+    view = drawn(lanes(), [], lines=MAX_LANES, has_namespaces=False)
+    return Group(view, "", timeline.table()) if timeline.looks else view
+
+
+async def follow(
+    transcript: Transcript,
+    cluster: DemoCluster,
+    name: str,
+    timeline: Timeline,
+    beside: Callable[[], RenderableType] | None,
+) -> None:
     """Demand comes and goes; the cluster follows."""
     job = Job(cluster, await cluster.head(name), timeline)
     async with cluster.gcs(name) as gcs, timeline.followed(lambda: cluster.look(name, gcs)), job.running(TASKS, GANG):
-        beside = timeline.table if transcript.is_on_terminal else None
         async with transcript.step(f"{TASKS} tasks of 1 CPU: workers come", deadline_s=180, beside=beside) as step:
             await step.until(job.has_capacity)
         async with transcript.step("the tasks end on workers that came", deadline_s=90, beside=beside) as step:
@@ -112,9 +128,11 @@ async def run_demo(transcript: Transcript, cluster: DemoCluster, manifest: Manif
     name = manifest["metadata"]["name"]
     async with transcript.step("apply samples/raycluster-autoscaler.yaml", deadline_s=10):
         await cluster.create(manifest)
-    async with transcript.step("head Ready, no workers", deadline_s=300) as step:
-        await step.until(lambda: cluster.is_head_ready(name))
-    await follow(transcript, cluster, name, timeline)
+    async with cluster.lanes() as lanes:
+        beside = partial(live_view, lanes, timeline) if transcript.is_on_terminal else None
+        async with transcript.step("head Ready, no workers", deadline_s=300, beside=beside) as step:
+            await step.until(lambda: cluster.is_head_ready(name))
+        await follow(transcript, cluster, name, timeline, beside)
 
 
 async def finish(transcript: Transcript, cluster: DemoCluster, name: str) -> None:

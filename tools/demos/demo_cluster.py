@@ -22,6 +22,8 @@ from raytide.autoscaler.gcs.channel import connect_gcs
 from raytide.autoscaler.gcs.client import Gcs
 from raytide.autoscaler.gcs.credentials import gcs_access
 from raytide.autoscaler.model import NodeStatus
+from raytide.cli.lane_watch import LaneWatch
+from raytide.explain.overview import Lane
 from raytide.kube.client import Client
 from raytide.kube.kubeconfig import connect
 from raytide.runtime.clock import Clock
@@ -65,6 +67,17 @@ class DemoCluster:
             yield cls(Client(transport, clock=clock), kubeconfig)
         finally:
             await transport.close()
+
+    @asynccontextmanager
+    async def lanes(self) -> AsyncIterator[Callable[[], list[Lane]]]:
+        """What `raytide top` draws, followed for as long as the block lasts."""
+        watch = LaneWatch(self._client, (NAMESPACE,), Clock())
+        following = asyncio.create_task(watch.run())
+        try:
+            yield watch.lanes
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
 
     # --- orders ----------------------------------------------------------------------------------------------------
     async def create(self, manifest: dict[str, Any]) -> None:

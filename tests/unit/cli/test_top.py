@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+from dataclasses import replace
 
 import click
 import pytest
@@ -155,6 +156,19 @@ def test_lanes_that_do_not_fit_are_counted():
 
 def test_a_narrow_terminal_has_one_line_per_lane():
     assert [len(line) <= 60 for line in drawn([NEVER, WAITS], width=60).splitlines()] == [True] * 4
+
+
+def test_a_long_reason_is_cut_off_and_not_the_name_nor_the_bar():
+    lane = replace(WAITS, message="no node has enough CPUs, and that is a long story " * 9)
+    line = drawn([lane], width=80).splitlines()[1]
+    assert line.startswith(f"{lane.namespace}/{lane.name}  {render.bar(lane)}  {lane.ready}/{lane.wanted}")
+    assert line.rstrip().endswith("…")
+
+
+def test_a_long_name_leaves_room_for_the_reason():
+    line = drawn([replace(WAITS, name="n" * 200)], width=100).splitlines()[1]
+    assert f"…  {render.bar(WAITS)}" in line
+    assert WAITS.reason in line
 
 
 def test_no_code_and_no_markup_of_an_object_reaches_the_terminal():

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 BAR: Final = 20
 """Width of a bar, in characters."""
+MAX_NAME: Final = 40
+"""Width of a name in a terminal; the rest is cut off, so that a reason remains to be read."""
 _COLORS: Final = {Verdict.NOTHING_MISSING: "green", Verdict.WAITS: "yellow", Verdict.CAN_NEVER_RUN: "red"}
 _WORDS: Final = {Verdict.NOTHING_MISSING: "", Verdict.WAITS: "waits", Verdict.CAN_NEVER_RUN: "can never run"}
 
@@ -147,9 +149,13 @@ def drawn(lanes: list[Lane], errors: list[str], *, lines: int, has_namespaces: b
     from rich.text import Text  # noqa: PLC0415 - same
 
     found = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    options: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
-    for title, ratio in (("WORKLOAD", 2), ("READY OF WANTED", None), ("", None), ("REASON", 4)):
-        found.add_column(Text(title), ratio=ratio, **options)
+    one_line: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
+    found.add_column(Text("WORKLOAD"), max_width=MAX_NAME, **one_line)
+    found.add_column(Text("READY OF WANTED"), **one_line)
+    found.add_column(Text(""), **one_line)
+    found.add_column(
+        Text("REASON")
+    )  # the only column that may wrap is the one that gets narrower; its texts do not wrap
     for lane in lanes[:lines]:
         name = f"{lane.namespace}/{lane.name}" if has_namespaces else lane.name
         color = _COLORS[lane.verdict]
@@ -157,7 +163,7 @@ def drawn(lanes: list[Lane], errors: list[str], *, lines: int, has_namespaces: b
             Text(printable(name), style="bold"),
             Text(bar(lane), style=color),
             Text(f"{lane.ready}/{lane.wanted}"),
-            Text(reason(lane), style=color),
+            Text(reason(lane), style=color, **one_line),
         )
     counts = _counts(lanes)
     hidden = f"; {len(lanes) - lines} more do not fit" if len(lanes) > lines else ""
@@ -170,4 +176,4 @@ def drawn(lanes: list[Lane], errors: list[str], *, lines: int, has_namespaces: b
 
 def _counts(lanes: list[Lane]) -> str:
     parts = [f"{sum(lane.verdict is verdict for lane in lanes)} {word}" for verdict, word in _WORDS.items() if word]
-    return f"{len(lanes)} workloads: {', '.join(parts)}"
+    return f"{len(lanes)} workload{'s' if len(lanes) != 1 else ''}: {', '.join(parts)}"
