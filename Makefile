@@ -77,7 +77,7 @@ test-paddle: setup ## an elastic training with real PaddlePaddle on the sandbox 
 	@paddle=$$($(BIN)/python tools/builders/paddle_env.py $${RAYTIDE_ALL_RUN:+--require}) && if [ -n "$$paddle" ]; then $(PYTEST) -m "paddle and not kube" --timeout 300 --at-least 2 tests/integration; fi
 
 test-ui: setup ## the page of raytide ui in Chromium: the one on PATH, or Debian's, unpacked in the cache folder (downloads it once)
-	@chromium=$$($(BIN)/python tools/builders/browser.py $${RAYTIDE_ALL_RUN:+--require}) && if [ -n "$$chromium" ]; then $(PYTEST) -m browser --at-least 33 tests/ui; fi
+	@chromium=$$($(BIN)/python tools/builders/browser.py $${RAYTIDE_ALL_RUN:+--require}) && if [ -n "$$chromium" ]; then $(PYTEST) -m browser --at-least 40 tests/ui; fi
 
 pictures: setup ## the pictures of the page of raytide ui in docs/figures, from a run of some minutes on a sandbox (OUT=folder)
 	@PYTHONPATH=tools/builders $(BIN)/python tools/demos/ui_pictures.py $(if $(OUT),--out "$(OUT)")

@@ -34,14 +34,26 @@ def api_with(*objects: dict) -> Api:
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         assert api.handle(Request("POST", path, {}, {}, body)).status == 201
     for obj in objects:
-        status = obj.pop("status", None)
-        answered = api.handle(Request("POST", PATHS[obj["kind"]], {}, {}, msgspec.json.encode(obj)))
-        assert answered.status == 201, answered.body
-        if status is not None:
-            path = f"{PATHS[obj['kind']]}/{obj['metadata']['name']}/status"
-            body, merge = msgspec.json.encode({"status": status}), {"content-type": "application/merge-patch+json"}
-            assert api.handle(Request("PATCH", path, {}, merge, body)).status == 200
+        put(api, obj)
     return api
+
+
+def put(api: Api, obj: dict) -> None:
+    """Create the object, and then its status."""
+    status = obj.pop("status", None)
+    answered = api.handle(Request("POST", PATHS[obj["kind"]], {}, {}, msgspec.json.encode(obj)))
+    assert answered.status == 201, answered.body
+    if status is not None:
+        path = f"{PATHS[obj['kind']]}/{obj['metadata']['name']}/status"
+        body, merge = msgspec.json.encode({"status": status}), {"content-type": "application/merge-patch+json"}
+        assert api.handle(Request("PATCH", path, {}, merge, body)).status == 200
+
+
+def owner_reference(api: Api, name: str) -> dict:
+    """What a pod that the RayCluster owns refers to."""
+    found = msgspec.json.decode(api.handle(Request("GET", f"{PATHS['RayCluster']}/{name}", {}, {}, b"")).body)
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": name, "uid": found["metadata"]["uid"]}
+    return {**owner, "controller": True, "blockOwnerDeletion": True}
 
 
 def cluster_object(name: str = "demo") -> dict:

@@ -10,6 +10,7 @@ from raytide.cli.lane_watch import Problem
 from raytide.explain.cluster_capacity import CapacityView, ResourceUse
 from raytide.explain.model import Verdict
 from raytide.explain.overview import GroupSize, Resized
+from support.stored_workloads import owner_reference, pod_object, put, warning
 from support.ui_site import NEW, NOON, START, after, lane
 
 pytestmark = [pytest.mark.browser, pytest.mark.rule("SC:S21")]
@@ -118,6 +119,32 @@ async def test_a_click_shows_the_explanation(watched, site, explained):
     await expect(rows(page).first).to_have_attribute("aria-selected", "true")
     await panel.get_by_role("button", name="Close").click()
     await expect(panel).to_be_hidden()
+
+
+@pytest.mark.parametrize("message", ["no such image", MARKUP])
+async def test_the_explanation_has_the_pods_that_are_not_ready_and_the_recent_warnings(
+    watched, site, explained, message
+):
+    waiting = {"name": "ray", "state": {"waiting": {"reason": "ErrImagePull", "message": message}}}
+    pod = pod_object("demo-cpu-worker-x", node="n0", phase="Pending", containerStatuses=[waiting])
+    pod["metadata"]["ownerReferences"] = [owner_reference(site.api, "demo")]
+    put(site.api, pod)
+    put(site.api, warning("of-the-cluster", "RayCluster", "demo", f"quota: {message}"))
+    put(site.api, warning("of-the-pod", "Pod", "demo-cpu-worker-x", f"pull: {message}"))
+    page = await watched.open()
+    await rows(page).first.click()
+    panel = page.get_by_role("complementary")
+    pods = panel.get_by_role("table").filter(has_text="phase").get_by_role("row")
+    await expect(pods.nth(1).get_by_role("cell")).to_have_text(
+        ["demo-cpu-worker-x", "Pending", "n0", re.compile(re.escape(f"ErrImagePull: {message}"))]
+    )
+    await expect(panel.get_by_role("listitem").filter(has_text="FailedToCreateWorkerPod")).to_have_text(
+        [
+            re.compile(re.escape(f"FailedToCreateWorkerPod: quota: {message}")),
+            re.compile(re.escape(f"pod demo-cpu-worker-x: FailedToCreateWorkerPod: pull: {message}")),
+        ]
+    )
+    assert await page.locator("img").count() == 0
 
 
 async def test_an_explanation_that_cannot_be_read_is_a_sentence(watched, site, explained):
