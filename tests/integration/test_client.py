@@ -1,6 +1,7 @@
 """The Python client beside the real operator, on the embedded API and on a real one: what a script or a notebook does with it."""
 
 import asyncio
+import json
 import os
 import re
 import secrets
@@ -172,6 +173,16 @@ async def test_the_command_says_who_may_change_the_number_again(cluster, there):
     ).apply()
     code, out = await scale(cluster, there, "tj/job", "3")
     assert (code, "fair sharing may change the number again" in out) == (0, True), out
+    code, out = await scale(cluster, there, "tj/job", "2", "-o", "json")
+    assert code == 0, out
+    assert json.loads(out) == {
+        "kind": "TrainingJob",
+        "namespace": there["namespace"],
+        "name": "job",
+        "requested": 2,
+        "note": "fair sharing may change the number again, within the capacity and the bounds of the job",
+        "reached": "",
+    }
     code, out = await scale(cluster, there, "tj/job", "a=3")
     assert (code, "has no worker groups: give the number of trainers" in out) == (2, True), out
     code, out = await scale(cluster, there, "nothing", "1")

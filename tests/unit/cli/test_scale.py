@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 import raytide.cli
-from raytide.cli.scale import parse_sizes
+from raytide.cli.scale import Scaled, parse_sizes
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,18 @@ def test_other_sizes_are_a_usage_error(words):
 def test_usage_errors_name_the_argument(arguments, message):
     result = CliRunner().invoke(raytide.cli.main, ["scale", *arguments])
     assert (result.exit_code, message in result.output) == (2, True), result.output
+
+
+@pytest.mark.parametrize(
+    ("sizes", "text"),
+    [(3, "3 requested"), ({"gpu": 2}, "gpu 2 requested"), ({"gpu": 2, "cpu": 0}, "gpu 2, cpu 0 requested")],
+)
+def test_what_was_written_is_said_first(sizes, text):
+    scaled = Scaled("RayCluster", "default", "demo", sizes, "", "2 of 2 workers are ready")
+    assert scaled.lines() == [f"RayCluster default/demo: {text}", "2 of 2 workers are ready"]
+    assert scaled.as_json()["requested"] == sizes
+
+
+def test_a_controller_that_may_change_it_again_is_a_note():
+    scaled = Scaled("TrainingJob", "default", "demo", 3, "fair sharing may change the number again", "")
+    assert scaled.lines()[1:] == ["note: fair sharing may change the number again"]

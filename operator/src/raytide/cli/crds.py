@@ -10,6 +10,8 @@ from pathlib import Path
 
 import click
 
+from raytide.cli.output import encoded, output_option
+
 
 @click.group("crds", short_help="apply or print the CustomResourceDefinitions of this version")
 def command() -> None:
@@ -32,15 +34,19 @@ def print_crds() -> None:
     help="Kubeconfig file.  [default: $KUBECONFIG, the service account of the pod, or ~/.kube/config]",
 )
 @click.option("--context", help="Context of the kubeconfig.  [default: its current context]")
-def apply(kubeconfig: Path | None, context: str | None) -> None:
+@output_option()
+def apply(kubeconfig: Path | None, context: str | None, output: str) -> None:
     """Create or upgrade the CustomResourceDefinitions by server-side apply, and wait until the API server serves the kinds.
 
     Exit code 0: both kinds are served, 1: the API server cannot be reached or rejects a definition, 2: wrong usage.
     """
-    asyncio.run(_apply(kubeconfig, context))
+    applied = asyncio.run(_apply(kubeconfig, context, is_told=output == "text"))
+    if output != "text":
+        click.echo(encoded(output, {"applied": applied}))
 
 
-async def _apply(kubeconfig: Path | None, context: str | None) -> None:
+async def _apply(kubeconfig: Path | None, context: str | None, *, is_told: bool) -> list[str]:
+    """The names of the applied definitions; each is printed when it is served, if that is asked for."""
     from raytide.api.constants import VERSION  # noqa: PLC0415 - imported when needed, as commands are
     from raytide.api.errors import ApiStatusError, ApiUnavailableError  # noqa: PLC0415 - same
     from raytide.kube.client import Client  # noqa: PLC0415 - same
@@ -49,14 +55,17 @@ async def _apply(kubeconfig: Path | None, context: str | None) -> None:
     from raytide.kube.kubeconfig import connect  # noqa: PLC0415 - same
     from raytide.runtime.clock import Clock  # noqa: PLC0415 - same
 
-    clock = Clock()
+    clock, applied = Clock(), []
     try:
         transport = await connect(kubeconfig, context=context)
         try:
             client = Client(transport, clock=clock, version=VERSION, timeout_s=30.0)
             async for name in apply_crds(client, load_crds(), clock=clock):
-                click.echo(f"customresourcedefinition.apiextensions.k8s.io/{name} applied")
+                applied.append(name)
+                if is_told:
+                    click.echo(f"customresourcedefinition.apiextensions.k8s.io/{name} applied")
         finally:
             await transport.close()
     except (ClientConfigError, ApiStatusError, ApiUnavailableError) as error:
         raise click.ClickException(str(error)) from error
+    return applied

@@ -6,17 +6,52 @@ usage, 1: error. client/ writes.
 """
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from raytide.cli.connection_options import connection_options
+from raytide.cli.output import encoded, output_option
 from raytide.cli.why import parse_workload
 
 if TYPE_CHECKING:
     from raytide.api.meta import Manifest
     from raytide.client.workloads import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """What was written, and what may change it again."""
+
+    kind: str
+    namespace: str
+    name: str
+    sizes: int | dict[str, int]
+    """Of the only worker group or of the trainers, or by group."""
+    note: str
+    """Which controller may change the number again; empty if none does."""
+    reached: str
+    """With --wait: what is ready."""
+
+    def lines(self) -> list[str]:
+        """For people."""
+        sizes = self.sizes if isinstance(self.sizes, dict) else {"": self.sizes}
+        text = ", ".join(f"{group} {size}".strip() for group, size in sizes.items())
+        note = f"note: {self.note}" if self.note else ""
+        return [f"{self.kind} {self.namespace}/{self.name}: {text} requested", *filter(None, (note, self.reached))]
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "kind": self.kind,
+            "namespace": self.namespace,
+            "name": self.name,
+            "requested": self.sizes,
+            "note": self.note,
+            "reached": self.reached,
+        }
 
 
 @click.command("scale", short_help="set the number of workers or trainers")
@@ -37,6 +72,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="For --wait.",
 )
+@output_option()
 @connection_options
 def command(
     *,
@@ -45,6 +81,7 @@ def command(
     namespace: str | None,
     wait: bool,
     timeout_s: float,
+    output: str,
     kubeconfig: Path | None,
     context: str | None,
 ) -> None:
@@ -65,12 +102,15 @@ def command(
     connection: Connection = {"kubeconfig": kubeconfig, "context": context}
     waits_s = timeout_s if wait else None
     try:
-        lines = asyncio.run(_scale(kind, name, wanted, namespace, connection, waits_s=waits_s))
+        scaled = asyncio.run(_scale(kind, name, wanted, namespace, connection, waits_s=waits_s))
     except (AmbiguousError, ValueError) as error:
         raise click.UsageError(printable(str(error))) from error
     except (ReadError, WorkloadError) as error:
         raise click.ClickException(printable(str(error))) from error
-    for line in lines:
+    if output != "text":
+        click.echo(encoded(output, scaled.as_json()))
+        return
+    for line in scaled.lines():
         click.echo(printable(line))
 
 
@@ -97,8 +137,8 @@ async def _scale(
     connection: "Connection",
     *,
     waits_s: float | None,
-) -> list[str]:
-    """What to print."""
+) -> Scaled:
+    """Write the sizes, and wait if it is asked for."""
     from raytide.client.workload_reader import WorkloadReader, connected  # noqa: PLC0415 - as above
     from raytide.client.workloads import RayCluster, TrainingJob  # noqa: PLC0415 - same
     from raytide.explain.model import RAYCLUSTER  # noqa: PLC0415 - same
@@ -112,18 +152,14 @@ async def _scale(
         workload = await TrainingJob(name, namespace=where, **connection).scale(sizes)
     else:
         raise ValueError(f"TrainingJob {where}/{name} has no worker groups: give the number of trainers")
-    lines = [f"{kind} {where}/{name}: {_sizes(sizes)} requested", *_notes(obj)]
-    return lines if waits_s is None else [*lines, str(await workload.wait(waits_s))]
+    reached = "" if waits_s is None else str(await workload.wait(waits_s))
+    return Scaled(kind, where, name, sizes, _note(obj), reached)
 
 
-def _sizes(sizes: int | dict[str, int]) -> str:
-    return str(sizes) if isinstance(sizes, int) else ", ".join(f"{group} {size}" for group, size in sizes.items())
-
-
-def _notes(obj: "Manifest") -> list[str]:
+def _note(obj: "Manifest") -> str:
     spec = obj.get("spec") or {}
     if spec.get("enableInTreeAutoscaling"):
-        return ["note: enableInTreeAutoscaling is true, so Ray's autoscaler may change the number again"]
+        return "enableInTreeAutoscaling is true, so Ray's autoscaler may change the number again"
     if obj.get("kind") == "TrainingJob" and (spec.get("scaling") or {}).get("enabled", True):
-        return ["note: fair sharing may change the number again, within the capacity and the bounds of the job"]
-    return []
+        return "fair sharing may change the number again, within the capacity and the bounds of the job"
+    return ""

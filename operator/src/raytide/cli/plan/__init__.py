@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from raytide.cli.output import output_option
 from raytide.cli.sharing_options import sharing_config, sharing_options
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class _BadInputError(click.ClickException):
     help="File with new TrainingJobs: show what would change if they were submitted; may be repeated.",
 )
 @click.option("--explain", "explained", metavar="NAMESPACE/JOB", default="", help="Explain why this job is not larger.")
-@click.option("-o", "--output", type=click.Choice(["table", "yaml", "json"]), default="table", show_default=True)
+@output_option("table")
 @click.option(
     "-n",
     "--namespace",

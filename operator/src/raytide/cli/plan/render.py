@@ -4,13 +4,11 @@ Takes an `PlanResult`; returns a table, or YAML or JSON in the stable form docum
 one job. Prints nothing itself. Called by `raytide plan`.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import yaml
-
 from raytide.cli.columns import columns
+from raytide.cli.output import encoded
 from raytide.cli.plan.explain import differences, explain
 from raytide.cli.plan.passes import SharingPass
 from raytide.cli.plan.simulate import PlanResult
@@ -28,10 +26,8 @@ class NotFoundError(Exception):
 
 def render(result: PlanResult, output: str) -> str:
     """The plan as `table`, `yaml` or `json`."""
-    if output == "json":
-        return json.dumps(as_json(result), indent=2, ensure_ascii=False)
-    if output == "yaml":
-        return yaml.safe_dump(as_json(result), sort_keys=False, allow_unicode=True, width=10_000).rstrip()
+    if output != "table":
+        return encoded(output, as_json(result), is_ascii=False)
     return _tables(result)
 
 

@@ -14,20 +14,14 @@ from pathlib import Path
 import click
 
 from raytide.cli.connection_options import connection_options
+from raytide.cli.output import output_option
 
 
 @click.command("top", short_help="show all workloads, and what they wait for")
 @click.option("-n", "--namespace", help="Namespace to show.  [default: that of the kubeconfig context, or `default`]")
 @click.option("-A", "--all-namespaces", is_flag=True, help="Show all namespaces.")
 @click.option("--once", is_flag=True, help="Print the lanes once and exit.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "yaml", "json"]),
-    default="table",
-    show_default=True,
-    help="Format; yaml and json print once.",
-)
+@output_option("table", "Format; yaml and json print once.")
 @click.option(
     "--interval",
     "interval_s",

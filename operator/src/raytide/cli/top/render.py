@@ -4,7 +4,6 @@ Names and messages come from objects that other users write: they are made print
 which the container image leaves out, and without a terminal, lines are plain. Called by `raytide top`.
 """
 
-import json
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import click
 
 from raytide.cli.columns import columns, printable
+from raytide.cli.output import encoded
 from raytide.explain.model import Verdict
 from raytide.explain.overview import Lane, as_json
 
@@ -54,12 +54,8 @@ def screen(*, is_terminal: bool) -> Screen:
 
 def once_as(output: str, lanes: list[Lane], *, has_namespaces: bool) -> str:
     """All lanes as `table`, `json` or `yaml`."""
-    if output == "json":
-        return json.dumps(as_json(lanes), indent=2)
-    if output == "yaml":
-        import yaml  # noqa: PLC0415 - for this output only
-
-        return yaml.safe_dump(as_json(lanes), sort_keys=False, width=10_000).rstrip()
+    if output != "table":
+        return encoded(output, as_json(lanes))
     titles, rows = table(lanes, has_namespaces=has_namespaces)
     return columns(titles, rows) if rows else "there are neither RayClusters nor TrainingJobs"
 

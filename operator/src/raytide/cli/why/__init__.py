@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from raytide.cli.connection_options import connection_options
+from raytide.cli.output import output_option
 
 if TYPE_CHECKING:
     from raytide.explain.model import Explanation
@@ -34,7 +35,7 @@ KINDS: Final = {
 @click.option(
     "-n", "--namespace", help="Namespace of the workload.  [default: that of the kubeconfig context, or `default`]"
 )
-@click.option("-o", "--output", type=click.Choice(["text", "yaml", "json"]), default="text", show_default=True)
+@output_option()
 @connection_options
 @click.pass_context
 def command(

@@ -4,13 +4,13 @@ The text marks the first blocker with `>`, once in the table of stages and once 
 is made printable before it is styled. Prints nothing itself. Called by `raytide why`.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 import click
 
 from raytide.cli.columns import columns, printable
+from raytide.cli.output import encoded
 from raytide.explain.encode import as_json
 from raytide.explain.model import Blocker, Explanation, Verdict
 
@@ -20,12 +20,8 @@ _COLORS: Final = {Verdict.NOTHING_MISSING: "green", Verdict.WAITS: "yellow", Ver
 
 def render(explanation: Explanation, output: str) -> str:
     """The explanation as `text`, `yaml` or `json`. Programs get ASCII only: it is safe to print as well."""
-    if output == "json":
-        return json.dumps(as_json(explanation), indent=2)
-    if output == "yaml":
-        import yaml  # noqa: PLC0415 - for this output only
-
-        return yaml.safe_dump(as_json(explanation), sort_keys=False, width=10_000).rstrip()
+    if output != "text":
+        return encoded(output, as_json(explanation))
     return "\n\n".join(filter(None, _parts(explanation)))
 
 

@@ -1,0 +1,28 @@
+"""Results of commands as JSON or YAML, for programs: one option and one encoding for all commands.
+
+ASCII only unless a command says otherwise, so that nothing which another user wrote into an object reaches a terminal as a control
+sequence or as a mark that reorders text.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def output_option(default: str = "text", help_text: str | None = None) -> Callable[[_Function], _Function]:
+    """The option `-o`: the default, which is for people, `yaml` or `json`."""
+    formats = click.Choice([default, "yaml", "json"])
+    return click.option("-o", "--output", type=formats, default=default, show_default=True, help=help_text)
+
+
+def encoded(output: str, value: Any, *, is_ascii: bool = True) -> str:
+    """The value as `json` or `yaml`, without a line feed at its end."""
+    if output == "json":
+        return json.dumps(value, indent=2, ensure_ascii=is_ascii)
+    import yaml  # noqa: PLC0415 - for this output only
+
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=not is_ascii, width=10_000).rstrip()

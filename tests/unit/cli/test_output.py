@@ -1,0 +1,45 @@
+"""`-o json|yaml` of all commands (raytide.cli.output)."""
+
+import json
+
+import click
+import pytest
+import yaml
+
+import raytide.cli
+from raytide.cli.output import encoded
+
+VALUE = {"name": "caf\u00e9 \u202e \x1b[31m", "sizes": [1, 2]}
+WITHOUT = {"autoscaler", "operator", "print", "ui", "sandbox"}
+"""Programs that run until they are ended, YAML by nature, and the sandbox, which is a distribution of its own."""
+
+
+@pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_programs_read_the_value_and_a_terminal_gets_ascii(output, read):
+    text = encoded(output, VALUE)
+    assert read(text) == VALUE
+    assert text.isascii()
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_other_characters_stay_where_a_command_asks_for_it(output, read):
+    text = encoded(output, VALUE, is_ascii=False)
+    assert read(text) == VALUE
+    assert "caf\u00e9" in text
+    assert "\x1b" not in text
+
+
+def leaves(command, name="raytide"):
+    if not isinstance(command, click.Group):
+        return [(name, command)]
+    context = click.Context(command)
+    names = [each for each in command.list_commands(context) if each not in WITHOUT]
+    return [leaf for each in names for leaf in leaves(command.get_command(context, each), each)]
+
+
+def test_each_command_that_prints_a_result_has_the_option():
+    missing = {
+        name for name, command in leaves(raytide.cli.main) if not any("-o" in each.opts for each in command.params)
+    }
+    assert missing == set()
