@@ -81,6 +81,17 @@ def test_a_tenant_borrows_what_others_do_not_use():
     assert settled(cluster([of("a", "a", 1, 40), of("b", "b", 1, 4)], tenants)) == {"a": 20, "b": 4}
 
 
+@pytest.mark.parametrize("priority", [0, 1000])
+def test_growth_within_a_nominal_quota_comes_before_growth_that_borrows(priority):
+    """Else the borrower would lose the instance at once to the tenant that takes back its nominal quota, and so again and again."""
+    tenants = (tenant("a", nominal=4), tenant("b", nominal=10))
+    world = World(
+        [node(cpu=8)], [of("a", "a", 1, 7, 2, cpu=2, priority=priority), of("b", "b", 1, 2, cpu=2)], tenants=tenants
+    )
+    plan = allocate(world.running().pool())
+    assert resizes_of(plan) == {"b": 1}
+
+
 @pytest.mark.parametrize("priority", [0, 1000, -1000])
 def test_a_tenant_takes_back_its_nominal_quota_whatever_the_priorities(priority):
     tenants = (tenant("a", nominal=4), tenant("b", nominal=12))

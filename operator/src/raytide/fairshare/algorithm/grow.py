@@ -1,7 +1,8 @@
 """Growth above minimums, and rebalancing between participants.
 
-One queue: the tenant with the lowest share first (`tenants.py`), within it the highest priority, within that participants
-with GPUs, within these always the least fulfilled, one allowed step at a time; scores are updated after every step (TJ §3 rows 8 to 10, 15, 16; TJ §4 step 2). A step with all
+One queue: the tenant first that has the lowest share with the step (`tenants.py`), within it the highest priority, within that
+participants with GPUs, within these always the least fulfilled, one allowed step at a time; scores are updated after every step
+(TJ §3 rows 8 to 10, 15, 16; TJ §4 step 2). A step with all
 pods that come with it has to fit the cluster's load limit, the namespace's quotas and real nodes. It takes free
 capacity, and where there is none what donors give (`donors.py`): those of a lower priority, and those that are further
 ahead. Each resize costs a training a change of membership, so a donor of the same priority starts late, for a receiver
@@ -121,7 +122,7 @@ class _Growth:
         self._rejected.clear()
         if not self._is_again:
             self._growing = self._would_grow(participants)
-        turns = TenantTurns(map(self._turn, participants))
+        turns = TenantTurns(map(self._turn, participants), self._share_with_next)
         while (participant := turns.pop()) is not None:
             if self._try_grow(participant) and participant.larger() is not None:
                 turns.push(self._turn(participant))
@@ -140,6 +141,11 @@ class _Growth:
             score -= preference(participant, score, self.gap)
         return -participant.spec.priority, not participant.has_gpus, score, participant.rank, participant
 
+    def _share_with_next(self, participant: ParticipantState) -> int:
+        """The share that its tenant would have with its next step; with tenants only, because all shares are 0 without."""
+        step = next_step(self.state, participant) if self.state.tenants.has_any else None
+        return participant.tenant.share if step is None else participant.tenant.share_with(step.wanted)
+
     def _would_grow(self, participants: list[ParticipantState]) -> set[int]:
         """The ranks of the participants among which the free capacity is shared: few, unless they fall behind the others.
 
@@ -147,7 +153,7 @@ class _Growth:
         """
         growing: set[int] = set()
         granted: list[tuple[GrowthStep, int, list[Placement]]] = []
-        turns = TenantTurns(map(self._turn, participants))
+        turns = TenantTurns(map(self._turn, participants), self._share_with_next)
         while (participant := turns.pop()) is not None:
             step = next_step(self.state, participant)
             placements = None if step is None else self._try_place(step)

@@ -95,7 +95,7 @@ class MinimumGuarantees:
             else:
                 self._reservations.enforce()
                 self._claim(who)
-        self._claim_for_borrowers(TenantTurns(borrowing))
+        self._claim_for_borrowers(TenantTurns(borrowing, lambda who: who.tenant.share))
         self._reservations.lift()
         self.fill_again()
 

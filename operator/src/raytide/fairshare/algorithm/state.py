@@ -4,7 +4,7 @@ The capacity of nodes, the two budgets, and one `ParticipantState` per participa
 node and undoes failed attempts. Mutable, local to one call of `allocate`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any, TypeAlias
@@ -185,17 +185,26 @@ class AllocationState:
 
 
 class TenantTurns:
-    """Participants in order: of the tenant with the lowest share, which may change meanwhile, the one with the lowest turn."""
+    """Participants in order: of the tenant with the lowest share, which may change meanwhile, the one with the lowest turn.
 
-    def __init__(self, turns: Iterable[_Turn]) -> None:
+    Shares are compared as they would be with the pods that the first participant of each tenant is about to get: what would borrow
+    comes after what is within a nominal quota, from which it would be reclaimed.
+    """
+
+    def __init__(self, turns: Iterable[_Turn], share_with_next: Callable[[ParticipantState], int]) -> None:
+        self._share_with_next = share_with_next
         self._turns: dict[TenantState, list[_Turn]] = {}
         for turn in turns:
             self._turns.setdefault(turn[-1].tenant, []).append(turn)
         self._tenants: list[tuple[int, _Turn, TenantState]] = []
         for tenant, own in self._turns.items():
             heapify(own)
-            heappush(self._tenants, (tenant.share, own[0], tenant))
+            self._push_tenant(tenant)
         self._last: TenantState | None = None
+
+    def _push_tenant(self, tenant: TenantState) -> None:
+        turn = self._turns[tenant][0]
+        heappush(self._tenants, (self._share_with_next(turn[-1]), turn, tenant))
 
     def push(self, turn: _Turn) -> None:
         """Add a turn of the participant that was popped last."""
@@ -203,17 +212,16 @@ class TenantTurns:
 
     def pop(self) -> ParticipantState | None:
         """Remove the next participant; None if there is none."""
-        if self._last is not None and (own := self._turns[self._last]):
-            heappush(self._tenants, (self._last.share, own[0], self._last))
+        if self._last is not None and self._turns[self._last]:
+            self._push_tenant(self._last)
         self._last = None
         while self._tenants:
-            share, _, tenant = heappop(self._tenants)
-            own = self._turns[tenant]
-            if share != tenant.share:  # its participants have given since
-                heappush(self._tenants, (tenant.share, own[0], tenant))
+            share, turn, tenant = heappop(self._tenants)
+            if share != self._share_with_next(turn[-1]):  # its participants have given since
+                self._push_tenant(tenant)
                 continue
             self._last = tenant
-            participant: ParticipantState = heappop(own)[-1]
+            participant: ParticipantState = heappop(self._turns[tenant])[-1]
             return participant
         return None
 
