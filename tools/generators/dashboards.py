@@ -132,7 +132,7 @@ RAYCLUSTERS: Final = Dashboard(
                 ),
                 graph(
                     "Missing workers by reason",
-                    "By the reason of the condition WorkersMissing; the runbook of RayClusterWorkersMissing has each.",
+                    "By the most frequent cause in each group; the runbook of RayClusterWorkersMissing has each.",
                     "short",
                     (
                         f"sum by (reason) (max by (namespace, name, group, reason) (raycluster_missing_workers{{{CLUSTER}}}))",
