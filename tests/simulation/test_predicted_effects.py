@@ -2,7 +2,7 @@
 
 A simulated cluster with GPUs, gangs, priorities, a ResourceQuota, tenants and pods of other workloads runs until it is quiet.
 Then the effect of one more job is computed from the objects, as the page does, the job is created, and hours later the sizes are
-compared. Other than in tests/unit/bench/test_predicted_sizes.py the code that predicts takes no part in what happens: both
+compared. Other than in tests/unit/bench/test_predicted_sizes.py what happens does not come from the predicting code: both
 controllers of TrainingJobs run as in the operator, and the scheduler and the API are the sandbox's. Seeds come from RAYTIDE_SEED.
 """
 
@@ -42,6 +42,7 @@ from simulation.training_manifests import OTHER_NAMESPACE, new_job, new_pod, rol
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("TJ:7.15")]
 
 SEED = int(os.environ.get("RAYTIDE_SEED") or random.SystemRandom().randrange(10**6))
+MANY = 20
 QUIET_S = 2 * 3600.0
 KUBELETS = Kubelets(start_s=(1.0, 9.0), end_s=(10.0,))
 """Pods terminate in the time that the prediction assumes: where they do not, the pods of other workloads that get what is
@@ -69,6 +70,8 @@ class World:
             replica = OperatorReplica
 
         self.env = DrawnEnvironment(seed, kubelets=KUBELETS)
+        self.expected: dict[str, int] = {}
+        """Job -> the trainers that were predicted for it."""
         self.kube = self.env.kube
         self._draw_nodes()
         for namespace in NAMESPACES if self.config.tenants else ():
@@ -169,8 +172,8 @@ class World:
         assert answer["omitted"] == 0
         return self.sizes() | {each["name"]: each["with"] for each in (*answer["submitted"], *answer["others"])}
 
-    async def compare(self) -> tuple[dict[str, int], dict[str, int]]:
-        """The predicted sizes, and those hours after the submission."""
+    async def live(self) -> "World":
+        """Predict the sizes, submit the job, and wait for hours."""
         self.env.open()
         self.env.start()
         for number in range(self.rng.randint(0, 5)):
@@ -180,21 +183,24 @@ class World:
             self.kube.create(new_pod("web-0", self.rng.choice(["1", "3"])))
         await self.env.pass_time(QUIET_S)
         job = self.job("new")
-        predicted = self.predicted(job)
+        self.expected = self.predicted(job)
         self.kube.create(job)
         await self.env.pass_time(QUIET_S)
-        found = self.sizes()
         await self.env.close()
-        return predicted, found
+        return self
 
 
-def compared(seed: int) -> tuple[dict[str, int], dict[str, int]]:
-    """The predicted sizes of a drawn cluster, and those that its jobs had."""
+def lived(seed: int) -> World:
+    """The drawn cluster hours after the submission, without an error in the operator's log."""
 
-    async def run() -> tuple[dict[str, int], dict[str, int]]:
+    async def run() -> World:
         world = World(seed)
         with log_errors_as_violations(world.env.checks):
-            return await world.compare()
+            await world.live()
+        # The other invariants are those of jobs without priorities: a claim of a higher priority does not wait for a cooldown.
+        errors = [each for each in world.env.checks.violations if "logged as an error" in each]
+        assert errors == [], f"lived({seed})"
+        return world
 
     return virtual_time.run(run())
 
@@ -203,28 +209,24 @@ def compared(seed: int) -> tuple[dict[str, int], dict[str, int]]:
 def test_the_predicted_sizes_are_those_after_submissions_that_differ_from_run_to_run(
     half: int, request: pytest.FixtureRequest
 ) -> None:
-    """One may differ, where two plans are equally good and chance decides."""
-    count = request.config.getoption("--submissions") // 2
+    """One of many may differ, where two plans are equally good and chance decides."""
+    count = -(-request.config.getoption("--submissions") // 2)
     first = SEED + half * count
-    pairs = {seed: compared(seed) for seed in range(first, first + count)}
-    differing = {seed: pair for seed, pair in pairs.items() if pair[0] != pair[1]}
-    assert len(differing) <= 1, f"RAYTIDE_SEED={SEED}: compared(seed) gives {differing}"
-
-
-@pytest.mark.parametrize("seed", [3, 9, 11])
-def test_the_predicted_sizes_are_those_after_the_submission(seed: int) -> None:
-    predicted, found = compared(seed)
-    assert predicted == found
+    worlds = {seed: lived(seed) for seed in range(first, first + count)}
+    differing = {seed: (each.expected, each.sizes()) for seed, each in worlds.items() if each.expected != each.sizes()}
+    assert len(differing) <= (count >= MANY), f"RAYTIDE_SEED={SEED}: lived(seed) gives {differing}"
 
 
 @pytest.mark.parametrize("seed", [19, 57, 71])
 def test_a_quota_that_the_pods_of_the_new_job_use_up(seed: int) -> None:
     """Found with a plan that left the usage of quotas as it was: it predicted trainers beyond the quota."""
-    predicted, found = compared(seed)
-    assert predicted == found
+    world = lived(seed)
+    assert world.expected == world.sizes()
+    assert [quota.namespace for quota in world.inputs().quotas] == [OTHER_NAMESPACE]
 
 
 def test_a_job_that_gave_to_another_tenant_does_not_take_it_back() -> None:
     """Found with growth in the order of priorities where no tenant borrowed yet: one trainer came and went every 18 s, for hours."""
-    predicted, found = compared(2098)
-    assert predicted == found
+    world = lived(2098)
+    assert world.expected == world.sizes()
+    assert world.config.tenants

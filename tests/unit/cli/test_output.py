@@ -10,8 +10,8 @@ import raytide.cli
 from raytide.cli.output import encoded
 
 VALUE = {"name": "caf\u00e9 \u202e \x1b[31m", "sizes": [1, 2]}
-WITHOUT = {"autoscaler", "operator", "print", "ui", "sandbox"}
-"""Programs that run until they are ended, YAML by nature, and the sandbox, which is a distribution of its own."""
+WITHOUT = {"autoscaler", "operator", "print", "diagnose", "ui", "sandbox"}
+"""Programs that run until they are ended, what is YAML or a file by nature, and the sandbox, a distribution of its own."""
 
 
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
@@ -39,7 +39,9 @@ def leaves(command, name="raytide"):
 
 
 def test_each_command_that_prints_a_result_has_the_option():
-    missing = {
-        name for name, command in leaves(raytide.cli.main) if not any("-o" in each.opts for each in command.params)
+    formats = {
+        name: {choice for each in command.params if "-o" in each.opts for choice in each.type.choices}
+        for name, command in leaves(raytide.cli.main)
     }
-    assert missing == set()
+    assert {"why", "top", "plan", "scale", "apply", "version"} <= formats.keys()
+    assert {name for name, choices in formats.items() if not choices >= {"json", "yaml"}} == set()

@@ -55,3 +55,9 @@ def test_a_quota_of_pods_with_a_deadline_counts_none_of_a_job():
     of_ending = quota(pods="0")
     of_ending["spec"]["scopes"] = ["Terminating"]
     assert usage(of_ending).create(trainer(), parsed())
+
+
+def test_a_file_that_omits_the_usage_leaves_no_more_than_the_quota():
+    here = usage(quota(pods="5"))
+    here.release(trainer(), parsed())
+    assert used(here) == [{"pods": 0}]

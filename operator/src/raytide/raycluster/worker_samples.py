@@ -2,8 +2,8 @@
 
 Takes the cluster, its observed state, its scaling state and the computed conditions, and returns the desired and the
 ready workers of each group, the missing ones with the most frequent cause, and the reason of `ScalingLimited`. Reasons
-come from closed lists, so that a client that writes the decision record cannot create series: others count as `Other`.
-Called by the reconciler, exported by metrics.py (RC §6.2).
+come from closed lists, so that a client that writes the decision record cannot create series: other reasons of that record count as
+`Other`. Called by the reconciler, exported by metrics.py (RC §6.2).
 """
 
 from collections.abc import Mapping, Sequence

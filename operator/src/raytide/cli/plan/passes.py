@@ -108,12 +108,13 @@ def passes_until_quiet(inputs: PlanInputs, config: SharingConfig, now: datetime)
         written = _written(allocation, plan.patches)
         if written or not passes:
             passes.append(SharingPass(replace(allocation, resizes=written), trainers))
+        rejected = frozenset(usage.rejected)
         inputs = _carried_out(inputs, plan.patches, config, usage, is_first=moment == now)
         changes_at = min((at for at in (builder.changes_at, plan.changes_at) if at is not None), default=None)
         if any(pod.is_terminating for pod in inputs.pods):
             inputs = _without_terminating_pods(inputs, usage)
             moment += timedelta(seconds=TERMINATES_S + config.settle_s)
-        elif written:
+        elif written or rejected - usage.rejected:
             moment += timedelta(seconds=STARTS_S + config.settle_s)
         elif changes_at is None or changes_at > now + HORIZON:
             return Passes(first, tuple(passes), allocation)
@@ -183,8 +184,9 @@ def _without_terminating_pods(inputs: PlanInputs, usage: QuotaUsage) -> PlanInpu
     if inputs.quotas:
         jobs = {(job.key, job.metadata.uid): job for job in inputs.jobs}
         for pod in inputs.pods:
-            if pod.is_terminating and not pod.is_finished:
-                usage.release(pod, jobs.get((pod.job_key, pod.owner_uid)))
+            job = jobs.get((pod.job_key, pod.owner_uid))
+            if job is not None and pod.is_terminating and not pod.is_finished:
+                usage.release(pod, job)
     left = [pod for pod in inputs.pods if not pod.is_terminating and not pod.is_finished]
     placed = [pod for pod in left if pod.node or pod.is_scheduling_gated]
     waiting = [_Pending(pod) for pod in left if not pod.node and not pod.is_scheduling_gated]

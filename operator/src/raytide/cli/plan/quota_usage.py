@@ -1,7 +1,7 @@
 """Usage of ResourceQuotas while a plan is carried out on a snapshot: a pod counts from its creation until it is gone.
 
-As the API server does it: a new pod that would exceed a quota is rejected, and created once there is enough quota. Pods of other
-workloads neither come nor go here. Called by passes.py.
+As the API server does it: a new pod of a job that would exceed a quota is rejected, and created once there is enough quota. Pods of
+other workloads stay counted, also when they terminate: whether a quota with a scope counts them is not known here. Called by passes.py.
 """
 
 from collections.abc import Iterable
@@ -43,17 +43,17 @@ class QuotaUsage:
             self._quotas[place] = _charged(self._quotas[place], pod, 1)
         return True
 
-    def release(self, pod: CapacityPod, job: TrainingJob | None) -> None:
-        """The pod is gone; a job that is gone itself had pods without a PriorityClass."""
+    def release(self, pod: CapacityPod, job: TrainingJob) -> None:
+        """A pod of the job is gone."""
         for place in self._places(pod, job):
             self._quotas[place] = _charged(self._quotas[place], pod, -1)
 
-    def _places(self, pod: CapacityPod, job: TrainingJob | None) -> list[int]:
+    def _places(self, pod: CapacityPod, job: TrainingJob) -> list[int]:
         """The quotas that count the pod."""
         places = self._by_namespace.get(pod.namespace, ())
         if not places:
             return []
-        name = priority_class_of(job, pod.role) if job is not None else ""
+        name = priority_class_of(job, pod.role)
         return [place for place in places if self._quotas[place].admits_class(name)]
 
 
@@ -74,5 +74,5 @@ def _charged(quota: CapacityQuota, pod: CapacityPod, times: int) -> CapacityQuot
     amounts, used = _amounts(pod), dict(quota.used)
     for written in quota.hard:
         if amount := amounts.get(resource_name(written) or "", 0):
-            used[written] = used.get(written, 0) + amount * times
+            used[written] = max(0, used.get(written, 0) + amount * times)  # a file may omit what a quota counts
     return with_fields(quota, used=used)

@@ -1,6 +1,6 @@
 """Growth above minimums, and rebalancing between participants.
 
-One queue: the tenant first that has the lowest share with the step (`tenants.py`), within it the highest priority, within that
+One queue: first the tenant with the lowest share after the step (`tenants.py`), within it the highest priority, within that
 participants with GPUs, within these always the least fulfilled, one allowed step at a time; scores are updated after every step
 (TJ §3 rows 8 to 10, 15, 16; TJ §4 step 2). A step with all
 pods that come with it has to fit the cluster's load limit, the namespace's quotas and real nodes. It takes free
