@@ -103,7 +103,7 @@ cloud-days: setup ## 200 random days in a cloud of operator and autoscaler (DAYS
 	@$(PYTEST) tests/simulation/test_cloud_days.py --at-least 1 --cloud-days $(if $(DAYS),$(DAYS),200) $(if $(SEED),--cloud-seed $(SEED))
 
 properties: setup ## what holds of every plan of the fair sharing, of 10,000 random clusters each (EXAMPLES=n), of 500 over hours, of 520 objects drawn from the CRDs, and of 50 predicted effects of a submission
-	@RAYTIDE_EXAMPLES=$(if $(EXAMPLES),$(EXAMPLES),10000) $(PYTEST) $(SHARED) --at-least 36 tests/unit/fairshare/algorithm/test_properties.py tests/unit/fairshare/algorithm/test_tenant_properties.py tests/unit/bench/test_timed_model.py
+	@RAYTIDE_EXAMPLES=$(if $(EXAMPLES),$(EXAMPLES),10000) $(PYTEST) $(SHARED) --at-least 38 tests/unit/fairshare/algorithm/test_properties.py tests/unit/fairshare/algorithm/test_tenant_properties.py tests/unit/bench/test_timed_model.py
 	@$(PYTEST) --at-least 20 --specs-batches 10 tests/simulation/test_generated_specs.py
 	@$(PYTEST) $(SHARED) --at-least 6 --submissions 50 tests/simulation/test_predicted_effects.py
 

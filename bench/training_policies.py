@@ -21,12 +21,9 @@ from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.patch_plan import plan_patches
 from raytide.fairshare.snapshot import SnapshotBuilder
 from raytide.trainingjob.trainer_indices import planned_nodes
-from training_world import SERVICE, TRAINER, Ask, Job, Pod, World
+from training_world import NAMESPACE, SERVICE, TRAINER, Ask, Job, Pod, World
 
 MIB = 1 << 20
-NAMESPACE = "lab"
-SERVICE_PRIORITY = 1000
-"""Of what is not training: web servers go before."""
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -107,8 +104,17 @@ def _mega(mib: int) -> int:
 class Raytide:
     """The sharing pass of the operator."""
 
-    def __init__(self, config: SharingConfig | None = None, *, scaling: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        config: SharingConfig | None = None,
+        *,
+        scaling: Mapping[str, object] | None = None,
+        tenants: Mapping[str, str] | None = None,
+    ) -> None:
+        """`tenants` maps namespaces to names of tenants, as their labels do."""
         self.passes = 0
+        self._tenants = dict(tenants or {})
+        self._priorities: dict[str, int] = {}
         self._config = config or SharingConfig()
         self._scaling = dict(scaling or {})
         self._manifests: dict[str, TrainingJob] = {}
@@ -136,6 +142,7 @@ class Raytide:
 
     def submitted(self, job: Job) -> None:
         """A new object in the API."""
+        self._priorities[priority_class(job.of.priority)] = job.of.priority
         self._jobs[job.of.name] = job
         self._manifests[job.of.name] = TrainingJob.parse(manifest(job, self._now(), self._scaling))
 
@@ -163,7 +170,7 @@ class Raytide:
         self._is_rung = False
         jobs = [self._manifests[name] for name, job in self._jobs.items() if job.ended_s is None]
         pods = [self._view(pod) for pod in self._world.pods.values()]
-        shared = self._pools.build(jobs, pods, self._nodes, now=now)
+        shared = self._pools.build(jobs, pods, self._nodes, priorities=self._priorities, tenants=self._tenants, now=now)
         orders = plan_patches(jobs, shared, allocate(shared), now, trainers=self._pools.trainers)
         self._is_settled = not orders.patches and not orders.has_stale_message
         moments = (self._pools.changes_at, orders.changes_at)
@@ -194,7 +201,7 @@ def capacity_pod(pod: Pod, node: str, is_running: bool, is_terminating: bool) ->
     asked = {"cpu": pod.ask.cpu_millis, "memory": pod.ask.memory_mib * MIB}
     owner = "" if pod.job is None else pod.job.of.name
     return CapacityPod(
-        namespace=NAMESPACE,
+        namespace=pod.job.of.namespace if pod.job else NAMESPACE,
         name=f"{owner}-{pod.role}-{pod.index}" if owner else f"{SERVICE}-{pod.number}",
         uid=str(pod.number),
         owner_uid=f"uid-{owner}" if owner else "",
@@ -204,12 +211,17 @@ def capacity_pod(pod: Pod, node: str, is_running: bool, is_terminating: bool) ->
         index=pod.index,
         requests={**asked, "pods": 1},
         limits=asked,
-        priority=0 if owner else SERVICE_PRIORITY,
+        priority=pod.priority,
         constraints=PodConstraints(),
         is_terminating=is_terminating,
         is_running=is_running,
         is_ready=is_running,
     )
+
+
+def priority_class(priority: int) -> str:
+    """The PriorityClass with this value; none for 0."""
+    return f"priority-{priority}" if priority else ""
 
 
 def manifest(job: Job, now: datetime, scaling: Mapping[str, object]) -> Manifest:
@@ -220,12 +232,14 @@ def manifest(job: Job, now: datetime, scaling: Mapping[str, object]) -> Manifest
         "scaling": dict(scaling),
         "trainer": {"min-instance": of.low, "max-instance": of.high, "resources": _resources(of.trainer)},
     }
+    if of.priority:
+        spec["priorityClassName"] = priority_class(of.priority)
     if of.master is not None:
         spec["master"] = {"resources": _resources(of.master)}
     if of.pservers:
         bounds = {"min-instance": of.pservers, "max-instance": of.pservers}
         spec["pserver"] = {**bounds, "resources": _resources(of.pserver)}
-    metadata = {"name": of.name, "namespace": NAMESPACE, "uid": f"uid-{of.name}", "generation": 1}
+    metadata = {"name": of.name, "namespace": of.namespace, "uid": f"uid-{of.name}", "generation": 1}
     metadata["creationTimestamp"] = timestamp(now)
     status = {"startTime": timestamp(now)}
     return {

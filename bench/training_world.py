@@ -14,6 +14,9 @@ from random import Random
 from typing import Literal, Protocol, TypeAlias
 
 MASTER, PSERVER, TRAINER, SERVICE = "master", "pserver", "trainer", "service"
+NAMESPACE = "lab"
+SERVICE_PRIORITY = 1000
+"""Of what is not training: web servers go before."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,9 @@ class Submission:
     master: Ask | None = None
     work_s: float | None = None
     """Seconds of one trainer; any number of trainers shares them. None: it never ends by itself."""
+    priority: int = 0
+    """Of its trainers: kube-scheduler tries pods of a higher one first, and preempts none for them."""
+    namespace: str = NAMESPACE
 
 
 Scheduler: TypeAlias = Literal["spread", "pack", "random"]
@@ -105,6 +111,11 @@ class Pod:
     is_terminating: bool = False
     is_gone: bool = False
     tries: int = 0
+
+    @property
+    def priority(self) -> int:
+        """Of its job; an external pod has the highest."""
+        return self.job.of.priority if self.job is not None else SERVICE_PRIORITY
 
 
 @dataclass(eq=False)
@@ -287,11 +298,11 @@ class World:
         self.after(delay_s, lambda: self._place(pod))
 
     def _retry(self) -> None:
-        """All pending pods, in the order of their creation; what has failed for one fails for its equals."""
+        """All pending pods, by priority, then age; what has failed for one fails for its equals."""
         self._is_retry_planned = False
         waiting, self._waiting = self._waiting, {}
         rejected: set[Ask] = set()
-        for pod in waiting.values():
+        for pod in sorted(waiting.values(), key=lambda each: -each.priority):
             if pod.ask not in rejected:
                 self._place(pod)
             if pod.node is None and not pod.is_gone:

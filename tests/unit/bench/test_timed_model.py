@@ -4,13 +4,17 @@ A plan is judged by what follows from it: few resizes for each change of the wor
 The simulated cluster is that of the training benches; one hour passes in about ten milliseconds.
 """
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raytide.api.config import SharingConfig
+from raytide.api.tenants import Tenant
 from support.explored import EXAMPLES, explored
 from training_policies import Raytide
-from training_world import Ask, Circumstances, SimNode, Submission, World
+from training_world import NAMESPACE, Ask, Circumstances, SimNode, Submission, World
 
 MOST_TURNS = 2
 """For one job and one change of the world, and one more in all: a job that has grown on one node may then give on another
@@ -35,7 +39,21 @@ def circumstances(draw):
 
 
 @st.composite
-def submissions(draw):
+def tenants(draw):
+    """Namespaces have the names of their tenants."""
+    return tuple(
+        Tenant(
+            name,
+            {"cpu": draw(st.integers(0, 24)) * 1000},
+            draw(st.sampled_from([{}, {"cpu": 0}, {"cpu": 4000}])),
+            Fraction(draw(st.sampled_from(["1", "2", "1/3"]))),
+        )
+        for name in "abc"
+    )
+
+
+@st.composite
+def submissions(draw, namespaces=(NAMESPACE,), priorities=(0,)):
     found, at_s = [], 0.0
     for number in range(draw(st.integers(1, 5))):
         low = draw(st.integers(1, 4))
@@ -48,6 +66,8 @@ def submissions(draw):
                 trainer=Ask(draw(st.sampled_from([1, 2, 4, 8])) * 1000, 1),
                 initial=low,
                 work_s=draw(st.sampled_from([None, HOUR_S, 10 * HOUR_S])),
+                priority=draw(st.sampled_from(priorities)),
+                namespace=draw(st.sampled_from(namespaces)),
             )
         )
         at_s += draw(st.sampled_from([0.0, 5.0, 60.0, 900.0, HOUR_S]))
@@ -85,8 +105,25 @@ def resizes(world):
 @explored(max(20, EXAMPLES // 20))  # a world of hours costs as much as twenty plans
 @given(st.lists(CPUS, min_size=1, max_size=5), submissions(), circumstances())
 def test_a_job_turns_at_most_twice_for_each_change_and_then_it_is_quiet(cpus, jobs, given_circumstances):
+    live(cpus, jobs, given_circumstances, Turns())
+
+
+@pytest.mark.rule("TJ:7.13", "D25")
+@explored(max(20, EXAMPLES // 20))
+@given(
+    st.lists(CPUS, min_size=1, max_size=5),
+    submissions(namespaces=("a", "b", "c", NAMESPACE), priorities=(-1, 0, 1)),
+    tenants(),
+    circumstances(),
+)
+def test_so_it_is_with_tenants_and_priorities(cpus, jobs, given_tenants, given_circumstances):
+    sharing = Turns(SharingConfig(tenants=given_tenants), tenants={name: name for name in "abc"})
+    live(cpus, jobs, given_circumstances, sharing)
+
+
+def live(cpus, jobs, given_circumstances, sharing):
+    """Until three hours after the last change; fails for a job that turns too often, or an hour after the last change."""
     nodes = [SimNode(f"node-{number}", cpu * 1000, 1 << 20) for number, cpu in enumerate(cpus)]
-    sharing = Turns()
     world = World(nodes, sharing, given_circumstances)
     for each in jobs:
         world.submit(each)
@@ -102,6 +139,18 @@ def test_a_job_turns_at_most_twice_for_each_change_and_then_it_is_quiet(cpus, jo
         assert sharing.most() <= MOST_TURNS * changes + 1, sharing.sizes
         assert world.now_s < 10**6
     assert resizes(world) == before, "an hour after the last change"
+
+
+def test_a_job_does_not_take_back_what_it_released_for_another_tenant():
+    """`c` had the lower share before its step and the higher one after it: every five minutes two trainers came and went."""
+    tenants = (Tenant("b", {"cpu": 7000}, weight=Fraction(2)), Tenant("c", {"cpu": 22_000}, weight=Fraction(1, 3)))
+    sharing = Turns(SharingConfig(tenants=tenants), tenants={"b": "b", "c": "c"})
+    world = World([SimNode("a", 8000, 1 << 20), SimNode("b", 24_000, 1 << 20)], sharing, Circumstances(stop_s=300.0))
+    world.submit(Submission("large", 0.0, 2, 2, Ask(8000, 1), 2, namespace="c"))
+    world.submit(Submission("medium", 5.0, 1, 5, Ask(4000, 1), 1, namespace="c"))
+    world.submit(Submission("small", 5.0, 1, 10, Ask(1000, 1), 1, namespace="b"))
+    world.run(3 * HOUR_S)
+    assert sharing.most() == 1, sharing.sizes
 
 
 @pytest.mark.parametrize("stop_s", [2.0, 31.0, 60.0, 300.0, 600.0])

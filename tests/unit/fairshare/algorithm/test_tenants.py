@@ -92,6 +92,27 @@ def test_growth_within_a_nominal_quota_comes_before_growth_that_borrows(priority
     assert resizes_of(plan) == {"b": 1}
 
 
+def test_so_it_does_behind_a_job_of_its_own_tenant_that_would_borrow_more():
+    tenants = (tenant("a", nominal=4), tenant("b", nominal=2))
+    jobs = [
+        of("a", "a-large", 1, 9, cpu=2, step=4, priority=1000),
+        of("a", "a-small", 1, 9),
+        of("b", "b", 2, 9, cpu=1),
+    ]
+    plan = allocate(World([node(cpu=6)], jobs, tenants=tenants).running().pool())
+    assert resizes_of(plan) == {"a-small": 1}
+
+
+@pytest.mark.parametrize(("weight", "expected"), [("1/3", {}), ("3", {"b": -1, "a": 1})])
+def test_no_instance_is_taken_that_the_next_plan_would_give_back(weight, expected):
+    """With a weight of 1/3 a share of 4 × 3 after the step: `b` would come first in growth, and get its instance again."""
+    tenants = (tenant("a", nominal=4, weight=weight), tenant("b", nominal=4))
+    jobs = [of("a", "a", 1, 9, cpu=4), of("b", "b", 1, 8, 8)]
+    world = World([node(cpu=15)], jobs, tenants=tenants).running()
+    assert resizes_of(allocate(world.pool())) == expected
+    assert sum(settled(world).values()) == sum(world.sizes().values()) + sum(expected.values())
+
+
 @pytest.mark.parametrize("priority", [0, 1000, -1000])
 def test_a_tenant_takes_back_its_nominal_quota_whatever_the_priorities(priority):
     tenants = (tenant("a", nominal=4), tenant("b", nominal=12))

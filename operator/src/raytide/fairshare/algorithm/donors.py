@@ -14,7 +14,9 @@ priority, or if its scaling is disabled.
 Between tenants priorities do not count, but quotas and shares (`tenants.py`), for minimums and growth alike: outside its
 cooldown, and above its minimum, a participant gives while its tenant borrows a resource that the claim needs, if the
 claimant's tenant stays within its nominal quota of it; otherwise if its tenant's share is ahead of the other one's by
-more than the gap, and then until they are even. Resources that do not count for tenants are given as within one tenant.
+more than the gap, and then until they are even: for growth, only if the claimant's tenant would have the lower share after
+the step, because otherwise the donor's tenant, which has released the capacity, would come first and take it back. Resources
+that do not count for tenants are given as within one tenant.
 
 The gap is a part of the donor's score or share. It does not count between two participants that are resized in this plan or are in
 a burst of resizes: these are made even. Outside a burst, a participant that the plan has resized already is preferred,
@@ -114,7 +116,8 @@ def _minimum_for_tenant(
 ) -> int:
     """The same for a claimant of another tenant: instances go while their tenant borrows what is contested.
 
-    It gives what the claimant's tenant has within its nominal quota; beyond that, until the shares of the two are even.
+    It gives what the claimant's tenant has within its nominal quota; beyond that, until the shares of the two are even. Growth
+    is compared as in `TenantTurns`: the claimant's next step with the donor's, which would get back its last instance.
     """
     spec, own, other = donor.spec, donor.tenant, claimant.tenant
     borrowed = [number for number in contested if own.used[number] > own.nominal[number]]
@@ -133,7 +136,11 @@ def _minimum_for_tenant(
         there = [number for number in borrowed if last[number] > own.nominal[number]]
         if guaranteed.intersection(there):
             return True
-        return bool(there) and is_fair and own.share_with(_released(donor, count)) > before
+        if not there or not is_fair:
+            return False
+        if is_growth:
+            return own.share_of(last) > other.share_with(more)
+        return own.share_with(_released(donor, count)) > before
 
     low, high = 0, donor.size - spec.floor
     while low < high:

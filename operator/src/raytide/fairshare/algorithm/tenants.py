@@ -54,7 +54,7 @@ class TenantState:
 
     def share_with(self, pods: Pods) -> int:
         """The share it would have with them."""
-        return self._share(self.used_with(pods))
+        return self.share_of(self.used_with(pods))
 
     def within_nominal(self, pods: Pods) -> set[int]:
         """The resources of which it would use no more than its nominal quota with these pods as well."""
@@ -64,7 +64,7 @@ class TenantState:
     def charge(self, pod: PodShape, count: int) -> None:
         """Count so many more pods as used; a negative count releases them."""
         _add(self.used, ((pod, count),))
-        self.share = self._share(self.used)
+        self.share = self.share_of(self.used)
 
     def shortfall(self, pods: Pods) -> Shortfall | None:
         """What is missing for these additional pods within quota and borrowing limit together; None if nothing is."""
@@ -77,7 +77,8 @@ class TenantState:
                 return Shortfall(self.names[number], amount, max(0, self.limit[number] - self.used[number]))
         return None
 
-    def _share(self, used: Vector) -> int:
+    def share_of(self, used: Vector) -> int:
+        """The share it would have if it used so much."""
         weight = self.spec.weight
         above = (
             (max(0, used[number] - self.nominal[number]) << SHARE_BITS)
