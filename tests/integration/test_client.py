@@ -180,6 +180,7 @@ async def test_the_command_says_who_may_change_the_number_again(cluster, there):
         "namespace": there["namespace"],
         "name": "job",
         "requested": 2,
+        "controlledBy": "fair-sharing",
         "note": "fair sharing may change the number again, within the capacity and the bounds of the job",
         "reached": "",
     }

@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 import raytide.cli
-from raytide.cli.scale import Scaled, parse_sizes
+from raytide.cli.scale import Scaled, controlled_by, parse_sizes
 
 
 @pytest.mark.parametrize(
@@ -49,11 +49,33 @@ def test_usage_errors_name_the_argument(arguments, message):
     [(3, "3 requested"), ({"gpu": 2}, "gpu 2 requested"), ({"gpu": 2, "cpu": 0}, "gpu 2, cpu 0 requested")],
 )
 def test_what_was_written_is_said_first(sizes, text):
-    scaled = Scaled("RayCluster", "default", "demo", sizes, "", "2 of 2 workers are ready")
+    scaled = Scaled("RayCluster", "default", "demo", sizes, None, "2 of 2 workers are ready")
     assert scaled.lines() == [f"RayCluster default/demo: {text}", "2 of 2 workers are ready"]
     assert scaled.as_json()["requested"] == sizes
 
 
-def test_a_controller_that_may_change_it_again_is_a_note():
-    scaled = Scaled("TrainingJob", "default", "demo", 3, "fair sharing may change the number again", "")
-    assert scaled.lines()[1:] == ["note: fair sharing may change the number again"]
+@pytest.mark.parametrize(
+    ("obj", "controller", "note"),
+    [
+        pytest.param(
+            {"kind": "RayCluster", "spec": {"enableInTreeAutoscaling": True}},
+            "autoscaler",
+            "enableInTreeAutoscaling is true, so Ray's autoscaler may change the number again",
+            id="a RayCluster with an autoscaler",
+        ),
+        pytest.param({"kind": "RayCluster", "spec": {}}, None, "", id="a RayCluster without one"),
+        pytest.param(
+            {"kind": "TrainingJob", "spec": {}},
+            "fair-sharing",
+            "fair sharing may change the number again, within the capacity and the bounds of the job",
+            id="a TrainingJob",
+        ),
+        pytest.param(
+            {"kind": "TrainingJob", "spec": {"scaling": {"enabled": False}}}, None, "", id="a TrainingJob of fixed size"
+        ),
+    ],
+)
+def test_a_controller_that_may_change_it_again_is_a_field_and_a_note(obj, controller, note):
+    scaled = Scaled(obj["kind"], "default", "demo", 3, controlled_by(obj), "")
+    assert (scaled.as_json()["controlledBy"], scaled.as_json()["note"]) == (controller, note)
+    assert scaled.lines()[1:] == ([f"note: {note}"] if note else [])

@@ -1,5 +1,6 @@
 """CustomResourceDefinitions are applied one after the other, and served before the next one."""
 
+import json
 from pathlib import Path
 
 import msgspec.yaml
@@ -85,21 +86,45 @@ def test_print_gives_what_kubectl_applies():
     assert [msgspec.yaml.decode(text) for text in result.output.split("---\n")] == list(CRDS)
 
 
-def test_apply_reports_each(monkeypatch):
-    transport = ScriptedTransport()
-    transport.answers.extend([ESTABLISHED, ESTABLISHED])
+@pytest.fixture
+def transport(monkeypatch):
+    """What the command connects to."""
+    scripted = ScriptedTransport()
 
     async def connect(kubeconfig, *, context):
         assert (str(kubeconfig), context) == ("k", "c")
-        return transport
+        return scripted
 
     monkeypatch.setattr("raytide.kube.kubeconfig.connect", connect)
+    return scripted
+
+
+def test_apply_reports_each(transport):
+    transport.answers.extend([ESTABLISHED, ESTABLISHED])
     result = call("apply", "--kubeconfig", "k", "--context", "c")
     assert result.exit_code == 0, result.output
     names = [crd["metadata"]["name"] for crd in CRDS]
     assert result.output.splitlines() == [
         f"customresourcedefinition.apiextensions.k8s.io/{name} applied" for name in names
     ]
+
+
+def test_apply_as_json_has_the_names_and_no_error(transport):
+    transport.answers.extend([ESTABLISHED, ESTABLISHED])
+    result = call("apply", "--kubeconfig", "k", "--context", "c", "-o", "json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == {"applied": [crd["metadata"]["name"] for crd in CRDS], "error": ""}
+
+
+@pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", msgspec.yaml.decode)])
+def test_an_error_has_the_definitions_applied_before_it(transport, output, read):
+    transport.answers.extend([ESTABLISHED, status_error(403, "Forbidden", "customresourcedefinitions is forbidden")])
+    result = call("apply", "--kubeconfig", "k", "--context", "c", "-o", output)
+    assert result.exit_code == 1
+    found = read(result.stdout)
+    assert found["applied"] == [CRDS[0]["metadata"]["name"]]
+    assert "customresourcedefinitions is forbidden" in found["error"]
+    assert result.stderr == f"Error: {found['error']}\n"
 
 
 def test_apply_without_a_cluster_is_one_line(monkeypatch, tmp_path):

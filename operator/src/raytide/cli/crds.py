@@ -40,13 +40,19 @@ def apply(kubeconfig: Path | None, context: str | None, output: str) -> None:
 
     Exit code 0: both kinds are served, 1: the API server cannot be reached or rejects a definition, 2: wrong usage.
     """
-    applied = asyncio.run(_apply(kubeconfig, context, is_told=output == "text"))
+    applied: list[str] = []
+    error = asyncio.run(_apply(kubeconfig, context, applied, is_told=output == "text"))
     if output != "text":
-        click.echo(encoded(output, {"applied": applied}))
+        click.echo(encoded(output, {"applied": applied, "error": error}))
+    if error:
+        raise click.ClickException(error)
 
 
-async def _apply(kubeconfig: Path | None, context: str | None, *, is_told: bool) -> list[str]:
-    """The names of the applied definitions; each is printed when it is served, if that is asked for."""
+async def _apply(kubeconfig: Path | None, context: str | None, applied: list[str], *, is_told: bool) -> str:
+    """The error that ended it, or an empty text; `applied` receives the name of each definition that is served, before any error.
+
+    Each is printed when it is served, if that is asked for.
+    """
     from raytide.api.constants import VERSION  # noqa: PLC0415 - imported when needed, as commands are
     from raytide.api.errors import ApiStatusError, ApiUnavailableError  # noqa: PLC0415 - same
     from raytide.kube.client import Client  # noqa: PLC0415 - same
@@ -55,7 +61,7 @@ async def _apply(kubeconfig: Path | None, context: str | None, *, is_told: bool)
     from raytide.kube.kubeconfig import connect  # noqa: PLC0415 - same
     from raytide.runtime.clock import Clock  # noqa: PLC0415 - same
 
-    clock, applied = Clock(), []
+    clock = Clock()
     try:
         transport = await connect(kubeconfig, context=context)
         try:
@@ -67,5 +73,5 @@ async def _apply(kubeconfig: Path | None, context: str | None, *, is_told: bool)
         finally:
             await transport.close()
     except (ClientConfigError, ApiStatusError, ApiUnavailableError) as error:
-        raise click.ClickException(str(error)) from error
-    return applied
+        return str(error)
+    return ""

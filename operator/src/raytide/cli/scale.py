@@ -6,9 +6,10 @@ usage, 1: error. client/ writes.
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
     from raytide.client.workloads import Connection
 
 
+ControlledBy = Literal["autoscaler", "fair-sharing"]
+"""Ray's autoscaler, or the fair sharing of TrainingJobs."""
+_NOTES: Final[Mapping[ControlledBy, str]] = {
+    "autoscaler": "enableInTreeAutoscaling is true, so Ray's autoscaler may change the number again",
+    "fair-sharing": "fair sharing may change the number again, within the capacity and the bounds of the job",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Scaled:
     """What was written, and what may change it again."""
@@ -30,10 +39,15 @@ class Scaled:
     name: str
     sizes: int | dict[str, int]
     """Of the only worker group or of the trainers, or by group."""
-    note: str
-    """Which controller may change the number again; empty if none does."""
+    controlled_by: ControlledBy | None
+    """Which controller may change the number again."""
     reached: str
     """With --wait: what is ready."""
+
+    @property
+    def note(self) -> str:
+        """The same as a sentence; empty if none does."""
+        return _NOTES[self.controlled_by] if self.controlled_by else ""
 
     def lines(self) -> list[str]:
         """For people."""
@@ -49,6 +63,7 @@ class Scaled:
             "namespace": self.namespace,
             "name": self.name,
             "requested": self.sizes,
+            "controlledBy": self.controlled_by,
             "note": self.note,
             "reached": self.reached,
         }
@@ -153,13 +168,14 @@ async def _scale(
     else:
         raise ValueError(f"TrainingJob {where}/{name} has no worker groups: give the number of trainers")
     reached = "" if waits_s is None else str(await workload.wait(waits_s))
-    return Scaled(kind, where, name, sizes, _note(obj), reached)
+    return Scaled(kind, where, name, sizes, controlled_by(obj), reached)
 
 
-def _note(obj: "Manifest") -> str:
+def controlled_by(obj: "Manifest") -> ControlledBy | None:
+    """Which controller may change the sizes of this workload."""
     spec = obj.get("spec") or {}
     if spec.get("enableInTreeAutoscaling"):
-        return "enableInTreeAutoscaling is true, so Ray's autoscaler may change the number again"
+        return "autoscaler"
     if obj.get("kind") == "TrainingJob" and (spec.get("scaling") or {}).get("enabled", True):
-        return "fair sharing may change the number again, within the capacity and the bounds of the job"
-    return ""
+        return "fair-sharing"
+    return None
