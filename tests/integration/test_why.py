@@ -482,6 +482,32 @@ async def test_the_page_of_a_running_cluster(cluster, namespace):
             assert (await answer.json())["verdict"] == "NothingMissing"
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "answer"),
+    [
+        (
+            ("plan", "--explain", "{}/demo"),
+            2,
+            "{}/demo is a RayCluster, and a plan has TrainingJobs only: `raytide why raycluster/demo -n {}` explains it",
+        ),
+        (("why", "tj/demo", "-n", "{}"), 1, "{}/demo is a RayCluster, not a TrainingJob: use raycluster/demo"),
+        (("scale", "tj/demo", "2", "-n", "{}"), 1, "{}/demo is a RayCluster, not a TrainingJob: use raycluster/demo"),
+        (("why", "raycluster/job", "-n", "{}"), 1, "{}/job is a TrainingJob, not a RayCluster: use trainingjob/job"),
+    ],
+    ids=["plan", "why", "scale", "why of a TrainingJob"],
+)
+async def test_a_command_for_one_kind_names_the_other(cluster, namespace, words, code, answer):
+    cluster.apply(raycluster(group("cpu", 0), name="demo", namespace=namespace))
+    cluster.create(TRAININGJOBS, trainingjob(name="job", namespace=namespace, trainer={"entrypoint": "true"}))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "raytide", *(word.format(namespace) for word in words),
+        "--kubeconfig", str(cluster.kubeconfig), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    assert (process.returncode, out) == (code, b"")
+    assert err.decode().endswith(f"Error: {answer.replace('{}', namespace)}\n")
+
+
 async def test_a_name_that_does_not_exist(cluster, namespace):
     cluster.ensure_namespace(namespace)
     process = await asyncio.create_subprocess_exec(

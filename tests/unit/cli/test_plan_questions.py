@@ -141,8 +141,8 @@ def test_why_would_the_new_job_not_be_larger(ask):
         ),
         pytest.param(
             ["--explain", "absent"],
-            "; `raytide why absent -n default` explains it, or a RayCluster of that name",
-            id="perhaps a RayCluster",
+            "; `raytide why absent -n default` explains one that exists",
+            id="what explains jobs outside of the plan",
         ),
         pytest.param(
             ["--explain", "odd"], "TrainingJob default/odd is not part of the plan: spec.trainer", id="invalid"
@@ -158,10 +158,38 @@ def test_jobs_that_cannot_be_explained(ask, args, sentence):
     assert sentence in result.stderr
 
 
+RAYCLUSTER = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "demo"}}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "args"),
+    [("", ["--explain", "demo"]), ("", ["--explain", "team/demo", "-n", "team"]), ("team", ["--explain", "team/demo"])],
+)
+def test_the_name_of_a_raycluster_is_said_to_be_one(ask, namespace, args):
+    metadata = {"name": "demo"} | ({"namespace": namespace} if namespace else {})
+    result = ask(as_list(node(cpu=8), RAYCLUSTER | {"metadata": metadata}), *args)
+    where = "team" if "team/demo" in args else "default"
+    assert result.exit_code == 2
+    assert result.stderr.endswith(
+        f"Error: {where}/demo is a RayCluster, and a plan has TrainingJobs only: "
+        f"`raytide why raycluster/demo -n {where}` explains it\n"
+    )
+
+
+def test_a_job_outside_of_the_plan_is_not_taken_for_the_raycluster_of_its_name(ask):
+    result = ask(as_list(node(cpu=8), RAYCLUSTER, job("demo", 1, 2, suspend=True)), "--explain", "demo")
+    assert "TrainingJob default/demo is not part of the plan" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("new", "sentence"),
     [
         pytest.param(as_documents(node(cpu=1)), "new.yaml: no TrainingJob to submit", id="nothing to submit"),
+        pytest.param(
+            as_documents(RAYCLUSTER),
+            "new.yaml: no TrainingJob to submit; RayCluster demo is not sized by fair sharing",
+            id="a RayCluster",
+        ),
         pytest.param(
             as_documents(job("a", 1, 2)),
             "new.yaml: document 1: TrainingJob default/a exists already; submit it under another name",

@@ -116,11 +116,13 @@ class WorkloadReader:
         return await self._client.get(resource, Key(self._namespace, name))
 
     async def _missing(self, kinds: Sequence[str], name: str) -> str:
-        """That it does not exist, and what does."""
+        """That it does not exist, and what does; at first an object of the other kind with that name."""
         kind = " or ".join(kinds)
         there = []
         for each in RESOURCES:
             try:
+                if each not in kinds and await self._get(RESOURCES[each], name) is not None:
+                    return f"{self._namespace}/{name} is a {each}, not a {kind}: use {each.lower()}/{name}"
                 async for page in self._client.pages(RESOURCES[each], self._namespace, page_size=MAX_NAMES + 1):
                     names = [msgspec.json.decode(item, type=_Named).metadata.name for item in page.items]
                     there += (

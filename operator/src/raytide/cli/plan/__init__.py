@@ -18,9 +18,9 @@ from raytide.cli.output import output_option
 from raytide.cli.sharing_options import sharing_config, sharing_options
 
 if TYPE_CHECKING:
+    from raytide.api.meta import Key
     from raytide.api.trainingjob import TrainingJob
     from raytide.cli.plan.from_files import PlanInputs
-    from raytide.fairshare.algorithm.model import ParticipantId
 
 STDIN: Final = "-"
 _FILE_HELP: Final = (
@@ -87,8 +87,9 @@ def command(
     config = sharing_config(**sharing)
     now = _moment(moment)
 
-    from raytide.cli.plan.render import NotFoundError, explain_job, render  # noqa: PLC0415 - same
+    from raytide.cli.plan.render import NotFoundError, explain_job, of_raycluster, render  # noqa: PLC0415 - same
     from raytide.cli.plan.simulate import plan_next_pass  # noqa: PLC0415 - `--help` needs no planner
+    from raytide.fairshare.participants import id_of  # noqa: PLC0415 - same
 
     snapshot, namespace = _snapshot(files, namespace, kubeconfig, context, has_tenants=bool(config.tenants))
     jobs = _submitted(submitted, snapshot, namespace, now)
@@ -96,9 +97,11 @@ def command(
         click.echo(f"note: {note}", err=True)
     result = plan_next_pass(snapshot, jobs, config=config, now=now)
     try:
-        text = explain_job(result, _id(explained, namespace)) if explained else render(result, output)
+        text = explain_job(result, id_of(_key(explained, namespace))) if explained else render(result, output)
     except NotFoundError as error:
-        raise _BadInputError(str(error)) from error
+        key, jobs_of_snapshot = _key(explained, namespace), {job.key for job in (*snapshot.jobs, *jobs)}
+        is_raycluster = key not in jobs_of_snapshot and _is_raycluster(key, snapshot, kubeconfig, context)
+        raise _BadInputError(of_raycluster(key) if is_raycluster else str(error)) from error
     click.echo(text)
 
 
@@ -117,14 +120,13 @@ def _moment(text: str) -> datetime:
     return moment
 
 
-def _id(text: str, namespace: str) -> "ParticipantId":
+def _key(text: str, namespace: str) -> "Key":
     from raytide.api.meta import Key  # noqa: PLC0415 - as above
-    from raytide.fairshare.participants import id_of  # noqa: PLC0415 - same
 
     first, slash, name = text.partition("/")
     if not first or (slash and not name) or "/" in name:
         raise click.UsageError(f"--explain: {text!r} is not NAMESPACE/JOB")
-    return id_of(Key(first, name) if slash else Key(namespace, first))
+    return Key(first, name) if slash else Key(namespace, first)
 
 
 # --- input -----------------------------------------------------------------------------------------------------------
@@ -152,6 +154,15 @@ def _snapshot(
     if not snapshot.nodes:
         raise _BadInputError(f"{', '.join(files)}: contains no Node; add the output of `kubectl get nodes -o yaml`")
     return snapshot, namespace or "default"
+
+
+def _is_raycluster(key: "Key", snapshot: "PlanInputs", kubeconfig: Path | None, context: str | None) -> bool:
+    """Whether the files or the cluster have a RayCluster of that name, as far as it may be read."""
+    from raytide.cli.plan.from_cluster import has_raycluster  # noqa: PLC0415 - as above
+
+    if snapshot.is_live:
+        return asyncio.run(has_raycluster(kubeconfig, context, key))
+    return key in snapshot.rayclusters
 
 
 def _submitted(files: tuple[str, ...], snapshot: "PlanInputs", namespace: str, now: datetime) -> "list[TrainingJob]":

@@ -21,10 +21,11 @@ from raytide.api.capacity import (
     decode_priority_class,
 )
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
-from raytide.api.meta import Resource
+from raytide.api.meta import Key, Resource
 from raytide.api.quantity import QuantityError
 from raytide.api.trainingjob import TrainingJob
 from raytide.cli.plan.from_files import PRIORITY_CLASSES, PlanInputs, validation_error_text
+from raytide.client.workload_reader import ReadError, connected
 from raytide.kube.client import Client
 from raytide.kube.credentials import ClientConfigError
 from raytide.kube.kubeconfig import load_client_config
@@ -50,6 +51,15 @@ async def read_cluster(kubeconfig: Path | None, context: str | None, *, has_tena
         ).snapshot(), config.namespace or "default"
     finally:
         await transport.close()
+
+
+async def has_raycluster(kubeconfig: Path | None, context: str | None, key: Key) -> bool:
+    """Whether there is a RayCluster of that name which the caller may read."""
+    try:
+        async with connected(kubeconfig, context) as (client, _):
+            return await client.get(meta.RAYCLUSTERS, key) is not None
+    except (ReadError, ApiStatusError, ApiUnavailableError):
+        return False
 
 
 class ClusterReader:

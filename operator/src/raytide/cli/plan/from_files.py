@@ -77,6 +77,8 @@ class PlanInputs:
     priority_classes: tuple[PriorityClass, ...] = ()
     namespaces: tuple[NamespaceTenant, ...] = ()
     jobs: tuple[TrainingJob, ...] = ()
+    rayclusters: frozenset[Key] = frozenset()
+    """Names of the RayClusters in the files, for errors; no plan depends on them."""
     is_live: bool = False
     """Read from a running cluster; snapshots from files may omit pods of their jobs."""
     unreadable: tuple[tuple[str, str, str], ...] = ()
@@ -99,6 +101,7 @@ def read_snapshot(files: Iterable[tuple[str, str]], namespace: str) -> PlanInput
         priority_classes=_views(found, PRIORITY_CLASSES, priority_class_from_object),
         namespaces=_views(found, meta.NAMESPACES, namespace_from_object),
         jobs=jobs,
+        rayclusters=frozenset(_key(one, namespace) for one in found if one.is_of(meta.RAYCLUSTERS)),
         notes=tuple(_skipped(found)),
     )
 
@@ -109,6 +112,11 @@ def _within(one: Found, namespace: str) -> Found:
     if metadata.get("namespace") or not any(one.is_of(kind) for kind in READ if kind.is_namespaced):
         return one
     return replace(one, manifest={**one.manifest, "metadata": {**metadata, "namespace": namespace}})
+
+
+def _key(one: Found, namespace: str) -> Key:
+    metadata = one.manifest["metadata"]
+    return Key(str(metadata.get("namespace") or namespace), str(metadata["name"]))
 
 
 def _adopted(pod: Manifest, uids: Mapping[Key, str]) -> Manifest:
@@ -130,9 +138,11 @@ def read_submitted(
     files: Sequence[tuple[str, str]], namespace: str, *, there: Container[Key], now: datetime
 ) -> list[TrainingJob]:
     """Parse TrainingJobs in files, as if created now; those without a namespace get `namespace`; raises InputError."""
-    found = [one for name, text in files for one in objects_in(name, text) if one.is_of(meta.TRAININGJOBS)]
+    given = [one for name, text in files for one in objects_in(name, text)]
+    found = [one for one in given if one.is_of(meta.TRAININGJOBS)]
     if not found:
-        raise InputError(f"{', '.join(name for name, _ in files)}: no TrainingJob to submit")
+        other = next((f"; {one.name} is not sized by fair sharing" for one in given if one.is_of(meta.RAYCLUSTERS)), "")
+        raise InputError(f"{', '.join(name for name, _ in files)}: no TrainingJob to submit{other}")
     placed = [Found(_as_submitted(one.manifest, namespace, now), one.where) for one in found]
     _reject_duplicates(placed)
     jobs = []

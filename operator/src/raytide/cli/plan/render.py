@@ -7,6 +7,7 @@ one job. Prints nothing itself. Called by `raytide plan`.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from raytide.api.meta import Key
 from raytide.cli.columns import columns
 from raytide.cli.output import encoded
 from raytide.cli.plan.explain import differences, explain
@@ -73,10 +74,17 @@ def explain_job(result: PlanResult, id_: ParticipantId) -> str:
     if str(id_) not in known:
         raise NotFoundError(
             f"TrainingJob {id_} is not part of the plan: it does not exist, has ended, is suspended, or its gang timed out recently"
-            f" (jobs in the plan: {', '.join(known) or 'none'}); `raytide why {id_.name} -n {id_.namespace}` explains it, or a RayCluster"
-            " of that name"
+            f" (jobs in the plan: {', '.join(known) or 'none'}); `raytide why {id_.name} -n {id_.namespace}` explains one that exists"
         )
     return explain(result.snapshot, result.allocation, id_)
+
+
+def of_raycluster(key: Key) -> str:
+    """The answer to --explain for the name of a RayCluster."""
+    return (
+        f"{key.namespace}/{key.name} is a RayCluster, and a plan has TrainingJobs only: "
+        f"`raytide why raycluster/{key.name} -n {key.namespace}` explains it"
+    )
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
