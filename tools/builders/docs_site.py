@@ -60,11 +60,10 @@ def generated_pages() -> dict[str, str]:
         f"docs/api/{name}.md": fields_page(yaml.safe_load((ROOT / "crds" / file).read_text()))
         for name, file in CRDS.items()
     }
-    names = [name for name in sorted(COMMANDS) if name != "sandbox"]  # a distribution of its own
     metrics = {"Operator": registered(REGISTRY), "Autoscaler": registered(SidecarMetrics().registry)}
     return {
         **fields,
-        "docs/api/commands.md": commands_page(command, names),
+        "docs/api/commands.md": commands_page(command, sorted(COMMANDS)),
         "docs/api/metrics.md": metrics_page(metrics),
     }
 
