@@ -7,10 +7,11 @@ import yaml
 
 from raytide.api.actions import Result
 from raytide.api.autoscaler_decision import LIMIT_REASONS
-from raytide.api.constants import LEADER_LEASE
+from raytide.api.constants import LEADER_LEASE, WAITING_FOR_PODS
+from raytide.api.pod_failure import Cause
 from raytide.api.trainingjob_constants import ROLES
 from raytide.controller.controller import ERROR_REASONS
-from raytide.raycluster.worker_samples import DESIRED, MISSING_REASONS, READY
+from raytide.raycluster.worker_samples import DESIRED, READY
 from raytide.trainingjob.metrics import DOWN, REASONS, STATES, UP
 from support.exported_metrics import exported
 from support.promql import grouping_labels, selectors
@@ -20,7 +21,7 @@ TARGET_LABELS = frozenset({"namespace", "job", "instance", "pod"})
 """Labels that Prometheus adds to the samples of a target that the Prometheus operator has found."""
 VALUES: Mapping[tuple[str, str], frozenset[str]] = {
     ("raycluster_workers", "state"): frozenset({DESIRED, READY}),
-    ("raycluster_missing_workers", "reason"): MISSING_REASONS,
+    ("raycluster_missing_workers", "reason"): frozenset({*Cause, WAITING_FOR_PODS}),
     ("raycluster_scaling_limited", "reason"): LIMIT_REASONS,
     ("trainingjob_instances", "state"): frozenset(STATES),
     ("trainingjob_instances", "role"): frozenset(ROLES),

@@ -14,7 +14,6 @@ from raytide.api import constants
 from raytide.api.actions import Outcome
 from raytide.api.autoscaler_decision import LIMIT_REASONS
 from raytide.api.conditions import ConditionJson, find_condition, is_condition_true
-from raytide.api.pod_failure import Cause
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.conditions import missing_workers
 from raytide.raycluster.desired_replicas import ScalingState, wanted_pods
@@ -22,7 +21,6 @@ from raytide.raycluster.observed import Observed
 
 DESIRED: Final = "desired"
 READY: Final = "ready"
-MISSING_REASONS: Final = frozenset({*Cause, constants.WAITING_FOR_PODS})
 OTHER: Final = "Other"
 
 
