@@ -77,7 +77,7 @@ RAYCLUSTER_WORKERS: Final = ObjectGauge(
 )
 RAYCLUSTER_MISSING_WORKERS: Final = ObjectGauge(
     "raycluster_missing_workers",
-    "Desired workers of a group of a RayCluster that are not ready, by the most frequent cause.",
+    "Desired workers of a group of a RayCluster that are not ready, by their most frequent cause.",
     ("group", "reason"),
     registry=REGISTRY,
 )

@@ -170,7 +170,14 @@ def down(state: StateDirectory) -> None:
 
 @command.command(short_help="show the sandbox and its pods")
 @_state_option
-@click.option("-o", "--output", type=click.Choice(["table", "yaml", "json"]), default="table", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "yaml", "json"]),
+    default="table",
+    show_default=True,
+    help="Output format.",
+)
 def status(state: StateDirectory, output: str) -> None:
     """Show the sandbox and its pods.
 

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 import raytide.cli
-from raytide.cli.output import encoded
+from raytide.cli.output import OUTPUT_HELP, encoded
+from raytide_sandbox.cli import status
 
 VALUE = {"name": "caf\u00e9 \u202e \x1b[31m", "sizes": [1, 2]}
 WITHOUT = {"autoscaler", "operator", "print", "diagnose", "ui", "sandbox"}
@@ -45,3 +46,9 @@ def test_each_command_that_prints_a_result_has_the_option():
     }
     assert {"why", "top", "plan", "scale", "apply", "version"} <= formats.keys()
     assert {name for name, choices in formats.items() if not choices >= {"json", "yaml"}} == set()
+
+
+def test_the_option_is_described_with_the_same_words_everywhere():
+    commands = {**dict(leaves(raytide.cli.main)), "sandbox status": status}
+    helps = {name: each.help for name, command in commands.items() for each in command.params if "-o" in each.opts}
+    assert set(helps.values()) == {OUTPUT_HELP}, helps

@@ -6,17 +6,20 @@ sequence or as a mark that reorders text.
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def output_option(default: str = "text", help_text: str | None = None) -> Callable[[_Function], _Function]:
+OUTPUT_HELP: Final = "Output format."
+
+
+def output_option(default: str = "text") -> Callable[[_Function], _Function]:
     """The option `-o`: the default, which is for people, `yaml` or `json`."""
     formats = click.Choice([default, "yaml", "json"])
-    return click.option("-o", "--output", type=formats, default=default, show_default=True, help=help_text)
+    return click.option("-o", "--output", type=formats, default=default, show_default=True, help=OUTPUT_HELP)
 
 
 def encoded(output: str, value: Any, *, is_ascii: bool = True) -> str:

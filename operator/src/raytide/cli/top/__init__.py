@@ -20,8 +20,8 @@ from raytide.cli.output import output_option
 @click.command("top", short_help="show all workloads, and what they wait for")
 @click.option("-n", "--namespace", help="Namespace to show.  [default: that of the kubeconfig context, or `default`]")
 @click.option("-A", "--all-namespaces", is_flag=True, help="Show all namespaces.")
-@click.option("--once", is_flag=True, help="Print the lanes once and exit.")
-@output_option("table", "Format; yaml and json print once.")
+@click.option("--once", is_flag=True, help="Print the lanes once and exit; implied by -o yaml and -o json.")
+@output_option("table")
 @click.option(
     "--interval",
     "interval_s",
