@@ -490,9 +490,21 @@ async def test_the_page_of_a_running_cluster(cluster, namespace):
             2,
             "{}/demo is a RayCluster, and a plan has TrainingJobs only: `raytide why raycluster/demo -n {}` explains it",
         ),
-        (("why", "tj/demo", "-n", "{}"), 1, "{}/demo is a RayCluster, not a TrainingJob: use raycluster/demo"),
-        (("scale", "tj/demo", "2", "-n", "{}"), 1, "{}/demo is a RayCluster, not a TrainingJob: use raycluster/demo"),
-        (("why", "raycluster/job", "-n", "{}"), 1, "{}/job is a TrainingJob, not a RayCluster: use trainingjob/job"),
+        (
+            ("why", "tj/demo", "-n", "{}"),
+            1,
+            "there is no TrainingJob demo in namespace {}: it is a RayCluster, use raycluster/demo",
+        ),
+        (
+            ("scale", "tj/demo", "2", "-n", "{}"),
+            1,
+            "there is no TrainingJob demo in namespace {}: it is a RayCluster, use raycluster/demo",
+        ),
+        (
+            ("why", "raycluster/job", "-n", "{}"),
+            1,
+            "there is no RayCluster job in namespace {}: it is a TrainingJob, use trainingjob/job",
+        ),
     ],
     ids=["plan", "why", "scale", "why of a TrainingJob"],
 )
