@@ -5,16 +5,12 @@
 embedded API, `kube_cluster.KubeCluster` a real control plane.
 """
 
-import functools
 import secrets
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import msgspec
-import yaml
 
 CRD = Path(__file__).parents[2] / "crds" / "ray.io_rayclusters.yaml"
 JOB_CRD = CRD.with_name("paddlepaddle.org_trainingjobs.yaml")
@@ -28,12 +24,6 @@ ATTEMPTS = 10
 """Of an edit that meets another."""
 
 Json = dict[str, Any]
-
-
-@functools.cache
-def crd_body(crd: Path) -> bytes:
-    """What `kubectl apply -f` sends; read once, since the text takes a second to parse."""
-    return msgspec.json.encode(yaml.load(crd.read_text(), Loader=yaml.CSafeLoader))
 
 
 def path_of(kind: str, namespace: str, name: str = "", subresource: str = "") -> str:

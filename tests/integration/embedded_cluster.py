@@ -29,7 +29,6 @@ from integration.cluster_under_test import (
     RAYCLUSTERS,
     ClusterUnderTest,
     Json,
-    crd_body,
     path_of,
 )
 from raytide.manager import messages
@@ -40,6 +39,7 @@ from raytide_sandbox.apiserver.routes import Api
 from raytide_sandbox.apiserver.store import Change, Store
 from raytide_sandbox.controllers.manager import Controllers
 from support.deadlines import PATIENCE
+from support.manifest_files import body_of
 
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 PATIENCE_S = 60.0 * PATIENCE
@@ -97,12 +97,12 @@ class Cluster(ClusterUnderTest):
 
     def install_crd(self, crd: Path = CRD) -> None:
         """As `kubectl apply -f`."""
-        answer = self.api.handle(Request("POST", DEFINITIONS, {}, {}, crd_body(crd)))
+        answer = self.api.handle(Request("POST", DEFINITIONS, {}, {}, body_of(crd)))
         assert answer.status == 201, answer.body
 
     def remove_crd(self, crd: Path = CRD) -> None:
         """As `kubectl delete -f`."""
-        self.done("DELETE", f"{DEFINITIONS}/{msgspec.json.decode(crd_body(crd))['metadata']['name']}")
+        self.done("DELETE", f"{DEFINITIONS}/{msgspec.json.decode(body_of(crd))['metadata']['name']}")
 
     def add_node(self, name: str, **allocatable: str) -> str:
         """The embedded API server has no nodes that could become unready."""

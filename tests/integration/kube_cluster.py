@@ -28,7 +28,6 @@ from integration.cluster_under_test import (
     MERGE,
     ClusterUnderTest,
     Json,
-    crd_body,
     path_of,
 )
 from raytide_sandbox.connections import ClosingConnector
@@ -39,6 +38,7 @@ from raytide_sandbox.faults.upstream import Upstream
 from raytide_sandbox.kubeconfig import build_kubeconfig, write_private
 from support.deadlines import PATIENCE
 from support.kube_plane import KubePlane, eventually
+from support.manifest_files import body_of
 
 HEARTBEAT_S = 8.0
 PATIENCE_S = 60.0 * PATIENCE
@@ -298,7 +298,7 @@ class KubeCluster(ClusterUnderTest):
 
 
 def _read(crd: Path) -> Json:
-    read: Json = msgspec.json.decode(crd_body(crd))
+    read: Json = msgspec.json.decode(body_of(crd))
     return read
 
 

@@ -24,10 +24,11 @@ from raytide.api import constants
 from raytide_sandbox.apiserver.routes import Request
 from support import virtual_time
 from support.builders import group, raycluster
+from support.manifest_files import body_of
 
 from simulation.in_process_transport import InProcessTransport
 from simulation.operator_under_test import OperatorUnderTest, SimulatedClock
-from simulation.simulated_kube import CRD, NAMESPACE, SimulatedKube, yaml_to_json
+from simulation.simulated_kube import CRD, NAMESPACE, SimulatedKube
 
 pytestmark = pytest.mark.looptime
 
@@ -258,7 +259,7 @@ async def switch_crds_and_run():
         store(env, name, spec)
     for name, status in BROKEN_STATUS.items():
         store(env, name, {}, status)
-    redefine(env, lambda crd: crd.update(spec=msgspec.json.decode(yaml_to_json(CRD))["spec"]))
+    redefine(env, lambda crd: crd.update(spec=msgspec.json.decode(body_of(CRD))["spec"]))
     crashes = []
     operator = OperatorUnderTest(InProcessTransport(env.api), SimulatedClock(env.now), random.Random(0), crashes.append)
     controllers = asyncio.create_task(env.run_controllers())

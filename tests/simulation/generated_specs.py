@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from simulation.simulated_kube import yaml_to_json
+from support.manifest_files import body_of
 
 Schema = dict[str, Any]
 SECRET = "s3cr3t-of-a-user"
@@ -60,7 +60,7 @@ class Generator:
     """Draws objects of one CRD's stored version around `example`."""
 
     def __init__(self, crd: Path, example: dict[str, Any], rng: random.Random) -> None:
-        versions = msgspec.json.decode(yaml_to_json(crd))["spec"]["versions"]
+        versions = msgspec.json.decode(body_of(crd))["spec"]["versions"]
         stored = next(version for version in versions if version["storage"])
         self._spec: Schema = stored["schema"]["openAPIV3Schema"]["properties"]["spec"]
         self._example = example

@@ -6,7 +6,6 @@ that a history can be repeated. The operator has only its transport; users and k
 """
 
 import asyncio
-import functools
 import itertools
 import random
 from collections.abc import Callable
@@ -17,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from raytide_sandbox.apiserver.api_status import ApiStatusError
 from raytide_sandbox.apiserver.routes import Api, Request
 from raytide_sandbox.apiserver.store import Change, Store
 from raytide_sandbox.controllers.manager import Controllers
 from support.definitions import define
+from support.manifest_files import body_of
 
 NAMESPACE = "default"
 NODES = ("node-0", "node-1")
@@ -66,7 +65,7 @@ class SimulatedKube:
         self.store.subscribe(lambda _: self._changed.set())
         self.controllers.step(self.now())
         self._set_up()
-        define(self.api, self.store, yaml_to_json(self.crd))
+        define(self.api, self.store, body_of(self.crd))
 
     def _set_up(self) -> None:
         """Create the nodes, before any other object."""
@@ -215,12 +214,6 @@ class SimulatedKube:
         """The RayCluster of that name as a shared object that must not be changed."""
         entry = self.store.find(RAYCLUSTERS, self.namespace, name)
         return entry.shared() if entry else None
-
-
-@functools.cache
-def yaml_to_json(path: Path) -> bytes:
-    """A manifest file as a request body."""
-    return msgspec.json.encode(yaml.load(path.read_text(), Loader=yaml.CSafeLoader))
 
 
 def make_ready(pod: dict[str, Any]) -> None:

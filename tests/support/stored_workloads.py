@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-import yaml
 
 from raytide.api import constants
 from raytide_sandbox.apiserver.routes import Api, Request
 from raytide_sandbox.apiserver.store import Store
 from support.builders import raycluster
+from support.manifest_files import body_of
 from support.training_builders import trainingjob
 
 CRDS = Path(__file__).parents[2] / "crds"
@@ -30,9 +30,8 @@ def api_with(*objects: dict) -> Api:
     store.create("namespaces", {"metadata": {"name": "default"}})
     api = Api(store, new_suffix=lambda: f"{next(uids):05d}")
     for file in sorted(CRDS.glob("*.yaml")):
-        body = msgspec.json.encode(yaml.load(file.read_text(), Loader=yaml.CSafeLoader))
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        assert api.handle(Request("POST", path, {}, {}, body)).status == 201
+        assert api.handle(Request("POST", path, {}, {}, body_of(file))).status == 201
     for obj in objects:
         put(api, obj)
     return api

@@ -29,9 +29,9 @@ from support import virtual_time
 from support.builders import group, raycluster
 from support.definitions import define
 from support.fake_gcs import GcsWorld, fake_gcs
+from support.manifest_files import body_of
 
 from simulation.in_process_transport import InProcessTransport
-from simulation.simulated_kube import yaml_to_json
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = Key("default", "demo")
@@ -118,7 +118,7 @@ class Harness:
         self.clock = VirtualClock()
         self.store = Store(now=self.clock.now, new_uid=lambda: f"uid-{next(ids)}")
         api = Api(self.store, new_suffix=lambda: f"{next(ids):05d}")
-        define(api, self.store, yaml_to_json(CRD))
+        define(api, self.store, body_of(CRD))
         self.journal: list[str] = []
         self.lag_s = 0.0
         """The delay of watch events."""

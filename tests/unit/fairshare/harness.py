@@ -31,9 +31,9 @@ from raytide_sandbox.apiserver.routes import Api, Request
 from raytide_sandbox.apiserver.store import Store
 from raytide_sandbox.controllers.manager import Controllers
 from support.definitions import define
+from support.manifest_files import body_of
 
 from simulation.in_process_transport import InProcessTransport
-from simulation.simulated_kube import yaml_to_json
 
 CRD = Path(__file__).parents[3] / "crds" / "paddlepaddle.org_trainingjobs.yaml"
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -83,7 +83,7 @@ class Stage:
         self.api = Api(self.store, new_suffix=lambda: f"{next(suffixes):05d}")
         self.controllers = Controllers(self.store, has_scheduler=False)
         self.controllers.step(self.clock.now())
-        define(self.api, self.store, yaml_to_json(CRD))
+        define(self.api, self.store, body_of(CRD))
         self.wire = InProcessTransport(self.api)
         self.wire.on_request = self._see
         client = Client(self.wire, clock=self.clock)
