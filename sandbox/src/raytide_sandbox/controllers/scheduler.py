@@ -9,6 +9,7 @@ assigns the same capacity twice and never preempts. One of the sandbox's control
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import count
 from typing import Any, Final
 
 from raytide.api.quantity import QuantityError
@@ -40,8 +41,8 @@ class _Waiting:
     requests: Requests
     shape: bytes
     """Equal for pods that fit on the same nodes."""
-    order: tuple[int, int]
-    """Higher priority first, then older first."""
+    order: tuple[int, int, int]
+    """Higher priority first, then older first, of one second in the order of their creation."""
     reported: str = ""
     """The message of the last FailedScheduling."""
 
@@ -58,6 +59,7 @@ class Scheduler:
         self._malformed: dict[ObjectKey, str] = {}
         self._due: set[ObjectKey] = set()
         self._has_more_capacity = False
+        self._arrivals = count()
 
     # --- noting --------------------------------------------------------------------------------------------------------
     def on_change(self, noted: Noted) -> None:
@@ -147,7 +149,7 @@ class Scheduler:
                 if known is not None and known.shape == shape:
                     self._waiting[key] = known
                     return
-                order = (-(pod.spec.priority or 0), _seconds(pod.metadata.creation_timestamp))
+                order = (-(pod.spec.priority or 0), _seconds(pod.metadata.creation_timestamp), next(self._arrivals))
                 self._waiting[key] = _Waiting(spec, requests, shape, order)
         self._due.add(key)
 
@@ -223,6 +225,6 @@ class Scheduler:
 
 
 def _seconds(text: str) -> int:
-    """A timestamp in seconds for ordering, 0 if it is invalid; ties are broken by namespace and name."""
+    """A timestamp in seconds for ordering, 0 if it is invalid."""
     moment = parse_time(text)
     return int(moment.timestamp()) if moment else 0

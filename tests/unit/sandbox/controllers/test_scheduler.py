@@ -105,6 +105,14 @@ def test_priority_takes_precedence_over_age(cluster):
     assert cluster.node_of("old") is None
 
 
+def test_pods_of_one_second_are_bound_in_the_order_of_their_creation(cluster):
+    """By name, the workers of a RayCluster would come before its head."""
+    for name in ("ray-head", "ray-cpu-worker", "a"):
+        cluster.pod(name, cpu="1")
+    cluster.node("n1", cpu="1")
+    assert [cluster.node_of(name) for name in ("ray-head", "ray-cpu-worker", "a")] == ["n1", None, None]
+
+
 def test_uncordoning_a_node_binds_pending_pods(cluster):
     cluster.node("n1", spec={"unschedulable": True})
     cluster.pod("p")
