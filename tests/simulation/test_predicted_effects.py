@@ -1,9 +1,9 @@
 """The effect that the page of `raytide ui` predicts for a YAML is what the operator, the controllers and a scheduler make of it.
 
 A simulated cluster with GPUs, gangs, priorities, a ResourceQuota, tenants and pods of other workloads runs until it is quiet.
-Then the effect of one more job is computed from the objects, as the page does, the job is created, and hours later the sizes are
-compared. Other than in tests/unit/bench/test_predicted_sizes.py what happens does not come from the predicting code: both
-controllers of TrainingJobs run as in the operator, and the scheduler and the API are the sandbox's. Seeds come from RAYTIDE_SEED.
+Then the effect of one more job, or of a RayCluster, is computed from the objects, as the page does, it is created, and hours later the
+sizes and the pods of the RayCluster with a node are compared. Other than in tests/unit/bench/test_predicted_sizes.py what happens does
+not come from the predicting code: the controllers of both kinds run as in the operator, and the scheduler and the API are the sandbox's. Seeds come from RAYTIDE_SEED.
 """
 
 import asyncio
@@ -26,15 +26,18 @@ from raytide.api.config import SharingConfig
 from raytide.api.tenants import TENANT_LABEL, Tenant
 from raytide.api.trainingjob import TrainingJob
 from raytide.cli.plan.from_files import PlanInputs
-from raytide.cli.ui.what_if import effect_of
+from raytide.cli.ui.what_if import effect_of, parse
 from raytide.kube.client import Client
+from raytide.raycluster.controller import RayClusterController, RayClusterControllerOptions
 from raytide_sandbox.faults.script import Call, Rule
 from raytide_sandbox.faults.types import Answer
 from support import virtual_time
+from support.definitions import define
 
 from simulation.environment import log_errors_as_violations
+from simulation.operator_under_test import CONFIG
 from simulation.pod_tracker import ENDED
-from simulation.simulated_kube import NAMESPACE, Kubelets
+from simulation.simulated_kube import CRD, NAMESPACE, RAYCLUSTERS, Kubelets, node_of, yaml_to_json
 from simulation.training_environment import JobControllers, JobsOperator, JobsReplica, TrainingEnvironment
 from simulation.training_kube import JOBS, machine
 from simulation.training_manifests import OTHER_NAMESPACE, new_job, new_pod, role
@@ -49,6 +52,16 @@ KUBELETS = Kubelets(start_s=(1.0, 9.0), end_s=(10.0,))
 released first are a matter of chance."""
 NAMESPACES = (NAMESPACE, OTHER_NAMESPACE)
 GOLD = "gold"
+GROUP_OF_HEAD = "headgroup"
+CLUSTERS = 0.4
+"""The part of the submissions that are RayClusters."""
+
+
+class BothKinds(JobControllers):
+    """The controllers of TrainingJobs and the one of RayClusters."""
+
+    def __init__(self, jobs: JobControllers, clusters: RayClusterController) -> None:
+        self._jobs, self._controllers = jobs._jobs, (*jobs._controllers, clusters)
 
 
 class World:
@@ -56,6 +69,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)
+        self.is_cluster = random.Random(seed + 1).random() < CLUSTERS
         self.config = SharingConfig(tenants=self._tenants() if rng.random() < 0.3 else ())
         config = self.config
 
@@ -63,16 +77,28 @@ class World:
             def _new_controllers(self, client: Client) -> JobControllers:
                 return JobControllers(client, self._clock, config)
 
+        class OperatorOfBothKinds(JobsOperator):
+            def _new_controllers(self, client: Client) -> JobControllers:
+                options = RayClusterControllerOptions(namer=self._name)
+                clusters = RayClusterController(client, clock=self._clock, config=CONFIG, options=options)
+                return BothKinds(JobControllers(client, self._clock, config), clusters)
+
         class OperatorReplica(JobsReplica):
-            kind = Operator
+            kind = OperatorOfBothKinds if self.is_cluster else Operator
 
         class DrawnEnvironment(TrainingEnvironment):
             replica = OperatorReplica
+
+            async def pass_time(self, seconds: float) -> None:
+                """Its checks know TrainingJobs only: other violations than errors in the log do not end the run."""
+                await asyncio.sleep(seconds)
 
         self.env = DrawnEnvironment(seed, kubelets=KUBELETS)
         self.expected: dict[str, int] = {}
         """Job -> the trainers that were predicted for it."""
         self.kube = self.env.kube
+        if self.is_cluster:
+            define(self.kube.api, self.kube.store, yaml_to_json(CRD))
         self._draw_nodes()
         for namespace in NAMESPACES if self.config.tenants else ():
             self._set_tenant(namespace)
@@ -145,6 +171,35 @@ class World:
             del job["spec"]["scaling"]["growCooldownSeconds"], job["spec"]["scaling"]["shrinkCooldownSeconds"]
         return job
 
+    def cluster(self) -> dict[str, Any]:
+        """A RayCluster as a user writes it."""
+        rng = self.rng
+
+        def pods(cpu: str, gpu: int = 0) -> dict[str, Any]:
+            container = {"name": "ray", "image": "rayproject/ray:2.60.0", **role(cpu, gpu)}
+            is_gold = {"priorityClassName": GOLD} if has_gold else {}
+            return {"template": {"spec": {"containers": [container], **is_gold}}}
+
+        has_gold = rng.random() < 0.3
+        groups = [
+            {
+                "groupName": f"group-{number}",
+                "replicas": rng.randint(0, 6),
+                "numOfHosts": rng.choice([1, 1, 1, 2, 3]),
+                **pods(rng.choice(["500m", "1", "2", "4"]), rng.choice([0, 0, 0, 1, 2])),
+            }
+            for number in range(rng.randint(0, 3))
+        ]
+        spec = {
+            "rayVersion": "2.60.0",
+            "headGroupSpec": pods(rng.choice(["500m", "1", "2"])),
+            "workerGroupSpecs": groups,
+            "enableInTreeAutoscaling": rng.random() < 0.2,
+            "suspend": rng.random() < 0.1,
+        }
+        metadata = {"name": "new", "namespace": rng.choice(NAMESPACES)}
+        return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec}
+
     def inputs(self) -> PlanInputs:
         """What `raytide plan` and the page read from the cluster."""
 
@@ -162,15 +217,30 @@ class World:
         )
 
     def sizes(self) -> dict[str, int]:
-        """The trainers that each job is to have."""
-        return {job["metadata"]["name"]: job["spec"]["trainer"].get("replicas") or 0 for job in self.env.clusters()}
+        """The trainers that each job is to have, and the pods with a node of each group of the RayCluster."""
+        jobs = {job["metadata"]["name"]: job["spec"]["trainer"].get("replicas") or 0 for job in self.env.clusters()}
+        for _, cluster in self.kube.store.entries(RAYCLUSTERS) if self.is_cluster else ():
+            groups = [GROUP_OF_HEAD, *(each["groupName"] for each in cluster.obj()["spec"]["workerGroupSpecs"])]
+            jobs |= dict.fromkeys(groups, 0)
+        for _, pod in self.kube.store.entries("pods"):
+            if (group := pod.labels.get("ray.io/group")) and node_of(pod.shared()):
+                jobs[group] += 1
+        return jobs
 
     def predicted(self, job: dict[str, Any]) -> dict[str, int]:
         """The sizes that the page shows for the time after the submission."""
         now = self.kube.now()
-        answer = effect_of(msgspec.json.encode(job).decode(), self.inputs(), NAMESPACE, config=self.config, now=now)
+        answer = effect_of(
+            parse(msgspec.json.encode(job).decode()), self.inputs(), NAMESPACE, config=self.config, now=now
+        )
         assert answer["omitted"] == 0
-        return self.sizes() | {each["name"]: each["with"] for each in (*answer["submitted"], *answer["others"])}
+        changed = [*answer["others"], *(each for each in answer["submitted"] if each["kind"] == "TrainingJob")]
+        found = self.sizes() | {each["name"]: each["with"] for each in changed}
+        for each in answer["submitted"]:
+            if each["kind"] == "RayCluster":
+                found |= {GROUP_OF_HEAD: each["head"]["scheduled"]}
+                found |= {group["name"]: group["scheduled"] for group in each["groups"]}
+        return found
 
     async def live(self) -> "World":
         """Predict the sizes, submit the job, and wait for hours."""
@@ -182,9 +252,9 @@ class World:
         if self.rng.random() < 0.3:
             self.kube.create(new_pod("web-0", self.rng.choice(["1", "3"])))
         await self.env.pass_time(QUIET_S)
-        job = self.job("new")
-        self.expected = self.predicted(job)
-        self.kube.create(job)
+        new = self.cluster() if self.is_cluster else self.job("new")
+        self.expected = self.predicted(new)
+        self.kube.create(new)
         await self.env.pass_time(QUIET_S)
         await self.env.close()
         return self

@@ -27,7 +27,11 @@ from simulation.training_manifests import OTHER_NAMESPACE
 JOBS = "trainingjobs.paddlepaddle.org"
 CPUS = {"node-0": 4, "node-1": 4, "node-2": 4}
 GPUS = {"node-0": 4, "node-1": 4}
-_PATHS = {"TrainingJob": ("/apis/paddlepaddle.org/v1", "trainingjobs"), "Pod": ("/api/v1", "pods")}
+_PATHS = {
+    "RayCluster": ("/apis/ray.io/v1", "rayclusters"),
+    "TrainingJob": ("/apis/paddlepaddle.org/v1", "trainingjobs"),
+    "Pod": ("/api/v1", "pods"),
+}
 FAILED_CODE = 1
 KILLED_CODE = 137
 TERMINATED_CODE = 143

@@ -32,6 +32,19 @@ metadata: {name: new}
 spec:
   trainer: {entrypoint: "true", min-instance: 2, max-instance: 4, resources: {requests: {cpu: "1"}}}
 """
+NEW_CLUSTER = """\
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: new}
+spec:
+  headGroupSpec: {template: {spec: {containers: [{name: ray-head, image: "ray:2.60.0", resources: {requests: {cpu: "1"}}}]}}}
+  workerGroupSpecs:
+  - groupName: cpu
+    minReplicas: 1
+    replicas: 3
+    maxReplicas: 4
+    template: {spec: {containers: [{name: ray-worker, image: "ray:2.60.0", resources: {requests: {cpu: "4"}}}]}}
+"""
 
 
 def lane(

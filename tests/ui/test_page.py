@@ -11,7 +11,7 @@ from raytide.explain.cluster_capacity import CapacityView, ResourceUse
 from raytide.explain.model import Verdict
 from raytide.explain.overview import GroupSize, Resized
 from support.stored_workloads import owner_reference, pod_object, put, warning
-from support.ui_site import NEW, NOON, START, after, lane
+from support.ui_site import NEW, NEW_CLUSTER, NOON, START, after, lane
 
 pytestmark = [pytest.mark.browser, pytest.mark.rule("SC:S21")]
 
@@ -434,7 +434,7 @@ def with_lane(site):
 async def test_a_yaml_shows_what_the_next_pass_would_do(watched, site, with_lane):
     page = await watched.open()
     await page.get_by_role("button", name="What if").click()
-    await page.get_by_label("YAML of TrainingJobs").fill(NEW)
+    await page.get_by_label("YAML of TrainingJobs and RayClusters").fill(NEW)
     await page.get_by_role("button", name="Show the effect").click()
     await expect(page.locator("#effect li").first).to_have_text("default/new starts with 4 of 2 to 4")
     ghost = page.get_by_role("treeitem").filter(has_text="default/new")
@@ -458,6 +458,26 @@ async def test_a_file_can_be_dropped_anywhere(watched, site, with_lane):
     await page.evaluate(DROP, NEW)
     await expect(page.locator("#effect li").first).to_have_text("default/new starts with 4 of 2 to 4")
     await expect(page.locator("#drop")).to_be_hidden()
+
+
+async def test_a_raycluster_can_be_dropped(watched, site, with_lane):
+    """Its ghost has the workers that get a node; the sentences say what the others lack."""
+    page = await watched.open()
+    await expect(rows(page).first).to_be_visible()
+    await page.evaluate(DROP, NEW_CLUSTER)
+    await expect(page.locator("#effect li").first).to_have_text(
+        "RayCluster default/new gets its head and 1 of 3 workers"
+    )
+    await expect(page.locator("#effect li").nth(1)).to_contain_text(
+        "2 pods of group cpu stay Pending: node n0 comes closest"
+    )
+    ghost = page.get_by_role("treeitem").filter(has_text="default/new")
+    await expect(ghost.locator(".next b")).to_have_text("0 → 1 +1")
+    await expect(ghost).to_contain_text("not submitted · 3 workers")
+    await expect(ghost).to_contain_text("would start with its head and 1 of 3 workers; not more: Unschedulable")
+    await expect(ghost).to_have_attribute(
+        "aria-label", re.compile("would get its head and 1 of 3 workers. Unschedulable node n0")
+    )
 
 
 async def test_a_file_that_is_no_workload_is_a_sentence(watched, site, with_lane):

@@ -15,7 +15,7 @@ import pytest
 from raytide.api.config import SharingConfig
 from raytide.cli.plan.from_files import PlanInputs
 from raytide.cli.plan.passes import TERMINATES_S
-from raytide.cli.ui.what_if import effect_of
+from raytide.cli.ui.what_if import effect_of, parse
 from training_policies import NAMESPACE, Raytide, manifest
 from training_world import Ask, Circumstances, Job, SimNode, Submission, World
 
@@ -47,7 +47,7 @@ class Sharing(Raytide):
     def effect(self, submission):
         """The sizes that the page shows for the time after the submission, by name."""
         obj = valid(manifest(Job(submission, submission.initial), self._now(), {}))
-        answer = effect_of(json.dumps(obj), self.inputs(), NAMESPACE, config=SharingConfig(), now=self._now())
+        answer = effect_of(parse(json.dumps(obj)), self.inputs(), NAMESPACE, config=SharingConfig(), now=self._now())
         assert answer["omitted"] == 0
         sizes = {job.of.name: job.wanted for job in self._world.jobs}
         return sizes | {each["name"]: each["with"] for each in (*answer["submitted"], *answer["others"])}

@@ -137,7 +137,7 @@ async def test_a_job_that_cannot_be_read_is_reported_and_the_others_are_planned(
     odd = unlabelled(job("odd", 1, 2))
     odd["spec"]["trainer"]["min-instance"] = "two"
     found = await snapshot_of(api_with(loose, node(cpu=4), odd, unlabelled(job("b", 2, 2, gpu=1))))
-    output = as_json(plan_next_pass(found, (), config=SharingConfig(), now=NOW))
+    output = as_json(plan_next_pass(found, config=SharingConfig(), now=NOW))
     assert [(each["name"], each["reason"]) for each in output["waiting"]] == [
         ("b", "Unsatisfiable"),
         ("odd", "InvalidSpec"),

@@ -184,7 +184,11 @@ def test_a_job_outside_of_the_plan_is_not_taken_for_the_raycluster_of_its_name(a
 @pytest.mark.parametrize(
     ("new", "sentence"),
     [
-        pytest.param(as_documents(node(cpu=1)), "new.yaml: no TrainingJob to submit", id="nothing to submit"),
+        pytest.param(
+            as_documents(node(cpu=1)),
+            "new.yaml: no TrainingJob or RayCluster to submit, only Node (v1)",
+            id="nothing to submit",
+        ),
         pytest.param(
             as_documents(RAYCLUSTER),
             "new.yaml: no TrainingJob to submit; RayCluster demo is not sized by fair sharing",

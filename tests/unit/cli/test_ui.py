@@ -32,7 +32,7 @@ from raytide_sandbox.apiserver.routes import Request
 from raytide_sandbox.faults.types import Answer
 from support.explained import HOSTILE
 from support.stored_workloads import PATHS, api_with, cluster_object, job_object, pod_object
-from support.ui_site import AUTHORIZED, NEW, NOON, START, TOKEN, Site, after, lane, node
+from support.ui_site import AUTHORIZED, NEW, NEW_CLUSTER, NOON, START, TOKEN, Site, after, lane, node
 
 from simulation.in_process_transport import InProcessTransport
 
@@ -598,18 +598,81 @@ async def test_the_effect_of_a_new_job():
     assert found["sentences"] == ["default/new starts with 4 of 2 to 4", "the size of no other job changes"]
 
 
+async def test_the_effect_of_a_new_raycluster():
+    """The node has 8 CPUs: the head has one, one worker four."""
+    async with Site(node()).served() as site:
+        status, found = await site.plan(NEW_CLUSTER)
+    assert (status, found["kind"], found["others"], found["omitted"]) == (200, "Effect", [], 0)
+    (new,) = found["submitted"]
+    lacks = "node n0 comes closest: it lacks 1 cpu (it requests 4 cpu; 3 of 8 free)"
+    assert new == {
+        "kind": "RayCluster",
+        "namespace": "default",
+        "name": "new",
+        "current": 0,
+        "minimum": 1,
+        "maximum": 4,
+        "without": 0,
+        "with": 1,
+        "wanted": 3,
+        "scheduled": 1,
+        "reason": "Unschedulable",
+        "message": lacks,
+        "head": {"wanted": 1, "scheduled": 1, "pending": 0, "rejected": 0, "reason": "", "message": ""},
+        "groups": [
+            {"name": "cpu", "wanted": 3, "scheduled": 1, "pending": 2, "rejected": 0}
+            | {"reason": "Unschedulable", "message": lacks}
+        ],
+    }
+    assert found["sentences"] == [
+        "RayCluster default/new gets its head and 1 of 3 workers",
+        f"RayCluster default/new: 2 pods of group cpu stay Pending: {lacks}",
+        "the size of no job changes",
+    ]
+
+
+async def test_a_yaml_may_have_both_kinds():
+    async with Site(node()).served() as site:
+        status, found = await site.plan(f"{NEW_CLUSTER}---\n{NEW}")
+    assert (status, [(each["kind"], each["with"]) for each in found["submitted"]]) == (
+        200,
+        [("TrainingJob", 3), ("RayCluster", 1)],
+    )
+
+
+async def test_the_rayclusters_are_read_only_for_a_new_one():
+    """Without the right to list them, whether it exists is not known, and the answer says so."""
+    async with Site(node(), forbidden=("rayclusters",)).served() as site:
+        of_job, of_cluster = (await site.plan(NEW))[1], (await site.plan(NEW_CLUSTER))[1]
+    assert of_job["notes"] == []
+    assert of_cluster["notes"] == ["the plan ignores rayclusters, because they cannot be listed: on purpose"]
+
+
 BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
 
 
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        pytest.param("", "the YAML: no TrainingJob to submit", id="empty"),
+        pytest.param("", "the YAML: no TrainingJob or RayCluster to submit", id="empty"),
         pytest.param("hello", "the YAML: document 1: this is text, not a Kubernetes object", id="text"),
         pytest.param("a: [", "the YAML: line 2, column 1: did not find", id="no YAML"),
         pytest.param("a: b", "the YAML: document 1: apiVersion is missing", id="no object"),
         pytest.param(
-            "{apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: a}}", "the YAML: no TrainingJob to submit", id="another kind"
+            "{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: a}}", "the YAML: no TrainingJob or RayCluster to submit, only RayJob (ray.io/v1)", id="another kind"
+        ),
+        pytest.param(
+            "{apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: a}}", "the YAML: document 1 (RayCluster default/a): spec is missing", id="no spec"
+        ),
+        pytest.param(
+            NEW_CLUSTER.replace("minReplicas: 1", "minReplicas: 9"), "the YAML: document 1 (RayCluster default/new): spec.workerGroupSpecs[0].minReplicas is 9, above maxReplicas 4", id="invalid RayCluster"
+        ),
+        pytest.param(NEW_CLUSTER.replace('cpu: "4"', "cpu: lots"), "the YAML: document 1 (RayCluster default/new): spec.workerGroupSpecs[0].template.spec.containers[0].resources.requests.cpu: 'lots' is not a quantity", id="no quantity in a RayCluster"),
+        pytest.param(
+            NEW_CLUSTER.replace("name: new", "name: demo"), "the YAML: document 1: RayCluster default/demo exists already; submit it under another name", id="RayCluster exists"
+        ),
+        pytest.param(
+            NEW_CLUSTER.replace("spec:\n", "spec:\n  managedBy: kueue.x-k8s.io/multikueue\n", 1), "the YAML: document 1 (RayCluster default/new): spec.managedBy names another controller (kueue.x-k8s.io/multikueue)", id="managed by another controller"
         ),
         pytest.param(NEW.replace("min-instance: 2", "min-instance: 9"), "the YAML: document 1", id="invalid"),
         pytest.param(NEW.replace('cpu: "1"', "cpu: lots"), "the YAML: document 1", id="no quantity"),
@@ -621,7 +684,7 @@ BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("a
     ],
 )  # fmt: skip
 async def test_a_yaml_without_a_new_job_is_one_sentence(body, sentence):
-    async with Site(node(), job_object()).served() as site:
+    async with Site(node(), job_object(), cluster_object()).served() as site:
         status, found = await site.plan(body)
         assert (status, list(found)) == (400, ["error"]), found
         assert found["error"].startswith(sentence), found

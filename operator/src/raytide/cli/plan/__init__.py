@@ -1,7 +1,7 @@
 """`raytide plan`: what the next sharing pass would do, and why.
 
 Takes a running cluster, or its objects in files, builds the same pool as the operator and prints the operator's plan
-step by step with reasons; `--submit` adds jobs that do not exist yet and shows their effect, `--explain` shows why one
+step by step with reasons; `--submit` adds TrainingJobs and RayClusters that do not exist yet and shows their effect, `--explain` shows why one
 job is not larger. Changes nothing. Exit code 0 with a plan, 2 with one line for unusable input, 1 when the cluster
 cannot be read. This module reads flags and files; the rest of the package does the work.
 """
@@ -19,8 +19,7 @@ from raytide.cli.sharing_options import sharing_config, sharing_options
 
 if TYPE_CHECKING:
     from raytide.api.meta import Key
-    from raytide.api.trainingjob import TrainingJob
-    from raytide.cli.plan.from_files import PlanInputs
+    from raytide.cli.plan.from_files import Found, PlanInputs, Submission
 
 STDIN: Final = "-"
 _FILE_HELP: Final = (
@@ -42,7 +41,7 @@ class _BadInputError(click.ClickException):
     "submitted",
     metavar="FILE",
     multiple=True,
-    help="File with new TrainingJobs: show what would change if they were submitted; may be repeated.",
+    help="File with new TrainingJobs and RayClusters: show what would change if they were submitted; may be repeated.",
 )
 @click.option("--explain", "explained", metavar="NAMESPACE/JOB", default="", help="Explain why this job is not larger.")
 @output_option("table")
@@ -87,19 +86,23 @@ def command(
     config = sharing_config(**sharing)
     now = _moment(moment)
 
+    from raytide.cli.plan.from_files import has_clusters  # noqa: PLC0415 - same
     from raytide.cli.plan.render import NotFoundError, explain_job, of_raycluster, render  # noqa: PLC0415 - same
     from raytide.cli.plan.simulate import plan_next_pass  # noqa: PLC0415 - `--help` needs no planner
     from raytide.fairshare.participants import id_of  # noqa: PLC0415 - same
 
-    snapshot, namespace = _snapshot(files, namespace, kubeconfig, context, has_tenants=bool(config.tenants))
-    jobs = _submitted(submitted, snapshot, namespace, now)
+    new, has_tenants = _found(submitted), bool(config.tenants)
+    snapshot, namespace = _snapshot(
+        files, namespace, kubeconfig, context, has_tenants=has_tenants, has_clusters=has_clusters(new)
+    )
+    submission = _submission(new, snapshot, namespace, now)
     for note in snapshot.notes:
         click.echo(f"note: {note}", err=True)
-    result = plan_next_pass(snapshot, jobs, config=config, now=now)
+    result = plan_next_pass(snapshot, submission, config=config, now=now)
     try:
         text = explain_job(result, id_of(_key(explained, namespace))) if explained else render(result, output)
     except NotFoundError as error:
-        key, jobs_of_snapshot = _key(explained, namespace), {job.key for job in (*snapshot.jobs, *jobs)}
+        key, jobs_of_snapshot = _key(explained, namespace), {job.key for job in (*snapshot.jobs, *submission.jobs)}
         is_raycluster = key not in jobs_of_snapshot and _is_raycluster(key, snapshot, kubeconfig, context)
         raise _BadInputError(of_raycluster(key) if is_raycluster else str(error)) from error
     click.echo(text)
@@ -133,7 +136,13 @@ def _key(text: str, namespace: str) -> "Key":
 
 
 def _snapshot(
-    files: tuple[str, ...], namespace: str | None, kubeconfig: Path | None, context: str | None, *, has_tenants: bool
+    files: tuple[str, ...],
+    namespace: str | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    *,
+    has_tenants: bool,
+    has_clusters: bool,
 ) -> "tuple[PlanInputs, str]":
     """Read the objects; returns them and the default namespace."""
     from raytide.cli.plan.from_cluster import SnapshotError, read_cluster  # noqa: PLC0415 - aiohttp only where it is asked
@@ -141,7 +150,9 @@ def _snapshot(
 
     if not files:
         try:
-            snapshot, default_namespace = asyncio.run(read_cluster(kubeconfig, context, has_tenants=has_tenants))
+            snapshot, default_namespace = asyncio.run(
+                read_cluster(kubeconfig, context, has_tenants=has_tenants, has_clusters=has_clusters)
+            )
         except SnapshotError as error:
             raise click.ClickException(str(error)) from error
         return snapshot, namespace or default_namespace
@@ -162,17 +173,27 @@ def _is_raycluster(key: "Key", snapshot: "PlanInputs", kubeconfig: Path | None, 
 
     if snapshot.is_live:
         return asyncio.run(has_raycluster(kubeconfig, context, key))
-    return key in snapshot.rayclusters
+    return key in snapshot.clusters
 
 
-def _submitted(files: tuple[str, ...], snapshot: "PlanInputs", namespace: str, now: datetime) -> "list[TrainingJob]":
-    """The jobs of --submit, validated as by the API server and the operator."""
-    from raytide.cli.plan.from_files import InputError, read_submitted  # noqa: PLC0415 - as above
+def _found(files: tuple[str, ...]) -> "tuple[Found, ...]":
+    """The objects of --submit."""
+    from raytide.cli.plan.from_files import InputError, found_in  # noqa: PLC0415 - as above
 
     if not files:
-        return []
+        return ()
     try:
-        return read_submitted(_texts(files), namespace, there={job.key for job in snapshot.jobs}, now=now)
+        return found_in(_texts(files))
+    except InputError as error:
+        raise _BadInputError(str(error)) from error
+
+
+def _submission(found: "tuple[Found, ...]", snapshot: "PlanInputs", namespace: str, now: datetime) -> "Submission":
+    """The objects of --submit, validated as by the API server and the operator."""
+    from raytide.cli.plan.from_files import InputError, read_submitted  # noqa: PLC0415 - as above
+
+    try:
+        return read_submitted(found, snapshot, namespace, now=now)
     except InputError as error:
         raise _BadInputError(str(error)) from error
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from raytide.api.capacity import CapacityPod
+from raytide.api.meta import Key
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import MASTER, PSERVER, TRAINER
 from raytide.fairshare.algorithm.model import Node, Shape
@@ -52,11 +53,16 @@ def assumed_pod(job: TrainingJob, role: str, index: int, shape: Shape, node: str
     )
 
 
+def placeholder_uid(key: Key) -> str:
+    """The uid of an object that was never created."""
+    return f"{_UID}{key.namespace}-{key.name}"
+
+
 def with_placeholder_uid(job: TrainingJob) -> TrainingJob:
     """Give the job a placeholder as its uid if it was never created: pods refer to uids."""
     if job.metadata.uid:
         return job
-    metadata = job.metadata.model_copy(update={"uid": f"{_UID}{job.key.namespace}-{job.key.name}"})
+    metadata = job.metadata.model_copy(update={"uid": placeholder_uid(job.key)})
     return job.model_copy(update={"metadata": metadata})
 
 

@@ -51,7 +51,7 @@ def explain(snapshot: ClusterSnapshot, allocation: Allocation, id_: ParticipantI
     obstacles = [
         *_waiting_lines(waiting),
         *_rule_lines(participant),
-        *_node_lines(participant, planned),
+        *_node_lines(participant.shape, planned),
         *_load_limit_lines(participant, snapshot, short),
         *_quota_lines(participant, snapshot),
         *_tenant_lines(participant, snapshot),
@@ -86,7 +86,7 @@ def differences(
         for id_ in sorted(size_without)
         if size_without[id_] != size_with[id_]
     ]
-    return (*lines, *(changed or ["the size of no other job changes"]))
+    return (*lines, *(changed or [f"the size of no {'other ' if submitted_ids else ''}job changes"]))
 
 
 def sizes_after(snapshot: ClusterSnapshot, allocation: Allocation) -> dict[ParticipantId, int]:
@@ -220,9 +220,14 @@ def _distance(gap: _Gap, shape: Shape) -> tuple[int, float, str]:
     return len(parts), sum(parts), gap.node.name
 
 
-def _node_lines(participant: Participant, planned: _PlannedCapacity) -> Iterator[str]:
-    gaps = planned.gaps(participant.shape)
-    if excluded := planned.excluded(participant.shape.constraints):
+def why_unschedulable(snapshot: ClusterSnapshot, shape: Shape) -> str:
+    """Why one more pod of that shape fits on no node of the snapshot, in words."""
+    return "; ".join(_node_lines(shape, _PlannedCapacity(snapshot, Allocation())))
+
+
+def _node_lines(shape: Shape, planned: _PlannedCapacity) -> Iterator[str]:
+    gaps = planned.gaps(shape)
+    if excluded := planned.excluded(shape.constraints):
         yield f"{_count(excluded, 'node')} excluded by node selector, affinity or taints"
     if planned.unusable:
         yield f"{_count(planned.unusable, 'node')} not usable: not ready, or cordoned"
@@ -230,7 +235,7 @@ def _node_lines(participant: Participant, planned: _PlannedCapacity) -> Iterator
         yield "it may run on none of the usable nodes"
     elif gaps[0].missing:
         first = gaps[0]
-        lacks = ", ".join(_lack(name, amount, first, participant.shape) for name, amount in first.missing.items())
+        lacks = ", ".join(_lack(name, amount, first, shape) for name, amount in first.missing.items())
         others = f", of {len(gaps)} that it may run on" if len(gaps) > 1 else ""
         yield f"node {first.node.name} comes closest{others}: it lacks {lacks}"
 

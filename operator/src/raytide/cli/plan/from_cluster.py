@@ -1,7 +1,7 @@
 """Snapshot of a running cluster: the objects that a plan depends on.
 
-Takes a kubeconfig (or a pod's service account) and lists nodes, pods, ResourceQuotas, PriorityClasses and TrainingJobs
-once each; returns the same `PlanInputs` as files do. Read-only. Nodes, pods and jobs must be readable, else `SnapshotError`
+Takes a kubeconfig (or a pod's service account) and lists nodes, pods, ResourceQuotas, PriorityClasses and TrainingJobs,
+and RayClusters if some are to be submitted, once each; returns the same `PlanInputs` as files do. Read-only. Nodes, pods and jobs must be readable, else `SnapshotError`
 reports in one line what is missing; unreadable quotas and PriorityClasses only cause a remark. Called by __init__.py.
 """
 
@@ -22,6 +22,7 @@ from raytide.api.capacity import (
 )
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key, Resource
+from raytide.api.object_metadata import Metadata
 from raytide.api.quantity import QuantityError
 from raytide.api.trainingjob import TrainingJob
 from raytide.cli.plan.from_files import PRIORITY_CLASSES, PlanInputs, validation_error_text
@@ -34,21 +35,35 @@ from raytide.runtime.clock import Clock
 T = TypeVar("T")
 
 
+class _Named(msgspec.Struct, gc=False):
+    metadata: Metadata
+
+
+_names = msgspec.json.Decoder(_Named)
+
+
+def _decode_key(document: msgspec.Raw) -> Key:
+    metadata = _names.decode(document).metadata
+    return Key(metadata.namespace, metadata.name)
+
+
 class SnapshotError(Exception):
     """The cluster cannot be read or lacks required objects; the message is one line."""
 
 
-async def read_cluster(kubeconfig: Path | None, context: str | None, *, has_tenants: bool) -> tuple[PlanInputs, str]:
-    """The current objects, Namespaces only with tenants, and the kubeconfig's default namespace; raises SnapshotError."""
+async def read_cluster(
+    kubeconfig: Path | None, context: str | None, *, has_tenants: bool, has_clusters: bool = False
+) -> tuple[PlanInputs, str]:
+    """The current objects, Namespaces only with tenants and RayClusters only if one is submitted, and the kubeconfig's default namespace; raises SnapshotError."""
     try:
         config = await load_client_config(kubeconfig, context=context)
         transport = await config.open_transport()
     except ClientConfigError as error:
         raise SnapshotError(str(error)) from error
     try:
-        return await ClusterReader(
-            Client(transport, clock=Clock(), timeout_s=30.0), has_tenants=has_tenants
-        ).snapshot(), config.namespace or "default"
+        client = Client(transport, clock=Clock(), timeout_s=30.0)
+        reader = ClusterReader(client, has_tenants=has_tenants, has_clusters=has_clusters)
+        return await reader.snapshot(), config.namespace or "default"
     finally:
         await transport.close()
 
@@ -65,9 +80,9 @@ async def has_raycluster(kubeconfig: Path | None, context: str | None, key: Key)
 class ClusterReader:
     """Lists the kinds one after another, and records what it could not read."""
 
-    def __init__(self, client: Client, *, has_tenants: bool = False) -> None:
+    def __init__(self, client: Client, *, has_tenants: bool = False, has_clusters: bool = False) -> None:
         self._client = client
-        self._has_tenants = has_tenants
+        self._has_tenants, self._has_clusters = has_tenants, has_clusters
         self._notes: list[str] = []
         self._unreadable: list[tuple[str, str, str]] = []
 
@@ -81,6 +96,7 @@ class ClusterReader:
             quotas=await self._listed(meta.RESOURCE_QUOTAS, decode_capacity_quota, is_needed=False),
             priority_classes=await self._listed(PRIORITY_CLASSES, decode_priority_class, is_needed=False),
             namespaces=await self._listed(meta.NAMESPACES, decode_namespace) if self._has_tenants else (),
+            clusters=frozenset(await self._clusters()),
             is_live=True,
             unreadable=tuple(self._unreadable),
             notes=tuple(self._notes),
@@ -95,6 +111,11 @@ class ClusterReader:
                 metadata = obj["metadata"]
                 self._unreadable.append((metadata.get("namespace", ""), metadata["name"], validation_error_text(error)))
         return tuple(found)
+
+    async def _clusters(self) -> tuple[Key, ...]:
+        if not self._has_clusters:
+            return ()
+        return await self._listed(meta.RAYCLUSTERS, _decode_key, is_needed=False)
 
     async def _listed(
         self, resource: Resource, read: Callable[[msgspec.Raw], Any], *, is_needed: bool = True

@@ -1,12 +1,12 @@
 """Snapshot from files: objects given to `raytide plan`.
 
 Takes YAML or JSON as `kubectl get -o yaml` prints it (a `kind: List`, several documents, a bare list); returns the
-views of api/capacity.py and the parsed TrainingJobs. Other kinds are left out and counted. Unreadable input is one
+views of api/capacity.py, the parsed TrainingJobs, and the TrainingJobs and RayClusters to submit. Other kinds are left out and counted. Unreadable input is one
 `InputError`, whose line names the file, the document, the object and the field. Uses only the text it is given.
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -16,6 +16,7 @@ import yaml
 from pydantic import ValidationError
 
 from raytide.api import meta
+from raytide.api.base_model import faults_of
 from raytide.api.capacity import (
     CapacityNode,
     CapacityPod,
@@ -32,7 +33,8 @@ from raytide.api.meta import Key, Manifest, Resource
 from raytide.api.quantity import QuantityError
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import INDEX_LABEL, JOB_LABEL, ROLE_JOB_LABELS, ROLE_LABEL, SHARING_ANNOTATION
-from raytide.cli.plan.assumed_pods import with_placeholder_uid
+from raytide.cli.plan.assumed_pods import placeholder_uid, with_placeholder_uid
+from raytide.cli.plan.raycluster_pods import NewRayCluster, PodSet, RejectedError, new_raycluster
 from raytide.trainingjob.validation import violations
 
 T = TypeVar("T")
@@ -40,6 +42,9 @@ T = TypeVar("T")
 PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", is_namespaced=False)
 READ: Final = (meta.NODES, meta.PODS, meta.RESOURCE_QUOTAS, PRIORITY_CLASSES, meta.NAMESPACES, meta.TRAININGJOBS)
 """The kinds that are read; all others are skipped."""
+SUBMITTED: Final = (meta.TRAININGJOBS, meta.RAYCLUSTERS)
+"""The kinds that can be submitted."""
+_NAMED: Final = (*READ, meta.RAYCLUSTERS)
 _OF_THE_SERVER: Final = frozenset({"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"})
 
 
@@ -77,8 +82,10 @@ class PlanInputs:
     priority_classes: tuple[PriorityClass, ...] = ()
     namespaces: tuple[NamespaceTenant, ...] = ()
     jobs: tuple[TrainingJob, ...] = ()
-    rayclusters: frozenset[Key] = frozenset()
-    """Names of the RayClusters in the files, for errors; no plan depends on them."""
+    clusters: frozenset[Key] = frozenset()
+    """RayClusters that exist; only their pods affect a plan."""
+    withheld: tuple[PodSet, ...] = ()
+    """Pods of submitted RayClusters that a quota rejects."""
     is_live: bool = False
     """Read from a running cluster; snapshots from files may omit pods of their jobs."""
     unreadable: tuple[tuple[str, str, str], ...] = ()
@@ -94,6 +101,7 @@ def read_snapshot(files: Iterable[tuple[str, str]], namespace: str) -> PlanInput
     jobs = tuple(with_placeholder_uid(job) for job in _views(found, meta.TRAININGJOBS, TrainingJob.parse))
     uids = {job.key: job.metadata.uid for job in jobs}
     found = [replace(one, manifest=_adopted(one.manifest, uids)) if one.is_of(meta.PODS) else one for one in found]
+    clusters = [one.manifest for one in found if one.is_of(meta.RAYCLUSTERS)]
     return PlanInputs(
         nodes=_views(found, meta.NODES, capacity_node_from_object),
         pods=_views(found, meta.PODS, capacity_pod_from_object),
@@ -101,7 +109,7 @@ def read_snapshot(files: Iterable[tuple[str, str]], namespace: str) -> PlanInput
         priority_classes=_views(found, PRIORITY_CLASSES, priority_class_from_object),
         namespaces=_views(found, meta.NAMESPACES, namespace_from_object),
         jobs=jobs,
-        rayclusters=frozenset(_key(one, namespace) for one in found if one.is_of(meta.RAYCLUSTERS)),
+        clusters=frozenset(Key(each["metadata"]["namespace"], each["metadata"]["name"]) for each in clusters),
         notes=tuple(_skipped(found)),
     )
 
@@ -109,7 +117,7 @@ def read_snapshot(files: Iterable[tuple[str, str]], namespace: str) -> PlanInput
 def _within(one: Found, namespace: str) -> Found:
     """Set the namespace of a namespaced object of a known kind that has none."""
     metadata = one.manifest["metadata"]
-    if metadata.get("namespace") or not any(one.is_of(kind) for kind in READ if kind.is_namespaced):
+    if metadata.get("namespace") or not any(one.is_of(kind) for kind in _NAMED if kind.is_namespaced):
         return one
     return replace(one, manifest={**one.manifest, "metadata": {**metadata, "namespace": namespace}})
 
@@ -134,26 +142,86 @@ def _adopted(pod: Manifest, uids: Mapping[Key, str]) -> Manifest:
     return pod
 
 
-def read_submitted(
-    files: Sequence[tuple[str, str]], namespace: str, *, there: Container[Key], now: datetime
-) -> list[TrainingJob]:
-    """Parse TrainingJobs in files, as if created now; those without a namespace get `namespace`; raises InputError."""
-    given = [one for name, text in files for one in objects_in(name, text)]
-    found = [one for one in given if one.is_of(meta.TRAININGJOBS)]
-    if not found:
-        other = next((f"; {one.name} is not sized by fair sharing" for one in given if one.is_of(meta.RAYCLUSTERS)), "")
-        raise InputError(f"{', '.join(name for name, _ in files)}: no TrainingJob to submit{other}")
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """New objects in the order of their documents, which is that of their creation."""
+
+    objects: tuple[TrainingJob | NewRayCluster, ...] = ()
+
+    @property
+    def jobs(self) -> tuple[TrainingJob, ...]:
+        """The TrainingJobs."""
+        return tuple(each for each in self.objects if isinstance(each, TrainingJob))
+
+    @property
+    def clusters(self) -> tuple[NewRayCluster, ...]:
+        """The RayClusters."""
+        return tuple(each for each in self.objects if isinstance(each, NewRayCluster))
+
+
+NO_SUBMISSION: Final = Submission()
+
+
+def has_clusters(found: Iterable[Found]) -> bool:
+    """Whether there is a RayCluster, so that the existing ones have to be read."""
+    return any(one.is_of(meta.RAYCLUSTERS) for one in found)
+
+
+def found_in(files: Iterable[tuple[str, str]]) -> tuple[Found, ...]:
+    """The objects in files of (name, text) to submit, at least one; raises InputError."""
+    files = tuple(files)
+    found = [one for name, text in files for one in objects_in(name, text)]
+    submitted = tuple(one for one in found if any(map(one.is_of, SUBMITTED)))
+    if not submitted:
+        kinds = ", ".join(sorted({_kind(one) for one in found}))
+        only = f", only {kinds}" if kinds else ""
+        raise InputError(f"{', '.join(name for name, _ in files)}: no TrainingJob or RayCluster to submit{only}")
+    return submitted
+
+
+def read_submitted(found: Iterable[Found], snapshot: PlanInputs, namespace: str, *, now: datetime) -> Submission:
+    """Parse the objects as if created now; those without a namespace get `namespace`; raises InputError."""
     placed = [Found(_as_submitted(one.manifest, namespace, now), one.where) for one in found]
     _reject_duplicates(placed)
-    jobs = []
-    for one in placed:
-        job = _view(one, TrainingJob.parse)
-        if job.key in there:
-            raise InputError(f"{one.where}: {one.name} exists already; submit it under another name")
-        if broken := violations(job):
-            raise InputError(f"{one.where} ({one.name}): {'; '.join(str(violation) for violation in broken)}")
-        jobs.append(job)
-    return jobs
+    jobs = {job.key for job in snapshot.jobs}
+    return Submission(
+        tuple(
+            _new_job(one, jobs) if one.is_of(meta.TRAININGJOBS) else _new_cluster(one, snapshot.clusters)
+            for one in placed
+        )
+    )
+
+
+def _new_job(one: Found, existing: Container[Key]) -> TrainingJob:
+    job = _view(one, TrainingJob.parse)
+    _reject_existing(one, job.key, existing)
+    if broken := violations(job):
+        raise InputError(f"{one.where} ({one.name}): {'; '.join(str(violation) for violation in broken)}")
+    return with_placeholder_uid(job)
+
+
+def _new_cluster(one: Found, existing: Container[Key]) -> NewRayCluster:
+    """The RayCluster with its pods; its faults are in the words of the controller's validation."""
+    metadata = one.manifest["metadata"]
+    key = Key(metadata["namespace"], metadata["name"])
+    _reject_existing(one, key, existing)
+    named = replace(one, manifest={**one.manifest, "metadata": {**metadata, "uid": placeholder_uid(key)}})
+    try:
+        return _view(named, _parsed_cluster)
+    except RejectedError as error:
+        raise InputError(f"{one.where} ({one.name}): {error}") from error
+
+
+def _parsed_cluster(manifest: Manifest) -> NewRayCluster:
+    try:
+        return new_raycluster(manifest)
+    except ValidationError as error:
+        raise RejectedError("; ".join(map(str, faults_of(error)))) from error
+
+
+def _reject_existing(one: Found, key: Key, existing: Container[Key]) -> None:
+    if key in existing:
+        raise InputError(f"{one.where}: {one.name} exists already; submit it under another name")
 
 
 def _as_submitted(manifest: Manifest, namespace: str, now: datetime) -> Manifest:
@@ -184,7 +252,7 @@ def _kind(one: Found) -> str:
 def _reject_duplicates(found: Iterable[Found]) -> None:
     first: dict[tuple[str, str], Found] = {}
     for one in found:
-        if any(map(one.is_of, READ)) and (before := first.setdefault((one.name, _kind(one)), one)) is not one:
+        if any(map(one.is_of, _NAMED)) and (before := first.setdefault((one.name, _kind(one)), one)) is not one:
             raise InputError(f"{one.where}: {one.name} is defined twice, first in {before.where}")
 
 

@@ -25,8 +25,9 @@ from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import TRAINER
 from raytide.api.trainingjob_pods import priority_class_of
 from raytide.cli.plan.assumed_pods import assumed_pod
-from raytide.cli.plan.from_files import PlanInputs
+from raytide.cli.plan.from_files import PlanInputs, Submission
 from raytide.cli.plan.quota_usage import QuotaUsage
+from raytide.cli.plan.raycluster_pods import PodSet
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, ParticipantId, Resize
 from raytide.fairshare.algorithm.node_affinity import admits
@@ -59,9 +60,12 @@ class SharingPass:
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """The passes that resize a job, at least one, and the snapshot of the first."""
+    """The passes that resize a job, at least one, and the snapshots of the first and the last."""
 
     snapshot: ClusterSnapshot
+    last: ClusterSnapshot
+    objects: PlanInputs
+    """After the last pass."""
     passes: tuple[SharingPass, ...]
     waiting_after: Allocation
     """The plan of the last pass, which may resize nothing: who waits then, and why."""
@@ -80,17 +84,38 @@ def one_pass(inputs: PlanInputs, config: SharingConfig, now: datetime) -> Passes
     builder = SnapshotBuilder(config)
     snapshot = _snapshot(builder, inputs, now)
     allocation = allocate(snapshot)
-    return Passes(snapshot, (SharingPass(allocation, builder.trainers),), allocation, not allocation.resizes)
+    return Passes(
+        snapshot, snapshot, inputs, (SharingPass(allocation, builder.trainers),), allocation, not allocation.resizes
+    )
 
 
-def started(inputs: PlanInputs, jobs: Iterable[TrainingJob], config: SharingConfig) -> PlanInputs:
-    """The objects with these new jobs, and the pods that their controllers create before a sharing pass includes them."""
+def started(inputs: PlanInputs, submission: Submission, config: SharingConfig) -> PlanInputs:
+    """The objects with the new ones, and the pods that their controllers create before a sharing pass includes them."""
     priorities = priorities_of(inputs.priority_classes)
-    new, usage = tuple(jobs), QuotaUsage(inputs.quotas)
-    pods = [each for job in new for each in _pods_of(job, (), config.gpus, priorities) if usage.create(each.pod, job)]
-    placed = [pod for pod in inputs.pods if pod.node and not pod.is_finished]
-    scheduled = tuple(_scheduled(pods, placed, inputs.nodes))
-    return replace(inputs, jobs=(*inputs.jobs, *new), pods=(*inputs.pods, *scheduled), quotas=usage.quotas)
+    usage = QuotaUsage(inputs.quotas)
+    created: list[CapacityPod] = []
+    withheld: list[PodSet] = []
+    for new in submission.objects:
+        if isinstance(new, TrainingJob):
+            pods = (each.pod for each in _pods_of(new, (), config.gpus, priorities))
+            created += [pod for pod in pods if usage.create(pod, new)]
+            continue
+        for one in new.pods:
+            priority = priorities.get(one.priority_class, priorities.get("", 0))
+            prioritized = replace(one, pods=tuple(with_fields(pod, priority=priority) for pod in one.pods))
+            if usage.create_together(prioritized):
+                created += prioritized.pods
+            else:
+                withheld.append(prioritized)
+    existing = [pod for pod in inputs.pods if pod.node and not pod.is_finished]
+    scheduled = _with_pending_scheduled(existing, created, inputs.nodes)
+    return replace(
+        inputs,
+        jobs=(*inputs.jobs, *submission.jobs),
+        pods=(*inputs.pods, *scheduled),
+        quotas=usage.quotas,
+        withheld=tuple(withheld),
+    )
 
 
 def passes_until_quiet(inputs: PlanInputs, config: SharingConfig, now: datetime) -> Passes:
@@ -117,10 +142,10 @@ def passes_until_quiet(inputs: PlanInputs, config: SharingConfig, now: datetime)
         elif written or rejected - usage.rejected:
             moment += timedelta(seconds=STARTS_S + config.settle_s)
         elif changes_at is None or changes_at > now + HORIZON:
-            return Passes(first, tuple(passes), allocation)
+            return Passes(first, snapshot, inputs, tuple(passes), allocation)
         else:
             moment = max(moment, changes_at) + timedelta(seconds=config.settle_s)
-    return Passes(first or snapshot, tuple(passes), allocation, is_quiet=not written)
+    return Passes(first or snapshot, snapshot, inputs, tuple(passes), allocation, is_quiet=not written)
 
 
 def _written(allocation: Allocation, patches: Iterable[JobPatch]) -> tuple[Resize, ...]:
@@ -188,10 +213,29 @@ def _without_terminating_pods(inputs: PlanInputs, usage: QuotaUsage) -> PlanInpu
             if job is not None and pod.is_terminating and not pod.is_finished:
                 usage.release(pod, job)
     left = [pod for pod in inputs.pods if not pod.is_terminating and not pod.is_finished]
-    placed = [pod for pod in left if pod.node or pod.is_scheduling_gated]
-    waiting = [_Pending(pod) for pod in left if not pod.node and not pod.is_scheduling_gated]
+    withheld = []
+    for each in inputs.withheld:
+        if usage.create_together(each):
+            left += each.pods
+        else:
+            withheld.append(each)
+    pods = tuple(_with_pending_scheduled((), left, inputs.nodes))
+    return replace(inputs, pods=pods, quotas=usage.quotas, withheld=tuple(withheld))
+
+
+def _with_pending_scheduled(
+    existing: Iterable[CapacityPod], pods: Iterable[CapacityPod], nodes: Iterable[CapacityNode]
+) -> Iterator[CapacityPod]:
+    """The pods, pending ones last and on a node if they fit on one beside the existing ones."""
+    placed, waiting = [], []
+    for pod in pods:
+        if pod.node or pod.is_scheduling_gated:
+            placed.append(pod)
+        else:
+            waiting.append(_Pending(pod))
+    yield from placed
     waiting.sort(key=lambda each: -each.pod.priority)
-    return replace(inputs, pods=(*placed, *_scheduled(waiting, placed, inputs.nodes)), quotas=usage.quotas)
+    yield from _scheduled(waiting, (*existing, *placed), nodes)
 
 
 def _patched(patch: JobPatch) -> TrainingJob:

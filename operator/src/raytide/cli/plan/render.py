@@ -33,7 +33,7 @@ def render(result: PlanResult, output: str) -> str:
 
 
 def as_json(result: PlanResult) -> dict[str, Any]:
-    """The documented form: resizes in order of execution, waiting sorted by name; with submitted jobs also the passes."""
+    """The documented form: resizes in order of execution, waiting sorted by name; with submitted objects also the passes."""
     is_submitted = result.before is not None
     return {
         "resizes": [
@@ -61,8 +61,16 @@ def as_json(result: PlanResult) -> dict[str, Any]:
             }
             for each in result.waiting
         ],
+        **({"rayClusters": [each.as_json() for each in result.clusters]} if result.clusters else {}),
         **({"quiet": result.is_quiet} if is_submitted else {}),
     }
+
+
+def effect_sentences(result: PlanResult) -> tuple[str, ...]:
+    """What the submitted objects get, RayClusters first, and what other jobs have more or less because of them."""
+    after = (result.snapshot, result.allocation)
+    changes = differences(result.before or after, after, result.submitted)
+    return (*(line for each in result.clusters for line in each.sentences()), *changes)
 
 
 def explain_job(result: PlanResult, id_: ParticipantId) -> str:
@@ -105,8 +113,8 @@ def _tables(result: PlanResult) -> str:
         rows = [_waiting(each, sizes.get(each.id), is_new=each.id in result.submitted) for each in result.waiting]
         parts.append(columns(("WAITING", "HAS", "MIN", "MAX", "REASON", "MESSAGE"), rows))
     if result.before is not None:
-        lines = differences(result.before, (result.snapshot, result.allocation), result.submitted)
-        parts.append("\n".join([f"If {_join_ids(result.submitted)} were submitted:", *(f"  {line}" for line in lines)]))
+        names = " and ".join([*map(str, result.submitted), *(each.name for each in result.clusters)])
+        parts.append("\n".join([f"If {names} were submitted:", *(f"  {line}" for line in effect_sentences(result))]))
     return "\n\n".join(parts)
 
 
@@ -170,7 +178,3 @@ def _waiting(each: Waiting, one: Participant | None, *, is_new: bool) -> tuple[s
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _join_ids(ids: Sequence[ParticipantId]) -> str:
-    return " and ".join(str(each) for each in ids)

@@ -1,12 +1,11 @@
 """Simulation of the next sharing pass on a snapshot, or of the passes that follow a submission.
 
-Takes a snapshot, jobs to submit and the sharing configuration, builds the operator's pool and runs its planner: once for the
-plan of the next pass; with submitted jobs until nothing changes, with and without them, because a plan for less than that is not
+Takes a snapshot, objects to submit and the sharing configuration, builds the operator's pool and runs its planner: once for the
+plan of the next pass; with submitted objects until nothing changes, with and without them, because a plan for less than that is not
 what the users of these jobs will see (passes.py). Invalid jobs are excluded and reported as waiting. Pure: the same
 snapshot and time give the same result. Called by `raytide plan` and `raytide ui`.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -14,9 +13,10 @@ from raytide.api.config import SharingConfig
 from raytide.api.meta import Key
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import INVALID_SPEC
-from raytide.cli.plan.assumed_pods import assumed_pods, with_placeholder_uid
-from raytide.cli.plan.from_files import PlanInputs
+from raytide.cli.plan.assumed_pods import assumed_pods
+from raytide.cli.plan.from_files import NO_SUBMISSION, PlanInputs, Submission
 from raytide.cli.plan.passes import Passes, SharingPass, one_pass, passes_until_quiet, started
+from raytide.cli.plan.raycluster_outcome import RayClusterOutcome, outcomes_of
 from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, ParticipantId, Waiting
 from raytide.fairshare.participants import id_of
 from raytide.trainingjob.validation import violations
@@ -33,11 +33,13 @@ class PlanResult:
     """Jobs that take no part because their spec is invalid."""
     submitted: tuple[ParticipantId, ...] = ()
     before: tuple[ClusterSnapshot, Allocation] | None = None
-    """The same without the submitted jobs; None if there are none."""
+    """The same without the submitted objects; None if there are none."""
     passes: tuple[SharingPass, ...] = ()
     """The passes that resize a job, at least one; with the trainers, of which those that a scale-down removes are named."""
     is_quiet: bool = True
     """Whether nothing changes after these passes; False also for a plan of one pass that resizes a job."""
+    clusters: tuple[RayClusterOutcome, ...] = ()
+    """The pods of the submitted RayClusters, once nothing changes."""
 
     @property
     def waiting(self) -> tuple[Waiting, ...]:
@@ -46,10 +48,9 @@ class PlanResult:
 
 
 def plan_next_pass(
-    snapshot: PlanInputs, submitted: Iterable[TrainingJob], *, config: SharingConfig, now: datetime
+    snapshot: PlanInputs, submitted: Submission = NO_SUBMISSION, *, config: SharingConfig, now: datetime
 ) -> PlanResult:
-    """The plan of the next sharing pass; with submitted jobs, of all passes until nothing changes."""
-    new = tuple(with_placeholder_uid(job) for job in submitted)
+    """The plan of the next sharing pass; with submitted objects, of all passes until nothing changes."""
     invalid = {job.key: problem for job in snapshot.jobs if (problem := invalid_reason(job))}
     valid = tuple(job for job in snapshot.jobs if job.key not in invalid)
     inputs = _with_assumed_pods(snapshot, valid, config, now)
@@ -58,12 +59,13 @@ def plan_next_pass(
         *((id_of(key), problem) for key, problem in invalid.items()),
     ]
     invalid_waiting = tuple(Waiting(id_, INVALID_SPEC, problem) for id_, problem in invalid_jobs)
-    if not new:
+    if not submitted.objects:
         return _result(one_pass(inputs, config, now), invalid_waiting)
     before = passes_until_quiet(inputs, config, now)
-    after = passes_until_quiet(started(inputs, new, config), config, now)
-    submitted_ids = tuple(id_of(job.key) for job in new)
-    return _result(after, invalid_waiting, submitted_ids, (before.snapshot, before.allocation))
+    after = passes_until_quiet(started(inputs, submitted, config), config, now)
+    submitted_ids = tuple(id_of(job.key) for job in submitted.jobs)
+    result = _result(after, invalid_waiting, submitted_ids, (before.snapshot, before.allocation))
+    return replace(result, clusters=outcomes_of(submitted.clusters, after))
 
 
 def _result(

@@ -16,12 +16,12 @@ from aiohttp import web
 
 from raytide.api.config import SharingConfig
 from raytide.cli.plan.from_cluster import ClusterReader, SnapshotError
-from raytide.cli.plan.from_files import InputError
+from raytide.cli.plan.from_files import InputError, has_clusters
 from raytide.cli.ui.access import Access, AccessError, View
 from raytide.cli.ui.feed import TooManyReadersError, event
 from raytide.cli.ui.feeds import Feeds
 from raytide.cli.ui.guard import Guard, add_headers, problem, token_of
-from raytide.cli.ui.what_if import effect_of
+from raytide.cli.ui.what_if import effect_of, parse
 from raytide.client.workload_reader import RESOURCES, ReadError, WorkloadReader, is_name
 from raytide.explain.encode import as_json
 from raytide.explain.explain import explain
@@ -198,9 +198,11 @@ def plan(source: Source, guard: Guard) -> Handler:
         namespace = (await guard.view(request)).namespace or source.namespace
         try:
             async with source.planning, source.access.client(token_of(request)) as client:
-                now = source.clock.now()
-                snapshot = await ClusterReader(client, has_tenants=bool(source.sharing.tenants)).snapshot()
-                found = await asyncio.to_thread(effect_of, text, snapshot, namespace, config=source.sharing, now=now)
+                now, sharing = source.clock.now(), source.sharing
+                new = await asyncio.to_thread(parse, text)
+                reader = ClusterReader(client, has_tenants=bool(sharing.tenants), has_clusters=has_clusters(new))
+                snapshot = await reader.snapshot()
+                found = await asyncio.to_thread(effect_of, new, snapshot, namespace, config=sharing, now=now)
         except InputError as error:
             return problem(400, str(error))
         except SnapshotError as error:

@@ -1,4 +1,4 @@
-"""Effect of a YAML on the next sharing passes: what its jobs would get, and what other jobs would give.
+"""Effect of a YAML: what its TrainingJobs and RayClusters would get, and what other jobs would give in the next sharing passes.
 
 The same computation as `raytide plan --submit`, as JSON for the page. A YAML with aliases is rejected before it is loaded: a few
 hundred bytes of them describe gigabytes. Pure. Called by app.py.
@@ -11,8 +11,10 @@ from typing import Any, Final
 import yaml
 
 from raytide.api.config import SharingConfig
-from raytide.cli.plan.explain import differences, sizes_after
-from raytide.cli.plan.from_files import MAX_DEPTH, InputError, PlanInputs, read_submitted
+from raytide.cli.plan.explain import sizes_after
+from raytide.cli.plan.from_files import MAX_DEPTH, Found, InputError, PlanInputs, found_in, read_submitted
+from raytide.cli.plan.raycluster_outcome import RayClusterOutcome
+from raytide.cli.plan.render import effect_sentences
 from raytide.cli.plan.simulate import PlanResult, plan_next_pass
 from raytide.explain.encode import API_VERSION
 from raytide.fairshare.algorithm.model import Participant, ParticipantId, Resize, Waiting
@@ -23,24 +25,29 @@ MAX_CHANGES: Final = 500
 """Jobs whose size changes that the answer has; the rest is counted."""
 
 
-def effect_of(
-    text: str, snapshot: PlanInputs, namespace: str, *, config: SharingConfig, now: datetime
-) -> dict[str, Any]:
-    """The effect as a JSON object; raises InputError for a YAML without new, valid TrainingJobs."""
+def parse(text: str) -> tuple[Found, ...]:
+    """The objects of the YAML to submit; raises InputError for a YAML without TrainingJobs and RayClusters."""
     _reject_aliases(text)
-    existing = {job.key for job in snapshot.jobs}
-    jobs = read_submitted([(NAME, text)], namespace, there=existing, now=now)
-    return as_json(plan_next_pass(snapshot, jobs, config=config, now=now), snapshot.notes)
+    return found_in([(NAME, text)])
+
+
+def effect_of(
+    found: tuple[Found, ...], snapshot: PlanInputs, namespace: str, *, config: SharingConfig, now: datetime
+) -> dict[str, Any]:
+    """The effect as a JSON object; raises InputError for objects that are invalid or exist."""
+    submission = read_submitted(found, snapshot, namespace, now=now)
+    return as_json(plan_next_pass(snapshot, submission, config=config, now=now), snapshot.notes)
 
 
 def as_json(result: PlanResult, notes: tuple[str, ...]) -> dict[str, Any]:
-    """Submitted jobs first, then the jobs that would be larger or smaller than without them."""
+    """Submitted objects first, then the jobs that would be larger or smaller than without them."""
     before = result.before or (result.snapshot, result.allocation)
     size_without, size_with = sizes_after(*before), sizes_after(result.snapshot, result.allocation)
     jobs = {job.id: job for job in result.snapshot.participants}
     reasons: dict[ParticipantId, Resize | Waiting] = {each.id: each for each in result.allocation.waiting}
     reasons.update((each.id, each) for each in result.allocation.resizes)
     submitted = [_change(jobs[id_], 0, size_with[id_], reasons) for id_ in result.submitted if id_ in jobs]
+    submitted += map(_new_cluster, result.clusters)
     others = [
         _change(jobs[id_], size, size_with[id_], reasons)
         for id_, size in sorted(size_without.items())
@@ -52,9 +59,7 @@ def as_json(result: PlanResult, notes: tuple[str, ...]) -> dict[str, Any]:
         "submitted": submitted[:MAX_CHANGES],
         "others": others[:MAX_CHANGES],
         "omitted": max(0, len(submitted) - MAX_CHANGES) + max(0, len(others) - MAX_CHANGES),
-        "sentences": list(
-            differences(before, (result.snapshot, result.allocation), result.submitted)[: 2 * MAX_CHANGES]
-        ),
+        "sentences": list(effect_sentences(result)[: 2 * MAX_CHANGES]),
         "notes": list(notes),
     }
 
@@ -76,6 +81,19 @@ def _change(
         "reason": why.reason if why else "",
         "message": (why.full_message or why.message) if why else "",
     }
+
+
+def _new_cluster(outcome: RayClusterOutcome) -> dict[str, Any]:
+    """As `_change`, counted in workers, with the head and the groups besides."""
+    cluster, found = outcome.cluster, outcome.as_json()
+    sizes = {
+        "current": 0,
+        "minimum": cluster.minimum,
+        "maximum": cluster.maximum,
+        "without": 0,
+        "with": outcome.scheduled,
+    }
+    return {**found, **sizes}
 
 
 def _reject_aliases(text: str) -> None:

@@ -448,7 +448,7 @@ function updateRow(row, lane, index, time) {
   const ghost = lane.isSubmitted ? lane.effect : lane.isGroup ? undefined : state.ghosts.get(key);
   about.firstChild.title = titleOfRow(lane);
   const words = lane.isSubmitted
-    ? [h("b", {}, "not submitted"), ` · ${lane.effect.minimum} to ${plural(lane.effect.maximum, "trainer")}`]
+    ? [h("b", {}, "not submitted"), ` · ${lane.kind === "RayCluster" ? plural(lane.effect.wanted, "worker") : `${lane.effect.minimum} to ${plural(lane.effect.maximum, "trainer")}`}`]
     : [
         h("b", {}, sizeOf(lane)),
         lane.reason ? " · " : "",
@@ -461,7 +461,7 @@ function updateRow(row, lane, index, time) {
   const last = mark ? `; ${mark.text} at ${clock(mark.at)}` : "";
   const change = ghost ? `; if submitted ${ghost.without} to ${ghost.with}` : "";
   row.setAttribute("aria-label", lane.isSubmitted
-    ? `${lane.namespace}/${lane.name}, not submitted: would get ${plural(ghost.with, "trainer")}. ${ghost.reason} ${ghost.message}`
+    ? `${lane.namespace}/${lane.name}, not submitted: would get ${newSize(ghost)}. ${ghost.reason} ${ghost.message}`
     : `${titleOfRow(lane)}, ${kindOfRow(lane)}: ${sizeOf(lane)}. ${lane.reason} ${lane.message}${last}${change}`);
   row.setAttribute("aria-selected", String(state.open === key && !lane.isSubmitted && !lane.isGroup));
   row.tabIndex = state.focused === rowKey(lane) ? 0 : -1;
@@ -545,13 +545,24 @@ function drawLane(chart, lane, ghost, time) {
       if (label && room > label.length * 6.6 + 12) parts.push(s("text", { x: x(each.from) + 6, y: Math.min(bottom - 4, y(each.wanted) + 15) }, label));
     }
   } else if (lane.isSubmitted) {
-    const { effect } = lane;
-    const size = effect.with ? `would start with ${plural(effect.with, "trainer")}` : "would wait";
-    const why = effect.reason && effect.with < effect.maximum ? `${effect.with ? "; not more" : ""}: ${effect.reason}` : "";
-    parts.push(s("text", { x: 10, y: 29 }, size + why));
+    parts.push(s("text", { x: 10, y: 29 }, startOf(lane.effect)));
   }
   parts.push(...markParts(marksOf(lane, time), x));
   chart.replaceChildren(...parts);
+}
+
+/** What a submitted workload would have, in words. */
+function newSize(effect) {
+  if (effect.kind === "TrainingJob") return plural(effect.with, "trainer");
+  return `${effect.head.scheduled ? "its head" : "no head"} and ${effect.with} of ${plural(effect.wanted, "worker")}`;
+}
+
+/** What it would start with, and why not with more. */
+function startOf(effect) {
+  const isMissing = effect.kind === "TrainingJob" ? effect.with < effect.maximum : true;
+  const hasPods = effect.with > 0 || effect.head?.scheduled > 0;
+  const why = effect.reason && isMissing ? `${hasPods ? "; not more" : ""}: ${effect.reason}` : "";
+  return `${hasPods ? `would start with ${newSize(effect)}` : "would wait"}${why}`;
 }
 
 /** Neighbouring gaps with the same reason as one. */
@@ -567,7 +578,7 @@ function reasonsOf(gaps) {
 
 function nextParts(lane, ghost) {
   const more = ghost.with - ghost.without;
-  const top = Math.max(1, ghost.maximum, ghost.with, ghost.without);
+  const top = Math.max(1, ghost.wanted ?? ghost.maximum, ghost.with, ghost.without);
   const width = 96;
   return [
     h("b", {}, `${ghost.without} → ${ghost.with} `, h("span", { class: more >= 0 ? "more" : "less" }, `${more >= 0 ? "+" : "−"}${Math.abs(more)}`)),
@@ -841,14 +852,14 @@ function announce(text) {
 // --- panel: what if ---------------------------------------------------------------------------------------------------------
 
 function openWhatIf(result = []) {
-  const text = h("textarea", { id: "yaml", spellcheck: "false", "aria-label": "YAML of TrainingJobs", placeholder: "apiVersion: paddlepaddle.org/v1\nkind: TrainingJob\n…", input: () => (state.yaml = text.value) });
+  const text = h("textarea", { id: "yaml", spellcheck: "false", "aria-label": "YAML of TrainingJobs and RayClusters", placeholder: "apiVersion: paddlepaddle.org/v1\nkind: TrainingJob\n…", input: () => (state.yaml = text.value) });
   text.value = state.yaml;
   const file = h("input", { type: "file", accept: ".yaml,.yml,.json", class: "hidden", tabindex: "-1", "aria-hidden": "true", change: () => readFile(file.files[0]) });
   const hasGhosts = state.ghosts.size + state.submitted.length > 0;
   openPanel(
     "what-if",
     "What would the next sharing passes do?",
-    h("p", { class: "dim" }, "Drop a file with TrainingJobs anywhere on this page, or paste it here. Nothing is created. A RayCluster does not take part in fair sharing: its autoscaler sizes it."),
+    h("p", { class: "dim" }, "Drop a file with TrainingJobs and RayClusters anywhere on this page, or paste it here. Nothing is created. Fair sharing does not size a RayCluster: its pods use free capacity, which jobs then have less of."),
     text,
     h("div", { class: "actions" },
       h("button", { type: "button", class: "main", click: () => submit(text.value) }, "Show the effect"),
