@@ -10,9 +10,8 @@ from raytide.cli import main
 from raytide.cli.plan import command
 
 PAGE = (Path(__file__).parents[3] / "docs" / "plan.md").read_text()
-FILES = dict(
-    zip(("cluster.yaml", "new.yaml"), re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL), strict=True)
-)
+NAMES = ("cluster.yaml", "new.yaml", "ray.yaml")
+FILES = dict(zip(NAMES, re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL), strict=True))
 FILES["broken.yaml"] = FILES["cluster.yaml"].replace('cpu: "32"', "cpu: lots")
 SHOWN = {
     block.partition("\n")[0]: block.partition("\n")[2]
@@ -22,7 +21,7 @@ SHOWN = {
 
 
 def test_the_page_has_examples():
-    assert len(SHOWN) == 5
+    assert len(SHOWN) == 6
 
 
 @pytest.mark.parametrize("args", SHOWN)

@@ -190,11 +190,6 @@ def test_a_job_outside_of_the_plan_is_not_taken_for_the_raycluster_of_its_name(a
             id="nothing to submit",
         ),
         pytest.param(
-            as_documents(RAYCLUSTER),
-            "new.yaml: no TrainingJob to submit; RayCluster demo is not sized by fair sharing",
-            id="a RayCluster",
-        ),
-        pytest.param(
             as_documents(job("a", 1, 2)),
             "new.yaml: document 1: TrainingJob default/a exists already; submit it under another name",
             id="it is there",

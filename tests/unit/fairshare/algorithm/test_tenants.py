@@ -92,15 +92,24 @@ def test_growth_within_a_nominal_quota_comes_before_growth_that_borrows(priority
     assert resizes_of(plan) == {"b": 1}
 
 
-def test_so_it_does_behind_a_job_of_its_own_tenant_that_would_borrow_more():
-    tenants = (tenant("a", nominal=4), tenant("b", nominal=2))
-    jobs = [
-        of("a", "a-large", 1, 9, cpu=2, step=4, priority=1000),
-        of("a", "a-small", 1, 9),
-        of("b", "b", 2, 9, cpu=1),
-    ]
-    plan = allocate(World([node(cpu=6)], jobs, tenants=tenants).running().pool())
+def test_a_step_beyond_the_borrowing_limit_does_not_delay_smaller_steps_of_its_tenant():
+    """`a-large` may not grow; counted with its step, `a` came after `b`, which had to give the trainer to `a-small` then."""
+    tenants = (tenant("a", nominal=4, limit=4), tenant("b"))
+    jobs = [of("a", "a-large", 1, 9, cpu=4, priority=1000), of("a", "a-small", 1, 9), of("b", "b", 2, 9)]
+    plan = allocate(World([node(cpu=8)], jobs, tenants=tenants).running().pool())
     assert resizes_of(plan) == {"a-small": 1}
+
+
+def test_a_tenant_does_not_borrow_for_rebalancing_what_another_tenant_would_take_back():
+    """`a-high` would use one CPU that `b` cannot use alone, and `b` would take it back from the nominal quota of 4."""
+    tenants = (tenant("a", nominal=3), tenant("b", nominal=4))
+    jobs = [
+        of("a", "a-high", 1, 9, cpu=2, priority=1),
+        of("a", "a-low", 0, 1, 1),
+        of("b", "b", 1, 2, cpu=2),
+    ]
+    world = World([node(cpu=6)], jobs, tenants=tenants).running()
+    assert resizes_of(allocate(world.pool())) == {}
 
 
 @pytest.mark.parametrize(("weight", "expected"), [("1/3", {}), ("3", {"b": -1, "a": 1})])

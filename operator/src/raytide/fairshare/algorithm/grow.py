@@ -103,6 +103,8 @@ class _Growth:
     """The same by the resources that count for tenants, of those that their pods request; with tenants only."""
     _near: list[ParticipantState] = field(default_factory=list)
     """Those of them that may give to a receiver that is not far behind: they have given, or are in a burst."""
+    _short: dict[int, dict[str, int]] = field(default_factory=dict)
+    """Pool -> tenant -> its lowest share with a step for which there was no capacity in this round."""
 
     def begin_round(self) -> None:
         """Forget what was learnt about donors."""
@@ -110,6 +112,7 @@ class _Growth:
         self._is_again = True
         self._growing = set()
         self._hopeless.clear()
+        self._short.clear()
 
     def fill(self, level: list[ParticipantState]) -> None:
         """Grow participants of one priority, or of all tenants, until no step fits."""
@@ -142,9 +145,13 @@ class _Growth:
         return -participant.spec.priority, not participant.has_gpus, score, participant.rank, participant
 
     def _share_with_next(self, participant: ParticipantState) -> int:
-        """The share that its tenant would have with its next step; with tenants only, because all shares are 0 without."""
+        """The share that its tenant would have with its next step; with tenants only, because all shares are 0 without.
+
+        A step beyond the borrowing limit adds nothing: its turn is soon, it is rejected, and smaller steps of its tenant follow.
+        """
+        tenant = participant.tenant
         step = next_step(self.state, participant) if self.state.tenants.has_any else None
-        return participant.tenant.share if step is None else participant.tenant.share_with(step.wanted)
+        return tenant.share if step is None or tenant.shortfall(step.wanted) else tenant.share_with(step.wanted)
 
     def _would_grow(self, participants: list[ParticipantState]) -> set[int]:
         """The ranks of the participants among which the free capacity is shared: few, unless they fall behind the others.
@@ -184,6 +191,10 @@ class _Growth:
             self._rejected.clear()
             return True
         self.state.rejections[participant.spec.id] = rejection
+        if self.state.tenants.has_any and rejection.kind == INSUFFICIENT:
+            lowest = self._short.setdefault(participant.instances.pod.pool, {})
+            name, share = participant.tenant.spec.name, participant.tenant.share_with(step.wanted)
+            lowest[name] = min(share, lowest.get(name, share))
         return False
 
     def _try_place(self, step: GrowthStep) -> list[Placement] | Rejection:
@@ -229,8 +240,9 @@ class _Growth:
             return False
         claim = Claim(Scope.GROWTH, participant.spec.priority, tuple(step.needs), participant, self.gap)
         victims_per_instance = self.state.snapshot.options.victims_per_instance
+        share = participant.tenant.share
         attempt = self._attempt(claim, victims_per_instance * (step.after - participant.size))
-        if attempt is not None and self._is_contested(attempt):
+        if attempt is not None and (self._is_contested(attempt) or self._is_reclaimed_next(step, attempt, share)):
             attempt.undo()
             attempt = None
         if attempt is None:
@@ -322,6 +334,18 @@ class _Growth:
                 if node.index in pods.pod.order.position_of and fits(pods.pod.requests, free):
                     return True
         return False
+
+    def _is_reclaimed_next(self, step: GrowthStep, attempt: Preemption, share: int) -> bool:
+        """Whether another tenant, for whose step there was no capacity, would take it back: the tenant borrows more with it.
+
+        `share` is the one before. The donors belong to the same tenant; those of other tenants compare the shares themselves.
+        """
+        tenant = step.participant.tenant
+        share_with_step = tenant.share_with(step.wanted)
+        if share_with_step <= share or any(donor.tenant is not tenant for donor in attempt.donors):
+            return False
+        short = self._short.get(step.participant.instances.pod.pool, {})
+        return any(lowest < share_with_step for name, lowest in short.items() if name != tenant.spec.name)
 
     # --- participants that rest ----------------------------------------------------------------------------------------
 

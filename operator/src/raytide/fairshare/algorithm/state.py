@@ -187,9 +187,8 @@ class AllocationState:
 class TenantTurns:
     """Participants in order: of the tenant with the lowest share, which may change meanwhile, the one with the lowest turn.
 
-    `share_with_next` gives the share that a tenant would have with what its participant is about to get: what would borrow comes
-    after what is within a nominal quota, from which it would be reclaimed. A tenant comes first while any of its participants
-    stays within its nominal quota, because each of them may reclaim; among them the turns decide.
+    Shares are compared as they would be with the pods that the first participant of each tenant is about to get: what would borrow
+    comes after what is within a nominal quota, from which it would be reclaimed.
     """
 
     def __init__(self, turns: Iterable[_Turn], share_with_next: Callable[[ParticipantState], int]) -> None:
@@ -197,32 +196,19 @@ class TenantTurns:
         self._turns: dict[TenantState, list[_Turn]] = {}
         for turn in turns:
             self._turns.setdefault(turn[-1].tenant, []).append(turn)
-        self._waiting: set[int] = set()
-        """Ranks of the participants that have a turn."""
-        self._within: dict[TenantState, list[ParticipantState]] = {}
-        """Those that may stay within the nominal quota: what has borrowed once does so until the tenant gives."""
         self._tenants: list[tuple[int, _Turn, TenantState]] = []
         for tenant, own in self._turns.items():
             heapify(own)
-            self._waiting.update(turn[-1].rank for turn in own)
-            self._within[tenant] = [turn[-1] for turn in own]
             self._push_tenant(tenant)
         self._last: TenantState | None = None
 
-    def _key(self, tenant: TenantState) -> int:
-        within = self._within[tenant]
-        while within and (within[-1].rank not in self._waiting or self._share_with_next(within[-1]) > 0):
-            within.pop()
-        return 0 if within else self._share_with_next(self._turns[tenant][0][-1])
-
     def _push_tenant(self, tenant: TenantState) -> None:
-        heappush(self._tenants, (self._key(tenant), self._turns[tenant][0], tenant))
+        turn = self._turns[tenant][0]
+        heappush(self._tenants, (self._share_with_next(turn[-1]), turn, tenant))
 
     def push(self, turn: _Turn) -> None:
         """Add a turn of the participant that was popped last."""
         heappush(self._turns[turn[-1].tenant], turn)
-        self._waiting.add(turn[-1].rank)
-        self._within[turn[-1].tenant].append(turn[-1])
 
     def pop(self) -> ParticipantState | None:
         """Remove the next participant; None if there is none."""
@@ -230,13 +216,12 @@ class TenantTurns:
             self._push_tenant(self._last)
         self._last = None
         while self._tenants:
-            share, _, tenant = heappop(self._tenants)
-            if share != self._key(tenant):  # its participants have given since
+            share, turn, tenant = heappop(self._tenants)
+            if share != self._share_with_next(turn[-1]):  # its participants have given since
                 self._push_tenant(tenant)
                 continue
             self._last = tenant
             participant: ParticipantState = heappop(self._turns[tenant])[-1]
-            self._waiting.discard(participant.rank)
             return participant
         return None
 
