@@ -35,11 +35,12 @@ from raytide_sandbox.faults.script import Call, Rule
 from raytide_sandbox.faults.types import Answer
 from support import virtual_time
 from support.definitions import define
+from support.manifest_files import body_of
 
 from simulation.environment import log_errors_as_violations
 from simulation.operator_under_test import CONFIG
 from simulation.pod_tracker import ENDED
-from simulation.simulated_kube import CRD, NAMESPACE, RAYCLUSTERS, Kubelets, node_of, yaml_to_json
+from simulation.simulated_kube import CRD, NAMESPACE, RAYCLUSTERS, Kubelets, node_of
 from simulation.training_environment import JobControllers, JobsOperator, JobsReplica, TrainingEnvironment
 from simulation.training_kube import JOBS, machine
 from simulation.training_manifests import OTHER_NAMESPACE, new_job, new_pod, role
@@ -88,19 +89,21 @@ class World:
         class OperatorReplica(JobsReplica):
             kind = OperatorOfBothKinds if self.is_cluster else Operator
 
+        is_cluster = self.is_cluster
+
         class DrawnEnvironment(TrainingEnvironment):
             replica = OperatorReplica
 
             async def pass_time(self, seconds: float) -> None:
                 """Its checks know TrainingJobs only: other violations than errors in the log do not end the run."""
-                await asyncio.sleep(seconds)
+                await (asyncio.sleep(seconds) if is_cluster else super().pass_time(seconds))
 
         self.env = DrawnEnvironment(seed, kubelets=KUBELETS)
         self.expected: dict[str, int] = {}
         """Job -> the trainers that were predicted for it."""
         self.kube = self.env.kube
         if self.is_cluster:
-            define(self.kube.api, self.kube.store, yaml_to_json(CRD))
+            define(self.kube.api, self.kube.store, body_of(CRD))
         self._draw_nodes()
         for namespace in NAMESPACES if self.config.tenants else ():
             self._set_tenant(namespace)

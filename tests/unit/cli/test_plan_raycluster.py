@@ -151,7 +151,7 @@ def test_quotas_with_scopes(groups, scope, pod, rejected):
 def test_the_quota_is_named_with_what_it_allows(effect):
     lines = effect(as_list(node(cpu=20), quota(pods="2")), raycluster(group(numOfHosts=3)))
     assert lines[1] == (
-        "RayCluster default/ray: 6 pods of group cpu are not created: ResourceQuota default/quota allows 1 more of pods,"
+        "RayCluster default/ray: 6 pods of group cpu are not created: ResourceQuota default/quota allows 1 more of pods;"
         " the 3 hosts of a replica need 3"
     )
 
@@ -181,6 +181,61 @@ def test_as_many_pods_as_the_bound_are_predicted(effect):
     (first, second, *_) = effect(as_list(*(node(f"n{number}", cpu=10) for number in range(9))), new)
     assert first == "RayCluster default/ray gets its head and 445 of 900000 workers"
     assert second.startswith("RayCluster default/ray: 2554 pods of group cpu stay Pending: node n0 comes closest")
+
+
+def test_the_bound_is_that_of_all_rayclusters_together(effect):
+    many = [raycluster(group(replicas=900_000, maxReplicas=1_000_000, cpu="1m"), head="1m") for _ in range(3)]
+    for number, each in enumerate(many):
+        each["metadata"]["name"] = f"ray-{number}"
+    lines = effect(as_list(node(cpu=10)), *many)
+    assert "RayCluster default/ray-2 gets no head and 0 of 900000 workers" in lines
+    assert "RayCluster default/ray-2: the head: a prediction has at most 3000 pods of RayClusters" in lines
+
+
+def test_a_group_with_the_name_of_the_heads_group_is_a_group_of_workers(groups):
+    assert groups(as_list(node(cpu=20)), raycluster(group("headgroup"))) == {"head": (1, 0, 0), "headgroup": (2, 0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        pytest.param("metadata: {name: a, namespace: 5}", "metadata.namespace is not a string", id="namespace"),
+        pytest.param(
+            "metadata: {name: a, annotations: [x]}", "metadata.annotations is not a mapping", id="annotations"
+        ),
+        pytest.param("metadata: {name: a}\nspec: {1: x}", "spec has a key that is not a string", id="key"),
+        pytest.param(
+            f"metadata: {{name: a}}\nspec: {{workerGroupSpecs: [{{replicas: 0x{'F' * 6000}}}]}}",
+            "spec.workerGroupSpecs[0].replicas is not a value that JSON has, or too large",
+            id="a number of 6,000 digits",
+        ),
+        pytest.param("metadata: {name: a}\nspec: !!set {b}", "spec is not a value", id="set"),
+        pytest.param("metadata: {name: a}\nspec: .inf", "spec is not a value", id="infinity"),
+        pytest.param("metadata: {name: a}\nspec: !!binary YQ==", "spec is not a value", id="bytes"),
+    ],
+)
+def test_yaml_that_no_api_server_can_be_sent(tmp_path, text, sentence):
+    for kind in ("ray.io/v1\nkind: RayCluster", "paddlepaddle.org/v1\nkind: TrainingJob"):
+        file = tmp_path / "new.yaml"
+        file.write_text(f"apiVersion: {kind}\n{text}\n")
+        result = CliRunner().invoke(main, ["plan", "-f", "-", "--submit", str(file)], input=as_list(node(cpu=1)))
+        assert result.exit_code == 2, result.output
+        assert sentence in result.stderr
+
+
+def test_a_priority_class_that_is_no_string(submit):
+    result = submit(as_list(node(cpu=1)), raycluster(group(pod={"priorityClassName": {"a": "b"}})))
+    assert result.exit_code == 2
+    assert "priorityClassName of group cpu is not a string" in result.stderr
+
+
+def test_a_submitted_raycluster_is_not_explained_as_if_it_existed(tmp_path):
+    file = tmp_path / "new.yaml"
+    file.write_text(as_documents(raycluster()))
+    args = ["plan", "--at", NOW, "-f", "-", "--submit", str(file), "--explain", "ray"]
+    result = CliRunner().invoke(main, args, input=as_list(node(cpu=1)))
+    assert result.exit_code == 2
+    assert "default/ray is a submitted RayCluster; leave out --explain to see what it gets" in result.stderr
 
 
 def test_a_raycluster_in_the_snapshot_cannot_be_submitted(submit):

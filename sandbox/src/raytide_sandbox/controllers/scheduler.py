@@ -60,6 +60,8 @@ class Scheduler:
         self._due: set[ObjectKey] = set()
         self._has_more_capacity = False
         self._arrivals = count()
+        self._arrived: dict[ObjectKey, int] = {}
+        """Places of pending pods among those of the same priority and second; an update does not change them."""
 
     # --- noting --------------------------------------------------------------------------------------------------------
     def on_change(self, noted: Noted) -> None:
@@ -94,6 +96,8 @@ class Scheduler:
     def _on_pod_change(self, noted: Noted) -> None:
         key, pod = noted.key, noted.pod
         known = self._forget_waiting(key)
+        if noted.is_gone or pod.has_ended or pod.spec.node_name:
+            self._arrived.pop(key, None)
         if noted.is_gone or pod.has_ended:
             self._leave(key)
         elif pod.spec.node_name:
@@ -149,7 +153,8 @@ class Scheduler:
                 if known is not None and known.shape == shape:
                     self._waiting[key] = known
                     return
-                order = (-(pod.spec.priority or 0), _seconds(pod.metadata.creation_timestamp), next(self._arrivals))
+                arrival = self._arrived.setdefault(key, next(self._arrivals))
+                order = (-(pod.spec.priority or 0), _seconds(pod.metadata.creation_timestamp), arrival)
                 self._waiting[key] = _Waiting(spec, requests, shape, order)
         self._due.add(key)
 

@@ -226,6 +226,17 @@ def test_a_pod_changed_before_its_first_try_is_still_tried(cluster):
     assert cluster.node_of("p") == "n1"
 
 
+def test_a_change_before_the_first_attempt_does_not_change_the_order(cluster):
+    cluster.node("n1", cpu="1")
+    cluster.pod("ray-head", cpu="1", settle=False)
+    cluster.pod("ray-worker", cpu="1", settle=False)
+    pod = cluster.get("pods", "ray-head")
+    pod["metadata"]["labels"] = {"a": "b"}
+    cluster.store.update("pods", pod)
+    cluster.settle()
+    assert [cluster.node_of(name) for name in ("ray-head", "ray-worker")] == ["n1", None]
+
+
 def test_an_irrelevant_change_of_a_pending_pod_causes_no_further_attempt(cluster, monkeypatch):
     from raytide_sandbox.controllers import scheduler
 

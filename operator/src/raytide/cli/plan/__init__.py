@@ -103,6 +103,11 @@ def command(
         text = explain_job(result, id_of(_key(explained, namespace))) if explained else render(result, output)
     except NotFoundError as error:
         key, jobs_of_snapshot = _key(explained, namespace), {job.key for job in (*snapshot.jobs, *submission.jobs)}
+        if key in {each.key for each in submission.clusters}:
+            where = f"{key.namespace}/{key.name}"
+            raise _BadInputError(
+                f"{where} is a submitted RayCluster; leave out --explain to see what it gets"
+            ) from error
         is_raycluster = key not in jobs_of_snapshot and _is_raycluster(key, snapshot, kubeconfig, context)
         raise _BadInputError(of_raycluster(key) if is_raycluster else str(error)) from error
     click.echo(text)

@@ -1,14 +1,17 @@
 """Snapshot from files: objects given to `raytide plan`.
 
 Takes YAML or JSON as `kubectl get -o yaml` prints it (a `kind: List`, several documents, a bare list); returns the
-views of api/capacity.py, the parsed TrainingJobs, and the TrainingJobs and RayClusters to submit. Other kinds are left out and counted. Unreadable input is one
-`InputError`, whose line names the file, the document, the object and the field. Uses only the text it is given.
+views of api/capacity.py, the parsed TrainingJobs, and the TrainingJobs and RayClusters to submit. Other kinds are left out
+and counted. Unreadable input is one `InputError`, whose line names the file, the document, the object and the field. Uses
+only the text it is given.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from types import NoneType
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -34,7 +37,7 @@ from raytide.api.quantity import QuantityError
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import INDEX_LABEL, JOB_LABEL, ROLE_JOB_LABELS, ROLE_LABEL, SHARING_ANNOTATION
 from raytide.cli.plan.assumed_pods import placeholder_uid, with_placeholder_uid
-from raytide.cli.plan.raycluster_pods import NewRayCluster, PodSet, RejectedError, new_raycluster
+from raytide.cli.plan.raycluster_pods import MAX_PODS, NewRayCluster, PodSet, RejectedError, new_raycluster
 from raytide.trainingjob.validation import violations
 
 T = TypeVar("T")
@@ -45,6 +48,7 @@ READ: Final = (meta.NODES, meta.PODS, meta.RESOURCE_QUOTAS, PRIORITY_CLASSES, me
 SUBMITTED: Final = (meta.TRAININGJOBS, meta.RAYCLUSTERS)
 """The kinds that can be submitted."""
 _NAMED: Final = (*READ, meta.RAYCLUSTERS)
+MAX_INT64: Final = (1 << 63) - 1
 _OF_THE_SERVER: Final = frozenset({"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"})
 
 
@@ -172,6 +176,8 @@ def found_in(files: Iterable[tuple[str, str]]) -> tuple[Found, ...]:
     files = tuple(files)
     found = [one for name, text in files for one in objects_in(name, text)]
     submitted = tuple(one for one in found if any(map(one.is_of, SUBMITTED)))
+    for one in submitted:
+        _reject_other_than_json(one.manifest, one.where)
     if not submitted:
         kinds = ", ".join(sorted({_kind(one) for one in found}))
         only = f", only {kinds}" if kinds else ""
@@ -179,17 +185,41 @@ def found_in(files: Iterable[tuple[str, str]]) -> tuple[Found, ...]:
     return submitted
 
 
+def _reject_other_than_json(value: object, where: str, path: str = "") -> None:
+    """Raise InputError for what YAML has and an API server cannot be sent: sets, bytes, keys that are no strings, huge numbers."""
+    is_json = True
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise InputError(f"{where}: {path or 'the object'} has a key that is not a string")
+            _reject_other_than_json(inner, where, f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            _reject_other_than_json(inner, where, f"{path}[{index}]")
+    elif isinstance(value, int):
+        is_json = abs(value) <= MAX_INT64
+    elif isinstance(value, float):
+        is_json = math.isfinite(value)
+    else:
+        is_json = isinstance(value, str | NoneType)
+    if not is_json:
+        raise InputError(f"{where}: {path} is not a value that JSON has, or too large")
+
+
 def read_submitted(found: Iterable[Found], snapshot: PlanInputs, namespace: str, *, now: datetime) -> Submission:
     """Parse the objects as if created now; those without a namespace get `namespace`; raises InputError."""
     placed = [Found(_as_submitted(one.manifest, namespace, now), one.where) for one in found]
     _reject_duplicates(placed)
-    jobs = {job.key for job in snapshot.jobs}
-    return Submission(
-        tuple(
-            _new_job(one, jobs) if one.is_of(meta.TRAININGJOBS) else _new_cluster(one, snapshot.clusters)
-            for one in placed
-        )
-    )
+    jobs, left = {job.key for job in snapshot.jobs}, MAX_PODS
+    objects: list[TrainingJob | NewRayCluster] = []
+    for one in placed:
+        if one.is_of(meta.TRAININGJOBS):
+            objects.append(_new_job(one, jobs))
+            continue
+        cluster = _new_cluster(one, snapshot.clusters, left)
+        left -= sum(len(each.pods) for each in cluster.pods)
+        objects.append(cluster)
+    return Submission(tuple(objects))
 
 
 def _new_job(one: Found, existing: Container[Key]) -> TrainingJob:
@@ -200,21 +230,21 @@ def _new_job(one: Found, existing: Container[Key]) -> TrainingJob:
     return with_placeholder_uid(job)
 
 
-def _new_cluster(one: Found, existing: Container[Key]) -> NewRayCluster:
+def _new_cluster(one: Found, existing: Container[Key], max_pods: int) -> NewRayCluster:
     """The RayCluster with its pods; its faults are in the words of the controller's validation."""
     metadata = one.manifest["metadata"]
     key = Key(metadata["namespace"], metadata["name"])
     _reject_existing(one, key, existing)
     named = replace(one, manifest={**one.manifest, "metadata": {**metadata, "uid": placeholder_uid(key)}})
     try:
-        return _view(named, _parsed_cluster)
+        return _view(named, lambda manifest: _parsed_cluster(manifest, max_pods))
     except RejectedError as error:
         raise InputError(f"{one.where} ({one.name}): {error}") from error
 
 
-def _parsed_cluster(manifest: Manifest) -> NewRayCluster:
+def _parsed_cluster(manifest: Manifest, max_pods: int) -> NewRayCluster:
     try:
-        return new_raycluster(manifest)
+        return new_raycluster(manifest, max_pods)
     except ValidationError as error:
         raise RejectedError("; ".join(map(str, faults_of(error)))) from error
 
@@ -328,6 +358,10 @@ def _objects_in(document: Any, where: str) -> Iterator[Found]:
     metadata = document.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
         raise InputError(f"{where} ({document['kind']}): metadata.name is missing")
+    if not isinstance(metadata.get("namespace") or "", str):
+        raise InputError(f"{where} ({document['kind']}): metadata.namespace is not a string")
+    if not isinstance(metadata.get("annotations") or {}, dict):
+        raise InputError(f"{where} ({document['kind']}): metadata.annotations is not a mapping")
     yield Found(document, where)
 
 

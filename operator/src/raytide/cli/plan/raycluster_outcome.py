@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from raytide.api import constants
 from raytide.api.capacity import CapacityPod
 from raytide.cli.plan.explain import why_unschedulable
 from raytide.cli.plan.passes import Passes
 from raytide.cli.plan.quota_usage import QuotaUsage
-from raytide.cli.plan.raycluster_pods import GROUP_SUSPENDED, MAX_PODS, NewGroup, NewRayCluster, PodSet
+from raytide.cli.plan.raycluster_pods import GROUP_SUSPENDED, HEAD, MAX_PODS, NewGroup, NewRayCluster, PodSet
 from raytide.explain.model import RAYCLUSTER
 from raytide.fairshare.algorithm.format_quantity import spell
 from raytide.fairshare.pod_requirements import shape_from
@@ -91,7 +90,8 @@ class RayClusterOutcome:
             yield f"{self.name} gets no pods: {self.cluster.message}"
             return
         head = "its head" if self.head.scheduled else "no head"
-        yield f"{self.name} gets {head} and {self.scheduled} of {_count(self.cluster.wanted, 'worker')}"
+        workers = f" and {self.scheduled} of {_count(self.cluster.wanted, 'worker')}" if self.cluster.wanted else ""
+        yield f"{self.name} gets {head}{workers}"
         for each in (self.head, *self.groups):
             if each.message:
                 yield f"{self.name}: {_obstacle(each)}"
@@ -121,7 +121,7 @@ def _outcome(cluster: NewRayCluster, pods: Mapping[tuple[str, str], CapacityPod]
         return _group(group, created, rejected, after)
 
     has_head = not cluster.reason
-    head = outcome(NewGroup(constants.HEAD_GROUP, int(has_head)))
+    head = outcome(NewGroup(HEAD, int(has_head)))
     return RayClusterOutcome(cluster, head, tuple(map(outcome, cluster.groups)))
 
 
@@ -153,7 +153,7 @@ def _why(
     if group.is_suspended:
         return GROUP_SUSPENDED, "suspend of the group is true"
     if created < group.wanted:
-        return NOT_PLANNED, f"a prediction has at most {MAX_PODS} pods of a RayCluster"
+        return NOT_PLANNED, f"a prediction has at most {MAX_PODS} pods of RayClusters"
     return "", ""
 
 
@@ -163,19 +163,19 @@ def _quota_message(pods: PodSet, after: Passes) -> str:
         return "a ResourceQuota rejected them"
     needs = "one pod needs" if len(pods.pods) == 1 else f"the {len(pods.pods)} hosts of a replica need"
     allowed = f"allows {spell(short.resource, short.left)} more of {short.resource}"
-    return f"ResourceQuota {short.quota.namespace}/{short.quota.name} {allowed}, {needs} {spell(short.resource, short.wanted)}"
+    return f"ResourceQuota {short.quota.namespace}/{short.quota.name} {allowed}; {needs} {spell(short.resource, short.wanted)}"
 
 
 def _obstacle(group: GroupOutcome) -> str:
     """The pods of the group without a node, and why; the head is one pod."""
-    of_group = "" if group.name == constants.HEAD_GROUP else f" of group {group.name}"
+    of_group = "" if group.name == HEAD else f" of group {group.name}"
     if group.pending:
         pods = f"{_count(group.pending, 'pod')}{of_group}" if of_group else "the head"
         return f"{pods} {'stays' if group.pending == 1 else 'stay'} Pending: {group.message}"
     if group.rejected:
         pods = f"{_count(group.rejected, 'pod')}{of_group}" if of_group else "the head"
         return f"{pods} {'is' if group.rejected == 1 else 'are'} not created: {group.message}"
-    return f"group {group.name}: {group.message}"
+    return f"{'the head' if group.name == HEAD else f'group {group.name}'}: {group.message}"
 
 
 def _group_as_json(group: GroupOutcome) -> dict[str, Any]:

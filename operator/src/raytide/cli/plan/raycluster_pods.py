@@ -30,7 +30,9 @@ from raytide.raycluster.suspension import Suspension, suspension_of
 from raytide.raycluster.validation import violations
 
 MAX_PODS: Final = 3_000
-"""Pods of one RayCluster that are planned: as many as a TrainingJob may have."""
+"""Pods of all RayClusters of a submission that are planned: as many as a TrainingJob may have."""
+HEAD: Final = ""
+"""The group of the head; worker groups have names."""
 MAX_PLANS: Final = 10
 """Plans of one RayCluster; each has at most `MAX_WRITES` creates."""
 CONFIG: Final = ClusterConfig()
@@ -76,7 +78,7 @@ class NewRayCluster:
     """Workers of all groups."""
     is_autoscaled: bool = False
     pods: tuple[PodSet, ...] = ()
-    """The head first; at most `MAX_PODS` pods."""
+    """The head first; those of all RayClusters of a submission are at most `MAX_PODS`."""
     reason: str = ""
     message: str = ""
     """Why no pods are created although the spec is valid; empty if they are."""
@@ -87,8 +89,8 @@ class NewRayCluster:
         return sum(group.wanted for group in self.groups)
 
 
-def new_raycluster(manifest: Manifest) -> NewRayCluster:
-    """The RayCluster with its pods; raises RejectedError, ValidationError, MsgspecError or QuantityError."""
+def new_raycluster(manifest: Manifest, max_pods: int = MAX_PODS) -> NewRayCluster:
+    """The RayCluster with at most so many of its pods; raises RejectedError, ValidationError, MsgspecError or QuantityError."""
     cluster = RayCluster.parse(_with_defaults(manifest))
     managed_by = cluster.spec.managed_by
     if not is_managed_by_us(managed_by):
@@ -115,7 +117,7 @@ def new_raycluster(manifest: Manifest) -> NewRayCluster:
         return replace(found, groups=no_workers, reason=SUSPENDED, message=why)
     if missing := plan(cluster, Observed(), CONFIG, str).unprotected:
         return replace(found, reason=constants.INVALID_SPEC, message="; ".join(map(str, missing)))
-    return replace(found, pods=tuple(_pod_sets(cluster)))
+    return replace(found, pods=tuple(_pod_sets(cluster, max_pods)))
 
 
 def _with_defaults(manifest: Manifest) -> Manifest:
@@ -132,27 +134,30 @@ def _group_with_defaults(group: Any) -> Any:
     return {**_GROUP_DEFAULTS, **{name: value for name, value in group.items() if value is not None}}
 
 
-def _pod_sets(cluster: RayCluster) -> Iterator[PodSet]:
+def _pod_sets(cluster: RayCluster, max_pods: int) -> Iterator[PodSet]:
     """The pods of all plans until nothing is missing, the hosts of a replica as one set."""
     sets: dict[str, PodSet] = {}
-    for manifest in _manifests(cluster):
+    for manifest in _manifests(cluster, max_pods):
         labels, spec = manifest["metadata"]["labels"], manifest["spec"]
         pod = with_fields(capacity_pod_from_object(manifest), created_at=cluster.metadata.creation_timestamp)
         priority_class, has_deadline = spec.get("priorityClassName") or "", bool(spec.get("activeDeadlineSeconds"))
-        one = PodSet(labels[constants.GROUP_LABEL], (pod,), priority_class, has_deadline)
+        if not isinstance(priority_class, str):
+            raise RejectedError(f"priorityClassName of group {labels[constants.GROUP_LABEL]} is not a string")
+        is_head = labels[constants.NODE_TYPE_LABEL] == constants.HEAD
+        one = PodSet(HEAD if is_head else labels[constants.GROUP_LABEL], (pod,), priority_class, has_deadline)
         replica = labels.get(constants.REPLICA_NAME_LABEL) or pod.name
         known = sets.get(replica)
         sets[replica] = one if known is None else replace(known, pods=(*known.pods, pod))
     yield from sets.values()
 
 
-def _manifests(cluster: RayCluster) -> Iterator[Manifest]:
+def _manifests(cluster: RayCluster, max_pods: int) -> Iterator[Manifest]:
     numbers, observed = count(), Observed()
-    for _ in range(MAX_PLANS):
+    for _ in range(MAX_PLANS if max_pods > 0 else 0):
         actions = plan(cluster, observed, CONFIG, lambda prefix: f"{prefix}{next(numbers):05d}").actions
         created = [each.manifest for each in actions if isinstance(each, Create) and each.resource is PODS]
-        yield from created[: MAX_PODS - len(observed.pods)]
+        yield from created[: max_pods - len(observed.pods)]
         pods = tuple(with_fields(pod_from_manifest(each), uid=each["metadata"]["name"]) for each in created)
         observed = replace(observed, pods=(*observed.pods, *pods))
-        if not created or len(observed.pods) >= MAX_PODS:
+        if not created or len(observed.pods) >= max_pods:
             return

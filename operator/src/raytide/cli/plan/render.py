@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from raytide.api.meta import Key
-from raytide.cli.columns import columns
+from raytide.cli.columns import columns, printable
 from raytide.cli.output import encoded
 from raytide.cli.plan.explain import differences, explain
 from raytide.cli.plan.passes import SharingPass
@@ -114,7 +114,9 @@ def _tables(result: PlanResult) -> str:
         parts.append(columns(("WAITING", "HAS", "MIN", "MAX", "REASON", "MESSAGE"), rows))
     if result.before is not None:
         names = " and ".join([*map(str, result.submitted), *(each.name for each in result.clusters)])
-        parts.append("\n".join([f"If {names} were submitted:", *(f"  {line}" for line in effect_sentences(result))]))
+        parts.append(
+            "\n".join([f"If {names} were submitted:", *(f"  {printable(line)}" for line in effect_sentences(result))])
+        )
     return "\n\n".join(parts)
 
 
