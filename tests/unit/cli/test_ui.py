@@ -10,6 +10,7 @@ import time
 from contextlib import asynccontextmanager
 from importlib.resources import files
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -24,7 +25,7 @@ from raytide.cli.ui.feed import HEARTBEAT_S, MAX_QUEUED, MAX_READERS, Feed, TooM
 from raytide.cli.ui.feeds import Feeds
 from raytide.cli.ui.guard import HEADERS
 from raytide.cli.ui.serve import follow, open_browser
-from raytide.explain.history import WINDOW_S
+from raytide.explain.history import MAX_BYTES, WINDOW_S
 from raytide.explain.overview import GroupSize, Resized
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
@@ -320,6 +321,32 @@ async def test_the_feed_follows_the_cluster():
         assert api.handle(Request("DELETE", f"{PATHS['RayCluster']}/a", {}, {}, b"")).status == 200
         await asyncio.sleep(2)
         assert (await feed.snapshot(60))["items"] == []
+
+
+@pytest.mark.looptime
+async def test_five_thousand_workloads_are_listed_in_pages_and_each_change_is_one_message():
+    api = api_with()
+    for number in range(2_500):
+        for resource, made in (("rayclusters.ray.io", cluster_object), ("trainingjobs.paddlepaddle.org", job_object)):
+            api.store.create(resource, made(f"{resource[0]}-{number}"))
+    wire, pages = InProcessTransport(api), []
+    wire.on_request = lambda request: pages.append(request.path) if "limit" in request.query else None
+    async with followed(wire) as feed:
+        assert len(pages) > 4
+        pages.clear()
+        reader = feed.subscribe(lambda: None)
+        found = await feed.snapshot(60)
+        assert len({(each["kind"], each["name"]) for each in found["items"]}) == 5_000
+        assert all(each["steps"] for each in found["items"])
+        assert feed._recording.history.size_bytes < MAX_BYTES  # noqa: SLF001 - what the page does not show
+        resized = {"spec": {"workerGroupSpecs": [{**cluster_object()["spec"]["workerGroupSpecs"][0], "replicas": 7}]}}
+        merge = {"content-type": "application/merge-patch+json"}
+        path = f"{PATHS['RayCluster']}/r-17"
+        assert api.handle(Request("PATCH", path, {}, merge, msgspec.json.encode(resized))).status == 200
+        await asyncio.sleep(2)
+        changed = [each["name"] for name, message in messages(reader) if name == "changes" for each in message["changed"]]
+        assert changed == ["r-17"]
+        assert not pages
 
 
 # --- capacity --------------------------------------------------------------------------------------------------------------
