@@ -48,7 +48,7 @@ NEVER = Lane(
 
 def drawn(lanes, errors=(), *, width=100, lines=20, has_namespaces=True) -> str:
     console = Console(file=io.StringIO(), width=width, height=40, color_system=None, legacy_windows=False)
-    console.print(render.drawn(list(lanes), list(errors), lines=lines, has_namespaces=has_namespaces))
+    console.print(render.drawn(list(lanes), list(errors), lines=lines, has_namespaces=has_namespaces, width=width))
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
 
@@ -166,9 +166,10 @@ def test_a_long_reason_is_cut_off_and_not_the_name_nor_the_bar():
 
 
 def test_a_long_name_leaves_room_for_the_reason():
-    line = drawn([replace(WAITS, name="n" * 200)], width=100).splitlines()[1]
-    assert f"…  {render.bar(WAITS)}" in line
-    assert WAITS.reason in line
+    for width in (100, 240):
+        line = drawn([replace(WAITS, name="n" * 200)], width=width).splitlines()[1]
+        assert line.index(f"…  {render.bar(WAITS)}") + 1 == max(40, width // 3)
+        assert WAITS.reason in line
 
 
 def test_no_code_and_no_markup_of_an_object_reaches_the_terminal():

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 BAR: Final = 20
 """Width of a bar, in characters."""
-MAX_NAME: Final = 40
-"""Width of a name in a terminal; the rest is cut off, so that a reason remains to be read."""
+LEAST_NAME: Final = 40
+"""How much of a name a terminal shows at least: a third of its width, or this."""
 _COLORS: Final = {Verdict.NOTHING_MISSING: "green", Verdict.WAITS: "yellow", Verdict.CAN_NEVER_RUN: "red"}
 _WORDS: Final = {Verdict.NOTHING_MISSING: "", Verdict.WAITS: "waits", Verdict.CAN_NEVER_RUN: "can never run"}
 
@@ -134,19 +134,24 @@ class TerminalScreen(Screen):
 
     def show(self, lanes: list[Lane], errors: list[str], *, has_namespaces: bool) -> None:
         """Draw the lanes."""
-        room = max(1, self._console.size.height - 3 - len(errors))
-        self._live.update(drawn(lanes, errors, lines=room, has_namespaces=has_namespaces), refresh=True)
+        size = self._console.size
+        room = max(1, size.height - 3 - len(errors))
+        self._live.update(
+            drawn(lanes, errors, lines=room, has_namespaces=has_namespaces, width=size.width), refresh=True
+        )
 
 
-def drawn(lanes: list[Lane], errors: list[str], *, lines: int, has_namespaces: bool) -> "RenderableType":
-    """The lanes for a terminal; those that do not fit are counted."""
+def drawn(
+    lanes: list[Lane], errors: list[str], *, lines: int, has_namespaces: bool, width: int = 80
+) -> "RenderableType":
+    """The lanes for a terminal of that width; those that do not fit are counted."""
     from rich.console import Group  # noqa: PLC0415 - only in a terminal
     from rich.table import Table  # noqa: PLC0415 - same
     from rich.text import Text  # noqa: PLC0415 - same
 
     found = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     one_line: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
-    found.add_column(Text("WORKLOAD"), max_width=MAX_NAME, **one_line)
+    found.add_column(Text("WORKLOAD"), max_width=max(LEAST_NAME, width // 3), **one_line)
     found.add_column(Text("READY OF WANTED"), **one_line)
     found.add_column(Text(""), **one_line)
     found.add_column(
