@@ -1,12 +1,13 @@
 """Check of the chart's alerts and dashboards with promtool: the syntax of all expressions, and a case for each alert.
 
 `promtool check rules` reads helm/raytide/rules, and the expressions of helm/raytide/dashboards as recording rules; `promtool test
-rules` runs tests/alerts. Where there is no promtool and no Debian to unpack one from, it says so in one line and ends with 0, or
+rules` runs tests/alerts, and a case with series that the operator's registry had in a simulated hour. Where there is no promtool and no Debian to unpack one from, it says so in one line and ends with 0, or
 with --require with 1. Called by `make chart`.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -41,12 +42,19 @@ def recording_rules() -> str:
     return json.dumps({"groups": groups})
 
 
-def commands(panels: Path) -> list[list[str | Path]]:
-    """The arguments of the calls of promtool; `panels` has the expressions of the dashboards."""
+def recorded_case() -> str:
+    """The case with recorded series as a file for promtool."""
+    program = ROOT / "tests" / "simulation" / "recorded_series.py"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    return subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def commands(panels: Path, recorded: Path) -> list[list[str | Path]]:
+    """The arguments of the calls of promtool; `panels` has the expressions of the dashboards, `recorded` a case."""
     return [
         ["check", "rules", "--lint=all", "--lint-fatal", *sorted(RULES.glob("*.yaml"))],
         ["check", "rules", "--lint=none", panels],
-        ["test", "rules", *sorted(CASES.glob("*.yaml"))],
+        ["test", "rules", *sorted(CASES.glob("*.yaml")), recorded],
     ]
 
 
@@ -61,9 +69,10 @@ def main() -> int:
         print(f"alerts and dashboards: not run ({error}; or put promtool on PATH)", file=sys.stderr)
         return 1 if is_required else 0
     with tempfile.TemporaryDirectory() as folder:
-        panels = Path(folder, "dashboards.yaml")
+        panels, recorded = Path(folder, "dashboards.yaml"), Path(folder, "recorded.yaml")
         panels.write_text(recording_rules())
-        codes = [subprocess.run([program, *words], check=False).returncode for words in commands(panels)]
+        recorded.write_text(recorded_case())
+        codes = [subprocess.run([program, *words], check=False).returncode for words in commands(panels, recorded)]
     return 1 if any(codes) else 0
 
 

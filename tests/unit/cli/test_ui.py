@@ -338,13 +338,15 @@ async def test_five_thousand_workloads_are_listed_in_pages_and_each_change_is_on
         found = await feed.snapshot(60)
         assert len({(each["kind"], each["name"]) for each in found["items"]}) == 5_000
         assert all(each["steps"] for each in found["items"])
-        assert feed._recording.history.size_bytes < MAX_BYTES  # noqa: SLF001 - what the page does not show
+        assert feed._recording.history.size_bytes < MAX_BYTES
         resized = {"spec": {"workerGroupSpecs": [{**cluster_object()["spec"]["workerGroupSpecs"][0], "replicas": 7}]}}
         merge = {"content-type": "application/merge-patch+json"}
         path = f"{PATHS['RayCluster']}/r-17"
         assert api.handle(Request("PATCH", path, {}, merge, msgspec.json.encode(resized))).status == 200
         await asyncio.sleep(2)
-        changed = [each["name"] for name, message in messages(reader) if name == "changes" for each in message["changed"]]
+        changed = [
+            each["name"] for name, message in messages(reader) if name == "changes" for each in message["changed"]
+        ]
         assert changed == ["r-17"]
         assert not pages
 
