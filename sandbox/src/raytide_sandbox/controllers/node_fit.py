@@ -47,15 +47,14 @@ class NodeCapacity:
         for resource, amount in requests.items():
             self.taken[resource] = self.taken.get(resource, 0) + sign * amount
 
-    @property
-    def taken_share(self) -> float:
-        """The larger of the shares of CPU and memory that are taken; used to spread pods."""
+    def free_share(self, requests: Requests) -> float:
+        """Shares of CPU and memory that are free beside the pod, as kube-scheduler's strategy LeastAllocated scores nodes."""
         shares = (
-            self.taken.get(resource, 0) / self.allocatable[resource]
+            (self.free(resource) - requests.get(resource, 0)) / self.allocatable[resource]
             for resource in ("cpu", "memory")
             if self.allocatable.get(resource)
         )
-        return max(shares, default=0.0)
+        return sum(shares)
 
 
 def build_capacity(node: Mapping[str, Any]) -> NodeCapacity:

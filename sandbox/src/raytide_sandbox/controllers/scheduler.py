@@ -183,7 +183,7 @@ class Scheduler:
         return None
 
     def _choose(self, waiting: _Waiting) -> tuple[NodeCapacity | None, str]:
-        """The most preferred node that fits, of equal ones the least loaded; or None and the reason."""
+        """The most preferred node that fits, of equal ones the one that is least allocated with it; or None and the reason."""
         best: NodeCapacity | None = None
         best_rank: tuple[int, float, str] | None = None
         reasons_by_node: list[list[str]] = []
@@ -192,7 +192,7 @@ class Scheduler:
             if reasons:
                 reasons_by_node.append(reasons)
                 continue
-            rank = -preference(waiting.spec, capacity), capacity.taken_share, capacity.name
+            rank = -preference(waiting.spec, capacity), -capacity.free_share(waiting.requests), capacity.name
             if best_rank is None or rank < best_rank:
                 best, best_rank = capacity, rank
         return (best, "") if best else (None, unschedulable_message(reasons_by_node))

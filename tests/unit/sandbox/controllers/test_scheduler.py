@@ -105,6 +105,15 @@ def test_priority_takes_precedence_over_age(cluster):
     assert cluster.node_of("old") is None
 
 
+def test_a_pod_gets_the_node_that_is_least_allocated_with_it(cluster):
+    """An empty node of 4 CPUs would be a quarter full with the pod, one of 32 with two CPUs taken a tenth."""
+    cluster.node("large", cpu="32")
+    cluster.pod("there", cpu="2")
+    cluster.node("small", cpu="4")
+    cluster.pod("p", cpu="1")
+    assert cluster.node_of("p") == "large"
+
+
 def test_pods_of_one_second_are_bound_in_the_order_of_their_creation(cluster):
     """By name, the workers of a RayCluster would come before its head."""
     for name in ("ray-head", "ray-cpu-worker", "a"):

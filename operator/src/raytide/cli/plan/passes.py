@@ -385,11 +385,12 @@ class _Scheduler:
         return with_fields(pod, node=node, is_running=True, is_ready=True, is_unschedulable=False)
 
     def _free_share(self, pod: CapacityPod, node: str) -> float:
+        """As kube-scheduler's strategy LeastAllocated scores nodes."""
         free, allocatable = self._free[node], self._nodes[node].allocatable
         return sum(
-            (free[name] - amount) / allocatable[name]
-            for name, amount in pod.requests.items()
-            if name != PODS and allocatable.get(name)
+            (free[name] - pod.requests.get(name, 0)) / allocatable[name]
+            for name in ("cpu", "memory")
+            if allocatable.get(name)
         )
 
 
