@@ -493,17 +493,17 @@ async def test_the_page_of_a_running_cluster(cluster, namespace):
         (
             ("why", "tj/demo", "-n", "{}"),
             1,
-            "there is no TrainingJob demo in namespace {}: it is a RayCluster, use raycluster/demo",
+            "there is no TrainingJob demo in namespace {}: it is a RayCluster; use raycluster/demo",
         ),
         (
             ("scale", "tj/demo", "2", "-n", "{}"),
             1,
-            "there is no TrainingJob demo in namespace {}: it is a RayCluster, use raycluster/demo",
+            "there is no TrainingJob demo in namespace {}: it is a RayCluster; use raycluster/demo",
         ),
         (
             ("why", "raycluster/job", "-n", "{}"),
             1,
-            "there is no RayCluster job in namespace {}: it is a TrainingJob, use trainingjob/job",
+            "there is no RayCluster job in namespace {}: it is a TrainingJob; use trainingjob/job",
         ),
     ],
     ids=["plan", "why", "scale", "why of a TrainingJob"],

@@ -1,8 +1,8 @@
 """Check of the chart's alerts and dashboards with promtool: the syntax of all expressions, and a case for each alert.
 
 `promtool check rules` reads helm/raytide/rules, and the expressions of helm/raytide/dashboards as recording rules; `promtool test
-rules` runs tests/alerts, and a case with series that the operator's registry had in a simulated hour. Where there is no promtool and no Debian to unpack one from, it says so in one line and ends with 0, or
-with --require with 1. Called by `make chart`.
+rules` runs tests/alerts, and a case with series that the operator's registry had in a simulated hour. Where there is no promtool
+and no Debian to unpack one from, it says so in one line and ends with 0, or with --require with 1. Called by `make chart`.
 """
 
 import argparse

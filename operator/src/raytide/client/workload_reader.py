@@ -122,7 +122,7 @@ class WorkloadReader:
         for each in RESOURCES:
             try:
                 if each not in kinds and await self._get(RESOURCES[each], name) is not None:
-                    return f"there is no {kind} {name} in namespace {self._namespace}: it is a {each}, use {each.lower()}/{name}"
+                    return f"there is no {kind} {name} in namespace {self._namespace}: it is a {each}; use {each.lower()}/{name}"
                 async for page in self._client.pages(RESOURCES[each], self._namespace, page_size=MAX_NAMES + 1):
                     names = [msgspec.json.decode(item, type=_Named).metadata.name for item in page.items]
                     there += (

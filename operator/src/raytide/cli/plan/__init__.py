@@ -1,8 +1,8 @@
 """`raytide plan`: what the next sharing pass would do, and why.
 
 Takes a running cluster, or its objects in files, builds the same pool as the operator and prints the operator's plan
-step by step with reasons; `--submit` adds TrainingJobs and RayClusters that do not exist yet and shows their effect, `--explain` shows why one
-job is not larger. Changes nothing. Exit code 0 with a plan, 2 with one line for unusable input, 1 when the cluster
+step by step with reasons; `--submit` adds TrainingJobs and RayClusters that do not exist yet and shows their effect,
+`--explain` shows why one job is not larger. Changes nothing. Exit code 0 with a plan, 2 with one line for unusable input, 1 when the cluster
 cannot be read. This module reads flags and files; the rest of the package does the work.
 """
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from raytide.api.pod_requirements import PODS, Amounts, PodConstraints
+from raytide.explain.messages import counted
 from raytide.fairshare.algorithm.format_quantity import spell, spell_with_name
 from raytide.fairshare.algorithm.model import (
     Allocation,
@@ -228,9 +229,9 @@ def why_unschedulable(snapshot: ClusterSnapshot, shape: Shape) -> str:
 def _node_lines(shape: Shape, planned: _PlannedCapacity) -> Iterator[str]:
     gaps = planned.gaps(shape)
     if excluded := planned.excluded(shape.constraints):
-        yield f"{_count(excluded, 'node')} excluded by node selector, affinity or taints"
+        yield f"{counted(excluded, 'node')} excluded by node selector, affinity or taints"
     if planned.unusable:
-        yield f"{_count(planned.unusable, 'node')} not usable: not ready, or cordoned"
+        yield f"{counted(planned.unusable, 'node')} not usable: not ready, or cordoned"
     if not gaps:
         yield "it may run on none of the usable nodes"
     elif gaps[0].missing:
@@ -443,10 +444,6 @@ def _change(id_: ParticipantId, now: int, without: int, having: int) -> str:
 
 
 # --- formatting --------------------------------------------------------------------------------------------------------
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _either(names: list[str]) -> str:

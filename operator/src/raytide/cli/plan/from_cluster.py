@@ -1,8 +1,9 @@
 """Snapshot of a running cluster: the objects that a plan depends on.
 
 Takes a kubeconfig (or a pod's service account) and lists nodes, pods, ResourceQuotas, PriorityClasses and TrainingJobs,
-and RayClusters if some are to be submitted, once each; returns the same `PlanInputs` as files do. Read-only. Nodes, pods and jobs must be readable, else `SnapshotError`
-reports in one line what is missing; unreadable quotas and PriorityClasses only cause a remark. Called by __init__.py.
+and RayClusters if some are to be submitted, once each; returns the same `PlanInputs` as files do. Read-only. Nodes, pods and
+jobs must be readable, else `SnapshotError` reports in one line what is missing; unreadable quotas, PriorityClasses and
+RayClusters only cause a remark. Called by __init__.py.
 """
 
 from collections.abc import Callable
@@ -54,7 +55,10 @@ class SnapshotError(Exception):
 async def read_cluster(
     kubeconfig: Path | None, context: str | None, *, has_tenants: bool, has_clusters: bool = False
 ) -> tuple[PlanInputs, str]:
-    """The current objects, Namespaces only with tenants and RayClusters only if one is submitted, and the kubeconfig's default namespace; raises SnapshotError."""
+    """The current objects, and the kubeconfig's default namespace; raises SnapshotError.
+
+    Namespaces are read only with tenants, and RayClusters only if one is submitted.
+    """
     try:
         config = await load_client_config(kubeconfig, context=context)
         transport = await config.open_transport()

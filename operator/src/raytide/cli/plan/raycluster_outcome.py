@@ -14,6 +14,7 @@ from raytide.cli.plan.explain import why_unschedulable
 from raytide.cli.plan.passes import Passes
 from raytide.cli.plan.quota_usage import QuotaUsage
 from raytide.cli.plan.raycluster_pods import GROUP_SUSPENDED, HEAD, MAX_PODS, NewGroup, NewRayCluster, PodSet
+from raytide.explain.messages import counted
 from raytide.explain.model import RAYCLUSTER
 from raytide.fairshare.algorithm.format_quantity import spell
 from raytide.fairshare.pod_requirements import shape_from
@@ -90,7 +91,7 @@ class RayClusterOutcome:
             yield f"{self.name} gets no pods: {self.cluster.message}"
             return
         head = "its head" if self.head.scheduled else "no head"
-        workers = f" and {self.scheduled} of {_count(self.cluster.wanted, 'worker')}" if self.cluster.wanted else ""
+        workers = f" and {self.scheduled} of {counted(self.cluster.wanted, 'worker')}" if self.cluster.wanted else ""
         yield f"{self.name} gets {head}{workers}"
         for each in (self.head, *self.groups):
             if each.message:
@@ -170,10 +171,10 @@ def _obstacle(group: GroupOutcome) -> str:
     """The pods of the group without a node, and why; the head is one pod."""
     of_group = "" if group.name == HEAD else f" of group {group.name}"
     if group.pending:
-        pods = f"{_count(group.pending, 'pod')}{of_group}" if of_group else "the head"
+        pods = f"{counted(group.pending, 'pod')}{of_group}" if of_group else "the head"
         return f"{pods} {'stays' if group.pending == 1 else 'stay'} Pending: {group.message}"
     if group.rejected:
-        pods = f"{_count(group.rejected, 'pod')}{of_group}" if of_group else "the head"
+        pods = f"{counted(group.rejected, 'pod')}{of_group}" if of_group else "the head"
         return f"{pods} {'is' if group.rejected == 1 else 'are'} not created: {group.message}"
     return f"{'the head' if group.name == HEAD else f'group {group.name}'}: {group.message}"
 
@@ -187,7 +188,3 @@ def _group_as_json(group: GroupOutcome) -> dict[str, Any]:
         "reason": group.reason,
         "message": group.message,
     }
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

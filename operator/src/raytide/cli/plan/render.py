@@ -13,6 +13,7 @@ from raytide.cli.output import encoded
 from raytide.cli.plan.explain import differences, explain
 from raytide.cli.plan.passes import SharingPass
 from raytide.cli.plan.simulate import PlanResult
+from raytide.explain.messages import counted
 from raytide.fairshare.algorithm.model import Participant, ParticipantId, Resize, Waiting
 from raytide.fairshare.pod_placement import NO_PODS
 from raytide.fairshare.victims import name_victims
@@ -125,9 +126,9 @@ def _summary(result: PlanResult) -> str:
     usable = sum(node.is_usable for node in pool.nodes)
     below = sum(each.is_below_floor for each in result.allocation.waiting)
     counts = [
-        _count(len(pool.participants), "job"),
-        f"{usable} of {_count(len(pool.nodes), 'node')} usable",
-        _count(len(result.allocation.resizes), "resize"),
+        counted(len(pool.participants), "job"),
+        f"{usable} of {counted(len(pool.nodes), 'node')} usable",
+        counted(len(result.allocation.resizes), "resize"),
         f"{below} below minimum",
     ]
     text = ", ".join(counts) + "."
@@ -176,7 +177,3 @@ def _resize(each: Resize, where: str) -> tuple[str, ...]:
 def _waiting(each: Waiting, one: Participant | None, *, is_new: bool) -> tuple[str, ...]:
     has = ("-", "-", "-") if one is None else ("new" if is_new else str(one.current), str(one.floor), str(one.ceiling))
     return str(each.id), *has, each.reason, _message(each)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

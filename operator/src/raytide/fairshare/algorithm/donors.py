@@ -15,7 +15,7 @@ Between tenants priorities do not count, but quotas and shares (`tenants.py`), f
 cooldown, and above its minimum, a participant gives while its tenant borrows a resource that the claim needs, if the
 claimant's tenant stays within its nominal quota of it; otherwise if its tenant's share is ahead of the other one's by
 more than the gap, and then until they are even: for growth, only if the claimant's tenant would have the lower share after
-the step, because otherwise the donor's tenant, which has released the capacity, would come first and take it back. Resources
+the step, because otherwise the donor's tenant, which has released the capacity, would come first and get it again. Resources
 that do not count for tenants are given as within one tenant.
 
 The gap is a part of the donor's score or share. It does not count between two participants that are resized in this plan or are in

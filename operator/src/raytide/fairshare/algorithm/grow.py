@@ -336,7 +336,9 @@ class _Growth:
         return False
 
     def _is_reclaimed_next(self, step: GrowthStep, attempt: Preemption, share: int) -> bool:
-        """Whether another tenant, for whose step there was no capacity, would take it back: the tenant borrows more with it.
+        """Whether another tenant, for whose step there was no capacity, would reclaim it: the tenant borrows more with it.
+
+        Only tenants that had their turn before count.
 
         `share` is the one before. The donors belong to the same tenant; those of other tenants compare the shares themselves.
         """
