@@ -164,13 +164,10 @@ async def test_demand_becomes_replicas_and_is_reported_to_ray(cluster, world, st
     await until("a report of it", lambda: world.kept.pending_instance_requests)
     assert world.kv["", "AutoscalerMetricsAddress"].startswith(b"127.0.0.1:")
     logs = tmp_path / "session_latest" / "logs"
-    # Drivers are told after the report; a sidecar that ends in between does not tell them.
-    told = logs / "events/event_AUTOSCALER.log"
-    await until("an event for drivers", lambda: told.exists() and told.read_text().endswith("\n"))
-    assert await sidecar.end() == 0
+    assert await sidecar.end() == 0  # also between the report and its event for drivers
     assert "cpu: 0 -> 3" in (logs / "monitor.log").read_text()
     assert "connected to the GCS of Ray 2.60.0" in sidecar.log
-    events = [msgspec.json.decode(line) for line in told.read_text().splitlines()]
+    events = [msgspec.json.decode(line) for line in (logs / "events/event_AUTOSCALER.log").read_text().splitlines()]
     assert {event["source_type"] for event in events} == {"AUTOSCALER"}
     assert [event for event in events if "cpu" in event["message"]]
 

@@ -383,6 +383,23 @@ async def test_a_sidecar_killed_at_any_moment_leaves_the_next_one_to_finish(harn
     assert harness.count("PATCH") <= 2
 
 
+async def test_a_sidecar_that_is_ended_while_it_reports_tells_its_listeners_what_it_has_done(harness):
+    harness.ask_for(3)
+    client = fake_gcs(harness.gcs)
+    is_reporting = asyncio.Event()
+
+    async def never_answers(_report):
+        is_reporting.set()
+        await asyncio.Event().wait()
+
+    client.report = never_answers
+    async with harness.running(gcs=client):
+        await asyncio.wait_for(is_reporting.wait(), 20)
+    (tick,) = harness.ticks
+    assert tick.patch_result is PatchResult.APPLIED
+    assert tick.plan.events  # the next process finds three replicas, and has no event for drivers
+
+
 async def test_the_state_of_two_ticks_does_not_share_a_snapshot(harness, monkeypatch):
     """The state of a plan is passed to the next one, whatever the outcome of the writes."""
     states, decide = [], looping.reconcile

@@ -211,17 +211,25 @@ class Autoscaler:
         _write_log(plan.log)
         submitted = await self.provider.submit(plan.patch) if plan.patch else None
         answers: Answers = {}
-        if plan.drains and await self._may_drain(snapshot, submitted):
-            answers = await self._drain(plan.drains)
-            written = submitted.cluster if submitted else None
-            await self._name_drained_pods(replace(snapshot, cluster=written or snapshot.cluster), plan, answers)
-        if plan.report is not None and snapshot.gcs is not None:
-            is_reported = await self._report(plan.report)
-            self._decided = (snapshot, replace(plan, log=(), events=())) if is_reported else None
-        lasted_s = self._clock.monotonic() - began_s
-        return Tick(
-            lasted_s, plan, snapshot.gcs, patch_result=submitted.patch_result if submitted else None, answers=answers
-        )
+        try:
+            if plan.drains and await self._may_drain(snapshot, submitted):
+                answers = await self._drain(plan.drains)
+                written = submitted.cluster if submitted else None
+                await self._name_drained_pods(replace(snapshot, cluster=written or snapshot.cluster), plan, answers)
+            if plan.report is not None and snapshot.gcs is not None:
+                is_reported = await self._report(plan.report)
+                self._decided = (snapshot, replace(plan, log=(), events=())) if is_reported else None
+        except asyncio.CancelledError:
+            # The patch is written, so the next process has nothing to do, and no event for drivers.
+            self._notify_listeners(self._executed(began_s, snapshot, plan, submitted, answers))
+            raise
+        return self._executed(began_s, snapshot, plan, submitted, answers)
+
+    def _executed(
+        self, began_s: float, snapshot: Snapshot, plan: ReconcileResult, submitted: Submitted | None, answers: Answers
+    ) -> Tick:
+        patch_result = submitted.patch_result if submitted else None
+        return Tick(self._clock.monotonic() - began_s, plan, snapshot.gcs, patch_result=patch_result, answers=answers)
 
     async def _read_inputs(self) -> Snapshot:
         """Read both sides concurrently; a missing GCS state is tolerated, a missing RayCluster raises `SkippedError`."""
