@@ -1,10 +1,10 @@
 """Commands in the pages that users read, and which test runs each of them.
 
-Reads the console blocks of the README, of docs/ and of the READMEs of samples and chart. `run_by` has the test of each command:
-tests that take their commands from the page (named in `PAGE_TESTS`), the sessions below, which
-tests/integration/test_documented_commands.py types, and the targets of make that .ci/run runs. A command with none of them has to
-be in `SKIPPED` with a reason, at most five per cent of all. Equal commands of several pages count once. `make verify` prints the
-numbers; tests/unit/tools/test_documented_commands.py also compares commands with options, files, targets and chart values.
+Reads the console blocks of the README, of CONTRIBUTING, of docs/ and docs/contributing/, and of the READMEs of samples and chart.
+`run_by` has the test of each command: tests that take their commands from the page, the sessions below, which the tests in
+`TESTS_OF_SESSIONS` type, and the targets of make that .ci/run and the nightly workflow run. A command with none of them has to be in
+`SKIPPED` with a reason, at most five per cent of all. Equal commands of several pages count once. `make verify` prints the numbers;
+tests/unit/tools/test_documented_commands.py also compares commands with options, files, targets and chart values.
 """
 
 import ast
@@ -22,6 +22,8 @@ MAX_SKIPPED: Final = 0.05
 _BLOCK: Final = re.compile(r"^```(console|sh|bash|shell|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PROMPT: Final = re.compile(r"^\$ ", re.MULTILINE)
 _COMMENT: Final = re.compile(r"\s+# .*$", re.MULTILINE)
+_RULE: Final = re.compile(r"^([a-z0-9-]+):([^=\n#]*)(?:#.*)?\n((?:\t.*\n)*)", re.MULTILINE)
+"""A rule of the Makefile: target, prerequisites, recipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,10 @@ class Command:
 
 def pages() -> list[str]:
     """Paths in the repository."""
-    guides = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))
-    return ["README.md", *guides, "samples/README.md", "helm/raytide/README.md"]
+    guides = sorted(
+        str(path.relative_to(ROOT)) for folder in ("docs", "docs/contributing") for path in (ROOT / folder).glob("*.md")
+    )
+    return ["README.md", "CONTRIBUTING.md", *guides, "samples/README.md", "helm/raytide/README.md"]
 
 
 def commands(page: str) -> list[Command]:
@@ -177,6 +181,7 @@ SESSIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     },
     "helm": {"helm/raytide/README.md": ("helm install",), "docs/ui.md": ("helm upgrade",)},
     "pip": {"docs/user-guide.md": ("pip install",)},
+    "release": {"docs/contributing/release.md": ("sha256sum ",)},
 }
 """The beginnings of the commands that a test types, by page; an empty one stands for all commands of the page."""
 TESTS_OF_SESSIONS: Final = {
@@ -185,6 +190,7 @@ TESTS_OF_SESSIONS: Final = {
     "ray": "tests/integration/test_user_guide.py",
     "helm": "tests/integration/test_helm.py",
     "pip": "tests/unit/packaging/test_install.py",
+    "release": "tests/unit/tools/test_release.py",
 }
 SKIPPED: Final[Mapping[str, str]] = {
     "docker build -t registry.example.com/raytide:0.1.0 .": "make image builds the Dockerfile with what the machine has",
@@ -192,8 +198,16 @@ SKIPPED: Final[Mapping[str, str]] = {
     "make bench P=KUBERAY KUBERAY=<path of a manager>": "needs a build of KubeRay",
     "kubectl top pod -n OPERATOR": "needs a metrics server, which no test cluster has",
     'python -c "from ray._private.gcs_utils import cleanup_redis_storage as clean; ': "needs Redis",
+    "make e2e": "make e2e-node and make e2e-kind run its suite, on real kubelets",
+    "cosign verify ghcr.io/raytide/raytide:<version>": "needs a published release",
+    "gh attestation verify raytide-<version>-py3-none-any.whl": "needs a published release",
 }
-"""Commands that no test runs, by their beginning, with the reason."""
+"""Commands that no test runs, by their first words, with the reason."""
+
+
+def skipped_as(typed: str) -> str | None:
+    """The entry of SKIPPED of a command, if it has one."""
+    return next((words for words in SKIPPED if f"{typed} ".startswith(f"{words.rstrip()} ")), None)
 
 
 def session(name: str, page: str = "") -> list[Command]:
@@ -201,8 +215,7 @@ def session(name: str, page: str = "") -> list[Command]:
     found: dict[str, Command] = {}
     for each, beginnings in SESSIONS[name].items():
         for command in commands(each) if page in ("", each) else ():
-            is_skipped = any(command.typed.startswith(beginning) for beginning in SKIPPED)
-            if command.text.startswith(beginnings) and not is_skipped:
+            if command.text.startswith(beginnings) and skipped_as(command.typed) is None:
                 found.setdefault(command.typed, command)
     return list(found.values())
 
@@ -221,9 +234,23 @@ def guide_beginnings() -> set[str]:
     }
 
 
-def targets_of_ci() -> set[str]:
-    """The targets of make that .ci/run runs."""
-    return set(re.findall(r"^ *level (?:nice -n 19 )?make ([a-z0-9-]+)", (ROOT / ".ci/run").read_text(), re.MULTILINE))
+def targets_of_ci() -> dict[str, str]:
+    """The targets of make that CI runs for a commit or at night, each with what runs it."""
+    in_ci = re.findall(r"^ *level (?:nice -n 19 )?make ([a-z0-9-]+)", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    found = {target: f".ci/run: make {target}" for target in in_ci}
+    nightly = ".github/workflows/nightly.yaml"
+    rules = {
+        target: (needs.split(), recipe) for target, needs, recipe in _RULE.findall((ROOT / "Makefile").read_text())
+    }
+    for target in re.findall(r"^ *- run: make ([a-z0-9-]+)$", (ROOT / nightly).read_text(), re.MULTILINE):
+        for each in (target, *re.findall(r"\$\(MAKE\) -s ([a-z0-9-]+)", rules[target][1])):
+            found.setdefault(each, f"{nightly}: make {target}")
+    for target, (needs, recipe) in rules.items():
+        if recipe.strip() == "@bash .ci/run":
+            found.setdefault(target, ".ci/run")
+        elif needs and not recipe and found.keys() >= {*needs}:
+            found.setdefault(target, ", ".join(found[each] for each in needs))
+    return found
 
 
 def run_by() -> dict[str, str]:
@@ -251,7 +278,7 @@ def _with_tests() -> Iterator[tuple[str, str]]:
     targets = targets_of_ci()
     for command in (command for page in pages() for command in commands(page)):
         if (target := re.fullmatch(r"make ([a-z0-9-]+)", command.typed)) and target[1] in targets:
-            yield command.typed, f".ci/run: make {target[1]}"
+            yield command.typed, targets[target[1]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,11 +308,11 @@ def inventory() -> Inventory:
     for page in pages():
         for command in commands(page):
             typed = command.typed
-            reason = next((why for beginning, why in SKIPPED.items() if typed.startswith(beginning)), None)
+            words = skipped_as(typed)
             if typed in tests:
                 run[typed] = tests[typed]
-            elif reason is not None:
-                skipped[typed] = reason
+            elif words is not None:
+                skipped[typed] = SKIPPED[words]
             else:
                 unknown[typed] = page
     return Inventory(run, skipped, unknown)
@@ -295,9 +322,8 @@ def faults(found: Inventory) -> Iterator[str]:
     """What is wrong with the inventory."""
     for typed, page in found.unknown.items():
         yield f"{page}: no test runs this command: {typed}"
-    for beginning in SKIPPED:
-        if not any(typed.startswith(beginning) for typed in found.skipped):
-            yield f"SKIPPED has a command that no page has, or that a test runs: {beginning}"
+    for unused in sorted(SKIPPED.keys() - {skipped_as(typed) for typed in found.skipped}):
+        yield f"SKIPPED has a command that no page has, or that a test runs: {unused}"
     if len(found.skipped) > MAX_SKIPPED * found.count:
         yield f"more than {MAX_SKIPPED:.0%} of the commands are skipped: {len(found.skipped)} of {found.count}"
     for name, by_page in SESSIONS.items():

@@ -41,6 +41,11 @@ def simple_commands(text: str) -> Iterator[list[str]]:
         words = []
 
 
+def prose(page: str) -> str:
+    """The page without its blocks."""
+    return re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
 def test_every_command_is_run_or_skipped_with_a_reason_and_few_are_skipped():
     found = documented.inventory()
     assert list(documented.faults(found)) == []
@@ -66,6 +71,18 @@ def test_too_many_skipped_commands_are_a_fault(monkeypatch):
     assert list(documented.faults(documented.Inventory(run, skipped, {}))) == [
         "more than 5% of the commands are skipped: 6 of 100"
     ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        pytest.param("make e2e", "make e2e", id="the same words"),
+        pytest.param("make e2e ARGS=--keep", "make e2e", id="more words"),
+        pytest.param("make e2e-node", None, id="a longer word"),
+    ],
+)
+def test_a_command_is_skipped_by_its_first_words(typed, expected):
+    assert documented.skipped_as(typed) == expected
 
 
 @pytest.mark.parametrize(
@@ -128,16 +145,29 @@ def test_the_end_to_end_suite_types_the_commands_of_the_readme(monkeypatch):
     assert "run(*apply," in suite
 
 
-def test_targets_of_ci_are_those_of_the_run():
-    assert {
-        "demo",
-        "test",
-        "control-plane",
-        "kube-suite",
-        "e2e-node",
-        "test-ray",
-        "chart",
-    } <= documented.targets_of_ci()
+@pytest.mark.parametrize(
+    ("target", "level"),
+    [
+        pytest.param("demo", ".ci/run: make demo", id="a level of a lane"),
+        pytest.param("test", ".ci/run: make test", id="a level in front of the lanes"),
+        pytest.param("mutate", ".ci/run: make mutate", id="a level at the lowest priority"),
+        pytest.param(
+            "nightly", ".github/workflows/nightly.yaml: make nightly", id="the target of the nightly workflow"
+        ),
+        pytest.param("fuzz", ".github/workflows/nightly.yaml: make nightly", id="what that target calls"),
+        pytest.param("properties", ".ci/run: make properties", id="run for a commit and at night"),
+        pytest.param("presubmit", ".ci/run", id="the run itself"),
+        pytest.param("test-kube", ".ci/run: make kube-suite, .ci/run: make acceptance", id="all of its parts"),
+        pytest.param("e2e", None, id="run by neither"),
+        pytest.param("release", None, id="only the workflow of a release"),
+    ],
+)
+def test_what_runs_a_target_of_make(target, level):
+    assert documented.targets_of_ci().get(target) == level
+
+
+def test_the_pages_for_contributors_are_read():
+    assert {"CONTRIBUTING.md", "docs/contributing/release.md"} <= {each.page for each in ALL}
 
 
 # --- that commands, options, files, targets and values exist -----------------------------------------------------------
@@ -179,8 +209,7 @@ def test_every_call_of_raytide_parses(words):
 
 @pytest.mark.parametrize("page", documented.pages())
 def test_every_call_of_raytide_inside_a_text_parses(page):
-    prose = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
-    for text in SPAN.findall(prose):
+    for text in SPAN.findall(prose(page)):
         is_call = re.match(r"(kubectl )?raytide [a-z]", text) and ", " not in text  # else a line of a log
         for words in raytides(re.sub(r"\[[^]]*\]|…|<[^>]*>", "", text)) if is_call else ():
             with suppress(click.BadOptionUsage):  # an option that is named without a value
@@ -193,15 +222,26 @@ def test_wrong_calls_of_raytide_are_found():
             parse(text.split()[1:])
 
 
-def test_every_target_of_make_and_its_variables_exist():
-    makefile = (ROOT / "Makefile").read_text()
-    targets = set(re.findall(r"^([a-z0-9-]+):", makefile, re.MULTILINE))
-    found = [words for each in ALL for words in simple_commands(each.text) if words[0] == "make"]
-    assert len(found) > 4
-    for _, *arguments in found:
-        names = [word.split("=")[0] for word in arguments if "=" in word]
-        assert all(f"$({name})" in makefile or name in (ROOT / "bench/beside_kuberay.py").read_text() for name in names)
-        assert {word for word in arguments if re.fullmatch(r"[a-z0-9-]+", word)} & targets
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.findall(r"^([a-z0-9-]+):", MAKEFILE, re.MULTILINE))
+
+
+def calls_of_make() -> Iterator[tuple[str, ...]]:
+    """The arguments of each call of make, in the blocks of commands and inside of texts."""
+    texts = [each.typed for each in ALL]
+    for page in documented.pages():
+        texts += (text for text in SPAN.findall(prose(page)) if text.startswith("make "))
+    for text in texts:
+        yield from (tuple(words[1:]) for words in simple_commands(re.sub("<[^>]*>", "X", text)) if words[0] == "make")
+
+
+@pytest.mark.parametrize("arguments", [pytest.param(each, id=" ".join(each)) for each in sorted({*calls_of_make()})])
+def test_every_target_of_make_and_its_variables_exist(arguments):
+    names = {word.split("=")[0] for word in arguments if "=" in word}
+    of_bench = set(re.findall(r'environ(?:\.get\(|\[)"([A-Z]+)"', (ROOT / "bench/beside_kuberay.py").read_text()))
+    assert names <= of_bench | set(re.findall(r"\$\(([A-Z_]+)\)", MAKEFILE))
+    assert [word for word in arguments if "=" not in word and word not in TARGETS] == []
+    assert {*arguments} & TARGETS
 
 
 def test_every_value_of_the_chart_that_a_command_sets_exists():
