@@ -1,6 +1,7 @@
 """`raytide plan` on clusters where the user may not read every kind."""
 
 import itertools
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import yaml
 
 from raytide.api.capacity import tenants_of
 from raytide.api.config import SharingConfig
+from raytide.api.meta import Key
+from raytide.cli.plan import from_cluster
 from raytide.cli.plan.from_cluster import ClusterReader, SnapshotError
 from raytide.cli.plan.render import as_json
 from raytide.cli.plan.simulate import plan_next_pass
@@ -18,6 +21,7 @@ from raytide.runtime.clock import Clock
 from raytide_sandbox.apiserver.routes import Api, Request
 from raytide_sandbox.apiserver.store import Store
 from raytide_sandbox.faults.types import Answer
+from support import stored_workloads
 from support.plan_snapshots import job, namespace, node, pod, priority_class, quota
 
 from simulation.in_process_transport import InProcessTransport
@@ -103,6 +107,27 @@ async def test_everything_is_read_once():
     counts = [len(each) for each in (found.jobs, found.pods, found.nodes, found.quotas, found.priority_classes)]
     assert counts == [1, 1, 1, 1, 1]
     assert (found.is_live, found.notes) == (True, ())
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_found"),
+    [
+        pytest.param(None, True, id="it exists"),
+        pytest.param(Answer(404), False, id="it does not exist"),
+        pytest.param(Answer(403), False, id="forbidden"),
+        pytest.param(Answer(500), False, id="no usable response"),
+    ],
+)
+async def test_a_raycluster_that_cannot_be_read_is_none(monkeypatch, answer, is_found):
+    wire = InProcessTransport(stored_workloads.api_with(stored_workloads.cluster_object("demo")))
+    wire.admission = lambda _: answer
+
+    @asynccontextmanager
+    async def connected(*_):
+        yield Client(wire, clock=Clock()), "default"
+
+    monkeypatch.setattr(from_cluster, "connected", connected)
+    assert await from_cluster.has_raycluster(None, None, Key("default", "demo")) is is_found
 
 
 async def test_a_cluster_without_the_kind_has_no_jobs():

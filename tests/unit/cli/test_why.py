@@ -273,6 +273,28 @@ async def test_if_it_does_not_exist_the_error_names_what_does():
 
 
 @pytest.mark.looptime
+@pytest.mark.parametrize("status", [403, 404, 500], ids=["forbidden", "no such object or kind", "no usable response"])
+@pytest.mark.parametrize(
+    ("kind", "plural"), [(TRAININGJOB, "rayclusters"), (RAYCLUSTER, "trainingjobs")], ids=["TrainingJob", "RayCluster"]
+)
+async def test_the_error_is_the_same_if_the_object_of_the_other_kind_cannot_be_read(kind, plural, status):
+    wire = InProcessTransport(api_with(cluster_object("a"), job_object("b")))
+    wire.admission = lambda request: Answer(status) if request.path.endswith(f"/{plural}/demo") else None
+    with pytest.raises(ReadError) as caught:
+        await WorkloadReader(Client(wire, clock=Clock()), "default").find(kind, "demo")
+    assert str(caught.value) == (
+        f"there is no {kind} demo in namespace default: there are RayCluster a and TrainingJob b"
+    )
+
+
+@pytest.mark.looptime
+async def test_the_error_names_the_objects_of_a_kind_if_the_other_is_forbidden():
+    with pytest.raises(ReadError) as caught:
+        await reader(api_with(cluster_object(), job_object("b")), forbidden="rayclusters").find(TRAININGJOB, "demo")
+    assert str(caught.value) == "there is no TrainingJob demo in namespace default: there are TrainingJob b"
+
+
+@pytest.mark.looptime
 async def test_the_names_in_an_error_are_bounded():
     with pytest.raises(ReadError) as caught:
         await reader(api_with(*(cluster_object(f"a{i:02}") for i in range(30)))).read(RAYCLUSTER, "demo")

@@ -9,7 +9,7 @@ bounded, whatever the namespace has: at most 10,000 pods, 10 nodes and 3 pods wi
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -116,13 +116,15 @@ class WorkloadReader:
         return await self._client.get(resource, Key(self._namespace, name))
 
     async def _missing(self, kinds: Sequence[str], name: str) -> str:
-        """That it does not exist, and what does; at first an object of the other kind with that name."""
-        kind = " or ".join(kinds)
+        """That it does not exist, and what does: an object of the other kind with that name, else the names that may be listed."""
+        error = f"there is no {' or '.join(kinds)} {name} in namespace {self._namespace}"
+        for other in RESOURCES.keys() - {*kinds}:
+            with suppress(ApiStatusError, ApiUnavailableError):  # a caller without `get` may have `list`
+                if await self._get(RESOURCES[other], name) is not None:
+                    return f"{error}: it is a {other}; use {other.lower()}/{name}"
         there = []
         for each in RESOURCES:
             try:
-                if each not in kinds and await self._get(RESOURCES[each], name) is not None:
-                    return f"there is no {kind} {name} in namespace {self._namespace}: it is a {each}; use {each.lower()}/{name}"
                 async for page in self._client.pages(RESOURCES[each], self._namespace, page_size=MAX_NAMES + 1):
                     names = [msgspec.json.decode(item, type=_Named).metadata.name for item in page.items]
                     there += (
@@ -138,7 +140,7 @@ class WorkloadReader:
             if there
             else "it has neither RayClusters nor TrainingJobs that you may list"
         )
-        return f"there is no {kind} {name} in namespace {self._namespace}: {exists}"
+        return f"{error}: {exists}"
 
     async def _pods(self, kind: str, name: str, notes: list[Unreadable]) -> tuple[AnyPod, ...] | None:
         decode = decode_pod if kind == RAYCLUSTER else decode_job_pod
