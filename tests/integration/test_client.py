@@ -183,6 +183,7 @@ async def test_the_command_says_who_may_change_the_number_again(cluster, there):
         "controlledBy": "fair-sharing",
         "note": "fair sharing may change the number again, within the capacity and the bounds of the job",
         "reached": "",
+        "error": "",
     }
     code, out = await scale(cluster, there, "tj/job", "a=3")
     assert (code, "has no worker groups: give the number of trainers" in out) == (2, True), out

@@ -1,8 +1,8 @@
 """`raytide scale [KIND/]NAME N|GROUP=N …`: the number of workers of a RayCluster, or of trainers of a TrainingJob.
 
 RayClusters have no scale subresource, and `kubectl edit` has to find the group in a list. Writes with the rights of the caller,
-and says what may change the number again. With `--wait` it ends when the workers are ready. Exit code 0: written (and ready), 2:
-usage, 1: error. client/ writes.
+and says what may change the number again. With `--wait` it ends when the workers are ready; if that fails, it prints what was written
+before the error. Exit code 0: written (and ready), 2: usage, 1: error. client/ writes.
 """
 
 import asyncio
@@ -43,6 +43,8 @@ class Scaled:
     """Which controller may change the number again."""
     reached: str
     """With --wait: what is ready."""
+    error: str
+    """With --wait: why it ended before that; the sizes are written nevertheless."""
 
     @property
     def note(self) -> str:
@@ -66,6 +68,7 @@ class Scaled:
             "controlledBy": self.controlled_by,
             "note": self.note,
             "reached": self.reached,
+            "error": self.error,
         }
 
 
@@ -124,9 +127,11 @@ def command(
         raise click.ClickException(printable(str(error))) from error
     if output != "text":
         click.echo(encoded(output, scaled.as_json()))
-        return
-    for line in scaled.lines():
-        click.echo(printable(line))
+    else:
+        for line in scaled.lines():
+            click.echo(printable(line))
+    if scaled.error:
+        raise click.ClickException(printable(scaled.error))
 
 
 def parse_sizes(words: tuple[str, ...]) -> int | dict[str, int]:
@@ -153,8 +158,9 @@ async def _scale(
     *,
     waits_s: float | None,
 ) -> Scaled:
-    """Write the sizes, and wait if it is asked for."""
-    from raytide.client.workload_reader import WorkloadReader, connected  # noqa: PLC0415 - as above
+    """Write the sizes, and wait if it is asked for. Raises ReadError, WorkloadError and ValueError if they are not written."""
+    from raytide.client.outcome import WorkloadError  # noqa: PLC0415 - as above
+    from raytide.client.workload_reader import WorkloadReader, connected  # noqa: PLC0415 - same
     from raytide.client.workloads import RayCluster, TrainingJob  # noqa: PLC0415 - same
     from raytide.explain.model import RAYCLUSTER  # noqa: PLC0415 - same
 
@@ -167,8 +173,13 @@ async def _scale(
         workload = await TrainingJob(name, namespace=where, **connection).scale(sizes)
     else:
         raise ValueError(f"TrainingJob {where}/{name} has no worker groups: give the number of trainers")
-    reached = "" if waits_s is None else str(await workload.wait(waits_s))
-    return Scaled(kind, where, name, sizes, controlled_by(obj), reached)
+    reached = error = ""
+    if waits_s is not None:
+        try:
+            reached = str(await workload.wait(waits_s))
+        except WorkloadError as failure:
+            error = str(failure)
+    return Scaled(kind, where, name, sizes, controlled_by(obj), reached, error)
 
 
 def controlled_by(obj: "Manifest") -> ControlledBy | None:
