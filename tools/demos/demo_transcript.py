@@ -2,13 +2,14 @@
 
 Steps with a title and a deadline go in; a live line says what is waited for and for how long, below whatever moves beside
 it; a finished step leaves one line, and a table with times ends it. A step that runs out of time fails with what it saw
-last. Used by the demo.
+last. Used by the demos.
 """
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Final
 
 from aiohttp import ClientError
 from rich.console import Console, Group, RenderableType
@@ -19,6 +20,8 @@ from rich.table import Table
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 
 from demo_cluster import DemoError
+
+_REFRESH_S: Final = 0.25
 
 Seen = tuple[bool, str]
 """Whether the state is reached, and what was seen."""
@@ -91,7 +94,7 @@ class Transcript:
         """Tell one step; raises DemoError with what was seen last when its time is over."""
         step = Step(title, deadline_s)
         succeeded = False
-        with Live(get_renderable=lambda: step.shown(beside), console=self._console, transient=True):
+        async with self._drawn(lambda: step.shown(beside)):
             try:
                 async with asyncio.timeout(deadline_s):
                     yield step
@@ -107,6 +110,23 @@ class Transcript:
         self._console.print(
             f"[green]✓[/] {title} [dim]{step.took_s:.1f} s  {step.seen}[/]", highlight=False, soft_wrap=True
         )
+
+    @asynccontextmanager
+    async def _drawn(self, view: Callable[[], RenderableType]) -> AsyncIterator[None]:
+        """Draw the view until the block ends, by the event loop: it changes the lanes, and a thread would read them meanwhile."""
+
+        async def draw(live: Live) -> None:
+            while True:
+                live.refresh()
+                await asyncio.sleep(_REFRESH_S)
+
+        with Live(get_renderable=view, console=self._console, auto_refresh=False, transient=True) as live:
+            drawing = asyncio.create_task(draw(live))
+            try:
+                yield
+            finally:
+                drawing.cancel()
+                await asyncio.gather(drawing, return_exceptions=True)
 
     def table(self, heading: str = "raytide demo") -> None:
         """The whole story with times."""

@@ -1,6 +1,8 @@
 """What the demo draws in a terminal while it waits: the lanes of `raytide top`, and what changed since the first task waited."""
 
+import asyncio
 import io
+import threading
 
 import pytest
 from rich.console import Console
@@ -9,7 +11,9 @@ from raytide.explain.model import Verdict
 from raytide.explain.overview import Lane
 
 from demo import live_view
+from demo_cluster import DemoError
 from demo_scaling import Look, Timeline
+from demo_transcript import Transcript
 
 LANE = Lane("RayCluster", "default", "autoscaled", 4, 1, Verdict.WAITS, "WaitingForPods", "3 of 4 are not ready", 0)
 
@@ -35,3 +39,27 @@ def test_then_the_changes_are_below_the_lanes(console):
     timeline.note(Look(demand=12))
     text = printed(console, timeline)
     assert text.index("autoscaled") < text.index("tasks done") < text.index("│ 12 ")
+
+
+@pytest.mark.looptime
+async def test_a_step_is_drawn_four_times_a_second_by_the_event_loop_which_changes_the_lanes(console):
+    drawn_by = []
+
+    def beside():
+        drawn_by.append((threading.get_ident(), asyncio.get_running_loop()))
+        return f"view {len(drawn_by)}"
+
+    async with Transcript(console).step("it starts", deadline_s=10, beside=beside):
+        await asyncio.sleep(2.1)
+    assert set(drawn_by) == {(threading.get_ident(), asyncio.get_running_loop())}
+    assert 9 <= len(drawn_by) <= 12  # rich reads the view at its start and its end, too
+    assert "view 8" in console.file.getvalue()
+    assert len(asyncio.all_tasks()) == 1, "nothing draws after the end"
+
+
+@pytest.mark.looptime
+async def test_a_step_that_is_drawn_fails_at_its_deadline(console):
+    with pytest.raises(DemoError, match="it starts: not within 3 s; last seen: nothing"):
+        async with Transcript(console).step("it starts", deadline_s=3, beside=lambda: "view"):
+            await asyncio.Event().wait()
+    assert len(asyncio.all_tasks()) == 1
