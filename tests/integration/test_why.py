@@ -1,6 +1,6 @@
 """`raytide why` beside the real operator: what it says is what the conditions say, on the embedded API and on a real one.
 
-The command runs as a process with the kubeconfig of the cluster. `CAUSES` are the eight of SC:S21: each is made, the command,
+The commands have the kubeconfig of the cluster. `CAUSES` are the eight of SC:S21: each is made, the command,
 the condition, the event and the page have to name the same cause, holder and cure, and the condition has to clear after the
 cure. The operator runs with --state-tracks-readiness, so that `state` follows the workers.
 """
@@ -21,12 +21,14 @@ import click
 import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
+from click.testing import CliRunner
 
 from integration.cluster_under_test import RAYCLUSTERS, READY, TRAININGJOBS, path_of
 from integration.clusters import APIS, cluster_with_operator
 from integration.embedded_cluster import PATIENCE_S, until
 from raytide.api import constants
 from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why, encode_record
+from raytide.cli import main
 from support.builders import group, raycluster, template
 from support.terminal import accept_ctrl_c
 from support.training_builders import trainingjob
@@ -82,14 +84,11 @@ def namespace(request):
 
 
 async def why(cluster, namespace, name="demo", *words):
-    """Exit code and answer of `raytide why -o json`."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "raytide", "why", name, "-n", namespace, "-o", "json", "--kubeconfig", str(cluster.kubeconfig), *words,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
-    assert process.returncode in (0, 3, 4), err.decode()
-    return process.returncode, json.loads(out)
+    """Exit code and answer of `raytide why -o json`, in a thread: a process of its own would import the package each time."""
+    command = ["why", name, "-n", namespace, "-o", "json", "--kubeconfig", str(cluster.kubeconfig), *words]
+    result = await asyncio.wait_for(asyncio.to_thread(CliRunner().invoke, main, command), PATIENCE_S)
+    assert result.exit_code in (0, 3, 4), result.stderr
+    return result.exit_code, json.loads(result.stdout)
 
 
 async def explained(cluster, namespace, reason, name="demo"):
