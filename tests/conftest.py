@@ -32,11 +32,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--specs-batches",
         type=int,
-        default=2,
+        default=1,
         help="number of batches of 26 generated objects that are run for each kind",
     )
     parser.addoption(
-        "--submissions", type=int, default=4, help="number of random submissions whose predicted effect is compared"
+        "--submissions", type=int, default=2, help="number of random submissions whose predicted effect is compared"
     )
     parser.addoption("--specs-seed", type=int, default=SEED, help="seed of the first batch; drawn by default")
     parser.addoption("--cloud-seed", type=int, default=SEED, help="seed of the first cloud day; drawn by default")
@@ -91,7 +91,6 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_finish() -> None:
     """Thousands of modules, tests and tables stay: looking through them again and again is a fifth of a run."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
 
