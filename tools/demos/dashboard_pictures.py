@@ -31,7 +31,7 @@ from raytide.api.meta import PODS
 from raytide.kube.client import Client
 from raytide.kube.kubeconfig import connect
 from raytide.runtime.clock import Clock
-from ui_pictures import ENVIRONMENT, FIGURES, Story, running, sandbox
+from ui_pictures import ENVIRONMENT, FIGURES, Story, require_running, running, sandbox
 
 from demo import SAMPLE, demo_copy
 from demo_cluster import DemoCluster
@@ -188,10 +188,10 @@ async def run(out: Path) -> None:
             address = f"127.0.0.1:{free_port()}"
             words = ("--metrics-addr", address, "--health-probe-bind-address", "0", "--sharing-period", "2s")
             words += ("--leader-election-namespace", "default")
-            operator = running(
-                "operator", "--kubeconfig", kubeconfig, *words, environ=ENVIRONMENT, log=folder / "operator.log"
+            log = folder / "operator.log"
+            operator = await stack.enter_async_context(
+                running("operator", "--kubeconfig", kubeconfig, *words, environ=ENVIRONMENT, log=log)
             )
-            await stack.enter_async_context(operator)
             targets = folder / "autoscalers.json"
             prometheus = await stack.enter_async_context(Prometheus.run(folder, configuration(address, targets)))
             transport = await connect(kubeconfig)
@@ -200,6 +200,7 @@ async def run(out: Path) -> None:
             following = asyncio.create_task(follow_autoscalers(client, targets))
             await asyncio.gather(Story(client).play(), follow_demand(kubeconfig))
             following.cancel()
+            require_running(operator, log)
             await draw(prometheus, out, start, time.time())
     finally:
         shutil.rmtree(folder, ignore_errors=True)

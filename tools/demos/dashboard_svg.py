@@ -22,7 +22,7 @@ LINE: Final = 36
 GAP: Final = 8
 TOP: Final = 56
 TITLE: Final = 26
-AXIS: Final = 56
+AXIS: Final = 72
 """Width of the labels of a value axis."""
 LEGEND: Final = 16
 LEGENDS: Final = 6
@@ -133,6 +133,8 @@ def formatted(value: float, unit: str) -> str:
     return " ".join(filter(None, (_digits(value / step**power), names[power], end)))
 
 
+DURATIONS: Final = (10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
+"""Steps of an axis of durations, in seconds."""
 SUFFIXES: Final = {"short": "", "ops": "ops/s", "wps": "wr/s"}
 
 
@@ -234,12 +236,17 @@ def _unbroken(samples: Sequence[tuple[float, float]]) -> Iterator[list[tuple[flo
 
 
 def _step(most: float, unit: str) -> float:
-    """Between two lines of the grid, at most five of them: 1, 2 or 5 times a power of ten, or of bytes a power of two."""
+    """Between two lines of the grid, at most five of them: 1, 2 or 5 times a power of ten.
+
+    Of bytes a power of two, and of durations between 10 s and a day a part of a minute or an hour.
+    """
     if most <= 0:
         return 1.0
     rough = most / 4
     if unit == "bytes":
         return 2.0 ** math.ceil(math.log2(rough))
+    if unit == "s" and DURATIONS[0] < rough <= DURATIONS[-1]:
+        return next(float(step) for step in DURATIONS if step >= rough)
     power: float = 10.0 ** math.floor(math.log10(rough))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
 

@@ -180,6 +180,14 @@ async def running(
         await process.wait()
 
 
+def require_running(process: asyncio.subprocess.Process, log: Path) -> None:
+    """Exit with the last line of its log if it has ended: the pictures would show nothing after that."""
+    if process.returncode is not None:
+        lines = log.read_text(errors="replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "its log is empty")
+        sys.exit(f"{log.stem} ended with exit code {process.returncode} during the run: {last}")
+
+
 @contextlib.asynccontextmanager
 async def sandbox(folder: Path) -> AsyncIterator[Path]:
     """The kubeconfig of a sandbox of its own."""
@@ -262,16 +270,17 @@ async def run(out: Path, *, is_served: bool, namespace: tuple[str, ...] = ("-A",
         async with contextlib.AsyncExitStack() as stack:
             kubeconfig = await stack.enter_async_context(sandbox(folder))
             words = ("--metrics-addr", "0", "--health-probe-bind-address", "0", "--sharing-period", "2s")
-            operator = running(
-                "operator", "--kubeconfig", kubeconfig, *words, environ=ENVIRONMENT, log=folder / "operator.log"
+            log = folder / "operator.log"
+            operator = await stack.enter_async_context(
+                running("operator", "--kubeconfig", kubeconfig, *words, environ=ENVIRONMENT, log=log)
             )
-            await stack.enter_async_context(operator)
             ui = running("ui", "--kubeconfig", kubeconfig, *namespace, "--port", "0", log=folder / "ui.log")
             address = await address_of(await stack.enter_async_context(ui))
             print(address, flush=True)
             transport = await connect(kubeconfig)
             stack.push_async_callback(transport.close)
             await Story(Client(transport, clock=Clock())).play()
+            require_running(operator, log)
             if browser is None:
                 print("Ctrl-C ends it", flush=True)
                 await asyncio.Event().wait()
