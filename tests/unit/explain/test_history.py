@@ -1,5 +1,7 @@
 """History of lanes: steps, window, bounded memory, and clocks that jump."""
 
+import gc
+import sys
 import tracemalloc
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -8,7 +10,18 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from raytide.explain.history import MAX_BYTES, MAX_GROUPS, MAX_REASONS, OTHER, WINDOW_S, History, Key, Step, key_of
+from raytide.explain.history import (
+    MAX_BYTES,
+    MAX_GROUPS,
+    MAX_REASONS,
+    MAX_WORKLOADS,
+    OTHER,
+    WINDOW_S,
+    History,
+    Key,
+    Step,
+    key_of,
+)
 from raytide.explain.model import Verdict
 from raytide.explain.overview import GroupSize, Lane
 
@@ -95,8 +108,8 @@ def test_nothing_older_than_the_window_is_kept():
 # --- groups ------------------------------------------------------------------------------------------------------------------
 
 
-def grouped(*groups: GroupSize, name: str = "demo") -> Lane:
-    return replace(lane(name=name), groups=groups)
+def grouped(*groups: GroupSize, name: str = "demo", size: int = 1) -> Lane:
+    return replace(lane(2 * size, size, name=name), groups=groups)
 
 
 def test_each_group_has_its_own_steps():
@@ -192,9 +205,21 @@ def test_reasons_are_bounded_in_number_and_length():
     assert steps[-1].reason == OTHER
 
 
+def memory_of(history: History) -> int:
+    """Bytes of all objects of a history, also of the names of its workloads and groups; tracemalloc would triple the time."""
+    found: dict[int, object] = {}
+    left: list[object] = [history]
+    while left:
+        one = left.pop()
+        if id(one) not in found and not isinstance(one, type):
+            found[id(one)] = one
+            left += gc.get_referents(one)
+    return sum(sys.getsizeof(one) for one in found.values())
+
+
 @pytest.mark.rule("PF:PAGE")
 def test_workloads_that_change_every_three_seconds_for_six_hours_stay_within_the_bound():
-    """A fiftieth of 1,000 workloads and of the memory: all objects together need a third more than the encoded steps."""
+    """A fiftieth of 1,000 workloads and of the memory: with the objects of 20 workloads."""
     history = History(max_bytes=MAX_BYTES // 50)
     lanes = [[lane(9, ready, "A", f"n{name}") for ready in range(3)] for name in range(20)]
     tracemalloc.start()
@@ -203,26 +228,38 @@ def test_workloads_that_change_every_three_seconds_for_six_hours_stay_within_the
         now = after(turn * 3)
         for name, ones in enumerate(lanes):
             history.record(ones[(turn * turn + name) % 3], now)
+    gc.collect()  # also the tuples that the interpreter keeps for reuse, 140 KiB
     used = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert history.size_bytes <= MAX_BYTES // 50
     assert used <= 16 * 1024 * 1024 // 50
+    assert memory_of(history) == pytest.approx(used, rel=0.1)
 
 
-def test_with_groups_a_thousand_workloads_stay_within_the_bound():
-    """A fiftieth of 1,000 workloads of seven groups, of which five have a history, and of the memory."""
-    history = History(max_bytes=MAX_BYTES // 50, max_groups=MAX_GROUPS // 50)
-    lanes = [[grouped(*(GroupSize(f"group-{each}", 9, ready) for each in range(7)), name=f"n{name}") for ready in range(3)] for name in range(20)]  # fmt: skip
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    for turn in range(WINDOW_S // 30):
-        now = after(turn * 30)
-        for name, ones in enumerate(lanes):
-            history.record(ones[(turn * turn + name) % 3], now)
-    used = tracemalloc.get_traced_memory()[0] - before
-    tracemalloc.stop()
-    assert history.size_bytes <= MAX_BYTES // 50
-    assert used <= 16 * 1024 * 1024 // 50
+@pytest.mark.rule("PF:PAGE")
+@pytest.mark.parametrize(
+    ("workloads", "groups", "turns", "limit"),
+    [(1000, 7, 76, 16 * 1024 * 1024), (MAX_WORKLOADS, 1, 4, 10 * 1024 * 1024)],
+    ids=["a thousand that fill it", "as many as have a history"],
+)
+def test_a_full_history_stays_within_its_bound(workloads, groups, turns, limit):
+    """With groups, of which MAX_GROUPS have a history. A step of 64-bit numbers takes 20 bytes; two in a row can be merged."""
+    history = History()
+
+    def sized(name: int, size: int) -> Lane:
+        return grouped(*(GroupSize(f"group-{each}", size, size) for each in range(groups)), name=f"n{name}", size=size)
+
+    lanes = [(sized(name, 0), sized(name, 2**62)) for name in range(workloads)]
+    for turn in range(turns):
+        now = after(turn // 2 * (2 * WINDOW_S // turns) // 2 * 2 + turn % 2)
+        for ones in lanes:
+            history.record(ones[turn % 2], now)
+    used = memory_of(history)
+    assert len(history) == workloads
+    assert history.size_bytes <= MAX_BYTES
+    assert history.size_bytes > 0.99 * MAX_BYTES or workloads == MAX_WORKLOADS
+    assert used <= history.size_bytes * 9 / 8 + 700 * (workloads + MAX_GROUPS)
+    assert used <= limit
 
 
 # --- any history -----------------------------------------------------------------------------------------------------------

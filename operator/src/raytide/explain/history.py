@@ -17,7 +17,7 @@ WINDOW_S: Final = 6 * 3600
 TRIM_S: Final = 600
 """Steps that are older than the window are removed when there are this many seconds of them."""
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""Encoded steps of all workloads together; Python's objects add less than a third."""
+"""Encoded steps of all workloads together. Allocated are at most an eighth more, and 700 bytes for each workload and group."""
 MAX_WORKLOADS: Final = 10_000
 """Workloads beyond this have no history."""
 MAX_GROUPS: Final = 5_000
