@@ -480,6 +480,23 @@ async def test_a_raycluster_can_be_dropped(watched, site, with_lane):
     )
 
 
+RIGHT_OF_LANE = """(row) => {
+  const right = (element) => element.getBoundingClientRect().right;
+  return Math.max(...[...row.querySelectorAll(":scope > svg text")].map((text) => right(text) - right(text.ownerSVGElement)));
+}"""
+
+
+@pytest.mark.parametrize("width", [1280, 1600])
+async def test_the_words_on_a_ghost_are_not_cut_off(watched, site, with_lane, width):
+    page = await watched.open()
+    await page.set_viewport_size({"width": width, "height": 800})
+    await expect(rows(page).first).to_be_visible()
+    await page.evaluate(DROP, NEW_CLUSTER)
+    ghost = page.get_by_role("treeitem").filter(has_text="default/new")
+    await expect(ghost).to_contain_text("not more: Unschedulable")
+    assert await ghost.evaluate(RIGHT_OF_LANE) <= 0
+
+
 async def test_a_file_that_is_no_workload_is_a_sentence(watched, site, with_lane):
     watched.expected = ("400",)
     page = await watched.open()

@@ -33,7 +33,7 @@ Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs" / "figures"
 RAYTIDE = Path(sys.executable).parent / "raytide"
-SIZE = {"width": 1360, "height": 800}
+SIZE = {"width": 1360, "height": 830}
 GPU = "nvidia.com/gpu"
 """The sandbox's nodes have none: the run adds them to their status."""
 STEP_S = 12.0
@@ -53,7 +53,25 @@ spec:
     max-instance: 6
     resources: {requests: {cpu: "1", memory: 4Gi}}
   scaling: {rebalance: true}
+---
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: tune, namespace: ml}
+spec:
+  headGroupSpec:
+    template:
+      spec:
+        containers:
+        - {name: ray-head, image: rayproject/ray, resources: {requests: {cpu: 250m, memory: 1Gi}}}
+  workerGroupSpecs:
+  - groupName: cpu
+    replicas: 3
+    template:
+      spec:
+        containers:
+        - {name: ray-worker, image: rayproject/ray, resources: {requests: {cpu: 250m, memory: 2Gi}}}
 """
+"""A YAML of both kinds, whose effect is shown: the RayCluster fits into the free capacity, the job gets that of others."""
 
 
 class Group(NamedTuple):
@@ -209,7 +227,7 @@ async def _done(*words: str | Path) -> None:
 async def address_of(process: asyncio.subprocess.Process) -> str:
     """The address that `raytide ui` prints first."""
     assert process.stdout is not None  # noqa: S101 - a pipe
-    line = (await asyncio.wait_for(process.stdout.readline(), 20)).decode()
+    line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
     found = re.search(r"http://\S+", line)
     if found is None:
         sys.exit(f"raytide ui printed {line!r}")

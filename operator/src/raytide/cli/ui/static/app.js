@@ -545,7 +545,7 @@ function drawLane(chart, lane, ghost, time) {
       if (label && room > label.length * 6.6 + 12) parts.push(s("text", { x: x(each.from) + 6, y: Math.min(bottom - 4, y(each.wanted) + 15) }, label));
     }
   } else if (lane.isSubmitted) {
-    parts.push(s("text", { x: 10, y: 29 }, startOf(lane.effect)));
+    parts.push(startText(startOf(lane.effect)));
   }
   parts.push(...markParts(marksOf(lane, time), x));
   chart.replaceChildren(...parts);
@@ -557,12 +557,20 @@ function newSize(effect) {
   return `${effect.head.scheduled ? "its head" : "no head"} and ${effect.with} of ${plural(effect.wanted, "worker")}`;
 }
 
-/** What it would start with, and why not with more. */
+/** What it would start with, and why not with more: one or two parts. */
 function startOf(effect) {
-  const isMissing = effect.kind === "TrainingJob" ? effect.with < effect.maximum : true;
+  const isMissing = effect.reason && (effect.kind !== "TrainingJob" || effect.with < effect.maximum);
   const hasPods = effect.with > 0 || effect.head?.scheduled > 0;
-  const why = effect.reason && isMissing ? `${hasPods ? "; not more" : ""}: ${effect.reason}` : "";
-  return `${hasPods ? `would start with ${newSize(effect)}` : "would wait"}${why}`;
+  if (!hasPods) return [`would wait${isMissing ? `: ${effect.reason}` : ""}`];
+  const start = `would start with ${newSize(effect)}`;
+  return isMissing ? [`${start}; `, `not more: ${effect.reason}`] : [start];
+}
+
+/** The parts on one line, or on two where the lane is too narrow. */
+function startText(words) {
+  const isOneLine = words.length === 1 || words.join("").length * 6.6 + 12 < view.width;
+  if (isOneLine) return s("text", { x: 10, y: 29 }, words.join(""));
+  return s("text", {}, ...words.map((each, line) => s("tspan", { x: 10, y: 21 + 16 * line }, each)));
 }
 
 /** Neighbouring gaps with the same reason as one. */
