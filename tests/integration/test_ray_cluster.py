@@ -1,4 +1,4 @@
-"""A RayCluster of a fixed size with real Ray: it runs tasks, is scaled manually, loses a process and a pod, and is deleted.
+"""A RayCluster of a fixed size with real Ray: it runs tasks, is scaled manually, loses a process and a pod, and is deleted; then one that the Python client creates.
 
 The sample as it stands, on a sandbox; the tests are one story and run in the order in which they are written.
 """
@@ -82,11 +82,16 @@ def test_a_pod_that_is_lost_is_replaced(env: RayEnv) -> None:
     env.until(lambda: env.cluster()["status"].get("state") == "ready", "the RayCluster says ready", 30)
 
 
-def test_the_python_client_scales_it_and_waits(env: RayEnv) -> None:
-    cluster = raytide.RayCluster(env.name, namespace="default", kubeconfig=env.sandbox.kubeconfig)
+def client_of(env: RayEnv, workers: int | None = None) -> raytide.RayCluster:
+    return raytide.RayCluster(env.name, workers=workers, namespace="default", kubeconfig=env.sandbox.kubeconfig)
+
+
+def test_the_python_client_scales_it_waits_and_explains_it(env: RayEnv) -> None:
+    cluster = client_of(env)
     status = cluster.scale(2).wait(PATIENCE_S)
     assert status is not None
     assert (status.wanted, status.reason) == (2, "")
+    assert (cluster.why().verdict, cluster.why().blockers) == ("NothingMissing", ())
     assert set(answer_in(env.run("python", "-c", PRELUDE + SPREAD % 3))) == {env.head(), *wait_for_workers(env, 2)}
 
 
@@ -94,3 +99,14 @@ def test_all_children_are_deleted_with_the_cluster(env: RayEnv) -> None:
     env.sandbox.api("DELETE", env.path)
     env.until(lambda: not env.pods(), "its pods are gone")
     env.until(lambda: not env.services(), "its services too", 30)
+
+
+def test_a_cluster_that_the_python_client_describes_runs_tasks_until_it_deletes_it(env: RayEnv) -> None:
+    cluster = client_of(env, workers=1).apply()
+    status = cluster.wait(PATIENCE_S)
+    assert status is not None
+    assert (status.wanted, status.ready) == (1, 1)
+    assert set(answer_in(env.run("python", "-c", PRELUDE + SPREAD % 2))) == {env.head(), *wait_for_workers(env, 1)}
+    cluster.delete()
+    assert cluster.wait(PATIENCE_S, until="deleted") is None
+    env.until(lambda: not env.pods(), "its pods are gone")
