@@ -37,7 +37,7 @@ E2E_PATH := tools/builders:tools/node:tools/kind
 ASKED := $(shell echo $(P) | tr a-z A-Z)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-elastic demo-down test test-uptime lint test-ray test-paddle test-ui pictures dashboard-pictures test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-node e2e-kind node-programs node-check node-clean samples dashboards reasons man locks verify presubmit nightly control-plane tools image security advisories checks sbom release site fuzz clean
+.PHONY: help setup demo demo-elastic demo-down test test-slow test-uptime lint test-ray test-paddle test-ui pictures dashboard-pictures test-kube kube-suite acceptance bench mutate properties simulation cloud-days oracle ways golden crds gcs ray-versions chart e2e e2e-node e2e-kind node-programs node-check node-clean samples dashboards reasons man locks verify presubmit nightly control-plane tools image security advisories checks sbom release site fuzz clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,8 +54,14 @@ demo-elastic: setup ## three training jobs with real PaddlePaddle share a sandbo
 demo-down: setup ## end what make demo KEEP=1 left running
 	@$(BIN)/python tools/demos/demo.py --down
 
+OF_PROCESSES_ALONE := not ray and not paddle and not kubectl and not helm and not kube and not soak
 test: setup ## unit, integration and sampled simulation tests; no root, no kubectl, no Docker (in four processes; WORKERS=n, 1 for one)
-	@$(PYTEST) $(SHARED) -m "not ray and not paddle and not kubectl and not helm and not kube and not soak" --at-least 7600
+	@$(PYTEST) $(SHARED) -m "not slow and $(OF_PROCESSES_ALONE)" --at-least 10700
+
+# As below: only files with such tests are collected.
+SLOW = $(shell grep -rl --include='test_*.py' 'mark\.slow' tests/unit tests/integration tests/simulation)
+test-slow: setup ## tests that take seconds of a processor each: hostile objects, faults and clocks of each scenario, installation (two processes)
+	@$(PYTEST) $(if $(filter-out 0 1,$(WORKERS)),--numprocesses 2 --dist loadfile) -m "slow and $(OF_PROCESSES_ALONE)" --at-least 250 $(SLOW)
 
 # Only files with such tests are collected: two processes would spend twenty seconds on the others, twice.
 IN_VIRTUAL_TIME = $(shell grep -rl --include='test_*.py' 'mark\.looptime' tests/unit tests/integration tests/simulation)

@@ -19,12 +19,13 @@ async def ready_clusters(ours: Harness) -> int:
 async def requests_of_start(ours: Harness) -> dict[str, int]:
     """What a started operator has sent when its access reviews, one per permission and start, have ended."""
     reviews, before = f"POST {ACCESS_REVIEWS.plural}", await ours.requests()
-    while True:
-        await asyncio.sleep(1)
-        now = await ours.requests()
-        if now.get(reviews) and now.get(reviews) == before.get(reviews):
-            return now
-        before = now
+    async with asyncio.timeout(60):
+        while True:
+            await asyncio.sleep(1)
+            now = await ours.requests()
+            if now.get(reviews) and now.get(reviews) == before.get(reviews):
+                return now
+            before = now
 
 
 async def main() -> int:

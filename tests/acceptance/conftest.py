@@ -17,7 +17,6 @@ from support.kwok_process import Kwok
 from support.plane_admin import PlaneAdmin
 
 BUSY = {
-    "test_api_outage.py",
     "test_exactly_n.py",
     "test_training_shares.py",
     "test_training_shares_slowly.py",

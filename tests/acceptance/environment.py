@@ -113,7 +113,7 @@ class Env:
         """A process of the operator; ended with the scenario at the latest."""
         if self.is_namespaced:
             flags = (*flags, "--watch-namespace", ",".join(self.watched))
-        operator = await Operator(*flags).start(kubeconfig, **environ)
+        operator = await Operator(*flags, is_forked=False).start(kubeconfig, **environ)
         self._operators.append(operator)
         return operator
 

@@ -1,8 +1,8 @@
 """S25: TrainingJobs share a cluster fairly while jobs and external pods are created and deleted, on a real scheduler.
 
-Compressed: jobs arrive 5 s apart instead of 10 and changes settle in 0.3 s instead of 1, which leaves less time, not more;
-external pods stay until the cluster is settled instead of 90 s. What is judged are sizes as the API server's audit log has them, and places as a watch
-saw them. That the planner itself ends, is fast and always decides the same is shown by tests/unit/elastic.
+Compressed: jobs arrive 2.5 s apart instead of 10 and changes settle in 0.3 s instead of 1, which leaves less time, not more;
+external pods stay until the cluster is settled instead of 90 s. What is judged are sizes as the API server's audit log has them,
+and places as a watch saw them. That the planner itself ends, is fast and always decides the same is shown by tests/unit/elastic.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.rule("SC:S25"), pytest.mark.kube]
 NODES, SLOTS = 20, 400
 JOBS, LOW, HIGH = 20, 2, 60
 SHARE = SLOTS // JOBS
-ARRIVAL_S = 5.0
+ARRIVAL_S = 2.5
 WITHIN_S = 60.0
 SETTLED_S = 240.0
 """No bar: kube-scheduler preempts for 300 pods of a higher priority one after the other, on whatever machine it has."""

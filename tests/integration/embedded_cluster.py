@@ -39,6 +39,7 @@ from raytide_sandbox.apiserver.routes import Api
 from raytide_sandbox.apiserver.store import Change, Store
 from raytide_sandbox.controllers.manager import Controllers
 from support.deadlines import PATIENCE
+from support.fork_server import ForkedProcess, ForkServer
 from support.manifest_files import body_of
 
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
@@ -205,11 +206,12 @@ class Front:
 
 
 class Operator:
-    """`raytide operator` as a process."""
+    """`raytide operator` as a process; forked where a test is not about how it starts."""
 
-    def __init__(self, *flags: str, metrics: str = "0") -> None:
+    def __init__(self, *flags: str, metrics: str = "0", is_forked: bool = True) -> None:
         self._flags = ("--metrics-addr", metrics, *flags)
-        self.process: asyncio.subprocess.Process | None = None
+        self._is_forked = is_forked
+        self.process: asyncio.subprocess.Process | ForkedProcess | None = None
         self.lines: list[str] = []
         self._reading: asyncio.Task[None] | None = None
 
@@ -218,11 +220,14 @@ class Operator:
         flags = [*self._flags, *(("--kubeconfig", str(kubeconfig)) if kubeconfig else ())]
         if "--health-probe-bind-address" not in flags:
             flags += ["--health-probe-bind-address", "0"]
-        self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "raytide", "operator", *flags),
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, **environ},
-        )
+        if self._is_forked and not any(name.startswith("PYTHON") for name in environ):  # what Python reads at its start
+            self.process = await ForkServer.operator(*flags, environ={**os.environ, **environ})
+        else:
+            self.process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "raytide", "operator", *flags),
+                stderr=asyncio.subprocess.PIPE,
+                env={**os.environ, **environ},
+            )
         self._reading = asyncio.create_task(self._read())
         return self
 

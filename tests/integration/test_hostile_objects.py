@@ -15,7 +15,7 @@ LONGEST_STEP_S = 0.1
 """Of CPU time, which counts no waiting for others, on the machine on which the bar was set."""
 MOST_MIB = 256
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(200)]
 
 
 @pytest.fixture(scope="module")

@@ -263,6 +263,7 @@ async def test_a_missing_right_is_named_and_waited_for(cluster, replicas):
     assert (await a.page("/healthz"))[0] == 200
 
 
+@pytest.mark.slow
 @pytest.mark.rule("RM:F14", "D9")
 async def test_a_right_that_is_withdrawn_makes_it_not_ready_until_it_is_given_back(cluster, replicas):
     a = await replicas("a").start()

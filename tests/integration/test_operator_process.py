@@ -45,7 +45,7 @@ async def operators():
 
 
 async def start(operators, kubeconfig, *flags, **environ):
-    operators.append(await Operator(*flags).start(kubeconfig, **environ))
+    operators.append(await Operator(*flags, is_forked=False).start(kubeconfig, **environ))
     return operators[-1]
 
 

@@ -336,6 +336,7 @@ async def test_why_the_condition_the_event_and_the_page_name_the_same_cause_hold
     assert (await why(cluster, namespace))[0] == 0
 
 
+@pytest.mark.slow
 async def test_state_leaves_ready_when_a_worker_is_missing_for_30_seconds(cluster, namespace):
     await unschedulable(cluster, namespace)
     await until("it is reported", lambda: cluster.condition(namespace, "demo", constants.WORKERS_MISSING))

@@ -25,7 +25,7 @@ from simulation.scenarios import SCENARIOS, Scenario
 from simulation.suspension_scenarios import SUSPENSION
 from simulation.training_scenarios import TRAINING
 
-pytestmark = pytest.mark.looptime
+pytestmark = [pytest.mark.slow, pytest.mark.looptime]
 
 AHEAD_S = (-3_600.0, -10.0, 10.0, 3_600.0)
 CLOCKS = tuple((ahead_s, is_jump) for ahead_s in AHEAD_S for is_jump in (False, True))

@@ -6,7 +6,7 @@ import pytest
 
 from simulation.cloud_day import run_day
 
-pytestmark = pytest.mark.looptime
+pytestmark = [pytest.mark.slow, pytest.mark.looptime]
 
 
 @pytest.mark.timeout(3600)

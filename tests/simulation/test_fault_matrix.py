@@ -13,7 +13,7 @@ from simulation.multi_host_scenarios import MULTI_HOST
 from simulation.scenarios import SCENARIOS, Scenario
 from simulation.suspension_scenarios import SUSPENSION
 
-pytestmark = pytest.mark.looptime
+pytestmark = [pytest.mark.slow, pytest.mark.looptime]
 
 RULES = (
     "RM:I1",

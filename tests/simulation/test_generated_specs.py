@@ -24,7 +24,7 @@ from simulation.training_environment import JobsOperator
 from simulation.training_kube import JOBS, TrainingKube
 from simulation.training_manifests import new_job
 
-pytestmark = pytest.mark.looptime
+pytestmark = [pytest.mark.slow, pytest.mark.looptime]
 
 OBJECTS = 26
 RESTS_AFTER_S = 700.0

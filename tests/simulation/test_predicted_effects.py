@@ -45,7 +45,7 @@ from simulation.training_environment import JobControllers, JobsOperator, JobsRe
 from simulation.training_kube import JOBS, machine
 from simulation.training_manifests import OTHER_NAMESPACE, new_job, new_pod, role
 
-pytestmark = [pytest.mark.looptime, pytest.mark.rule("TJ:7.15")]
+pytestmark = [pytest.mark.slow, pytest.mark.looptime, pytest.mark.rule("TJ:7.15")]
 
 SEED = int(os.environ.get("RAYTIDE_SEED") or random.SystemRandom().randrange(10**6))
 MANY = 20

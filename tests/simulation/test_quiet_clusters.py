@@ -17,7 +17,7 @@ from simulation.footprint import footprint
 from simulation.manifests import group, new_cluster
 from simulation.simulated_kube import node_status
 
-pytestmark = [pytest.mark.looptime, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.looptime, pytest.mark.timeout(600)]
 
 DIVISOR = 5
 CLUSTERS, WORKERS, NODES = 1_000 // DIVISOR, 4, 500 // DIVISOR

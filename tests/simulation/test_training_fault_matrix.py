@@ -11,7 +11,7 @@ from simulation.scenarios import Scenario
 from simulation.test_fault_matrix import check_points
 from simulation.training_scenarios import TRAINING
 
-pytestmark = pytest.mark.looptime
+pytestmark = [pytest.mark.slow, pytest.mark.looptime]
 
 SHARE_OF_POINTS = 6
 """Smaller samples, because two controllers take longer; `make simulation` runs more points."""

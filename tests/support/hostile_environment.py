@@ -7,6 +7,7 @@ quota would have it: what would be made beyond them is rejected, because a fake 
 import asyncio
 import itertools
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -23,6 +24,9 @@ from support.ports import free_port
 LIMIT_MIB = 512
 HEALTHY = 100
 MAX_PODS = 60
+IDLE_S = 0.5
+IDLE_CPU_S = 0.03
+"""An operator that uses no more in that time has nothing left to do. A sharing pass begins after a fifth of it."""
 PLURALS = {"RayCluster": RAYCLUSTERS, "TrainingJob": TRAININGJOBS}
 
 
@@ -63,9 +67,14 @@ class HostileEnv:
         command += ["--kubeconfig", here.write_kubeconfig(self._folder / "kubeconfig")]
         command += ["--metrics-addr", "0", "--health-probe-bind-address", health]
         with self.log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(*map(str, command), stdout=log, stderr=log)
+            self._process = await asyncio.create_subprocess_exec(
+                *map(str, command),
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "RAYTIDE_SHARING_SETTLE": str(IDLE_S / 5)},
+            )
         await until("every healthy cluster has its pods", lambda: self._pods("healthy") == 2 * HEALTHY, within_s=90)
-        await asyncio.sleep(2)  # what was begun by the last of them ends
+        await self._idle()
         await self.longest()
 
     async def stop(self) -> None:
@@ -91,7 +100,7 @@ class HostileEnv:
             within_s=60,
         )
         await self._see_neighbour_served()
-        await asyncio.sleep(3)  # a pass over it that follows at once, and a sharing pass, belong to it too
+        await self._idle()  # a pass over it that follows at once, and a sharing pass, belong to it too
         return {**await self.longest(), "peak_mib": self._peak_mib()}
 
     async def clear(self) -> None:
@@ -100,7 +109,7 @@ class HostileEnv:
             for key, _ in self.cluster.store.entries(plural, NAMESPACE):
                 self.cluster.store.delete(plural, NAMESPACE, key.name, grace_s=0)  # no answer of a megabyte is written
         await until("the hostile namespace is empty", lambda: not self._pods(NAMESPACE), within_s=30)
-        await asyncio.sleep(0.5)
+        await self._idle()
 
     async def longest(self) -> dict[str, Any]:
         """The longest step since the last call."""
@@ -122,6 +131,23 @@ class HostileEnv:
 
         self.cluster.edit("healthy", name, grow, RAYCLUSTERS)
         await until("a healthy cluster grows as if alone", lambda: self._pods("healthy") > before, within_s=30)
+
+    async def _idle(self) -> None:
+        loop, samples = asyncio.get_running_loop(), [(0.0, -1.0)]
+
+        def is_idle() -> bool:
+            """Whether it has used next to nothing since a sample that is old enough."""
+            now, cpu_s = loop.time(), self._cpu_s()
+            if cpu_s - samples[0][1] > IDLE_CPU_S:
+                samples[0] = now, cpu_s
+            return now - samples[0][0] >= IDLE_S
+
+        await until("the operator has nothing left to do", is_idle, within_s=60)
+
+    def _cpu_s(self) -> float:
+        assert self._process is not None
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def _is_answered(self, hostile: Hostile) -> bool:
         notes = [str(entry.obj().get("message")) for entry in self._entries("events", NAMESPACE)]

@@ -176,7 +176,8 @@ def main() -> None:
             sys.exit("\n".join(errors))
         return
     for path, text in built.items():
-        path.write_text(text)
+        if path.read_text() != text:  # a scanner of another process may be reading the chart
+            path.write_text(text)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from raytide.cli.ui.what_if import effect_of, parse
 from training_policies import NAMESPACE, Raytide, manifest
 from training_world import Ask, Circumstances, Job, SimNode, Submission, World
 
-pytestmark = [pytest.mark.rule("TJ:7.15"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.rule("TJ:7.15"), pytest.mark.timeout(600)]
 
 SUBMISSIONS = 50
 MAY_DIFFER = 3

@@ -236,6 +236,7 @@ def test_workloads_that_change_every_three_seconds_for_six_hours_stay_within_the
     assert memory_of(history) == pytest.approx(used, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.rule("PF:PAGE")
 @pytest.mark.parametrize(
     ("workloads", "groups", "turns", "limit"),

@@ -9,7 +9,7 @@ from raytide.api.conditions import find_condition
 from raytide_sandbox.faults.types import Answer
 from unit.fairshare.test_with_trainingjob_controller import BothControllers
 
-pytestmark = [pytest.mark.looptime]
+pytestmark = [pytest.mark.slow, pytest.mark.looptime]
 
 WORDS = "no PriorityClass with name gold was found"
 UNSCHEDULABLE = {

@@ -14,6 +14,8 @@ from documented_commands import session
 from raytide.api.constants import VERSION
 from support.distributions import ROOT, build
 
+pytestmark = pytest.mark.slow
+
 UV = Path(sys.executable).parent / "uv"
 REQUIREMENTS = ROOT / "requirements"
 INSTALLED = """

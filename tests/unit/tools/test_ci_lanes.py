@@ -46,7 +46,7 @@ def test_each_level_of_each_lane_runs_once_and_is_printed(tmp_path):
     done = run(tmp_path)
     assert done.returncode == 0
     levels = re.findall(r"^    level (?:nice -n 19 )?make ([a-z0-9-]+)", SCRIPT.read_text(), re.MULTILINE)
-    assert len(levels) == 21
+    assert len(levels) == 22
     levels += re.findall(r"^level make ([a-z0-9-]+)", SCRIPT.read_text(), re.MULTILINE)
     assert sorted(re.findall(r"^fake ([a-z0-9-]+)", done.stdout, re.MULTILINE)) == sorted(levels)
     took = r"^=== .*make .* took \d+ s, \d+ s \+ \d+ s of a processor$"

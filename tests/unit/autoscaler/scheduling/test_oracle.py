@@ -9,6 +9,7 @@ import pytest
 ORACLE = Path(__file__).parents[4] / "tools" / "checks" / "oracle.py"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # it only computes: 8 s on an idle machine, over 120 s on one that is busy
 @pytest.mark.rule("AS:S-2", "AS:S-7", "AS:S-8", "AS:S-9", "AS:S-11", "AS:S-12", "AS:S-14", "AS:S-20", "AS:S-30")
 def test_five_hundred_random_requests_have_the_replies_of_ray():
