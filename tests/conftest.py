@@ -23,7 +23,7 @@ SEED = int(os.environ["RAYTIDE_SEED"]) if os.environ.get("RAYTIDE_SEED") else No
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--histories", type=int, default=20, help="number of random histories of the simulation that are run"
+        "--histories", type=int, default=10, help="number of random histories of the simulation that are run"
     )
     parser.addoption("--first-history", type=int, default=0, help="seed of the first random history")
     parser.addoption(

@@ -24,6 +24,8 @@ from support.image_packages import only_image_packages
 from support.ports import free_port
 from support.tls_proxy import TlsProxy
 
+pytestmark = pytest.mark.slow
+
 
 class Sidecar:
     """`raytide autoscaler` as a process."""

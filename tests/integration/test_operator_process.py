@@ -15,6 +15,8 @@ from support.image_packages import only_image_packages
 from support.ports import free_port
 from support.tls_proxy import TlsProxy
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=APIS)
 async def absent(request):

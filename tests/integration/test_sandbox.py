@@ -15,6 +15,8 @@ import pytest
 from raytide_sandbox.state_dir import start_ticks
 from support.sandbox_process import SandboxProcess, can_isolate, eventually, processes_with
 
+pytestmark = pytest.mark.slow
+
 MODES = ("ns", "plain")
 
 

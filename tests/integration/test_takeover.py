@@ -25,7 +25,7 @@ from raytide.api import constants
 from support.ports import free_port
 from support.takeover_records import starts
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 Json = dict[str, Any]
 

@@ -33,7 +33,7 @@ from support.builders import group, raycluster, template
 from support.terminal import accept_ctrl_c
 from support.training_builders import trainingjob
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("SC:S21")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("SC:S21")]
 
 UNSCHEDULABLE = {
     "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available: 1 Insufficient cpu.",
@@ -336,7 +336,6 @@ async def test_why_the_condition_the_event_and_the_page_name_the_same_cause_hold
     assert (await why(cluster, namespace))[0] == 0
 
 
-@pytest.mark.slow
 async def test_state_leaves_ready_when_a_worker_is_missing_for_30_seconds(cluster, namespace):
     await unschedulable(cluster, namespace)
     await until("it is reported", lambda: cluster.condition(namespace, "demo", constants.WORKERS_MISSING))

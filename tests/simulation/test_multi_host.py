@@ -9,7 +9,7 @@ from simulation.environment import Environment, log_errors_as_violations
 from simulation.manifests import NAME, new_cluster
 from simulation.multi_host_scenarios import HOSTS, RAISED_WITHIN_S, WorkerQuota, slices, workers
 
-pytestmark = pytest.mark.looptime
+pytestmark = [pytest.mark.slow, pytest.mark.looptime]
 
 TEN_MINUTES_S = 600.0
 MAX_DELETES = 8

@@ -57,7 +57,7 @@ def registered(registry: CollectorRegistry) -> Iterator[Metric]:
 def generated_pages() -> dict[str, str]:
     """The pages written from code, by their path."""
     fields = {
-        f"docs/api/{name}.md": fields_page(yaml.safe_load((ROOT / "crds" / file).read_text()))
+        f"docs/api/{name}.md": fields_page(yaml.load((ROOT / "crds" / file).read_text(), yaml.CSafeLoader))
         for name, file in CRDS.items()
     }
     metrics = {"Operator": registered(REGISTRY), "Autoscaler": registered(SidecarMetrics().registry)}

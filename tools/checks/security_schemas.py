@@ -41,7 +41,7 @@ def provide(crds: Path) -> Path:
             write(folder, kinds_of_openapi(_ask_openapi(binary)))
             (folder / "complete").touch()
         for crd in sorted(crds.glob("*.yaml")):
-            write(folder, kinds_of_crd(yaml.safe_load(crd.read_text())))
+            write(folder, kinds_of_crd(yaml.load(crd.read_text(), yaml.CSafeLoader)))
     return folder
 
 

@@ -15,6 +15,8 @@ from raytide.api.constants import VERSION
 from raytide_sandbox.controlplane.embedded import shipped_crds
 from support.distributions import ROOT, build
 
+pytestmark = pytest.mark.slow
+
 CRDS = {path.name: path.read_bytes() for path in (ROOT / "crds").iterdir()}
 READ_CRDS = """
 import importlib.resources, json, site, sys

@@ -217,6 +217,7 @@ def memory_of(history: History) -> int:
     return sum(sys.getsizeof(one) for one in found.values())
 
 
+@pytest.mark.slow
 @pytest.mark.rule("PF:PAGE")
 def test_workloads_that_change_every_three_seconds_for_six_hours_stay_within_the_bound():
     """A fiftieth of 1,000 workloads and of the memory: with the objects of 20 workloads."""

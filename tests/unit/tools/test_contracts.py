@@ -16,6 +16,8 @@ import grimp
 import pytest
 
 ROOT = Path(__file__).parents[3]
+
+pytestmark = pytest.mark.slow
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 
 LAYERS = "Layers: kinds do not import each other, api imports nothing of raytide"

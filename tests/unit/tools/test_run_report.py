@@ -22,6 +22,8 @@ def test_two(): pass
 def test_skipped(): pass
 """
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def folder(tmp_path):
