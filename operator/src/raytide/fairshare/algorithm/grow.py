@@ -123,12 +123,14 @@ class _Growth:
         ]
         self._in_burst = {pods.pod.pool for each in level if each.spec.is_in_burst for pods in each.elastic_pods()}
         self._rejected.clear()
+        turns = list(map(self._turn, participants))
         if not self._is_again:
-            self._growing = self._would_grow(participants)
-        turns = TenantTurns(map(self._turn, participants), self._share_with_next)
-        while (participant := turns.pop()) is not None:
+            self._growing = self._would_grow(turns)
+            turns = [self._turn(turn[-1]) if turn[-1].rank in self._growing else turn for turn in turns]
+        queue = TenantTurns(turns, self._share_with_next)
+        while (participant := queue.pop()) is not None:
             if self._try_grow(participant) and participant.larger() is not None:
-                turns.push(self._turn(participant))
+                queue.push(self._turn(participant))
 
     def _turn(self, participant: ParticipantState) -> Turn:
         """GPUs first, then the least fulfilled; a participant that grows anyway before those that would be resized as well.
@@ -153,15 +155,15 @@ class _Growth:
         step = next_step(self.state, participant) if self.state.tenants.has_any else None
         return tenant.share if step is None or tenant.shortfall(step.wanted) else tenant.share_with(step.wanted)
 
-    def _would_grow(self, participants: list[ParticipantState]) -> set[int]:
+    def _would_grow(self, turns: list[Turn]) -> set[int]:
         """The ranks of the participants among which the free capacity is shared: few, unless they fall behind the others.
 
         Nothing is changed. Which participants grow is decided first, so that those that do are served evenly.
         """
         growing: set[int] = set()
         granted: list[tuple[GrowthStep, int, list[Placement]]] = []
-        turns = TenantTurns(map(self._turn, participants), self._share_with_next)
-        while (participant := turns.pop()) is not None:
+        queue = TenantTurns(turns, self._share_with_next)
+        while (participant := queue.pop()) is not None:
             step = next_step(self.state, participant)
             placements = None if step is None else self._try_place(step)
             if step is None or not isinstance(placements, list):
@@ -170,7 +172,7 @@ class _Growth:
             granted.append((step, participant.size, placements))
             participant.size = step.after
             growing.add(participant.rank)
-            turns.push(self._turn_of(participant, is_growing=True))
+            queue.push(self._turn_of(participant, is_growing=True))
         for step, before, placements in reversed(granted):
             step.participant.size = before
             self.state.charge(step.participant, step.needs, -1)

@@ -223,6 +223,8 @@ class Reasons:
 
     def _impossible(self, pod: PodShape) -> str:
         """Why no node, even empty, could hold one; empty if one could."""
+        if self.state.capacity.could_hold(pod):
+            return ""
         whole = self._empty_nodes_of(pod.shape.constraints)
         if whole is None:
             return (
