@@ -54,14 +54,14 @@ demo-elastic: setup ## three training jobs with real PaddlePaddle share a sandbo
 demo-down: setup ## end what make demo KEEP=1 left running
 	@$(BIN)/python tools/demos/demo.py --down
 
-OF_PROCESSES_ALONE := not ray and not paddle and not kubectl and not helm and not kube and not soak
+SELF_CONTAINED := not ray and not paddle and not kubectl and not helm and not kube and not soak
 test: setup ## unit, integration and sampled simulation tests; no root, no kubectl, no Docker (in six processes; WORKERS=n, 1 for one)
-	@$(PYTEST) $(SHARED) -m "not slow and $(OF_PROCESSES_ALONE)" --at-least 10400
+	@$(PYTEST) $(SHARED) -m "not slow and $(SELF_CONTAINED)" --at-least 10400
 
 # As below: only files with such tests are collected.
 SLOW = $(shell grep -rl --include='test_*.py' 'mark\.slow' tests/unit tests/integration tests/simulation)
 test-slow: setup ## tests that take seconds of a processor each: hostile objects, faults and clocks of each scenario, installation (two processes)
-	@$(PYTEST) $(if $(filter-out 0 1,$(WORKERS)),--numprocesses 2 --dist loadfile) -m "slow and $(OF_PROCESSES_ALONE)" --at-least 440 $(SLOW)
+	@$(PYTEST) $(if $(filter-out 0 1,$(WORKERS)),--numprocesses 2 --dist loadfile) -m "slow and $(SELF_CONTAINED)" --at-least 440 $(SLOW)
 
 # Only files with such tests are collected: two processes would spend twenty seconds on the others, twice.
 IN_VIRTUAL_TIME = $(shell grep -rl --include='test_*.py' 'mark\.looptime' tests/unit tests/integration tests/simulation)

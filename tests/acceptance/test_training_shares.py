@@ -2,7 +2,7 @@
 
 Compressed: jobs arrive 2.5 s apart instead of 10 and changes settle in 0.3 s instead of 1, which leaves less time, not more;
 external pods stay until the cluster is settled instead of 90 s. What is judged are sizes as the API server's audit log has them,
-and places as a watch saw them. That the planner itself ends, is fast and always decides the same is shown by tests/unit/elastic.
+and places as a watch saw them. That the planner itself ends, is fast and always decides the same is shown by tests/unit/fairshare.
 """
 
 import asyncio

@@ -1,8 +1,10 @@
 """`raytide operator` forked from a process that has imported it: importing takes most of a second of a processor.
 
-The suite starts hundreds of operators. What such a process does from its first argument to its exit code is what one that a
-shell started does; only its imports were made before. `ForkServer` is the client, and this file run as a program the server.
-Each request carries the arguments and the environment, a file descriptor for standard error, and one for the exit code.
+The suite starts an operator in most of its integration tests. What such a process does from its first argument to its exit
+code is what one that a shell started does; only its imports were made before. `ForkServer` is the client, and this file run as
+a program the server. Each request carries the arguments and the environment, a file descriptor for standard error, and one for
+the exit code. The fork server of `multiprocessing` would import pytest, as the main module, in each process, and ends processes
+without atexit.
 """
 
 import asyncio
@@ -11,6 +13,7 @@ import json
 import os
 import runpy
 import selectors
+import signal
 import socket
 import subprocess
 import sys
@@ -51,7 +54,7 @@ class ForkedProcess:
 
     def kill(self) -> None:
         """SIGKILL."""
-        self.send_signal(9)
+        self.send_signal(signal.SIGKILL)
 
     def _end(self) -> None:
         self._loop.remove_reader(self._exit_fd)

@@ -15,9 +15,9 @@ from pathlib import Path
 import grimp
 import pytest
 
-ROOT = Path(__file__).parents[3]
-
 pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[3]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 
 LAYERS = "Layers: kinds do not import each other, api imports nothing of raytide"

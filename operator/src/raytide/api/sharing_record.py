@@ -47,6 +47,8 @@ UNSCHEDULABLE: Final = "Unschedulable"
 """Released: kube-scheduler finds no node for instances although nodes have enough capacity for their requests."""
 CREATION_FORBIDDEN: Final = "CreationForbidden"
 """Released, or waiting, because the API server rejects the creation of instances."""
+RELEASED: Final = frozenset({INSUFFICIENT_CAPACITY, UNSCHEDULABLE, CREATION_FORBIDDEN})
+"""The reasons of scale-downs by instances without a node only."""
 YIELDED_TO_PODS: Final = "YieldedToPods"
 """Scaled down for unschedulable pods of other workloads with a higher priority."""
 REQUESTED: Final = "Requested"

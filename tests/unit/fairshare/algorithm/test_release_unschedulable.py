@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from raytide.api.sharing_record import INSUFFICIENT_CAPACITY
+from raytide.api.sharing_record import INSUFFICIENT_CAPACITY, REBALANCED
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import ClusterSnapshot
 from support.elastic_builders import World, companion, external_pod, id_of, job, node, quota, resizes_of, shape
@@ -179,3 +179,18 @@ def test_carried_out_it_is_the_end_of_it():
     pool = behind(world, external_pod(count=3, priority=1))
     after = behind(world.carried_out(allocate(pool)), external_pod(count=3, priority=1))
     assert allocate(after).resizes == ()
+
+
+def test_a_job_that_also_gives_running_trainers_is_rebalanced():
+    """Otherwise a resize that ends running trainers would say that its pods had no node."""
+    jobs = [job("b", 1, 20, 2, rebalances=True), job("a", 2, 20, 8, rebalances=True)]
+    resizes = {
+        one.id.name: one
+        for one in allocate(starving(World([node(cpu=8)], jobs), a=2)).resizes
+        if one.after < one.before
+    }
+    assert (resizes["a"].before, resizes["a"].reason, resizes["a"].for_id) == (8, REBALANCED, id_of("b"))
+    assert resizes["a"].after < 6
+    assert resizes["a"].message == (
+        "ScaledDown 8→4 for default/b, which is less fulfilled; 2 of its pods had no node for 20 s"
+    )

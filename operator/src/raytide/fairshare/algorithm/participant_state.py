@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from raytide.api.sharing_record import REBALANCED
+from raytide.api.sharing_record import REBALANCED, RELEASED
 from raytide.fairshare.algorithm.model import Participant, ParticipantId
 from raytide.fairshare.algorithm.placement import ClusterCapacity, PodShape
 from raytide.fairshare.algorithm.tenants import TenantState
@@ -240,6 +240,8 @@ class ParticipantState:
             last.nodes[name] = last.nodes.get(name, 0) - 1
         if for_id is not None and reason == REBALANCED:
             last.receivers += [for_id] if for_id not in last.receivers else []
+            if last.reason in RELEASED:  # not only instances without a node any more
+                last.reason = reason
         elif for_id is not None and for_id not in last.for_ids:
             last.reason = reason
             last.for_ids.append(for_id)

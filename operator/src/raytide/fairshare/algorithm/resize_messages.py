@@ -12,13 +12,11 @@ from typing import Final
 
 from raytide.api.sharing_record import (
     ADMITTED,
-    CREATION_FORBIDDEN,
-    INSUFFICIENT_CAPACITY,
     REACHING_MINIMUM,
     REBALANCED,
     RECLAIMED,
+    RELEASED,
     SIZE_NOT_ALLOWED,
-    UNSCHEDULABLE,
     YIELDED_TO_PODS,
 )
 from raytide.fairshare.algorithm.model import ParticipantId
@@ -29,8 +27,6 @@ _NAMED: Final = 3
 
 RESERVED_FOR_IT: Final = "free capacity is reserved for it"
 """Follows the reason why a participant waits that has a reservation."""
-
-_TAKEN_BACK: Final = frozenset({INSUFFICIENT_CAPACITY, UNSCHEDULABLE, CREATION_FORBIDDEN})
 
 Shares = Mapping[ParticipantId, ParticipantState]
 
@@ -43,7 +39,7 @@ def sentence(
     if segment.is_growth:
         return _larger(participant, segment, sizes)
     why = _why_smaller(participant, segment, participants, reader)
-    if segment.reason not in _TAKEN_BACK and participant.release_message_for(reader):
+    if segment.reason not in RELEASED and participant.release_message_for(reader):
         why = f"{why}; {participant.release_message_for(reader)}"
     return f"ScaledDown {sizes}{why}"
 
@@ -80,7 +76,7 @@ def _why_smaller(participant: ParticipantState, segment: ResizeStep, participant
         return f" for {', and for '.join(needs) or 'its own pods that have no node'}"
     if segment.reason == REBALANCED:
         return f" for {', and for '.join(_receivers(participant, [participants[each] for each in segment.receivers], reader))}"
-    if segment.reason in _TAKEN_BACK:
+    if segment.reason in RELEASED:
         return f": {participant.release_message_for(reader)}"
     if segment.reason == SIZE_NOT_ALLOWED:
         return f": {segment.before} is not an allowed size"
