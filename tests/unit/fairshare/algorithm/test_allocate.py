@@ -462,6 +462,15 @@ def test_growth_never_crosses_the_load(percent, expected):
         assert resizes_of(plan) == ({"a": expected} if expected else {})
 
 
+@pytest.mark.rule("TJ:3.15")
+@pytest.mark.parametrize("uses_limits", [False, True])
+def test_a_step_counts_with_its_parameter_servers(uses_limits):
+    """Of 8.5 CPUs, 7.5 are used by five trainers and their parameter servers; the next step has 1 and 0.5."""
+    one = job("a", 1, 20, 1, companion=companion(1, 1, 20, cpu=0.5), uses_limits=uses_limits)
+    world = World([node(cpu=10)], [one], options=AllocationOptions({CPU: 85}))
+    assert resizes_of(allocate(world.pool())) == {"a": 4}
+
+
 @pytest.mark.rule("TJ:3.5", "TJ:D5")
 def test_pods_that_no_node_can_hold_are_not_subtracted_from_the_load_twice():
     """They count nothing, once because no node is large enough and once because kube-scheduler finds none for long."""

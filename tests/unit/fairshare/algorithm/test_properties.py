@@ -206,6 +206,24 @@ def shuffled(pool: ClusterSnapshot, chance: random.Random) -> ClusterSnapshot:
     )
 
 
+@everywhere
+@pytest.mark.rule("TJ:3.15")
+@given(st.one_of(equal_worlds(), worlds(most_nodes=1, are_usable=True)), st.integers(10, 100))
+def test_growth_adds_no_load_beyond_the_limit(world, percent):
+    """What minimums and pods of other workloads use beyond it is accepted; the pods share one pool of nodes."""
+    world = participants_rebalances(world.running().without_waiting())
+    world.external_pods = ()  # kube-scheduler binds them, whatever is planned
+    world.options = replace(world.options, max_load_percent={"cpu": percent})
+    plan = allocate(world.pool())
+    assume(all(one.reason in (GROWING, REBALANCED) for one in plan.resizes))
+    limit = sum(there.allocatable.get("cpu", 0) for there in world.nodes) * percent // 100
+    assert cpu_used(world.carried_out(plan)) <= max(limit, cpu_used(world)), plan.resizes
+
+
+def cpu_used(world: World) -> int:
+    return sum(there.used.get("cpu", 0) for there in world.pool().nodes)
+
+
 # --- plans after plans -----------------------------------------------------------------------------------------------------
 
 

@@ -28,12 +28,41 @@ def in_burst(pool: ClusterSnapshot, *names: str) -> ClusterSnapshot:
 
 
 @pytest.mark.rule("TJ:3.15")
-def test_no_trainer_ends_for_a_load_limit_that_is_exceeded_already():
-    """Pods of other workloads, and minimums, may exceed the limit; jobs would pay for them without growing themselves."""
+@pytest.mark.parametrize("percent", [100, 90, 10])
+def test_beyond_the_load_limit_a_receiver_gets_what_donors_give(percent):
+    """Pods of other workloads, and minimums, may exceed the limit; without rebalancing new jobs would stay at their minimum."""
     world = full(a=22, b=14)
-    world.options = AllocationOptions({CPU: 90})
-    assert resizes_of(allocate(world.pool())) == {}
-    world.options = AllocationOptions({CPU: 100})
+    world.options = AllocationOptions({CPU: percent})
+    plan = allocate(world.pool())
+    assert resizes_of(plan) == {"a": -4, "b": 4}
+    assert allocate(world.carried_out(plan).pool()).resizes == ()
+
+
+@pytest.mark.rule("TJ:3.15")
+@pytest.mark.parametrize("used", [0, 6])
+def test_no_trainer_ends_for_a_load_limit_that_is_exceeded_already(used):
+    """Whether pods of other workloads exceed the limit or the jobs do: no job pays without another one growing."""
+    there = node(cpu=36 + used, used=amounts(cpu=used), pods=500)
+    for sizes in ({"a": 36}, {"a": 22, "b": 16}):
+        world = World([there], jobs_of(**sizes), options=AllocationOptions({CPU: 50}))
+        assert resizes_of(allocate(world.pool())) == {}
+
+
+@pytest.mark.rule("TJ:3.15")
+def test_what_a_large_donor_gives_beyond_the_load_limit_is_filled_again():
+    """A trainer of 8 CPUs ends for eight of 1 CPU, and not for one of them."""
+    large = job("large", 0, 8, 6, shape=shape(8), rebalances=True)
+    small = job("small", 0, 64, 2, rebalances=True)
+    world = World([node(cpu=64, pods=500)], [large, small], options=AllocationOptions({CPU: 50}))
+    assert resizes_of(allocate(world.pool())) == {"large": -3, "small": 24}
+
+
+@pytest.mark.rule("TJ:3.15")
+def test_limits_beyond_the_capacity_do_not_stop_rebalancing():
+    """The sum of the limits may exceed the capacity by any amount; what counts is that it does not rise."""
+    wanted = shape(1, limits={CPU: 4000})
+    jobs = [job(name, 2, 60, size, shape=wanted, rebalances=True) for name, size in (("a", 22), ("b", 14))]
+    world = World([node(cpu=36, pods=500)], jobs)
     assert resizes_of(allocate(world.pool())) == {"a": -4, "b": 4}
 
 

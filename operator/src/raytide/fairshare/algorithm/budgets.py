@@ -81,28 +81,43 @@ class LoadBudget:
 
     def shortfall(
         self,
-        pod: PodShape,
-        count: int,
+        pods: Iterable[tuple[PodShape, int]],
         *,
         uses_limits: bool,
         is_placed: bool = False,
         counts_terminating: bool = False,
     ) -> Shortfall | None:
-        """The sum that `count` more pods would exceed; None if they fit.
+        """The sum that so many more pods would exceed together; None if they fit.
 
         If `is_placed`, they are charged by requests already. What terminating pods use counts as left, unless
         `counts_terminating`.
         """
-        by_limits, by_requests = self._by_limits[pod.pool], self._by_requests[pod.pool]
-        terminating = self._terminating[-1] if counts_terminating else self._terminating[pod.pool]
-        unplaced = 0 if is_placed else count
-        for number, amount in pod.limits if uses_limits else ():
-            if by_limits[number] + terminating[number] < amount * count and number != self._pods:
-                return Shortfall(self._names[number], amount * count, by_limits[number] + terminating[number])
-        for number, amount in pod.requests if self._is_limited else ():
-            if by_requests[number] + terminating[number] < amount * unplaced and self._limits_requests(number):
-                return Shortfall(self._names[number], amount * unplaced, by_requests[number] + terminating[number])
+        limits: dict[tuple[int, int], int] = {}
+        requests: dict[tuple[int, int], int] = {}
+        for pod, count in pods:
+            pool = pod.pool
+            terminating = self._terminating[-1] if counts_terminating else self._terminating[pool]
+            for number, amount in pod.limits if uses_limits else ():
+                wanted = limits[pool, number] = limits.get((pool, number), 0) + amount * count
+                left = self._by_limits[pool][number] + terminating[number]
+                if left < wanted and number != self._pods:
+                    return Shortfall(self._names[number], wanted, left)
+            for number, amount in pod.requests if self._is_limited else ():
+                wanted = requests[pool, number] = requests.get((pool, number), 0) + (0 if is_placed else amount * count)
+                left = self._by_requests[pool][number] + terminating[number]
+                if left < wanted and self._limits_requests(number):
+                    return Shortfall(self._names[number], wanted, left)
         return None
+
+    def accept_excess(self, pod: PodShape) -> None:
+        """Let growth fill what is used now in the pod's pool, where that exceeds the limit (TJ:3.15).
+
+        Donors give as much as the receiver takes; none shrinks only because minimums or pods of other workloads exceed the limit.
+        """
+        terminating = self._terminating[pod.pool]
+        for left in (self._by_limits[pod.pool], self._by_requests[pod.pool]):
+            for resource, leaving in enumerate(terminating):
+                left[resource] = max(left[resource], -leaving)
 
     def spend_limits(self, pod: PodShape, count: int) -> None:
         """Charge `count` more pods by limits only; a negative count releases them."""

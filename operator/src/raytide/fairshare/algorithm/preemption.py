@@ -110,8 +110,9 @@ class Preemption:
 
     def try_preempt(self) -> bool:
         """Preempt donors and place everything within all limits; if that fails, change nothing and return False."""
-        is_overloaded = self._load_shortfall() is not None  # no donor shrinks for a limit that is exceeded already
-        if not is_overloaded and self._try_take_all() and self._try_fit_limits() and not self._gave_too_much:
+        for pods, _ in self.claim.needs:  # no donor shrinks for what others use beyond the limit
+            self.state.load.accept_excess(pods.pod)
+        if self._try_take_all() and self._try_fit_limits() and not self._gave_too_much:
             self._undo_unneeded()
             if self.victims <= self.max_victims:
                 return True
@@ -160,20 +161,18 @@ class Preemption:
             if not self._try_relieve(short, [each for each in self._donors() if each.tenant is participant.tenant]):
                 return False
         pools = {pods.pod.pool for pods, _ in self.claim.needs}  # a sum is that of one pool (FD:SH-B8)
-        while (short := self._load_shortfall(is_placed=True)) is not None:
+        while (short := self._load_shortfall()) is not None:
             if not self._try_relieve(short, [each for each in self._donors() if each.instances.pod.pool in pools]):
                 return False
         return True
 
-    def _load_shortfall(self, *, is_placed: bool = False) -> Shortfall | None:
-        """What the load limit lacks for the growth, or for none of it if it is not placed yet; minimums are not limited."""
-        participant, load = self.claim.participant, self.state.load
+    def _load_shortfall(self) -> Shortfall | None:
+        """What the load limit lacks for the growth, which has its nodes; minimums are not limited."""
+        participant = self.claim.participant
         if participant is None or self.claim.scope is not Scope.GROWTH:
             return None
         uses_limits = participant.spec.uses_limits
-        counts = ((pods.pod, count if is_placed else 0) for pods, count in self.claim.needs)
-        found = (load.shortfall(pod, n, uses_limits=uses_limits, is_placed=is_placed) for pod, n in counts)
-        return next(filter(None, found), None)
+        return self.state.load.shortfall(self.claim.additional, uses_limits=uses_limits, is_placed=True)
 
     def _try_relieve(self, short: Shortfall, donors: Iterable[ParticipantState]) -> bool:
         """Shrink the first of the donors by one step, for a sum; False if none can give it."""

@@ -66,12 +66,11 @@ def try_step(state: AllocationState, step: GrowthStep) -> list[Placement] | Reje
 
 def _limits_rejection(state: AllocationState, step: GrowthStep) -> Rejection | None:
     """The rejection of the step by the load limit, a quota or the tenant's limits; None if all of them allow it."""
-    for pods, count in step.needs:
-        shortfall = state.load.shortfall(pods.pod, count, uses_limits=step.participant.spec.uses_limits)
-        if shortfall is not None:
-            # A missing node is reported first: a setting may change a sum, but not a node.
-            has_node = state.capacity.find(pods.pod) is not None
-            return Rejection(INSUFFICIENT, needs=step.wanted, shortfall=shortfall if has_node else None)
+    shortfall = state.load.shortfall(step.wanted, uses_limits=step.participant.spec.uses_limits)
+    if shortfall is not None:
+        # A missing node is reported first: a setting may change a sum, but not a node.
+        has_nodes = all(state.capacity.find(pods.pod) is not None for pods, _ in step.needs)
+        return Rejection(INSUFFICIENT, needs=step.wanted, shortfall=shortfall if has_nodes else None)
     rejected = state.quotas.shortfall(step.participant.spec.id, step.wanted) if state.quotas.has_any else None
     return quota_rejection(rejected) if rejected is not None else state.tenant_rejection(step.participant, step.wanted)
 
@@ -79,7 +78,7 @@ def _limits_rejection(state: AllocationState, step: GrowthStep) -> Rejection | N
 def fits_before_release(state: AllocationState, step: GrowthStep) -> bool:
     """Whether the load limit allows the step while terminating pods still count; to be called before it is placed."""
     uses_limits = step.participant.spec.uses_limits
-    return not state.load.has_terminating or all(
-        state.load.shortfall(pods.pod, count, uses_limits=uses_limits, counts_terminating=True) is None
-        for pods, count in step.needs
+    return (
+        not state.load.has_terminating
+        or state.load.shortfall(step.wanted, uses_limits=uses_limits, counts_terminating=True) is None
     )
