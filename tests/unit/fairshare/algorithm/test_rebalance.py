@@ -58,12 +58,15 @@ def test_what_a_large_donor_gives_beyond_the_load_limit_is_filled_again():
 
 
 @pytest.mark.rule("TJ:3.15")
-def test_limits_beyond_the_capacity_do_not_stop_rebalancing():
-    """The sum of the limits may exceed the capacity by any amount; what counts is that it does not rise."""
+@pytest.mark.parametrize(
+    ("donor_uses_limits", "moved"), [(True, {"a": -4, "b": 4}), (False, {})], ids=["by limits", "by requests"]
+)
+def test_limits_beyond_the_capacity_do_not_stop_rebalancing(donor_uses_limits, moved):
+    """Their sum does not rise. A donor that is not counted by limits does not give: it would grow again, whatever the sum is."""
     wanted = shape(1, limits={CPU: 4000})
     jobs = [job(name, 2, 60, size, shape=wanted, rebalances=True) for name, size in (("a", 22), ("b", 14))]
-    world = World([node(cpu=36, pods=500)], jobs)
-    assert resizes_of(allocate(world.pool())) == {"a": -4, "b": 4}
+    world = World([node(cpu=36, pods=500)], jobs).changed(a={"uses_limits": donor_uses_limits})
+    assert resizes_of(allocate(world.pool())) == moved
 
 
 @pytest.mark.parametrize(

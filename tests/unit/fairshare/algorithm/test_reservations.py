@@ -4,9 +4,27 @@ from dataclasses import replace
 
 import pytest
 
+from raytide.api.pod_requirements import CPU
 from raytide.fairshare.algorithm.allocate import allocate
-from raytide.fairshare.algorithm.model import CAPACITY_RESERVED, HIGHER_PRIORITY, INSUFFICIENT_GPU, UNSATISFIABLE
-from support.elastic_builders import World, external_pod, id_of, job, node, resizes_of, shape, waiting_of
+from raytide.fairshare.algorithm.model import (
+    CAPACITY_RESERVED,
+    HIGHER_PRIORITY,
+    INSUFFICIENT_GPU,
+    UNSATISFIABLE,
+    AllocationOptions,
+)
+from support.elastic_builders import (
+    World,
+    amounts,
+    companion,
+    external_pod,
+    id_of,
+    job,
+    node,
+    resizes_of,
+    shape,
+    waiting_of,
+)
 
 pytestmark = pytest.mark.rule("FD:SH-B9", "TJ:3.10", "D24")
 
@@ -118,6 +136,32 @@ def test_growth_uses_what_is_reserved_until_the_first_in_line_can_start():
 def test_pods_that_exist_are_placed_by_kube_scheduler_anyway():
     world = crowded()
     world.external_pods = (external_pod(1, gpu=1, count=2, is_unschedulable=True),)
+    assert resizes_of(allocate(world.pool())) == {}
+
+
+def test_a_job_whose_pods_get_what_the_first_in_line_leaves_grows_in_the_same_plan():
+    """Its pod exists, so kube-scheduler binds it to what is left of the 3 CPUs that the oldest job frees; the rest is growth."""
+    donor = job("donor", 2, 3, 3, shape=shape(3))
+    oldest = job("oldest", 1, 1, 0, shape=shape(2), is_gang=True, created_at=OLD)
+    first = job("first", 1, 1, 1, shape=shape(2), created_at=YOUNG)
+    small = job("small", 1, 2, 1, shape=shape(0.5), created_at=YOUNGEST, uses_limits=False)
+    world = World([node(cpu=10, used=amounts(cpu=1))], [donor, oldest, first, small])
+    plan = allocate(world.pool())
+    assert resizes_of(plan) == {"donor": -1, "oldest": 1, "small": 1}
+    assert reserving(plan) == {"first"}
+    assert allocate(world.carried_out(plan).pool()).resizes == ()
+
+
+@pytest.mark.rule("TJ:3.15")
+def test_what_a_reservation_withholds_adds_nothing_to_the_load_limit():
+    """Two gangs are tried and placed nowhere; the load is above its limit, and stays as it is."""
+    running = job("running", 3, 5, 3, shape=shape(0.5), uses_limits=False)
+    waiting = [
+        job(name, 1, 3, 0, shape=shape(3), is_gang=True, companion=companion(2, 1, 3, cpu=0.5)) for name in ("a", "b")
+    ]
+    world = World(
+        [node(cpu=6, used=amounts(cpu=2.5))], [running, *waiting], options=AllocationOptions(max_load_percent={CPU: 10})
+    )
     assert resizes_of(allocate(world.pool())) == {}
 
 

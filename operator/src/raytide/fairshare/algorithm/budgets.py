@@ -45,6 +45,8 @@ class LoadBudget:
         self._by_requests = [[0] * len(self._names) for _ in range(count)]
         self._terminating = [[0] * len(self._names) for _ in range(count)]
         """What terminating pods request; it still counts in both sums."""
+        self._exceeded: set[tuple[int, int]] = set()
+        """Pools and resources of which more was used by limits than growth may fill."""
         for node, number in zip(capacity.nodes, capacity.pool_of, strict=True):
             self._add(node, number)
         for number, bounds in enumerate(self._bounds):
@@ -114,10 +116,17 @@ class LoadBudget:
 
         Donors give as much as the receiver takes; none shrinks only because minimums or pods of other workloads exceed the limit.
         """
-        terminating = self._terminating[pod.pool]
-        for left in (self._by_limits[pod.pool], self._by_requests[pod.pool]):
+        pool, terminating = pod.pool, self._terminating[pod.pool]
+        for left in (self._by_limits[pool], self._by_requests[pool]):
             for resource, leaving in enumerate(terminating):
-                left[resource] = max(left[resource], -leaving)
+                if left[resource] < -leaving:
+                    left[resource] = -leaving
+                    if left is self._by_limits[pool]:
+                        self._exceeded.add((pool, resource))
+
+    def has_exceeded_limits(self, pod: PodShape) -> bool:
+        """Whether an excess of the sum of limits was accepted, of a resource of the pod."""
+        return any((pod.pool, number) in self._exceeded for number, _ in pod.limits if number != self._pods)
 
     def spend_limits(self, pod: PodShape, count: int) -> None:
         """Charge `count` more pods by limits only; a negative count releases them."""

@@ -107,8 +107,13 @@ class MinimumGuarantees:
 
     def fill_again(self) -> None:
         """Place pods that still have no node on capacity that other pods are about to leave, in the order of turns."""
-        for pods, spec in self._late:
-            self.state.fill_late(pods, spec)
+        for pods, who in self._late:
+            self.state.fill_late(pods, who)
+        for _, who in self._late:
+            if who is not None and who.is_waiting and who.size >= who.spec.floor and not self._needs(who):
+                # kube-scheduler binds pods that exist, whatever is reserved for the first in line.
+                who.is_waiting = False
+                self.state.rejections.pop(who.spec.id, None)
 
     def _claim(self, participant: ParticipantState) -> None:
         needs = self._needs(participant)

@@ -91,6 +91,8 @@ class Preemption:
     placements: list[Placement] = field(default_factory=list)
     _gave_too_much: bool = False
     """Whether donors of one tenant gave more together than the tenant may have to give."""
+    _is_by_limits: bool = False
+    """Whether donors give only that are counted by limits, too."""
     _has_relieved: bool = False
     """Whether a donor shrank for a sum, and not for a node."""
     _minimum_sizes: dict[int, int] = field(default_factory=dict)
@@ -110,8 +112,7 @@ class Preemption:
 
     def try_preempt(self) -> bool:
         """Preempt donors and place everything within all limits; if that fails, change nothing and return False."""
-        for pods, _ in self.claim.needs:  # no donor shrinks for what others use beyond the limit
-            self.state.load.accept_excess(pods.pod)
+        self._accept_excess()
         if self._try_take_all() and self._try_fit_limits() and not self._gave_too_much:
             self._undo_unneeded()
             if self.victims <= self.max_victims:
@@ -166,6 +167,19 @@ class Preemption:
                 return False
         return True
 
+    def _accept_excess(self) -> None:
+        """No donor shrinks for what minimums and pods of other workloads use beyond the load limit.
+
+        A donor that is not counted by limits would grow again, whatever their sum: it does not give where that is exceeded.
+        """
+        participant, load = self.claim.participant, self.state.load
+        if participant is not None and self.claim.scope is Scope.GROWTH:
+            for pods, _ in self.claim.needs:
+                load.accept_excess(pods.pod)
+            self._is_by_limits = participant.spec.uses_limits and any(
+                load.has_exceeded_limits(pods.pod) for pods, _ in self.claim.needs
+            )
+
     def _load_shortfall(self) -> Shortfall | None:
         """What the load limit lacks for the growth, which has its nodes; minimums are not limited."""
         participant = self.claim.participant
@@ -190,7 +204,8 @@ class Preemption:
     def _minimum_size_of(self, donor: ParticipantState) -> int:
         minimum = self._minimum_sizes.get(donor.rank)
         if minimum is None:
-            minimum = self._minimum_sizes[donor.rank] = minimum_size(donor, self.claim)
+            is_willing = donor.spec.uses_limits or not self._is_by_limits
+            minimum = self._minimum_sizes[donor.rank] = minimum_size(donor, self.claim) if is_willing else donor.size
         return minimum
 
     def _donors(self) -> list[ParticipantState]:
