@@ -3,9 +3,8 @@
 The jobs come through the day, most of them in working hours, each with its own bounds, pod sizes and work; all numbers come
 from one seed. Shown for each: how much of the CPU was requested by running pods, how long jobs waited for their minimum, how
 much work was done and how many jobs ended, how often jobs were resized, and how equally they were fulfilled while they
-competed. Ours may not be worse than EDL in waiting and utilisation, and has bars of its own for resizes and fairness, also with
-EDL's limit for scale-ups (97 % of the CPUs): then it has one for waiting, because the rest is free for the minimums of new jobs.
-The plot shows utilisation over the day: docs/figures/training-day.svg.
+competed. Ours may not be worse than EDL in waiting and utilisation, and has bars of its own for resizes and fairness. With a limit
+for scale-ups (98 % of the CPUs, or EDL's 97 %) it has one for waiting, because the rest is free for the minimums of new jobs. The plot shows utilisation over the day: docs/figures/training-day.svg.
 """
 
 import statistics
@@ -28,6 +27,7 @@ QUICKNESS = Circumstances(start_s=10.0, stop_s=31.0)
 SAMPLE_S, COMPARE_S = 300.0, 60.0
 MOST_RESIZES, LEAST_FAIRNESS, LEAST_UTILISATION = 4.0, 0.99, 51.0
 MOST_WAITING_S = 12.0
+LIMIT = SharingConfig(max_load_percent={"cpu": 98})
 EDL_LIMIT = SharingConfig(max_load_percent={"cpu": round(100 * MAX_LOAD)})
 TRAINERS = (Ask(2000, 4096), Ask(4000, 8192), Ask(6000, 24576), Ask(8000, 16384))
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "training-day.svg"
@@ -183,29 +183,31 @@ def main() -> int:
         days[name] = a_day(policy, trace)
         print(days[name].row(name), flush=True)
     print(a_day(Raytide(scaling={"rebalance": False}), jobs).row("without evening out"), flush=True)
-    limited = a_day(Raytide(EDL_LIMIT), jobs)
-    print(limited.row("with EDL's limit"), flush=True)
+    limited, as_edl = a_day(Raytide(LIMIT), jobs), a_day(Raytide(EDL_LIMIT), jobs)
+    print(limited.row("with a limit"), flush=True)
+    print(as_edl.row("with EDL's limit"), flush=True)
     FIGURE.parent.mkdir(exist_ok=True)
     FIGURE.write_text(plot(days))
     ours, edl = days["Raytide"], days["EDL"]
     met = [
         result("TRAINING_DAY", statistics.mean(ours.waiting_s), "s waiting", statistics.mean(edl.waiting_s)),
-        result("TRAINING_DAY", statistics.mean(limited.waiting_s), "s waiting with EDL's limit", MOST_WAITING_S),
+        result("TRAINING_DAY", statistics.mean(as_edl.waiting_s), "s waiting with EDL's limit", MOST_WAITING_S),
+        result("TRAINING_DAY", statistics.mean(limited.waiting_s), "s waiting with a limit", MOST_WAITING_S),
         result("TRAINING_DAY", statistics.mean(ours.resizes), "resizes per job", MOST_RESIZES),
         result("TRAINING_DAY", ours.utilisation, "% utilisation", edl.utilisation, more_is_better=True),
         result("TRAINING_DAY", statistics.mean(ours.fairness), "Jain", LEAST_FAIRNESS, more_is_better=True),
-        result("TRAINING_DAY", statistics.mean(limited.resizes), "resizes per job with EDL's limit", MOST_RESIZES),
+        result("TRAINING_DAY", statistics.mean(limited.resizes), "resizes per job with a limit", MOST_RESIZES),
         result(
             "TRAINING_DAY",
             limited.utilisation,
-            "% utilisation with EDL's limit",
+            "% utilisation with a limit",
             LEAST_UTILISATION,
             more_is_better=True,
         ),
         result(
             "TRAINING_DAY",
             statistics.mean(limited.fairness),
-            "Jain with EDL's limit",
+            "Jain with a limit",
             LEAST_FAIRNESS,
             more_is_better=True,
         ),

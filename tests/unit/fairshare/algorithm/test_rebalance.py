@@ -114,6 +114,14 @@ def test_a_job_that_has_just_started_gets_as_much_as_those_in_a_burst():
 
 
 @pytest.mark.rule("SC:S25")
+def test_a_job_that_got_more_at_once_gives_to_those_in_a_burst():
+    """It was resized once, by much, and then more jobs came: it would keep what it has, up to the gap (SC:S25)."""
+    pool = in_burst(full(once=23, a=19, b=19, c=19).pool(), "a", "b", "c")
+    fresh = replace(pool, participants=tuple(replace(one, is_fresh=one.id.name == "once") for one in pool.participants))
+    assert resizes_of(allocate(fresh)) == {"once": -3, "a": 1, "b": 1, "c": 1}
+    assert resizes_of(allocate(pool)) == {}, "it was resized long ago, and would be resized for little"
+
+
 def test_a_burst_in_another_node_pool_changes_nothing():
     here, there = (("zone", "here"),), (("zone", "there"),)
     world = World(

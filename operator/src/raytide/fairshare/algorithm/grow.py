@@ -277,7 +277,7 @@ class _Growth:
                 if self.state.tenants.has_any:
                     counted = each.requested.intersection(each.tenant.totals)
                     self._by_counted.setdefault(each.tenant.spec.name, {}).setdefault(counted, []).append(each)
-                if each.has_given or each.spec.is_in_burst:
+                if each.has_given or each.spec.is_in_burst or each.spec.is_fresh:
                     self._near.append(each)
         if self.state.tenants.has_any:
             yield from self._candidates_of_other_tenants(receiver)
