@@ -321,8 +321,8 @@ class World:
             if pod.dying_since is None and (pod.has_ended or pod.name in ordered or pod.replica in broken):
                 self._delete(pod)
         missing = wanted - sum(pod.group == name for pod in self.pods.values())
-        for index in range(max(0, missing // hosts)):
-            replica = f"{name}-replica-{len(self.created) + index}" if hosts > 1 else ""
+        for _ in range(max(0, missing // hosts)):
+            replica = f"{name}-replica-{len(self.created)}" if hosts > 1 else ""
             for _ in range(hosts):
                 self._create(name, replica)
         live = len(self.live(name))

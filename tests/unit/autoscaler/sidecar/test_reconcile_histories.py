@@ -176,6 +176,12 @@ def check_rest(world: World) -> None:
     is_recorded=False,
     last=0,
 )
+@example(
+    events=[("foreign", 3), ("gcs away", 11), ("node dies", 0)],
+    kind="replicas of two hosts",
+    is_recorded=False,
+    last=7,
+)
 @example(  # without records a new process cannot know that the one before it wrote a second ago
     events=[
         ("paused", 19), ("foreign", 9), ("wait", 11), ("demand", 0), ("demand", 0), ("demand", 0), ("rejects", 0), ("gcs away", 21),
