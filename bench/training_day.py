@@ -4,7 +4,8 @@ The jobs come through the day, most of them in working hours, each with its own 
 from one seed. Shown for each: how much of the CPU was requested by running pods, how long jobs waited for their minimum, how
 much work was done and how many jobs ended, how often jobs were resized, and how equally they were fulfilled while they
 competed. Ours may not be worse than EDL in waiting and utilisation, and has bars of its own for resizes and fairness. With a limit
-for scale-ups (98 % of the CPUs, or EDL's 97 %) it has one for waiting, because the rest is free for the minimums of new jobs. The plot shows utilisation over the day: docs/figures/training-day.svg.
+for scale-ups (98 % of the CPUs, or EDL's 97 %) it has one for waiting, because the rest is free for the minimums of new jobs. The
+plot shows utilisation over the day: docs/figures/training-day.svg.
 """
 
 import statistics

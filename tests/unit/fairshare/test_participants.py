@@ -646,19 +646,20 @@ def test_a_resize_is_fresh(record, is_fresh):
 
 @pytest.mark.rule("SC:S25")
 @pytest.mark.parametrize(
-    ("resizes", "is_in_burst"),
+    ("resizes", "is_in_burst", "is_new"),
     [
-        pytest.param([(179, "Growing"), (10, "Rebalanced")], True, id="two resizes within three minutes"),
-        pytest.param([(182, "Growing"), (10, "Rebalanced")], False, id="the first one longer ago"),
-        pytest.param([(10, "Growing")], False, id="one resize"),
-        pytest.param([(20, "Admitted"), (10, "Growing")], False, id="an admission is no resize"),
+        pytest.param([(179, "Growing"), (10, "Rebalanced")], True, False, id="two resizes within three minutes"),
+        pytest.param([(182, "Growing"), (10, "Rebalanced")], False, False, id="the first one longer ago"),
+        pytest.param([(179, "Growing")], False, True, id="one resize"),
+        pytest.param([(182, "Growing")], False, False, id="one resize longer ago"),
+        pytest.param([(20, "Admitted"), (10, "Growing")], False, True, id="an admission is no resize"),
     ],
 )
-def test_a_job_is_in_a_burst_of_resizes(resizes, is_in_burst):
+def test_a_job_is_in_a_burst_of_resizes_or_new(resizes, is_in_burst, is_new):
     notes = [ResizeNote(NOW - timedelta(seconds=seconds), 3, 2, reason) for seconds, reason in resizes]
     record = replace(resized(0), resizes=tuple(notes))
     one = only(job(replicas=2, record=record), [pod_of(0, "n1"), pod_of(1, "n1")], [node()])
-    assert one.is_in_burst == is_in_burst
+    assert (one.is_in_burst, one.is_new) == (is_in_burst, is_new)
 
 
 @pytest.mark.rule("FD:SH-B9")

@@ -187,6 +187,8 @@ class Cooldowns:
     is_reservation_lapsed: bool = False
     reserved_nodes: tuple[str, ...] = ()
     """Nodes of the reservation that it has."""
+    new_until: datetime | None = None
+    """Until when its first resize is new."""
 
     @property
     def until(self) -> datetime | None:
@@ -196,6 +198,7 @@ class Cooldowns:
             self.shrinking_until,
             self.fresh_until,
             self.burst_until,
+            self.new_until,
             self.reservation_until,
         )
         return min((moment for moment in moments if moment is not None), default=None)
@@ -228,6 +231,7 @@ def cooldowns_of(claim: JobDemand, now: datetime, *, reservation_s: float = RESE
         None if turn is None else turn.until,
         is_reservation_lapsed=not reservation_s or (turn is not None and turn.is_lapsed),
         reserved_nodes=() if waiting is None else waiting.reserved_nodes,
+        new_until=_future([_later(sized[0], BURST_S) if len(sized) == 1 else None], now),
     )
 
 

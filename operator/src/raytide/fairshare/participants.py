@@ -79,6 +79,7 @@ class ParticipantBuilder:
             is_scaling_enabled=spec.scaling.enabled,
             uses_limits=spec.scaling.accounting == "Limits",
             rebalances=spec.scaling.rebalance,
+            is_new=rest.new_until is not None,
             is_fresh=rest.fresh_until is not None,
             is_in_burst=rest.burst_until is not None,
             is_reservation_lapsed=rest.is_reservation_lapsed,

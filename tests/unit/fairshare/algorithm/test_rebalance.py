@@ -115,13 +115,23 @@ def test_a_job_that_has_just_started_gets_as_much_as_those_in_a_burst():
 
 @pytest.mark.rule("SC:S25")
 def test_a_job_that_got_more_at_once_gives_to_those_in_a_burst():
-    """It was resized once, by much, and then more jobs came: it would keep what it has, up to the gap (SC:S25)."""
+    """It was resized once, by much, and then more jobs came: it would keep what it has, up to the gap."""
     pool = in_burst(full(once=23, a=19, b=19, c=19).pool(), "a", "b", "c")
-    fresh = replace(pool, participants=tuple(replace(one, is_fresh=one.id.name == "once") for one in pool.participants))
-    assert resizes_of(allocate(fresh)) == {"once": -3, "a": 1, "b": 1, "c": 1}
-    assert resizes_of(allocate(pool)) == {}, "it was resized long ago, and would be resized for little"
+    new = replace(pool, participants=tuple(replace(one, is_new=one.id.name == "once") for one in pool.participants))
+    assert resizes_of(allocate(new)) == {"once": -3, "a": 1, "b": 1, "c": 1}
+    assert resizes_of(allocate(pool)) == {}, "it was not new, and would be resized for little"
 
 
+@pytest.mark.rule("SC:S25")
+def test_one_in_a_burst_gets_what_another_receiver_did_not():
+    """`grows` gets what is free and is not far enough behind the new job for more; for `b`, in a burst, the gap does not count."""
+    jobs = [*jobs_of(new=23, b=18), job("grows", 2, 60, 16, rebalances=True, created_at="2025-01-01T00:00:00Z")]
+    pool = in_burst(World([node(cpu=59, pods=500)], jobs).pool(), "b")
+    pool = replace(pool, participants=tuple(replace(one, is_new=one.id.name == "new") for one in pool.participants))
+    assert resizes_of(allocate(pool)) == {"new": -3, "b": 2, "grows": 3}
+
+
+@pytest.mark.rule("SC:S25")
 def test_a_burst_in_another_node_pool_changes_nothing():
     here, there = (("zone", "here"),), (("zone", "there"),)
     world = World(

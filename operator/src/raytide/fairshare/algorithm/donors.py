@@ -19,8 +19,8 @@ the step, because otherwise the donor's tenant, which has released the capacity,
 that do not count for tenants are given as within one tenant.
 
 The gap is a part of the donor's score or share. It does not count between two participants that are resized in this plan or are in
-a burst of resizes, and not for a fresh donor and a receiver in a burst: these are made even. Outside a burst, a participant that the plan has resized already is preferred,
-by half the gap (`preference`), so that few participants are resized.
+a burst of resizes, nor for a donor that is new and a receiver in a burst: these are made even. Outside a burst, a participant
+that the plan has resized already is preferred, by half the gap (`preference`), so that few participants are resized.
 
 Pure; rules TJ §3 rows 6, 7, 16; called by `preemption.py`, `minimums.py`, `reservations.py` and `grow.py`.
 """
@@ -101,8 +101,8 @@ def _minimum_for_growth(donor: ParticipantState, receiver: ParticipantState, gap
 
 
 def _is_started(donor: ParticipantState, receiver: ParticipantState) -> bool:
-    """Whether both are resized anyway, and are made even; a fresh donor may have got more at once than a receiver in a burst."""
-    if receiver.spec.is_in_burst and donor.spec.is_fresh:
+    """Whether both are resized anyway, and are made even; a new donor may have got more at once than a receiver in a burst."""
+    if receiver.spec.is_in_burst and donor.spec.is_new:
         return True
     return (donor.has_given or donor.spec.is_in_burst) and (receiver.has_grown or receiver.spec.is_in_burst)
 

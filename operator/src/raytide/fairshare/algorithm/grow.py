@@ -237,7 +237,7 @@ class _Growth:
         participant = step.participant
         if not participant.spec.rebalances or rejection.quota:
             return False
-        kind = (*step.kind, participant.spec.priority, participant.has_grown or participant.spec.is_in_burst)
+        kind = (*step.kind, participant.spec.priority, participant.has_grown, participant.spec.is_in_burst)
         if participant.score >= self._hopeless.get(kind, 1 << SCORE_BITS + 1):
             return False
         claim = Claim(Scope.GROWTH, participant.spec.priority, tuple(step.needs), participant, self.gap)
@@ -277,7 +277,7 @@ class _Growth:
                 if self.state.tenants.has_any:
                     counted = each.requested.intersection(each.tenant.totals)
                     self._by_counted.setdefault(each.tenant.spec.name, {}).setdefault(counted, []).append(each)
-                if each.has_given or each.spec.is_in_burst or each.spec.is_fresh:
+                if each.has_given or each.spec.is_in_burst or each.spec.is_new:
                     self._near.append(each)
         if self.state.tenants.has_any:
             yield from self._candidates_of_other_tenants(receiver)

@@ -157,6 +157,9 @@ class Participant:
     """Resized twice a short time ago: differences to others like it are corrected to the last step."""
     is_fresh: bool = False
     """Whether it was resized a moment ago: its share of released capacity is kept for it while it rests."""
+    is_new: bool = False
+    """Resized for the first time a short time ago: it may have got more at once than those in a burst, and gives to them to the last
+    step."""
     is_reservation_lapsed: bool = False
     """Whether it has had a reservation for so long that those behind it in line come first for a while."""
     reserved_nodes: tuple[str, ...] = ()
