@@ -1,5 +1,5 @@
-"""Recovery after outages: nodes NotReady at the start, deleted, or readable only later; a store restored from an older snapshot
-(FD:REL-A, B, C, FD:RC-B10).
+"""Recovery after outages: nodes NotReady at the start, deleted, or readable only later; a store restored from an older snapshot;
+a create that is carried out after its repeat (FD:REL-A, B, C, FD:RC-B10, D6).
 """
 
 from collections.abc import Callable, Coroutine
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raytide_sandbox.faults.script import Call, Rule
-from raytide_sandbox.faults.types import Answer, Delay
+from raytide_sandbox.faults.types import Answer, CommitLate, Delay
 from support import virtual_time
 
 from simulation.environment import Environment, log_errors_as_violations
@@ -56,6 +56,11 @@ def live_workers(env: Environment) -> list[str]:
 def is_node_call(call: Call) -> bool:
     """Whether it is a call for nodes."""
     return call.plural == "nodes"
+
+
+def is_pod_create(call: Call) -> bool:
+    """Whether it creates a pod."""
+    return call.method == "POST" and call.plural == "pods"
 
 
 async def seconds_until_replaced(env: Environment) -> float:
@@ -156,5 +161,28 @@ def test_terminating_pods_of_a_deleted_node_do_not_delay_their_replacements(*, i
             env.kube.edit("pods", name, None, lambda pod: pod["metadata"].update(finalizers=[]))
         await env.pass_time(60.0)
         assert running_workers(env) == 4
+
+    run(steps)
+
+
+@pytest.mark.rule("D6", "RC:SH-4")
+def test_a_worker_whose_abandoned_create_arrives_after_its_repeat_was_deleted_has_an_index_of_its_own() -> None:
+    async def steps(env: Environment) -> None:
+        await live_cluster(env, group("a", 1))
+        env.script.of_calls.append(Rule(CommitLate(20.0), is_pod_create))
+        edit(env, lambda spec: spec["workerGroupSpecs"][0].update(replicas=2))
+        await env.pass_time(12.0)  # abandoned after 10 s, and sent again
+        first, late = workers(env, "a")
+        edit(env, lambda spec: spec["workerGroupSpecs"][0].update(replicas=1))
+        await env.pass_time(0.5)
+        assert workers(env, "a") == [first]
+        env.kube.force_delete_pod(late)
+        edit(env, lambda spec: spec["workerGroupSpecs"][0].update(replicas=2))
+        await env.pass_time(1.0)
+        env.script.of_calls.append(Rule(Answer(503), is_pod_create, times=None, until_s=env.loop.time() + 60.0))
+        edit(env, lambda spec: spec["workerGroupSpecs"][0].update(replicas=3))
+        await env.pass_time(30.0)
+        assert late in workers(env, "a"), "the abandoned request was carried out"
+        await env.settle()
 
     run(steps)

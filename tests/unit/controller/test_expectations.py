@@ -51,6 +51,9 @@ class Env:
     def shows(self, *seen: View, owner: str = OWNER) -> tuple[View, ...]:
         return self.overlay.overlay(KEY, owner, seen)
 
+    def arriving(self, owner: str = OWNER) -> tuple[View, ...]:
+        return self.overlay.arriving(KEY, owner)
+
     def due(self) -> tuple:
         return self.overlay.due(KEY, OWNER)
 
@@ -242,6 +245,40 @@ async def test_the_outcome_of_a_repeated_create_is_known_after_its_response(env)
     env.accept(create(), live("u1", 12))
     assert not env.overlay.is_outcome_unknown(KEY, OWNER, create())
     assert env.due() == ()
+
+
+async def test_a_repeated_create_may_arrive_for_a_minute_whatever_becomes_of_its_pod(env):
+    env.send(create())
+    env.lose_response(create())
+    assert env.arriving() == (), "it is in flight, and counts"
+    env.send(create())
+    env.accept(create(), live("u1", 12))
+    env.send(delete("u1"))
+    env.accept(delete("u1"), None)
+    env.version = 20
+    assert env.shows() == ()
+    await asyncio.sleep(59)
+    assert env.shows() == ()
+    assert env.arriving() == (View("p"),)
+    assert env.overlay.requeue_after_s(KEY) is None, "nothing is sent again"
+    await asyncio.sleep(1)
+    assert env.arriving() == ()
+
+
+async def test_a_repeat_of_an_answered_create_arrives_once(env):
+    env.send(create())
+    env.accept(create(), live("u1", 12))
+    await asyncio.sleep(30)
+    env.send(create())
+    assert env.arriving() == ()
+
+
+async def test_what_may_arrive_is_forgotten_with_its_owner(env):
+    env.send(create())
+    env.lose_response(create())
+    env.send(create())
+    assert env.arriving("owner-2") == ()
+    assert env.arriving() == ()
 
 
 async def test_a_create_whose_pod_is_being_deleted_is_not_repeated(env):

@@ -77,6 +77,12 @@ def test_a_new_replica_gets_the_smallest_unused_index_and_all_its_hosts_the_same
     assert [new.replica_index for new in decision.new_hosts] == [1] * SIZE + [3] * SIZE
 
 
+@pytest.mark.rule("RC:MH-6", "D6")
+def test_the_index_of_a_replica_that_an_abandoned_request_may_still_create_is_not_used():
+    decision = decide(group_of(2), [], arriving_indices={0})
+    assert [new.replica_index for new in decision.new_hosts] == [1] * SIZE + [2] * SIZE
+
+
 @pytest.mark.rule("RM:I6")
 @pytest.mark.parametrize(
     ("have", "expected"),

@@ -76,6 +76,12 @@ def test_the_index_of_a_terminating_worker_is_not_reused():
     assert decide(worker_group(replicas=1), [lost], unready_nodes={"gone"}).create_indices == (1,)
 
 
+@pytest.mark.rule("RC:SH-4", "D6")
+def test_the_index_of_a_worker_that_an_abandoned_request_may_still_create_is_not_used():
+    assert decide(worker_group(replicas=3), running(1), arriving_indices={2}).create_indices == (0, 1)
+    assert decide(worker_group(replicas=4), [], arriving_indices={1, 2}).create_indices == (0, 3, 4, 5)
+
+
 @pytest.mark.rule("RC:SH-6")
 def test_a_group_with_the_desired_replicas_is_not_changed():
     decision = decide(worker_group(replicas=3), running(3))

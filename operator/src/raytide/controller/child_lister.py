@@ -77,6 +77,10 @@ class ChildLister(Generic[C]):
             (mine if view.owner_uid == uid else others).append(view)
         return (*self.in_flight.overlay(key, uid, mine), *others)
 
+    def arriving(self, key: Key, uid: str) -> tuple[C, ...]:
+        """Those that an abandoned create of that uid may still make, though it was sent again (D6)."""
+        return self.in_flight.arriving(key, uid)
+
     def get(self, namespace: str, name: str) -> C | None:
         """One child of any owner, as the informers hold it."""
         return next((view for informer in self._informers if (view := informer.get(namespace, name))), None)

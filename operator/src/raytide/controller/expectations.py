@@ -89,10 +89,12 @@ class _OwnerEntries(Generic[V]):
     """By uid."""
     patched: dict[str, V] = field(default_factory=dict)
     """Answers to our patches, by uid."""
+    arriving: dict[str, tuple[V, float]] = field(default_factory=dict)
+    """By name: the view of a create that was sent again, and until when the abandoned request may be carried out."""
 
     @property
     def is_empty(self) -> bool:
-        return not (self.creates or self.deletes or self.patched)
+        return not (self.creates or self.deletes or self.patched or self.arriving)
 
     def drop_create(self, name: str) -> None:
         self.creates.pop(name, None)
@@ -111,6 +113,8 @@ class Expectations(Generic[V]):
     - Either ends when the API server rejects it.
     - An unanswered create that a GET does not find ends one minute after it was abandoned: until then it may still be
       carried out, and a replacement pod would have the same replica index.
+    - A create that was repeated is `arriving` for that minute, whatever becomes of its object: once the object is
+      deleted, the abandoned request can create it again.
     - The result of a patch is shown until the informer reaches its version.
     - A request of unknown outcome is `due` at once, then with backoff; one unseen for 30 s is due too. A due request is
       repeated unchanged, and causes at most one relist.
@@ -153,6 +157,11 @@ class Expectations(Generic[V]):
         self._end_fulfilled(key, entries, seen)
         known = (entries.patched.get(self._uid_of(view), view) for view in (*seen, *entries.views.values()))
         return tuple(self._as_terminating(v) if self._uid_of(v) in entries.deletes else v for v in known)
+
+    def arriving(self, key: Key, owner_uid: str) -> tuple[V, ...]:
+        """The views of creates that an abandoned request may still carry out, though they were sent again."""
+        entries, now = self._owner_entries(key, owner_uid), self._clock.monotonic()
+        return tuple(view for view, until in entries.arriving.values() if now < until) if entries else ()
 
     def due(self, key: Key, owner_uid: str) -> tuple[Create | Delete, ...]:
         """The requests to repeat now, unchanged; send them before the plan's actions."""
@@ -208,9 +217,12 @@ class Expectations(Generic[V]):
         entries = self._owner_entries(key, owner_uid)
         if entries is None:
             entries = self._by_owner[key] = _OwnerEntries(owner_uid)
-        entry = self._entry(entries, action)
-        due_at = self._clock.monotonic() + self._patience_s
+        entry, now = self._entry(entries, action), self._clock.monotonic()
+        due_at = now + self._patience_s
         if entry is not None:
+            arrives_until = entry.given_up_at + ARRIVES_WITHIN_S
+            if isinstance(action, Create) and now < arrives_until:
+                entries.arriving[action.name] = entries.views[action.name], arrives_until
             entry.attempts += 1
             entry.due_at = due_at
         elif isinstance(action, Create):
@@ -330,6 +342,10 @@ class Expectations(Generic[V]):
                 entries.drop_create(name)
         if entries.deletes:
             self._end_deletes(entries, seen_by_uid, version)
+        now = self._clock.monotonic()
+        for name, (_, until) in list(entries.arriving.items()):
+            if until <= now:
+                del entries.arriving[name]
         for uid, live in list(entries.patched.items()):
             if version >= (version_number(self._version_of(live)) or 0):
                 del entries.patched[uid]

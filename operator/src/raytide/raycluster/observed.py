@@ -46,6 +46,9 @@ class Observed:
     ungrouped: tuple[PodView, ...] = ()
     """Workers whose label `ray.io/group` was removed: not in `pods`. They run until the cluster is suspended or
     deleted, as in KubeRay, and are replaced like workers that lost another label (RM:F12)."""
+    arriving: tuple[PodView, ...] = ()
+    """Workers that an abandoned request may still create, though it was repeated: they count nowhere, but their replica
+    indices are not free (D6)."""
     foreign_names: frozenset[str] = frozenset()
     """Names of pods in the namespace that carry a RayCluster's label but are not this cluster's."""
     unready_nodes: frozenset[str] = frozenset()
@@ -96,6 +99,12 @@ class Observed:
         """Worker pods of one group, terminating ones included."""
         return tuple(self._workers_by_group.get(name, ()))
 
+    def arriving_indices(self, group: str) -> frozenset[int]:
+        """Replica indices of the group's workers that may still be created."""
+        return frozenset(
+            pod.replica_index for pod in self.arriving if pod.group == group and pod.replica_index is not None
+        )
+
     @cached_property
     def _workers_by_group(self) -> dict[str, list[PodView]]:
         """The workers by group, so that a pass over all groups reads each pod once."""
@@ -118,6 +127,7 @@ def observe(
     *,
     pods: Iterable[PodView],
     services: Iterable[ServiceView],
+    arriving: Iterable[PodView] = (),
     head_service_name: str = "",
     foreign_names: frozenset[str] = frozenset(),
     unready_nodes: frozenset[str] = frozenset(),
@@ -148,6 +158,7 @@ def observe(
         pods=tuple(pod for pod in mine if pod.name not in kept_names),
         kept=kept,
         ungrouped=tuple(ungrouped),
+        arriving=tuple(arriving),
         services=tuple(
             service
             for service in services

@@ -240,6 +240,7 @@ def _inputs(ctx: PlanContext, group: WorkerGroupSpec, existing_names: frozenset[
         may_choose_victims=ctx.scaling.may_choose_victims(is_random_delete_enabled=is_random_delete_enabled),
         existing_names=existing_names,
         unready_nodes=ctx.observed.unready_nodes,
+        arriving_indices=ctx.observed.arriving_indices(group.group_name),
         exit_grace=within_exit_grace(pods, ctx.observed.seen_at) if ctx.cluster.is_autoscaled else {},
         most=most,
     )

@@ -119,7 +119,7 @@ def plan_replicas(
     free = target.wanted * target.size - sum(len(replica.hosts) for replica in kept) - leaving
     missing = _completions(kept, target.size, free)
     if rejection is None:
-        missing = chain(missing, _new_replicas(kept, target, free, pods, draw_name))
+        missing = chain(missing, _new_replicas(kept, target, free, inputs, draw_name))
     elif rejection.retry_in_s > 0 or leaving or given_up:
         # Until the released pods are gone and off the quota, missing hosts of other replicas would be rejected too.
         missing = iter(())
@@ -280,7 +280,7 @@ def _completions(kept: Iterable[_Replica], size: int, free: int) -> Iterator[New
 
 
 def _new_replicas(
-    kept: Sequence[_Replica], target: _Target, free: int, pods: Sequence[PodView], draw_name: Callable[[], str]
+    kept: Sequence[_Replica], target: _Target, free: int, inputs: GroupInputs, draw_name: Callable[[], str]
 ) -> Iterator[NewHost]:
     """All hosts of the missing replicas, on the `free` places that the completions leave.
 
@@ -288,6 +288,6 @@ def _new_replicas(
     """
     free -= sum(target.size - len(replica.hosts) for replica in kept)
     count = max(0, min(target.wanted - len(kept), free // target.size, MAX_WRITES + 1))
-    for index in islice(free_indices(pods), count):
+    for index in islice(free_indices(inputs), count):
         name = draw_name()
         yield from (NewHost(name, index, host) for host in range(target.size))

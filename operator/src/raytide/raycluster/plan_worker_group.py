@@ -47,6 +47,8 @@ class GroupInputs:
     existing_names: Collection[str] = ()
     """Names of the cluster's pods, of all groups, and of pods of other owners."""
     unready_nodes: Collection[str] = ()
+    arriving_indices: Collection[int] = ()
+    """Replica indices that pods of abandoned requests may still take (D6)."""
     exit_grace: Mapping[str, float] = field(default_factory=dict)
     """Workers that exited 0 and keep their place for so many seconds, unless they are named for deletion (D19)."""
     most: int = MAX_WRITES
@@ -103,7 +105,7 @@ def plan_group(inputs: GroupInputs, *, outdated_names: Collection[str] = ()) -> 
         ),
     )
     return GroupPlan(
-        create_indices=unused_indices(pods, min(wanted - taken, inputs.most)),
+        create_indices=unused_indices(inputs, min(wanted - taken, inputs.most)),
         has_more=wanted - taken > inputs.most,
         victims=victims,
         withheld=first_to_go(without_response, taken - wanted),
@@ -117,14 +119,14 @@ def first_to_go(pods: Iterable[PodView], count: int) -> tuple[PodView, ...]:
     return tuple(sorted(newest_first, key=loss_of)[: max(count, 0)])
 
 
-def unused_indices(pods: Iterable[PodView], count: int) -> tuple[int, ...]:
+def unused_indices(inputs: GroupInputs, count: int) -> tuple[int, ...]:
     """The `count` smallest replica indices that no pod of the group has, terminating pods included (RC:SH-4)."""
-    return tuple(itertools.islice(free_indices(pods), max(count, 0)))
+    return tuple(itertools.islice(free_indices(inputs), max(count, 0)))
 
 
-def free_indices(pods: Iterable[PodView]) -> Iterator[int]:
+def free_indices(inputs: GroupInputs) -> Iterator[int]:
     """All unused replica indices in ascending order, without end."""
-    taken = {pod.replica_index for pod in pods}
+    taken = {pod.replica_index for pod in inputs.pods}.union(inputs.arriving_indices)
     return (index for index in itertools.count() if index not in taken)
 
 
