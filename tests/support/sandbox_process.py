@@ -5,6 +5,7 @@ Everything waits for a state with a deadline; what a test starts is gone when it
 
 import json
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -136,6 +137,11 @@ class SandboxProcess:
         return answer if isinstance(answer, str) else json.dumps(answer)
 
 
+# kube-apiserver opens `exec` with an empty frame on the first output stream. kubectl may read the frame before it has registered
+# that stream: it logs that it discards it, and loses no output.
+DISCARDED_FRAME = re.compile(r'^E.*websocket\.go:\d+\] "?Unknown stream( id 1)?, discarding message.*\n', re.MULTILINE)
+
+
 class Kubectl:
     """kubectl with the sandbox's kubeconfig."""
 
@@ -153,7 +159,7 @@ class Kubectl:
             env={**self.env, **env},
         )
         assert done.returncode == exit_code, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        return done.stdout + DISCARDED_FRAME.sub("", done.stderr)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
