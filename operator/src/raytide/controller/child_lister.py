@@ -78,7 +78,7 @@ class ChildLister(Generic[C]):
         return (*self.in_flight.overlay(key, uid, mine), *others)
 
     def arriving(self, key: Key, uid: str) -> tuple[C, ...]:
-        """Those that an abandoned create of that uid may still make, though it was sent again (D6)."""
+        """Those of that uid whose abandoned create may still be carried out (D6)."""
         return self.in_flight.arriving(key, uid)
 
     def get(self, namespace: str, name: str) -> C | None:

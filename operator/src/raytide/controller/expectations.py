@@ -90,7 +90,7 @@ class _OwnerEntries(Generic[V]):
     patched: dict[str, V] = field(default_factory=dict)
     """Answers to our patches, by uid."""
     arriving: dict[str, tuple[V, float]] = field(default_factory=dict)
-    """By name: the view of a create that was sent again, and until when the abandoned request may be carried out."""
+    """By name: the view of an abandoned create, and until when it may still be carried out."""
 
     @property
     def is_empty(self) -> bool:
@@ -113,8 +113,8 @@ class Expectations(Generic[V]):
     - Either ends when the API server rejects it.
     - An unanswered create that a GET does not find ends one minute after it was abandoned: until then it may still be
       carried out, and a replacement pod would have the same replica index.
-    - A create that was repeated is `arriving` for that minute, whatever becomes of its object: once the object is
-      deleted, the abandoned request can create it again.
+    - An abandoned create is `arriving` for that minute, also if it was repeated and its object was deleted since: the
+      abandoned request can then create the object again.
     - The result of a patch is shown until the informer reaches its version.
     - A request of unknown outcome is `due` at once, then with backoff; one unseen for 30 s is due too. A due request is
       repeated unchanged, and causes at most one relist.
@@ -159,7 +159,7 @@ class Expectations(Generic[V]):
         return tuple(self._as_terminating(v) if self._uid_of(v) in entries.deletes else v for v in known)
 
     def arriving(self, key: Key, owner_uid: str) -> tuple[V, ...]:
-        """The views of creates that an abandoned request may still carry out, though they were sent again."""
+        """The views of abandoned creates that may still be carried out."""
         entries, now = self._owner_entries(key, owner_uid), self._clock.monotonic()
         return tuple(view for view, until in entries.arriving.values() if now < until) if entries else ()
 
@@ -217,12 +217,9 @@ class Expectations(Generic[V]):
         entries = self._owner_entries(key, owner_uid)
         if entries is None:
             entries = self._by_owner[key] = _OwnerEntries(owner_uid)
-        entry, now = self._entry(entries, action), self._clock.monotonic()
-        due_at = now + self._patience_s
+        entry = self._entry(entries, action)
+        due_at = self._clock.monotonic() + self._patience_s
         if entry is not None:
-            arrives_until = entry.given_up_at + ARRIVES_WITHIN_S
-            if isinstance(action, Create) and now < arrives_until:
-                entries.arriving[action.name] = entries.views[action.name], arrives_until
             entry.attempts += 1
             entry.due_at = due_at
         elif isinstance(action, Create):
@@ -258,9 +255,11 @@ class Expectations(Generic[V]):
         """Record that the outcome is unknown."""
         entries = self._owner_entries(key, owner_uid)
         entry = self._entry(entries, action) if entries else None
-        if entry is not None:
+        if entries is not None and entry is not None:
             entry.is_outcome_unknown = True
             entry.given_up_at = self._clock.monotonic()
+            if isinstance(action, Create):
+                entries.arriving[action.name] = entries.views[action.name], entry.given_up_at + ARRIVES_WITHIN_S
             self._put_off(entry)
 
     def lookup_failed(self, key: Key, owner_uid: str, action: Create) -> None:

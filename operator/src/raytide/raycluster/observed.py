@@ -47,7 +47,7 @@ class Observed:
     """Workers whose label `ray.io/group` was removed: not in `pods`. They run until the cluster is suspended or
     deleted, as in KubeRay, and are replaced like workers that lost another label (RM:F12)."""
     arriving: tuple[PodView, ...] = ()
-    """Workers that an abandoned request may still create, though it was repeated: they count nowhere, but their replica
+    """Pods whose abandoned create may still be carried out. They count only if they are in `pods` too, but their replica
     indices are not free (D6)."""
     foreign_names: frozenset[str] = frozenset()
     """Names of pods in the namespace that carry a RayCluster's label but are not this cluster's."""

@@ -48,7 +48,7 @@ class GroupInputs:
     """Names of the cluster's pods, of all groups, and of pods of other owners."""
     unready_nodes: Collection[str] = ()
     arriving_indices: Collection[int] = ()
-    """Replica indices that pods of abandoned requests may still take (D6)."""
+    """Replica indices of workers whose abandoned create may still be carried out (D6)."""
     exit_grace: Mapping[str, float] = field(default_factory=dict)
     """Workers that exited 0 and keep their place for so many seconds, unless they are named for deletion (D19)."""
     most: int = MAX_WRITES
@@ -120,12 +120,12 @@ def first_to_go(pods: Iterable[PodView], count: int) -> tuple[PodView, ...]:
 
 
 def unused_indices(inputs: GroupInputs, count: int) -> tuple[int, ...]:
-    """The `count` smallest replica indices that no pod of the group has, terminating pods included (RC:SH-4)."""
+    """The `count` smallest unused replica indices (RC:SH-4)."""
     return tuple(itertools.islice(free_indices(inputs), max(count, 0)))
 
 
 def free_indices(inputs: GroupInputs) -> Iterator[int]:
-    """All unused replica indices in ascending order, without end."""
+    """All replica indices that no pod of the group has or may still get, terminating pods included, in ascending order."""
     taken = {pod.replica_index for pod in inputs.pods}.union(inputs.arriving_indices)
     return (index for index in itertools.count() if index not in taken)
 
