@@ -16,10 +16,14 @@ SCENARIOS_SHARED := $(if $(filter-out 0 1,$(KUBE_WORKERS)),--numprocesses 2)
 # Real Ray waits too: two processes, each with one file after the other, because the tests of a file share a cluster.
 RAY_WORKERS ?= 2
 RAY_SHARED := $(if $(filter-out 0 1,$(RAY_WORKERS)),--numprocesses $(RAY_WORKERS) --dist loadfile)
+# Levels that wait for real processes: up to three tests that failed are run once more, alone, and are reported.
+RERUN = -o cache_dir=.pytest_cache/$@ --rerun-failed 3
 # kubectl, helm and kwok that `make tools` built count as installed; those on PATH come first.
 BUILT_TOOLS := $(shell cat "$${XDG_CACHE_HOME:-$$HOME/.cache}/raytide/tools/current" 2>/dev/null)
 # Without bytecode on disk each of the hundreds of operators that tests start compiles all of its modules again.
 unexport PYTHONDONTWRITEBYTECODE
+# uv trusts what the system trusts, as pip and git do: a proxy may have certificates of its own.
+export UV_SYSTEM_CERTS ?= 1
 export PATH := $(PATH)$(if $(BUILT_TOOLS),:$(BUILT_TOOLS))
 # Each figure of make bench, with its file in bench/.
 BENCHES := SB1=sandbox_throughput P1=schedule_half_free_nodes P1B=schedule_uneven_nodes P1C=schedule_large_gangs \
@@ -76,14 +80,14 @@ lint: setup ## ruff, formatting, types, import rules and circular imports
 	@$(BIN)/python tools/checks/import_graph.py
 
 test-ray: setup ## tests with real Ray and with kubectl where it is installed (in two processes, RAY_WORKERS=n)
-	@if command -v kubectl >/dev/null; then $(PYTEST) $(RAY_SHARED) -m "(ray or kubectl) and not kube" --timeout 300 --at-least 68 tests/integration; \
-	else $(PYTEST) $(RAY_SHARED) -m "ray and not kube" --timeout 300 --at-least 22 tests/integration && $(call not_run,kubectl tests,no kubectl on PATH); fi
+	@if command -v kubectl >/dev/null; then $(PYTEST) $(RAY_SHARED) $(RERUN) -m "(ray or kubectl) and not kube" --timeout 300 --at-least 68 tests/integration; \
+	else $(PYTEST) $(RAY_SHARED) $(RERUN) -m "ray and not kube" --timeout 300 --at-least 22 tests/integration && $(call not_run,kubectl tests,no kubectl on PATH); fi
 
 test-paddle: setup ## an elastic training with real PaddlePaddle on the sandbox (Python 3.11 on Linux x86-64; downloads it once)
-	@paddle=$$($(BIN)/python tools/builders/paddle_env.py $${RAYTIDE_ALL_RUN:+--require}) && if [ -n "$$paddle" ]; then $(PYTEST) -m "paddle and not kube" --timeout 300 --at-least 2 tests/integration; fi
+	@paddle=$$($(BIN)/python tools/builders/paddle_env.py $${RAYTIDE_ALL_RUN:+--require}) && if [ -n "$$paddle" ]; then $(PYTEST) $(RERUN) -m "paddle and not kube" --timeout 300 --at-least 2 tests/integration; fi
 
 test-ui: setup ## the page of raytide ui in Chromium: the one on PATH, or Debian's, unpacked in the cache folder (downloads it once)
-	@chromium=$$($(BIN)/python tools/builders/browser.py $${RAYTIDE_ALL_RUN:+--require}) && if [ -n "$$chromium" ]; then $(PYTEST) -m browser --at-least 40 tests/ui; fi
+	@chromium=$$($(BIN)/python tools/builders/browser.py $${RAYTIDE_ALL_RUN:+--require}) && if [ -n "$$chromium" ]; then $(PYTEST) $(RERUN) -m browser --at-least 40 tests/ui; fi
 
 pictures: setup ## the pictures of the page of raytide ui in docs/figures, from a run of some minutes on a sandbox (OUT=folder)
 	@PYTHONPATH=tools/builders $(BIN)/python tools/demos/ui_pictures.py $(if $(OUT),--out "$(OUT)")
@@ -97,10 +101,10 @@ ray-versions: setup ## the sidecar's questions to the GCS, with two older versio
 test-kube: kube-suite acceptance ## both of the next two
 
 kube-suite: setup control-plane tools ## the integration suite and the probe on real control planes (in three processes, KUBE_WORKERS=n)
-	@$(PYTEST) $(KUBE_SHARED) -m kube --timeout 300 --at-least 570 tests/integration
+	@$(PYTEST) $(KUBE_SHARED) $(RERUN) -m kube --timeout 300 --at-least 570 tests/integration
 
 acceptance: setup control-plane tools ## acceptance scenarios on real control planes (in two processes, because they have bars in seconds; GRACE=60 lets trainers of S25 take a minute to terminate)
-	@$(PYTEST) $(SCENARIOS_SHARED) -m kube --timeout 300 --at-least 27 $(if $(GRACE),--grace $(GRACE)) tests/acceptance
+	@$(PYTEST) $(SCENARIOS_SHARED) $(RERUN) -m kube --timeout 300 --at-least 27 $(if $(GRACE),--grace $(GRACE)) tests/acceptance
 
 simulation: setup ## 1,000 random histories, 60 of jobs, 100 launches under faults, faults at a sample of points of each scenario (SEED=n, POINTS=all)
 	@$(BIN)/python tools/checks/simulate.py $(if $(HISTORIES),--histories $(HISTORIES)) $(if $(LAUNCHES),--launches $(LAUNCHES)) $(if $(JOB_HISTORIES),--job-histories $(JOB_HISTORIES)) $(if $(FIRST),--first $(FIRST)) $(if $(SCENARIOS),--scenarios $(SCENARIOS)) $(if $(POINTS),--points $(POINTS)) $(if $(SEED),--seed $(SEED)) $(if $(POINT),--point $(POINT))
@@ -180,7 +184,7 @@ NODE_PROGRAMS := $(BIN)/python tools/builders/node_programs.py
 KIND_PROGRAMS := $(BIN)/python tools/builders/kind_programs.py
 e2e-node: setup ## the same suite on containerd and a kubelet in namespaces of this machine, with the image of the Dockerfile (root; Debian)
 	@if PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/node/node_check.py --lacks; then \
-	$(MAKE) -s control-plane tools image && $(NODE_PROGRAMS) && $(PYTEST) -m node --timeout 300 --at-least 8 tests/node && \
+	$(MAKE) -s control-plane tools image && $(NODE_PROGRAMS) && $(PYTEST) $(RERUN) -m node --timeout 300 --at-least 8 tests/node && \
 	PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/checks/e2e.py --node $(ARGS); \
 	else $(call not_run,e2e-node,make node-check shows all requirements); fi
 
@@ -196,7 +200,7 @@ KIND_SUITE := PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/checks/e2e.py --kind
 e2e-kind: setup ## the same suite on kind with three nodes: with the Docker and kind on PATH, else with ones of its own (root; Debian)
 	@$(KIND_CHECK) $(if $(filter installed,$(DOCKER)),--installed); case $$? in \
 	0) $(MAKE) -s tools image && $(KIND_SUITE) $(ARGS) ;; \
-	3) $(MAKE) -s control-plane tools image && $(NODE_PROGRAMS) && $(KIND_PROGRAMS) && $(PYTEST) -m kind --timeout 600 --at-least 3 tests/kind && $(KIND_SUITE) $(ARGS) ;; \
+	3) $(MAKE) -s control-plane tools image && $(NODE_PROGRAMS) && $(KIND_PROGRAMS) && $(PYTEST) $(RERUN) -m kind --timeout 600 --at-least 3 tests/kind && $(KIND_SUITE) $(ARGS) ;; \
 	*) $(if $(filter installed,$(DOCKER)),true,$(call not_run,e2e-kind,make node-check shows all requirements)) ;; esac
 
 node-programs: setup control-plane tools ## build what make e2e-node and make e2e-kind would build with Go, so that they start sooner
@@ -218,7 +222,7 @@ man: setup ## write the man pages in operator/man and sandbox/man from the comma
 locks: setup # resolve requirements/*.txt again from pyproject.toml
 	@$(BIN)/python tools/generators/locks.py
 
-verify: setup ## generated files are up to date, tests run the commands of the documentation, its links resolve, and so do the rule ids that code and tests cite
+verify: setup ## generated files are up to date, links in the documentation resolve, and so do the rule ids that code and tests cite
 	@$(BIN)/python tools/generators/crds.py --check
 	@$(BIN)/python tools/generators/gcs.py --check
 	@$(BIN)/python tools/generators/chart.py --check
@@ -228,11 +232,10 @@ verify: setup ## generated files are up to date, tests run the commands of the d
 	@$(BIN)/python tools/generators/reasons.py --check
 	@$(BIN)/python tools/generators/man_pages.py --check
 	@$(BIN)/python tools/checks/links.py
-	@$(BIN)/python tools/checks/documented_commands.py
 	@$(BIN)/python tools/checks/rules.py --check
 
-presubmit: ## what CI runs for a commit
-	@bash .ci/run
+presubmit: ## every level, for a change that is finished; .ci/run is what CI runs for each commit
+	@bash .ci/presubmit
 
 # What takes too long for each commit. The seed is in the output: SEED=n repeats a night.
 nightly: export RAYTIDE_SEED := $(if $(SEED),$(SEED),$(shell date +%Y%m%d))

@@ -9,7 +9,9 @@ import hypothesis
 import pytest
 
 from support import virtual_time
+from support.deadlines import PATIENCE
 from support.kube_plane import kube_plane  # noqa: F401 - a fixture of the whole suite
+from support.rerun_failed import RerunFailed
 from support.run_report import RunReport
 
 # Examples that take 200 ms on a busy machine are no failures: what must be fast is measured in bench/.
@@ -60,17 +62,42 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="start of the monotonic clock of virtual time, in seconds of uptime (virtual_time.py)",
     )
     parser.addoption("--at-least", type=int, default=0, help="fail unless at least this number of tests was run")
+    parser.addoption(
+        "--rerun-failed",
+        type=int,
+        default=0,
+        help="run up to this number of failed tests once more, alone, when all others have ended",
+    )
     parser.addoption("--record-probe", action="store_true", help="record the responses of the real control plane")
 
 
-@pytest.hookimpl(tryfirst=True)  # before Hypothesis reads its option
+@pytest.hookimpl(wrapper=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int | pytest.ExitCode, int | pytest.ExitCode]:
+    report = RunReport(config, config.getoption("--at-least"))
+    rerun = RerunFailed(config, config.getoption("--rerun-failed"), is_complete=lambda: not report.too_few)
+    config.pluginmanager.register(report, "run-report")
+    config.pluginmanager.register(rerun, "rerun-failed")
+    return rerun.final_code((yield))
+
+
+def pytest_report_header() -> str:
+    return f"deadlines: {PATIENCE:g} times as long as on an idle machine"
+
+
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis and pytest-timeout read their options
 def pytest_configure(config: pytest.Config) -> None:
     if SEED is not None and config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(SEED)
     if config.getoption("--clock-start") is not None:
         virtual_time.start_clocks_at(config.getoption("--clock-start"))
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(RunReport(config, config.getoption("--at-least")), "run-report")
+    if not hasattr(config, "workerinput"):  # workers get the options of the process that distributes
+        config.option.timeout = float(config.option.timeout or config.getini("timeout")) * PATIENCE
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """A test's own time-out, too."""
+    if marker := item.get_closest_marker("timeout"):
+        item.add_marker(pytest.mark.timeout(marker.args[0] * PATIENCE), append=False)
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -13,7 +13,6 @@ from integration.embedded_cluster import Operator, until
 from raytide_sandbox.faults.proxy import FaultProxy
 from raytide_sandbox.faults.script import Call, Rule
 from raytide_sandbox.faults.types import Kill
-from support.deadlines import PATIENCE
 
 CLUSTERS, WORKERS = 50, 20
 KILLS = 30
@@ -57,7 +56,7 @@ class Killer:
         await until(
             "it works or is dead",
             lambda: "starting to reconcile" in victim.log or process.returncode,
-            within_s=START_S * PATIENCE,
+            within_s=START_S,
         )
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), LONGEST_LIFE_S)

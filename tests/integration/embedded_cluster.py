@@ -240,7 +240,7 @@ class Operator:
         with suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(process.wait(), 15)
+            await asyncio.wait_for(process.wait(), 15 * PATIENCE)
         except TimeoutError:
             process.kill()
             raise AssertionError(f"the operator did not end:\n{self.log}") from None
@@ -272,12 +272,13 @@ class Operator:
             self.lines.append(line.decode().rstrip())
 
 
-async def until(what: str, is_so: Callable[[], Any], *, within_s: float = PATIENCE_S) -> Any:
+async def until(what: str, is_so: Callable[[], Any], *, within_s: float = 60.0) -> Any:
     """Wait for a state; returns what made it true."""
+    within_s *= PATIENCE
     ends_at = asyncio.get_running_loop().time() + within_s
     while not (found := is_so()):
         if asyncio.get_running_loop().time() >= ends_at:
-            raise AssertionError(f"not within {within_s} s: {what}")
+            raise AssertionError(f"not within {within_s:g} s: {what}")
         await asyncio.sleep(POLL_S)
     return found
 

@@ -36,12 +36,11 @@ from raytide_sandbox.faults.script import Script
 from raytide_sandbox.faults.types import CallFault
 from raytide_sandbox.faults.upstream import Upstream
 from raytide_sandbox.kubeconfig import build_kubeconfig, write_private
-from support.deadlines import PATIENCE
 from support.kube_plane import KubePlane, eventually
 from support.manifest_files import body_of
 
 HEARTBEAT_S = 8.0
-PATIENCE_S = 60.0 * PATIENCE
+DEADLINE_S = 60.0
 """For controllers of a machine that has much else to do."""
 STORAGE_NOT_READY, STORAGE_ATTEMPTS = "storage is (re)initializing", 30
 NOT_COUNTED = ("leases",)
@@ -138,14 +137,14 @@ class KubeCluster(ClusterUnderTest):
         definition = f"{DEFINITIONS}/{body['metadata']['name']}"
         status, answer = self.request("PATCH", definition, body, "application/apply-patch+yaml", **query)
         assert status in (200, 201), answer
-        eventually(lambda: self.request("GET", path)[0] == 200, "the kind is served", PATIENCE_S)
+        eventually(lambda: self.request("GET", path)[0] == 200, "the kind is served", DEADLINE_S)
 
     def remove_crd(self, crd: Path = CRD) -> None:
         """With all objects there are: only where the cluster is ours."""
         if self.plane.control is None:
             pytest.skip("deletes the CRD, which is not acceptable on a cluster that the tests do not own")
         self.request("DELETE", f"{DEFINITIONS}/{_read(crd)['metadata']['name']}")
-        eventually(lambda: self.request("GET", _collection(crd))[0] == 404, "the kind is gone", PATIENCE_S)
+        eventually(lambda: self.request("GET", _collection(crd))[0] == 404, "the kind is gone", DEADLINE_S)
 
     def add_node(self, name: str, **allocatable: str) -> str:
         """With heartbeats, so that it stays Ready; only the test sets the status of its pods."""
@@ -208,7 +207,7 @@ class KubeCluster(ClusterUnderTest):
         assert status == 201, answer
         self._namespaces.add(namespace)
         account = path_of("serviceaccounts", namespace, "default")
-        eventually(lambda: self.request("GET", account)[0] == 200, f"{namespace} has its service account", PATIENCE_S)
+        eventually(lambda: self.request("GET", account)[0] == 200, f"{namespace} has its service account", DEADLINE_S)
 
     def make_ready(self, namespace: str, node: str = "") -> None:
         """On our node, unless a test has its own."""
@@ -224,7 +223,7 @@ class KubeCluster(ClusterUnderTest):
         eventually(
             lambda: self.get("resourcequotas", namespace, "none")["status"].get("hard"),
             "the quota is counted",
-            PATIENCE_S,
+            DEADLINE_S,
         )
         return low_priority
 
@@ -256,7 +255,7 @@ class KubeCluster(ClusterUnderTest):
         def is_validated() -> bool:
             return self.request("POST", path_of("rayclusters.ray.io", "default"), wrong, dryRun="All")[0] == wanted
 
-        eventually(is_validated, "the changed CRD judges", PATIENCE_S)
+        eventually(is_validated, "the changed CRD judges", DEADLINE_S)
 
     # --- inside ------------------------------------------------------------------------------------------------------------
     def _beat(self) -> None:

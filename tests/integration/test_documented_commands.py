@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from documented_commands import session
+from support.documented_commands import session
 from support.kuberay import crds_without_schema
 from support.ports import free_port
 from support.sandbox_process import can_isolate, eventually

@@ -44,9 +44,10 @@ from raytide_sandbox.faults.types import (
     Swap,
 )
 from raytide_sandbox.faults.upstream import Upstream
+from support.deadlines import PATIENCE
 
 SECRETS = "/api/v1/namespaces/default/secrets"
-PATIENCE_S = 10.0
+PATIENCE_S = 10.0 * PATIENCE
 BRIEFLY_S = 0.25
 """The patience of a client that will not be answered."""
 

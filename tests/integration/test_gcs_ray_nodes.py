@@ -24,6 +24,7 @@ from raytide.autoscaler.model import (
     Report,
     amounts_of,
 )
+from support.deadlines import PATIENCE
 from support.ray_processes import Ray, RayNodes, until_it_answers
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="module")]
@@ -95,7 +96,7 @@ async def client(nodes: RayNodes) -> AsyncIterator[Gcs]:
 
 async def until(client: Gcs, what: str, is_so: Callable[[GcsState], bool]) -> GcsState:
     try:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(120 * PATIENCE):
             while True:
                 try:
                     state = await client.state()

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from documented_commands import session
 from kube_tools import find_tool
+from support.deadlines import PATIENCE
+from support.documented_commands import session
 from support.sandbox_process import SandboxProcess
 
 pytestmark = [pytest.mark.helm, pytest.mark.timeout(120)]
@@ -44,7 +45,7 @@ def helm(sandbox):
             input=given,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=60 * PATIENCE,
             check=False,
             env=environ,
         )

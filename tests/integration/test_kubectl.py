@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.deadlines import PATIENCE
 from support.sandbox_process import SANDBOXES, Kubectl, eventually, running_sandbox
 
 pytestmark = [
@@ -72,7 +73,10 @@ def web(kubectl) -> str:
     """A pod that serves and is Ready, behind a service."""
     kubectl("apply", "-f", "-", given=POD)
     kubectl("apply", "-f", "-", given=SERVICE)
-    assert kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=20s") == "pod/web condition met\n"
+    assert (
+        kubectl("wait", "--for=condition=Ready", "pod/web", f"--timeout={20 * PATIENCE:.0f}s")
+        == "pod/web condition met\n"
+    )
     return "web"
 
 
@@ -91,7 +95,9 @@ def test_apply_get_describe_edit_and_delete_a_raycluster(kubectl):
     patch = json.dumps({"metadata": {"labels": {"a": "b"}}})
     assert "patched" in kubectl("patch", "raycluster", "demo", "--type=merge", "-p", patch)
     assert "demo" in kubectl("get", "raycluster", "-l", "a=b", "-o", "name")
-    assert 'raycluster.ray.io "demo" deleted' in kubectl("delete", "raycluster", "demo", "--timeout=10s")
+    assert 'raycluster.ray.io "demo" deleted' in kubectl(
+        "delete", "raycluster", "demo", f"--timeout={10 * PATIENCE:.0f}s"
+    )
 
 
 def test_a_bad_raycluster_is_rejected_and_the_field_named(kubectl):
@@ -136,11 +142,13 @@ def test_describe_shows_the_events_of_a_pod(kubectl, web):
 
 def test_logs_are_followed_until_the_container_ends(kubectl):
     kubectl("run", "counter", "--image=busybox", "--restart=Never", "--", "sh", "-c", "echo one; sleep 1; echo two")
-    kubectl("wait", "--for=jsonpath={.status.containerStatuses[0].state}", "pod/counter", "--timeout=10s")
+    kubectl(
+        "wait", "--for=jsonpath={.status.containerStatuses[0].state}", "pod/counter", f"--timeout={10 * PATIENCE:.0f}s"
+    )
     eventually(lambda: "one" in kubectl("logs", "counter"), "the first line")
     assert kubectl("logs", "-f", "counter") == "one\ntwo\n"
     assert kubectl("logs", "--tail=1", "counter") == "two\n"
-    kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/counter", "--timeout=10s")
+    kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/counter", f"--timeout={10 * PATIENCE:.0f}s")
     assert kubectl("get", "pod", "counter", "--no-headers").split()[1:3] == ["0/1", "Completed"]
 
 
@@ -156,7 +164,7 @@ def test_port_forward_reaches_a_pod_and_a_service(kubectl, web):
             try:
                 line = forward.stdout.readline()
                 address = line.removeprefix("Forwarding from ").split(" ->")[0]
-                with urllib.request.urlopen(f"http://{address}/", timeout=10) as answer:
+                with urllib.request.urlopen(f"http://{address}/", timeout=10 * PATIENCE) as answer:
                     assert answer.read() == b"it-works\n"
             finally:
                 forward.kill()
@@ -166,7 +174,7 @@ def test_a_pod_that_keeps_failing_is_in_crash_loop_back_off(kubectl):
     kubectl("run", "crasher", "--image=busybox", "--", "sh", "-c", "exit 3")
     eventually(lambda: "CrashLoopBackOff" in kubectl("get", "pod", "crasher"), "CrashLoopBackOff", 20)
     assert kubectl("get", "pod", "crasher", "--no-headers").split()[3] != "0"
-    kubectl("delete", "pod", "crasher", "--timeout=10s")
+    kubectl("delete", "pod", "crasher", f"--timeout={10 * PATIENCE:.0f}s")
 
 
 def test_an_unknown_image_cannot_be_pulled(kubectl):
@@ -175,7 +183,7 @@ def test_an_unknown_image_cannot_be_pulled(kubectl):
         lambda: "PullBackOff" in kubectl("get", "pod", "unknown") or "ErrImagePull" in kubectl("get", "pod", "unknown"),
         "a pull error",
     )
-    kubectl("delete", "pod", "unknown", "--timeout=10s")
+    kubectl("delete", "pod", "unknown", f"--timeout={10 * PATIENCE:.0f}s")
 
 
 def test_what_does_not_fit_is_explained(kubectl):
@@ -184,7 +192,7 @@ def test_what_does_not_fit_is_explained(kubectl):
     kubectl("apply", "-f", "-", given=big)
     eventually(lambda: "FailedScheduling" in kubectl("describe", "pod", "big"), "the event")
     assert "0/3 nodes are available: 3 Insufficient cpu." in kubectl("describe", "pod", "big")
-    assert 'pod "big" deleted' in kubectl("delete", "pod", "big", "--timeout=10s")
+    assert 'pod "big" deleted' in kubectl("delete", "pod", "big", f"--timeout={10 * PATIENCE:.0f}s")
 
 
 def test_cordon_and_taint_are_respected(kubectl):
@@ -194,7 +202,7 @@ def test_cordon_and_taint_are_respected(kubectl):
         eventually(lambda: "were unschedulable" in kubectl("describe", "pod", "nowhere"), "the reason")
     finally:
         kubectl("uncordon", "sandbox-1", "sandbox-2", "sandbox-3")
-    kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/nowhere", "--timeout=10s")
+    kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/nowhere", f"--timeout={10 * PATIENCE:.0f}s")
 
 
 def test_tokens_and_permissions_are_answered(kubectl):
@@ -207,6 +215,6 @@ def test_a_namespace_is_deleted_with_its_content(kubectl):
     kubectl("create", "namespace", "team")
     kubectl("-n", "team", "create", "configmap", "c", "--from-literal=a=b")
     kubectl("-n", "team", "run", "p", "--image=busybox", "--", "sh", "-c", "trap 'exit 0' TERM; sleep 60 & wait")
-    kubectl("-n", "team", "wait", "--for=condition=Ready", "pod/p", "--timeout=10s")
-    assert 'namespace "team" deleted' in kubectl("delete", "namespace", "team", "--timeout=20s")
+    kubectl("-n", "team", "wait", "--for=condition=Ready", "pod/p", f"--timeout={10 * PATIENCE:.0f}s")
+    assert 'namespace "team" deleted' in kubectl("delete", "namespace", "team", f"--timeout={20 * PATIENCE:.0f}s")
     assert "NotFound" in kubectl("get", "namespace", "team", exit_code=1)

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from raytide_sandbox.connections import ClosingConnector
+from support.deadlines import PATIENCE
 from support.sandbox_process import SANDBOXES, SandboxProcess, eventually, running_sandbox
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -73,7 +74,7 @@ async def _websocket(sandbox, path, query, protocol) -> AsyncIterator[aiohttp.Cl
     """A WebSocket through the API server."""
     config = yaml.safe_load(sandbox.kubeconfig.read_text())
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-    async with asyncio.timeout(10), _session(cluster, user) as session:
+    async with asyncio.timeout(10 * PATIENCE), _session(cluster, user) as session:
         url = cluster["server"] + f"{PODS}/{path}"
         async with session.ws_connect(url, params=query, protocols=[protocol]) as socket:
             yield socket
@@ -253,7 +254,7 @@ async def test_following_a_log_ends_with_the_container(sandbox):
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     url = cluster["server"] + f"{PODS}/slow/log"
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(10 * PATIENCE),
         _session(cluster, user) as session,
         session.get(url, params={"follow": "true"}) as answer,
     ):

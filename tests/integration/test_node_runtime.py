@@ -27,6 +27,7 @@ from raytide_sandbox.container_runtime.interface import (
     Sandbox,
 )
 from raytide_sandbox.container_runtime.process_tags import marked, node_mark
+from support.deadlines import PATIENCE
 from support.node_modes import BOTH_MODES, needs_namespaces, now
 from support.ports import free_port
 
@@ -53,7 +54,7 @@ class Node:
     async def run(self, pod: Sandbox, script: str, name: str = "main", **more: object) -> str:
         """What a container that ends well writes."""
         container = await self.start(pod, script, name, **more)
-        exit_ = await asyncio.wait_for(container.wait(), 10)
+        exit_ = await asyncio.wait_for(container.wait(), 10 * PATIENCE)
         text = container.config.log_path.read_text()
         assert exit_.code == 0, text
         container.config.log_path.unlink()
@@ -62,7 +63,7 @@ class Node:
     async def exec(self, container: Container, *argv: str) -> tuple[int, str]:
         running = await self.runtime.exec(container, ExecConfig(argv=argv))
         text = b""
-        while chunk := await asyncio.wait_for(running.stdout.read(), 10):
+        while chunk := await asyncio.wait_for(running.stdout.read(), 10 * PATIENCE):
             text += chunk
         return (await running.wait()).code, text.decode()
 
@@ -71,7 +72,7 @@ class Node:
 
 
 async def eventually(is_so: Callable[[], object], deadline_s: float = 5.0) -> None:
-    async with asyncio.timeout(deadline_s):
+    async with asyncio.timeout(deadline_s * PATIENCE):
         while not is_so():
             await asyncio.sleep(0.01)
 
@@ -112,7 +113,7 @@ async def plain_node(request: pytest.FixtureRequest) -> AsyncIterator[Node]:
 async def test_a_container_writes_its_log_and_ends_with_its_code(node: Node) -> None:
     pod = await node.pod()
     container = await node.start(pod, "echo $GREETING; echo oops >&2; exit 3", env={"GREETING": "hello"})
-    exit_ = await asyncio.wait_for(container.wait(), 5)
+    exit_ = await asyncio.wait_for(container.wait(), 5 * PATIENCE)
     assert (exit_.code, exit_.signal) == (3, 0)
     assert node.written(container) == "hello\noops\n"
 
@@ -141,7 +142,7 @@ async def test_sigterm_reaches_the_main_process_alone(node: Node) -> None:
     container = await node.start(pod, script)
     await eventually(lambda: "up" in node.written(container))
     await node.runtime.signal(container, signal.SIGTERM)
-    exit_ = await asyncio.wait_for(container.wait(), 5)
+    exit_ = await asyncio.wait_for(container.wait(), 5 * PATIENCE)
     assert exit_.code == 7
     assert node.written(container) == "up\nmain got it\n"
 
@@ -152,7 +153,7 @@ async def test_kill_takes_daemons_that_detached_twice(node: Node) -> None:
     container = await node.start(pod, "setsid sh -c 'setsid sleep 1000 & echo up' & exec sleep 1000")
     await eventually(lambda: "up" in node.written(container) and "up" in node.written(other))
     await node.runtime.kill(container)
-    exit_ = await asyncio.wait_for(container.wait(), 5)
+    exit_ = await asyncio.wait_for(container.wait(), 5 * PATIENCE)
     assert (exit_.code, exit_.signal) == (137, 9)
     key = node_mark(node.directory / "s")
     sleeping = [pid for pid in marked(key) if b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes()]
@@ -171,10 +172,10 @@ async def test_standard_input_and_a_terminal_are_available_on_request(node: Node
     container = await node.start(pod, "read line; echo got $line", has_stdin=True)
     assert container.stdin is not None
     await container.stdin.write(b"words\n")
-    assert (await asyncio.wait_for(container.wait(), 5)).code == 0
+    assert (await asyncio.wait_for(container.wait(), 5 * PATIENCE)).code == 0
     assert node.written(container) == "got words\n"
     terminal = await node.start(pod, "test -t 0 && test -t 1 && echo terminal", name="t", is_tty=True)
-    assert (await asyncio.wait_for(terminal.wait(), 5)).code == 0
+    assert (await asyncio.wait_for(terminal.wait(), 5 * PATIENCE)).code == 0
     await eventually(lambda: "terminal" in node.written(terminal))
 
 
@@ -231,7 +232,7 @@ async def test_exec_runs_concurrently_with_the_main_process(node: Node) -> None:
     async def look() -> tuple[int, str]:
         return await node.exec(container, "sh", "-c", "cat $HOME/note; echo $WHO; exit 5")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(5 * PATIENCE):
         while (await look())[1] != "up\nme\n":
             await asyncio.sleep(0.01)
     assert (await look())[0] == 5
@@ -245,10 +246,10 @@ async def test_exec_uses_pipes_and_terminals(node: Node) -> None:
     writing = asyncio.create_task(piped.stdin.write(b"x" * 200_000))
     length = 0
     while length < 200_000:
-        length += len(await asyncio.wait_for(piped.stdout.read(), 5))
+        length += len(await asyncio.wait_for(piped.stdout.read(), 5 * PATIENCE))
     await writing
     piped.stdin.close()
-    assert await asyncio.wait_for(piped.stdout.read(), 5) == b""
+    assert await asyncio.wait_for(piped.stdout.read(), 5 * PATIENCE) == b""
     assert (await piped.wait()).code == 0
     terminal = await node.runtime.exec(container, ExecConfig(argv=("sh", "-c", "read x; stty size"), is_tty=True))
     assert terminal.stdin is not None
@@ -256,7 +257,7 @@ async def test_exec_uses_pipes_and_terminals(node: Node) -> None:
     terminal.stdin.resize(columns=99, rows=33)
     await terminal.stdin.write(b"\n")
     text = b""
-    while chunk := await asyncio.wait_for(terminal.stdout.read(), 5):
+    while chunk := await asyncio.wait_for(terminal.stdout.read(), 5 * PATIENCE):
         text += chunk
     assert b"33 99" in text
 
@@ -266,7 +267,7 @@ async def test_an_exec_that_takes_too_long_can_be_killed(node: Node) -> None:
     container = await node.start(pod, "exec sleep 1000")
     slow = await node.runtime.exec(container, ExecConfig(argv=("sleep", "1000")))
     slow.kill()
-    assert (await asyncio.wait_for(slow.wait(), 5)).code == 137
+    assert (await asyncio.wait_for(slow.wait(), 5 * PATIENCE)).code == 137
     assert container.exit is None
     with pytest.raises(ContainerRuntimeError, match="nothing-like-it"):
         await node.runtime.exec(container, ExecConfig(argv=("nothing-like-it",)))
@@ -296,7 +297,7 @@ async def serve(node: Node, pod: Sandbox, port: int) -> Container:
 
 
 async def fetch(node: Node, pod: Sandbox, port: int) -> str:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(10 * PATIENCE):
         while True:
             try:
                 connection = await node.runtime.connect(pod, port, 1)
@@ -335,7 +336,7 @@ async def test_pods_reach_what_listens_for_them_on_the_host(node: Node) -> None:
     with await node.runtime.listen_inside(0) as listening:
         where = f"('kubernetes.default.svc', {listening.getsockname()[1]})"
         await node.run(pod, f"{sys.executable} -c \"import socket; socket.create_connection({where}).send(b'hello')\"")
-        connection, _ = await asyncio.wait_for(asyncio.get_running_loop().sock_accept(listening), 5)
+        connection, _ = await asyncio.wait_for(asyncio.get_running_loop().sock_accept(listening), 5 * PATIENCE)
         with connection:
             assert await asyncio.get_running_loop().sock_recv(connection, 10) == b"hello"
 
@@ -416,7 +417,7 @@ async def test_a_removed_pod_leaves_nothing(node: Node) -> None:
         pod, "setsid sh -c 'setsid sleep 1000 & echo up' & trap '' TERM; while :; do sleep 1; done"
     )
     await eventually(lambda: "up" in node.written(container))
-    await asyncio.wait_for(node.runtime.remove_sandbox(pod), 5)
+    await asyncio.wait_for(node.runtime.remove_sandbox(pod), 5 * PATIENCE)
     assert not pod.is_alive
     assert container.exit is not None
     assert container.exit.code == 137
@@ -436,7 +437,7 @@ async def test_a_pod_whose_first_process_is_killed_ends_and_can_be_recreated(nod
     container = await node.start(pod, "setsid sh -c 'setsid sleep 1000 & echo up' & exec sleep 1000")
     await eventually(lambda: "up" in node.written(container))
     os.kill(first_process(node, container), signal.SIGKILL)
-    await asyncio.wait_for(pod.wait(), 5)
+    await asyncio.wait_for(pod.wait(), 5 * PATIENCE)
     assert container.exit is not None
     assert (container.exit.code, container.exit.signal) == (137, 9)
     assert not [pid for pid in marked(node_mark(node.directory / "s")) if b"sleep" in cmdline(pid)]
@@ -470,8 +471,8 @@ async def test_the_loss_of_the_node_s_first_process_is_reported(node: Node) -> N
     for pid in [pid for pid in marked(node_mark(node.directory / "s")) if name_of(pid) == "raytide-node"]:
         with contextlib.suppress(ProcessLookupError):  # the first's end is the end of its children
             os.kill(pid, signal.SIGKILL)
-    assert "first process" in await asyncio.wait_for(node.runtime.wait_failed(), 5)
-    await asyncio.wait_for(pod.wait(), 5)
+    assert "first process" in await asyncio.wait_for(node.runtime.wait_failed(), 5 * PATIENCE)
+    await asyncio.wait_for(pod.wait(), 5 * PATIENCE)
     assert container.exit is not None
 
 

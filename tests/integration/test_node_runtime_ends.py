@@ -15,6 +15,7 @@ import pytest
 from integration.embedded_cluster import until
 from raytide_sandbox.container_runtime.detect import choose_runtime
 from raytide_sandbox.container_runtime.process_tags import MARK_VARIABLE, marked, node_mark
+from support.deadlines import PATIENCE
 from support.node_modes import BOTH_MODES, needs_namespaces, now
 
 # ruff: noqa: ASYNC220, ASYNC240 - a test may look at files and start a program at once
@@ -98,7 +99,7 @@ def comm(pid: int) -> str:
 
 
 def eventually(is_so: object, explain: object, deadline_s: float = 10.0) -> None:
-    end = time.monotonic() + deadline_s
+    end = time.monotonic() + deadline_s * PATIENCE
     while not is_so():  # type: ignore[operator]
         assert time.monotonic() < end, explain()  # type: ignore[operator]
         time.sleep(0.02)
@@ -163,7 +164,7 @@ async def test_what_an_earlier_sandbox_left_is_ended_at_the_next_start() -> None
             await until("what was left shows its mark", lambda: left.pid in marked(node_mark(state_dir)))
             choice = await choose_runtime("plain", state_dir=state_dir, now=now)
             try:
-                assert left.wait(timeout=5) == -signal.SIGKILL
+                assert left.wait(timeout=5 * PATIENCE) == -signal.SIGKILL
                 assert other.poll() is None, "another state directory's"
             finally:
                 await choice.runtime.stop()
@@ -206,7 +207,7 @@ def test_where_namespaces_are_forbidden_pods_run_plain_and_the_reason_is_reporte
         capture_output=True,
         text=True,
         check=True,
-        timeout=20,
+        timeout=20 * PATIENCE,
     )
     chosen, rejected = done.stdout.splitlines()
     assert chosen.startswith("plain|plain: unprivileged namespaces do not work on this machine (")

@@ -1,4 +1,4 @@
-"""Real Ray in pods, exactly as KubeRay starts it, in each mode this machine allows; part of `.ci/run`."""
+"""Real Ray in pods, exactly as KubeRay starts it, in each mode this machine allows; part of `make presubmit`."""
 
 import asyncio
 import re
@@ -21,6 +21,7 @@ from raytide_sandbox.container_runtime.interface import (
     Runtime,
     Sandbox,
 )
+from support.deadlines import PATIENCE
 from support.node_modes import BOTH_MODES, now
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
@@ -89,7 +90,7 @@ class Clusters:
         return (await running.wait()).code, text.decode()
 
     async def wait_until_well(self, container: Container) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(60 * PATIENCE):
             while (await self.call(container, "bash", "-c", AGENT_IS_WELL))[0] != 0:
                 assert container.exit is None, container.config.log_path.read_text()
                 await asyncio.sleep(0.2)
@@ -122,7 +123,7 @@ async def test_two_clusters_at_once_keep_to_themselves_and_run_tasks_on_all_thei
     pods = [*heads, worker]
     for _, container in pods:
         await clusters.runtime.signal(container, signal.SIGTERM)
-    await asyncio.wait_for(asyncio.gather(*(container.wait() for _, container in pods)), 20)
+    await asyncio.wait_for(asyncio.gather(*(container.wait() for _, container in pods)), 20 * PATIENCE)
 
 
 def beyond_loopback(pids: set[int]) -> dict[str, list[str]]:
@@ -149,7 +150,7 @@ async def test_all_that_ray_opens_where_pods_share_the_machines_network_is_on_lo
     _, worker = await clusters.pod("worker", f"--address={service}", service)
     await clusters.wait_until_well(worker)
     driver = await clusters.runtime.exec(worker, ExecConfig(argv=("python", "-c", STAYING_JOB)))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(60 * PATIENCE):
         hosts = (await driver.stdout.read()).decode().split()  # its actors live on both nodes
     assert hosts == ["one", "worker"]
     mark = process_tags.node_mark((clusters.directory / "s").resolve())

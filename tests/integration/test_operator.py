@@ -17,7 +17,6 @@ from integration.embedded_cluster import Operator, has_reconciled, holds_while, 
 from raytide.api import constants
 from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why, encode_record
 from support.builders import group, raycluster, template
-from support.deadlines import PATIENCE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -246,7 +245,7 @@ async def test_a_terminating_worker_on_an_unready_node_does_not_block_its_replac
         has_reconciled(cluster, namespace),
     )
     cluster.set_node_ready(node, "Unknown")
-    await until("its successor comes", lambda: len(workers(cluster, namespace)) == 3, within_s=REPLACED_S * PATIENCE)
+    await until("its successor comes", lambda: len(workers(cluster, namespace)) == 3, within_s=REPLACED_S)
     cluster.end(namespace, victim)
     cluster.delete("", node, "nodes")
 
@@ -307,7 +306,7 @@ async def test_a_group_without_quota_does_not_block_the_next_group(cluster, name
     cluster.apply(
         raycluster(group("a", 10, template=low_priority), group("b", 10), group("c", 10), namespace=namespace)
     )
-    await until("b and c are complete", lambda: len(cluster.names(namespace)) == 21, within_s=COMPLETE_S * PATIENCE)
+    await until("b and c are complete", lambda: len(cluster.names(namespace)) == 21, within_s=COMPLETE_S)
     condition = await until("a says why", lambda: cluster.condition(namespace, "demo", constants.REPLICA_FAILURE))
     assert condition["message"].startswith("group a: ")
     assert "exceeded quota: none" in condition["message"]

@@ -17,6 +17,7 @@ from integration.clusters import APIS, new_cluster
 from integration.embedded_cluster import until
 from raytide.api import trainingjob_constants as constants
 from support import plan_snapshots
+from support.deadlines import PATIENCE
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("TJ:7.15")]
 
@@ -68,7 +69,7 @@ async def plan(kubeconfig, *words: str, stdin: str = ""):
         sys.executable, "-m", "raytide", "plan", "--kubeconfig", str(kubeconfig), *words,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    out, err = await asyncio.wait_for(process.communicate(stdin.encode()), 60)
+    out, err = await asyncio.wait_for(process.communicate(stdin.encode()), 60 * PATIENCE)
     return process.returncode, out.decode(), err.decode()
 
 

@@ -12,6 +12,7 @@ from aiohttp import web
 from raytide_sandbox.apiserver.http import application
 from raytide_sandbox.apiserver.kubelet_proxy import Kubelets
 from raytide_sandbox.apiserver.routes import Api
+from support.deadlines import PATIENCE
 from unit.sandbox.apiserver.embedded import MERGE, NODES, PODS, ask, build_api, pod
 
 
@@ -104,7 +105,7 @@ async def test_a_followed_log_ends_for_the_kubelet_when_the_client_leaves(sessio
     assert await response.content.readline() == b"first\n"
     assert await response.content.readline() == b"more\n"
     response.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(5 * PATIENCE):
         await kubelet[0].is_left.wait()
 
 
@@ -122,7 +123,7 @@ async def test_exec_is_a_websocket_to_the_kubelet(session: Any, kubelet: Any) ->
         large = b"\x00" + b"x" * 300_000
         for sent in (b"\x00hello", large):
             await socket.send_bytes(sent)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(5 * PATIENCE):
                 assert await socket.receive_bytes() == b"\x01" + sent[1:].upper()
     assert kubelet[0].seen[0].query.getall("command") == ["tr", "a b"]
     assert kubelet[0].seen[0].query["input"] == "1"

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from support.deadlines import PATIENCE
+
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.kubectl,
@@ -28,7 +30,7 @@ EXAMPLES = [
 ]
 """Each command of the page, and what it prints there."""
 MARK = "@@@"
-DEADLINE_S = 500
+DEADLINE_S = 500 * PATIENCE
 WAITS = 3
 """Exit code of `raytide why` where something waits."""
 
@@ -45,7 +47,9 @@ def folder(tmp_path):
     environ = {**os.environ, "RAYTIDE_SANDBOX_DIR": str(tmp_path / "s")}
     raytide = tmp_path / "work" / "raytide" / ".venv" / "bin" / "raytide"
     if raytide.exists():
-        subprocess.run([raytide, "sandbox", "down"], env=environ, capture_output=True, timeout=60, check=False)
+        subprocess.run(
+            [raytide, "sandbox", "down"], env=environ, capture_output=True, timeout=60 * PATIENCE, check=False
+        )
 
 
 def test_five_minutes_to_a_first_cluster(folder):

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import raytide
+from support.deadlines import PATIENCE
 from support.ray_environment import PATIENCE_S, PODS, PRELUDE, RayEnv, answer_in, small
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
@@ -88,7 +89,7 @@ def client_of(env: RayEnv, workers: int | None = None) -> raytide.RayCluster:
 
 def test_the_python_client_scales_it_waits_and_explains_it(env: RayEnv) -> None:
     cluster = client_of(env)
-    status = cluster.scale(2).wait(PATIENCE_S)
+    status = cluster.scale(2).wait(PATIENCE_S * PATIENCE)
     assert status is not None
     assert (status.wanted, status.reason) == (2, "")
     assert (cluster.why().verdict, cluster.why().blockers) == ("NothingMissing", ())
@@ -103,10 +104,10 @@ def test_all_children_are_deleted_with_the_cluster(env: RayEnv) -> None:
 
 def test_a_cluster_that_the_python_client_describes_runs_tasks_until_it_deletes_it(env: RayEnv) -> None:
     cluster = client_of(env, workers=1).apply()
-    status = cluster.wait(PATIENCE_S)
+    status = cluster.wait(PATIENCE_S * PATIENCE)
     assert status is not None
     assert (status.wanted, status.ready) == (1, 1)
     assert set(answer_in(env.run("python", "-c", PRELUDE + SPREAD % 2))) == {env.head(), *wait_for_workers(env, 1)}
     cluster.delete()
-    assert cluster.wait(PATIENCE_S, until="deleted") is None
+    assert cluster.wait(PATIENCE_S * PATIENCE, until="deleted") is None
     env.until(lambda: not env.pods(), "its pods are gone")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from raytide_sandbox.state_dir import start_ticks
+from support.deadlines import PATIENCE
 from support.sandbox_process import SandboxProcess, can_isolate, eventually, processes_with
 
 pytestmark = pytest.mark.slow
@@ -77,7 +78,7 @@ def test_a_kubelet_answers_its_api_server_only(running):
     port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
     url = f"http://127.0.0.1:{port}/containerLogs/default/any/main"
     with pytest.raises(urllib.error.HTTPError, match="401"):
-        urllib.request.urlopen(url, timeout=5)
+        urllib.request.urlopen(url, timeout=5 * PATIENCE)
 
 
 def test_a_service_accounts_token_opens_the_api(running):
@@ -111,6 +112,15 @@ def test_up_twice_changes_nothing(running):
     assert "already running" in running.up("--nodes=5")
     assert running.pid == pid
     assert len(running.get("/api/v1/nodes")["items"]) == 3
+
+
+def test_a_start_that_takes_too_long_is_given_up_with_its_log(fresh):
+    done = fresh.call("up", "--timeout=0.1")
+    assert done.returncode == 1
+    reason, *log = done.stderr.splitlines()
+    assert reason.startswith("Error: the sandbox was not ready within 0.1 s (--timeout); waiting for sandbox-1")
+    assert "the sandbox ends" in log[-1]
+    assert fresh.call("status").returncode == 1
 
 
 # --- pods --------------------------------------------------------------------------------------------------------------

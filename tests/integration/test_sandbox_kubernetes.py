@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -15,6 +16,7 @@ import yaml
 
 from raytide_sandbox.certificates import Identity
 from raytide_sandbox.state_dir import start_ticks
+from support.deadlines import PATIENCE
 from support.operator_process import OperatorProcess
 from support.sandbox_process import SandboxProcess, can_isolate, eventually, processes_with
 
@@ -134,7 +136,7 @@ def test_a_service_leads_to_its_pods_by_name_and_by_node_port(sandbox, web):
     eventually(lambda: sandbox.phase("caller") in {"Succeeded", "Failed"}, "the caller ends", 30)
     assert sandbox.pod_log("caller") == "b'it-works\\n'\n"
     port = sandbox.get(f"{SERVICES}/web")["spec"]["ports"][0]["nodePort"]
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=10 * PATIENCE) as connection:
         connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
         assert connection.recv(4096).startswith(b"HTTP/1.0 200")
 
@@ -202,7 +204,7 @@ def ask(port, tls):
     """The response of a kubelet to an arbitrary client; empty if it does not even finish the handshake."""
     try:
         with (
-            socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+            socket.create_connection(("127.0.0.1", port), timeout=10 * PATIENCE) as plain,
             tls.wrap_socket(plain) as connection,
         ):
             connection.sendall(b"GET /containerLogs/default/any/main HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -228,6 +230,19 @@ def test_a_raycluster_becomes_ready_with_real_ray(sandbox, tmp_path):
         eventually(lambda: sandbox.get(PODS + "?labelSelector=ray.io%2Fcluster")["items"] == [], "no pod is left", 60)
 
 
+def test_a_start_that_takes_too_long_names_the_component_with_the_end_of_its_log():
+    sandbox = SandboxProcess()
+    try:
+        done = sandbox.call("up", "--api=kubernetes", "--isolation=plain", "--timeout=0.3")
+        assert done.returncode == 1
+        reason, *log = done.stderr.splitlines()
+        assert re.fullmatch(r"Error: (etcd|kube-apiserver) was not ready within 0\.3 s; from /.*\.log:", reason), reason
+        assert log
+        assert processes_with(str(sandbox.state_dir)) == []
+    finally:
+        sandbox.end()
+
+
 # --- ends --------------------------------------------------------------------------------------------------------------
 def test_down_leaves_no_process_no_port_and_no_object():
     sandbox = SandboxProcess()
@@ -239,7 +254,7 @@ def test_down_leaves_no_process_no_port_and_no_object():
         assert sandbox.call("down").stdout == "The sandbox is down.\n"
         assert processes_with(mark) == []
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection((address.hostname, address.port), timeout=2)
+            socket.create_connection((address.hostname, address.port), timeout=2 * PATIENCE)
         assert not (sandbox.state_dir / "plane").exists()
     finally:
         sandbox.end()

@@ -30,6 +30,7 @@ from raytide.kube.kubeconfig import load_client_config
 from raytide.manager.tenant_settings import parse_tenants
 from raytide.runtime.clock import Clock
 from raytide.trainingjob.manifests.objects import build_pod
+from support.deadlines import PATIENCE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -86,7 +87,7 @@ class Scene:
             assert not running.done()
         finally:
             await controller.stop()
-            await asyncio.wait_for(running, 20)
+            await asyncio.wait_for(running, 20 * PATIENCE)
             await transport.close()
             for job in self.cluster.all(TRAININGJOBS, self.namespace):
                 self.cluster.delete(self.namespace, job["metadata"]["name"], TRAININGJOBS)

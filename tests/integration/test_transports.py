@@ -34,6 +34,7 @@ from raytide_sandbox.apiserver.http import application
 from raytide_sandbox.apiserver.routes import Api
 from raytide_sandbox.apiserver.store import Store
 from support.builders import raycluster
+from support.deadlines import PATIENCE
 
 
 class Server(ABC):
@@ -171,7 +172,7 @@ async def client(server) -> AsyncIterator[Client]:
 
 
 async def eventually(is_so: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
-    async with asyncio.timeout(timeout_s):
+    async with asyncio.timeout(timeout_s * PATIENCE):
         while not is_so():  # noqa: ASYNC110 - the state is that of another process
             await asyncio.sleep(0.005)
     assert is_so(), what
@@ -289,7 +290,7 @@ class Following:
 async def following(client, server) -> AsyncIterator[Following]:
     following = Following(client, server)
     task = asyncio.create_task(following.informer.run())
-    await asyncio.wait_for(following.informer.wait_synced(), 5)
+    await asyncio.wait_for(following.informer.wait_synced(), 5 * PATIENCE)
     yield following
     assert not task.done(), "an informer never ends"
     task.cancel()
@@ -327,7 +328,7 @@ async def test_an_informer_resumes_after_a_restart_of_the_server(client, server,
 @pytest.mark.rule("D3")
 async def test_refresh_lists_over_the_same_transport(server, following):
     before = server.verbs("/pods").count("GET")
-    await asyncio.wait_for(following.informer.refresh(), 5)
+    await asyncio.wait_for(following.informer.refresh(), 5 * PATIENCE)
     assert server.verbs("/pods").count("GET") == before + 1
     await eventually(lambda: server.verbs("/pods")[-1] == "WATCH", "and goes on watching")
 
@@ -379,7 +380,7 @@ async def test_events_are_taken_by_the_api(client, server):
     regarding = await client.create(PODS, server.pod("a"))
     recorder.record(regarding, event_type="Warning", reason="Invalid", note="bad", action="Validate")
     found: list[dict] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(5 * PATIENCE):
         while not found:
             found = [item async for item in client.list(EVENTS, server.home)]
     assert (found[0]["message"], found[0]["involvedObject"]["name"]) == ("bad", "a")

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
-from documented_commands import session
+from support.deadlines import PATIENCE
+from support.documented_commands import session
 from support.guide_outputs import Example, differs, examples
 from support.operator_process import OperatorProcess
 from support.ports import free_port
@@ -34,7 +35,7 @@ pytestmark = [
 ]
 ROOT = Path(__file__).resolve().parent.parent.parent
 GUIDE = examples("user-guide.md")
-PATIENCE_S = 150.0
+PATIENCE_S = 150.0 * PATIENCE
 NAME_OF_POD = re.compile(r"\b(\w+(?:-\w+)*-(?:head|worker)-)[a-z0-9]{5}\b")
 
 EIGHT_TASKS = """
@@ -61,7 +62,7 @@ class Guide:
             ["bash", "-c", self._with_names_of_today(command)],
             capture_output=True,
             text=True,
-            timeout=330,
+            timeout=330 * PATIENCE,
             check=False,
             cwd=ROOT,
             env={**self.kubectl.env, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
@@ -200,7 +201,7 @@ def test_the_operator_prints_its_version_missing_permissions_and_readiness(
 ) -> None:
     guide.does("raytide --version")
     guide.does("raytide operator --qps 5")
-    with urllib.request.urlopen(f"http://{guide.operator.health}/readyz", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{guide.operator.health}/readyz", timeout=5 * PATIENCE) as answer:
         assert not (difference := differs(guide.example("curl"), answer.read().decode())), difference
     monkeypatch.setitem(guide.kubectl.env, "HOME", str(tmp_path))
     without = guide.example("raytide operator", nth=1)

@@ -19,6 +19,7 @@ import e2e
 import node
 import node_traces
 from raytide_sandbox.state_dir import start_ticks
+from support.deadlines import PATIENCE
 
 pytestmark = pytest.mark.node
 POD = {
@@ -49,18 +50,20 @@ def machine_stays_as_it_is(settings):
 
 def kubectl(settings, running, *words, stdin=""):
     command = running.command(settings.kubectl, "--kubeconfig", running.kubeconfig, *words)
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=True, timeout=90).stdout
+    return subprocess.run(
+        command, input=stdin, capture_output=True, text=True, check=True, timeout=90 * PATIENCE
+    ).stdout
 
 
 def run_pod(settings, running):
     """A pod that is Ready, so that there are cgroups, mounts, rules and processes of containers."""
-    kubectl(settings, running, "wait", "--for=create", "serviceaccount/default", "--timeout=60s")
+    kubectl(settings, running, "wait", "--for=create", "serviceaccount/default", f"--timeout={60 * PATIENCE:.0f}s")
     kubectl(settings, running, "create", "-f", "-", stdin=json.dumps(POD))
-    kubectl(settings, running, "wait", "--for=condition=Ready", "pod/waiting", "--timeout=60s")
+    kubectl(settings, running, "wait", "--for=condition=Ready", "pod/waiting", f"--timeout={60 * PATIENCE:.0f}s")
 
 
 def wait_until(is_so, what, deadline_s=30):
-    deadline = time.monotonic() + deadline_s
+    deadline = time.monotonic() + deadline_s * PATIENCE
     while not is_so():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)

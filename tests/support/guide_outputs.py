@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from documented_commands import prompted
+from support.documented_commands import prompted
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)

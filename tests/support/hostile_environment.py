@@ -86,7 +86,7 @@ class HostileEnv:
         """SIGTERM, and an ordered end."""
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(signal.SIGTERM)
-            await asyncio.wait_for(self._process.wait(), 30)
+            await asyncio.wait_for(self._process.wait(), 30 * PATIENCE)
         await self.cluster.stop()
 
     def last_words(self) -> str:
@@ -147,7 +147,7 @@ class HostileEnv:
             cpu_s.append(used_s)
             return len(cpu_s) > IDLE_POLLS and cpu_s[-1] - cpu_s[0] <= IDLE_CPU_S
 
-        await until("the operator has nothing left to do", is_idle, within_s=60 * PATIENCE)
+        await until("the operator has nothing left to do", is_idle, within_s=60)
 
     def _cpu_s_and_is_runnable(self) -> tuple[float, bool]:
         assert self._process is not None

@@ -10,8 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from support.deadlines import PATIENCE
+
 STAGES = Path(__file__).parents[1] / "golden" / "kwok-stages.yaml"
-ENDS_WITHIN_S = 10.0
+ENDS_WITHIN_S = 10.0 * PATIENCE
 
 
 class Kwok:

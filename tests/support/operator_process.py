@@ -16,10 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from support.deadlines import PATIENCE
 from support.ports import free_port
 
-READY_WITHIN_S = 60.0
-ENDS_WITHIN_S = 20.0
+READY_WITHIN_S = 60.0 * PATIENCE
+ENDS_WITHIN_S = 20.0 * PATIENCE
 
 
 class OperatorProcess:
@@ -92,7 +93,7 @@ class OperatorProcess:
 
     def _is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://{self.health}/readyz", timeout=2) as answer:
+            with urllib.request.urlopen(f"http://{self.health}/readyz", timeout=2 * PATIENCE) as answer:
                 return answer.status == 200
         except (urllib.error.URLError, OSError):
             return False

@@ -21,13 +21,14 @@ import yaml
 from raytide.api.config import AutoscalerMode
 from raytide.api.rbac_rules import Scope, permissions_for
 from raytide_sandbox.connections import ClosingConnector
+from support.deadlines import PATIENCE
 
 CRD = Path(__file__).parents[2] / "crds" / "ray.io_rayclusters.yaml"
 JOB_CRD = CRD.with_name("paddlepaddle.org_trainingjobs.yaml")
 APPLY = "application/apply-patch+yaml"
 RBAC_VERSION = "rbac.authorization.k8s.io/v1"
 RBAC = f"/apis/{RBAC_VERSION}"
-WITHIN_S = 60.0
+WITHIN_S = 60.0 * PATIENCE
 FAKE_NODE = {"kwok.x-k8s.io/node": "fake"}
 
 Json = dict[str, Any]

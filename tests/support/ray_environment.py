@@ -22,6 +22,7 @@ import aiohttp
 import yaml
 
 from raytide_sandbox.connections import ClosingConnector
+from support.deadlines import PATIENCE
 from support.operator_process import OperatorProcess, tail
 from support.sandbox_process import Json, SandboxProcess, eventually, processes_with
 
@@ -86,7 +87,7 @@ class RayEnv:
         """Nothing is left; drivers end with their pods."""
         self.operator.stop()
         self.sandbox.end()
-        asyncio.run_coroutine_threadsafe(_others_end(), self._loop).result(PATIENCE_S)
+        asyncio.run_coroutine_threadsafe(_others_end(), self._loop).result(PATIENCE_S * PATIENCE)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -230,7 +231,7 @@ class RayEnv:
         async def execute() -> str:
             outputs = {1: b"", 2: b"", 3: b""}
             async with (
-                asyncio.timeout(deadline_s),
+                asyncio.timeout(deadline_s * PATIENCE),
                 aiohttp.ClientSession(
                     connector=ClosingConnector(ssl=ssl.create_default_context(cadata=authority)),
                     headers={"Authorization": f"Bearer {user['token']}"},

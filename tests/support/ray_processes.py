@@ -25,12 +25,13 @@ from raytide.api.errors import ApiUnavailableError
 from raytide.autoscaler.gcs.channel import connect_gcs
 from raytide.autoscaler.gcs.client import Gcs
 from raytide.autoscaler.gcs.credentials import gcs_access
+from support.deadlines import PATIENCE
 from support.ports import free_port
 
 PYTHON_VARIABLE = "RAYTIDE_TEST_RAY"
 MARK = "RAYTIDE_TEST_MARK"
 PATIENCE_S = 30.0
-DRIVER_PATIENCE_S = 120.0
+DRIVER_PATIENCE_S = 120.0 * PATIENCE
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ class BareGcs:
 
 async def until_it_answers(client: Gcs, within_s: float = PATIENCE_S) -> None:
     """Until the GCS replies."""
-    async with asyncio.timeout(within_s):
+    async with asyncio.timeout(within_s * PATIENCE):
         while True:
             try:
                 await client.check_alive()
@@ -254,7 +255,7 @@ class RayNodes:
             env=self.environ,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=60 * PATIENCE,
             check=False,
         )
         return asked.stdout + asked.stderr

@@ -19,8 +19,8 @@ class RunReport:
         self.ran = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count completed tests, and print their figures."""
-        self.ran += report.when == "call" and not report.skipped
+        """Count completed tests and those whose setup failed, which are red anyway or run again; print figures."""
+        self.ran += (report.when == "call" and not report.skipped) or (report.when == "setup" and report.failed)
         if report.when == "teardown":
             self._print([str(text) for name, text in report.user_properties if name == FIGURE])
 

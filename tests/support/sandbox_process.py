@@ -53,7 +53,7 @@ class SandboxProcess:
             [sys.executable, "-m", "raytide", "sandbox", *words, "--state-dir", str(self.state_dir)],
             capture_output=True,
             text=True,
-            timeout=deadline_s,
+            timeout=deadline_s * PATIENCE,
             check=False,
             env={**os.environ, "COLUMNS": "200"},
         )
@@ -102,7 +102,7 @@ class SandboxProcess:
         raw = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(cluster["server"] + path, raw, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=10, context=context) as answer:
+            with urllib.request.urlopen(request, timeout=10 * PATIENCE, context=context) as answer:
                 status, content = answer.status, answer.read()
         except urllib.error.HTTPError as error:
             with error:
@@ -154,7 +154,7 @@ class Kubectl:
             input=given if given is None or isinstance(given, str) else yaml.safe_dump(given),
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=30 * PATIENCE,
             check=False,
             env={**self.env, **env},
         )
@@ -186,7 +186,7 @@ def can_isolate(mode: str) -> bool:
     if mode == "plain":
         return True
     trial = ["unshare", "-Urnm", "ip", "link", "add", "br9", "type", "bridge"]
-    return subprocess.run(trial, capture_output=True, timeout=10, check=False).returncode == 0
+    return subprocess.run(trial, capture_output=True, timeout=10 * PATIENCE, check=False).returncode == 0
 
 
 SANDBOXES = [

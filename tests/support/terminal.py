@@ -13,10 +13,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from documented_commands import Command
+from support.deadlines import PATIENCE
+from support.documented_commands import Command
 
-DEADLINE_S = 90.0
-WITHIN_S = 60
+DEADLINE_S = 90.0 * PATIENCE
+WITHIN_S = 60 * PATIENCE
 """One command."""
 
 
@@ -71,7 +72,7 @@ class Terminal:
     def interrupt(self) -> None:
         """Ctrl-C to the command that was started last."""
         self._background[-1].send_signal(signal.SIGINT)
-        self._background.pop().wait(20)
+        self._background.pop().wait(20 * PATIENCE)
 
     def close(self) -> None:
         """End what still runs."""
@@ -79,7 +80,7 @@ class Terminal:
             process.terminate()
         for process in self._background:
             try:
-                process.wait(20)
+                process.wait(20 * PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

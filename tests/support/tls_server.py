@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Self
 
 from raytide_sandbox.certificates import Identity, make_certificates
+from support.deadlines import PATIENCE
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n"
 HOST = "127.0.0.1"
@@ -43,7 +44,7 @@ class TlsServer:
         self._listener.close()
         self.close_connections()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(10 * PATIENCE)
         for one in self._connections:
             one.close()
 

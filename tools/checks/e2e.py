@@ -5,7 +5,8 @@ against it, which knows nothing but a kubeconfig, an image name and the audit lo
 left. `--node` takes containerd and a real kubelet in namespaces of this machine, `--kind` a kind cluster of three nodes, with
 the Docker and kind that are installed or else with those of tools/kind, both with the image built from the Dockerfile; where
 that is not possible it says "not run" and why. `--kubeconfig` takes any other
-cluster. Called by `make e2e`, `make e2e-node` and `make e2e-kind`.
+cluster. The suite is one story: if a test fails, all of it is run once more, on another cluster, and if that passes, the level
+is green and `RAYTIDE_RERUN_LOG` gets both outputs. Called by `make e2e`, `make e2e-node` and `make e2e-kind`.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import kind_docker
+import machine_speed
 import node
 import node_images
 import node_traces
@@ -32,6 +34,9 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rayt
 STATE = CACHE / "e2e"
 IMAGE = os.environ.get("RAYTIDE_E2E_IMAGE") or "raytide:dev"
 ENDS_WITHIN_S = 10.0
+TEST_ENDS_WITHIN_S = 1200.0
+TESTS_FAILED = 1
+"""Exit code of pytest."""
 
 NEXT_IMAGE = "raytide:next"
 """The same image under another name, to which the chart is upgraded."""
@@ -40,6 +45,10 @@ RAY_IMAGE = "rayproject/ray:2.60.0"
 
 class E2eError(Exception):
     """What a person should read instead of a traceback."""
+
+
+class TestsFailedError(E2eError):
+    """Tests failed; the text is the output of the suite."""
 
 
 def run(*words: str | Path, deadline_s: float, is_shown: bool = True) -> subprocess.CompletedProcess[str]:
@@ -58,7 +67,7 @@ def run_suite(
     inside: Callable[..., list[str]] = lambda *words: [*words],
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
-    """Run pytest on e2e/; its exit code.
+    """Run pytest on e2e/; returns its exit code, and raises TestsFailedError if a test failed.
 
     `inside` makes a command one that reaches the cluster; `more` are variables with what only this level has.
     """
@@ -66,7 +75,10 @@ def run_suite(
         folders = {str(find_tool(name).parent) for name in ("helm", "kubectl")}
     except ToolMissingError as error:
         raise E2eError(str(error)) from error
+    patience = max(float(os.environ.get("RAYTIDE_TEST_PATIENCE") or 1), machine_speed.patience())
+    print(f"e2e: deadlines are {patience:.1f} times as long as on an idle machine", flush=True)
     environ = os.environ | {
+        "RAYTIDE_TEST_PATIENCE": f"{patience:.1f}",
         "PATH": os.pathsep.join([*sorted(folders), os.environ.get("PATH", "")]),
         "KUBECONFIG": str(kubeconfig),
         "RAYTIDE_E2E_IMAGE": IMAGE,
@@ -74,9 +86,28 @@ def run_suite(
         **more,
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # the plugins of our own tests have no business there
     }
-    options = ["-p", "pytest_timeout", "-c", "pytest.ini", "--rootdir", "."]
+    options = [
+        "-p",
+        "pytest_timeout",
+        "-c",
+        "pytest.ini",
+        "--rootdir",
+        ".",
+        "--timeout",
+        f"{TEST_ENDS_WITHIN_S * patience:.0f}",
+    ]
     command = [sys.executable, "-m", "pytest", *options, *wanted]
-    return subprocess.run(inside(*command), env=environ, cwd=ROOT / "e2e", check=False).returncode
+    printed = []
+    with subprocess.Popen(
+        inside(*command), env=environ, cwd=ROOT / "e2e", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as suite:
+        assert suite.stdout is not None  # noqa: S101 - it is a pipe
+        for line in suite.stdout:
+            printed.append(line)
+            print(line, end="", flush=True)
+    if suite.returncode == TESTS_FAILED:
+        raise TestsFailedError("".join(printed))
+    return suite.returncode
 
 
 # --- a real control plane here -------------------------------------------------------------------------------------------
@@ -134,6 +165,9 @@ def on_node(wanted: list[str], *, is_kept: bool) -> int:
         before = machine_before(settings)
         running = kubelet.start()
         print(f"e2e on a node: {running.seconds}", flush=True)
+        if is_kept:
+            reach = " ".join(running.command("kubectl", "--kubeconfig", running.kubeconfig))
+            print(f"the node runs until `make node-clean`; reach it with {reach}", flush=True)
         try:
             options = [*wanted, *ON_KIND_ALONE]
             code = run_suite(running.kubeconfig, str(running.audit_log), options, running.command)
@@ -142,12 +176,7 @@ def on_node(wanted: list[str], *, is_kept: bool) -> int:
                 kubelet.end()
     except node.NodeError as error:
         raise E2eError(str(error)) from error
-    if is_kept:
-        reach = " ".join(running.command("kubectl", "--kubeconfig", running.kubeconfig))
-        print(f"the node runs until `make node-clean`; reach it with {reach}")
-        return code
-    left = are_traces_left(before, settings)
-    return code or (1 if left else 0)
+    return code or (1 if not is_kept and are_traces_left(before, settings) else 0)
 
 
 def machine_before(settings: NodeSettings) -> node_traces.Snapshot:
@@ -214,16 +243,14 @@ def on_own_docker(archive: Path, wanted: list[str], *, is_kept: bool) -> int:
         docker = own.reached_by(running)
         print(f"e2e on kind: node image {docker.load(own.image)}", flush=True)
         cluster = KindCluster(docker, own.settings.state / "cluster", own.settings.kubectl)
+        if is_kept:
+            reach = " ".join(running.command("kubectl", "--kubeconfig", cluster.kubeconfig))
+            print(f"the cluster runs until `make node-clean`; reach it with {reach}", flush=True)
         code = run_on_cluster(cluster, archive, wanted, [], running.command)
     finally:
         if not is_kept:
             daemon.end()
-    if is_kept:
-        reach = " ".join(running.command("kubectl", "--kubeconfig", cluster.kubeconfig))
-        print(f"the cluster runs until `make node-clean`; reach it with {reach}")
-        return code
-    left = are_traces_left(before, own.settings)
-    return code or (1 if left else 0)
+    return code or (1 if not is_kept and are_traces_left(before, own.settings) else 0)
 
 
 def run_on_cluster(
@@ -260,16 +287,45 @@ def main() -> int:
     chosen, wanted = parser.parse_known_args()
     started = time.monotonic()
     try:
-        if chosen.kubeconfig:
-            code = run_suite(chosen.kubeconfig, os.environ.get("RAYTIDE_E2E_AUDIT_LOG", ""), wanted)
-        else:
-            level = on_node if chosen.node else on_kind if chosen.kind else on_sandbox
-            code = level(wanted, is_kept=chosen.keep)
+        code = run_level_twice(chosen, wanted)
+    except TestsFailedError:
+        return TESTS_FAILED
     except E2eError as error:
         print(f"e2e: {error}")
         return 1
     print(f"e2e: {time.monotonic() - started:.0f} s")
     return code
+
+
+def run_level_twice(chosen: argparse.Namespace, wanted: list[str]) -> int:
+    """Exit code of the suite; if a test fails, of its second run, unless the cluster is to be kept."""
+    try:
+        return run_level(chosen, wanted)
+    except TestsFailedError as first:
+        if chosen.keep:
+            raise
+        print("=== e2e: run again from the start", flush=True)
+        code = run_level(chosen, wanted)
+        if code == 0:
+            report_second_run(str(first))
+        return code
+
+
+def run_level(chosen: argparse.Namespace, wanted: list[str]) -> int:
+    """Exit code of the suite on a cluster of the chosen kind."""
+    if chosen.kubeconfig:
+        return run_suite(chosen.kubeconfig, os.environ.get("RAYTIDE_E2E_AUDIT_LOG", ""), wanted)
+    level = on_node if chosen.node else on_kind if chosen.kind else on_sandbox
+    return level(wanted, is_kept=chosen.keep)
+
+
+def report_second_run(first: str) -> None:
+    """Name what failed at first, at the end of the level and of the run, where all such tests are listed."""
+    title = "=== passed only when run again, to be mended: the end-to-end suite"
+    print(title)
+    if path := os.environ.get("RAYTIDE_RERUN_LOG"):
+        with Path(path).open("a", encoding="utf-8") as log:
+            log.write(f"{title}\n--- first run:\n{first}\n")
 
 
 if __name__ == "__main__":

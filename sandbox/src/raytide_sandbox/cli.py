@@ -18,7 +18,6 @@ import click
 
 from raytide_sandbox.state_dir import DIRECTORY_VARIABLE, AlreadyRunningError, Record, StateDirectory
 
-UP_DEADLINE_S: Final = {"embedded": 30.0, "kubernetes": 90.0}
 _FOLLOW_S: Final = 0.2
 _API_HELP: Final = (
     "API server: the built-in emulator, or a real control plane (from make control-plane, or KUBEBUILDER_ASSETS)."
@@ -52,6 +51,15 @@ def _cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--audit/--no-audit", "has_audit", default=False, help="Write an audit log (--api kubernetes)."),
         click.option("--api", type=click.Choice(["embedded", "kubernetes"]), default="embedded", help=_API_HELP),
+        click.option(
+            "--timeout",
+            "timeout_s",
+            metavar="SECONDS",
+            type=click.FloatRange(0.1),
+            default=600.0,
+            show_default=True,
+            help="Longest start; a part that makes no progress for a minute ends it sooner.",
+        ),
         click.option("--crds/--no-crds", "has_crds", default=True, show_default=True, help="Install Raytide's CRDs."),
         click.option(
             "--port",
@@ -126,7 +134,7 @@ def up(state: StateDirectory, **options: Any) -> None:
         if leftover is not None and not state.is_claimed():
             daemonize.stop(state)
             click.echo(f"Removed leftovers of a sandbox that was killed or crashed (process {leftover.pid}).", err=True)
-        record = daemonize.start(daemonize.Settings(**options), state, deadline_s=UP_DEADLINE_S[options["api"]])
+        record = daemonize.start(daemonize.Settings(**options), state)
     except AlreadyRunningError:
         _print_running(state)
         return

@@ -22,13 +22,18 @@ from raytide_sandbox.kubelet.kubelet import Kubelet, KubeletConfig
 from raytide_sandbox.kubelet.podworker import PodWorker
 
 HTTPS_PORT: Final = 443
-NODES_READY_S: Final = 20.0
+STALLED_S: Final = 60.0
+"""Longest time without another registered node: the kubelets make no progress."""
 
 _log = logging.getLogger("raytide_sandbox")
 
 
 class StoppedError(Exception):
     """The cluster was asked to stop."""
+
+
+class NodesNotReadyError(Exception):
+    """Kubelets or controllers make no progress, or not in time; the log of the sandbox has theirs."""
 
 
 class Cluster:
@@ -63,9 +68,10 @@ class Cluster:
 
     async def _start(self, group: asyncio.TaskGroup) -> None:
         """Start the plane, then the router and the kubelets; returns when pods can be scheduled."""
+        ends_at = asyncio.get_running_loop().time() + self.settings.timeout_s
         inside = await self.runtime.listen_inside(HTTPS_PORT if self.runtime.mode is Mode.NS else 0)
         port = inside.getsockname()[1]
-        await self.plane.start(inside)
+        await self.plane.start(inside, timeout_s=self.settings.timeout_s)
         group.create_task(self.plane.run())
         router = ServiceRouter(
             self.plane.router_access,
@@ -76,17 +82,31 @@ class Cluster:
         )
         group.create_task(_for_ever(router.run(), "the service router"))
         names = [f"sandbox-{number}" for number in range(1, self.settings.nodes + 1)]
-        registered: list[asyncio.Event] = []
+        registered: dict[str, asyncio.Event] = {}
         for number, account in enumerate(self.plane.node_accounts(names)):
             config = self._kubelet_config(account, self._directory / str(number), port, router.on_pods_changed)
             kubelet = Kubelet(config, self.runtime, self._now)
             self._kubelets.append(kubelet)
-            registered.append(asyncio.Event())
-            group.create_task(_for_ever(kubelet.run(registered[-1]), "the kubelet"))
-        async with asyncio.timeout(NODES_READY_S):
-            for event in registered:
-                await event.wait()
-            await self.plane.settle(names)
+            event = registered[", ".join(account.node_names)] = asyncio.Event()
+            group.create_task(_for_ever(kubelet.run(event), "the kubelet"))
+        await self._nodes_ready(names, registered, ends_at)
+
+    async def _nodes_ready(self, names: list[str], registered: dict[str, asyncio.Event], ends_at: float) -> None:
+        """Return when pods can be scheduled on all nodes; raises NodesNotReadyError."""
+        waits_for = ""
+        try:
+            async with asyncio.timeout_at(ends_at):
+                for part, event in registered.items():
+                    waits_for = part
+                    async with asyncio.timeout(STALLED_S):
+                        await event.wait()
+                waits_for = "the controllers, which take the initial taints from nodes"
+                await self.plane.settle(names)
+        except TimeoutError:
+            if asyncio.get_running_loop().time() < ends_at:
+                raise NodesNotReadyError(f"no node has registered for {STALLED_S:g} s; missing: {waits_for}") from None
+            limit = f"was not ready within {self.settings.timeout_s:g} s (--timeout)"
+            raise NodesNotReadyError(f"the sandbox {limit}; waiting for {waits_for}") from None
 
     async def _stop(self, stopping: asyncio.Event) -> NoReturn:
         await stopping.wait()

@@ -16,13 +16,15 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from raytide_sandbox.container_runtime import process_tags
 from raytide_sandbox.state_dir import AlreadyRunningError, Record, StateDirectory, StateLock, start_ticks
 
 GENTLE_END_S: Final = 20.0
 KILLED_END_S: Final = 5.0
+REPORT_S: Final = 15.0
+"""For the server to end what it has started after its time-out, and to report."""
 START_PATIENCE_S: Final = 60.0
 EMBEDDED: Final = "embedded"
 KUBERNETES: Final = "kubernetes"
@@ -48,20 +50,27 @@ class Settings:
     has_crds: bool = True
     api: str = EMBEDDED
     has_audit: bool = False
+    timeout_s: float = 600.0
+    """Longest start, in seconds."""
     images: tuple[str, ...] = ()
     """`NAME=FOLDER`: Python environments of this machine that replace container images."""
 
     def arguments(self) -> list[str]:
         """The same choices as command-line arguments."""
         chosen = [f"--nodes={self.nodes}", f"--node-cpu={self.node_cpu}", f"--node-memory={self.node_memory}"]
-        chosen += [f"--isolation={self.isolation}", f"--port={self.port}"]
+        chosen += [f"--isolation={self.isolation}", f"--port={self.port}", f"--timeout={self.timeout_s}"]
         chosen += [f"--api={self.api}", "--audit" if self.has_audit else "--no-audit"]
         chosen += [f"--image={given}" for given in self.images]
         return [*chosen, "--crds" if self.has_crds else "--no-crds"]
 
 
-def start(settings: Settings, state: StateDirectory, *, deadline_s: float) -> Record:
-    """Start a sandbox in the background and wait until it is ready; raises AlreadyRunningError or LaunchError."""
+def start(settings: Settings, state: StateDirectory) -> Record:
+    """Start a sandbox in the background and wait until it is ready; raises AlreadyRunningError or LaunchError.
+
+    The server ends a start that makes no progress or exceeds the time-out, and reports why; a server that does not even
+    report is killed.
+    """
+    deadline_s = settings.timeout_s + REPORT_S
     state.create()
     if state.is_claimed():
         raise AlreadyRunningError(str(state.path))
@@ -80,7 +89,7 @@ def start(settings: Settings, state: StateDirectory, *, deadline_s: float) -> Re
         server.kill()
         server.wait()
         _clean_up(state)
-        raise LaunchError(f"the sandbox was not ready within {deadline_s:g} s\n{_log_tail(state.log)}")
+        raise LaunchError(f"the sandbox did not answer within {deadline_s:g} s\n{_log_tail(state.log)}")
     record = state.read_record()
     if answer.get("ready") and record is not None:
         server.returncode = 0  # the server outlives this process: no ResourceWarning about a running child
@@ -88,7 +97,8 @@ def start(settings: Settings, state: StateDirectory, *, deadline_s: float) -> Re
     server.wait()
     if answer.get("error") == ALREADY_RUNNING:
         raise AlreadyRunningError(str(state.path))
-    raise LaunchError(answer.get("error") or f"the sandbox ended while starting\n{_log_tail(state.log)}")
+    reason = answer.get("error") or "the sandbox ended while starting"
+    raise LaunchError(f"{reason}\n{_log_tail(state.log)}" if answer.get("is_in_log", "error" not in answer) else reason)
 
 
 def _spawn(settings: Settings, state: StateDirectory, ready_fd: int) -> subprocess.Popen[bytes]:
@@ -107,7 +117,7 @@ def _spawn(settings: Settings, state: StateDirectory, ready_fd: int) -> subproce
         )
 
 
-def _read_answer(descriptor: int, deadline_s: float) -> dict[str, str] | None:
+def _read_answer(descriptor: int, deadline_s: float) -> dict[str, Any] | None:
     """The server's one-line JSON answer; empty when it ended without one, None after `deadline_s`."""
     text = b""
     end = time.monotonic() + deadline_s
@@ -118,7 +128,7 @@ def _read_answer(descriptor: int, deadline_s: float) -> dict[str, str] | None:
         if not chunk:
             return {}
         text += chunk
-    answer: dict[str, str] = json.loads(text)
+    answer: dict[str, Any] = json.loads(text)
     return answer
 
 

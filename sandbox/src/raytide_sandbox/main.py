@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from raytide.api.constants import VERSION
-from raytide_sandbox.cluster import Cluster, StoppedError
+from raytide_sandbox.cluster import Cluster, NodesNotReadyError, StoppedError
 from raytide_sandbox.container_runtime.detect import Choice, choose_runtime
 from raytide_sandbox.container_runtime.images import parse_given
 from raytide_sandbox.container_runtime.interface import ContainerRuntimeError, Runtime
@@ -56,9 +56,9 @@ def serve(settings: Settings, state: StateDirectory, *, ready_fd: int | None) ->
         return 1
     except BaseException as error:
         leaf = _first_leaf(error)
-        if isinstance(leaf, ControlPlaneError):
+        if isinstance(leaf, ControlPlaneError | NodesNotReadyError):
             _log.error("the sandbox ends: %s", leaf)
-            report_to_parent(ready_fd, error=str(leaf))
+            report_to_parent(ready_fd, error=str(leaf), is_in_log=isinstance(leaf, NodesNotReadyError))
             return 1
         report_to_parent(ready_fd, error=f"the sandbox failed: {leaf!r}")
         raise

@@ -22,6 +22,7 @@ from typing import Final, Self
 DIRECTORY_VARIABLE: Final = "RAYTIDE_SANDBOX_DIR"
 LONGEST_SCRATCH: Final = 60
 _START_TIME_FIELD: Final = 19  # `starttime`, counted after the command's closing bracket (proc(5))
+_CPU_FIELDS: Final = slice(11, 13)  # `utime` and `stime`
 
 
 class AlreadyRunningError(Exception):
@@ -188,11 +189,22 @@ def _is_ours(directory: Path) -> bool:
 
 def start_ticks(pid: int) -> int | None:
     """When a process started, in clock ticks since boot; None when it does not exist or is a zombie."""
+    fields = _stat(pid)
+    return None if not fields or fields[0] in {"Z", "X"} else int(fields[_START_TIME_FIELD])
+
+
+def cpu_ticks(pid: int) -> int:
+    """CPU time of a process in clock ticks, of user and system; 0 when it does not exist."""
+    fields = _stat(pid)
+    return sum(map(int, fields[_CPU_FIELDS])) if fields else 0
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat behind the name; empty when the process does not exist."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return None
-    return None if fields[0] in {"Z", "X"} else int(fields[_START_TIME_FIELD])
+        return []
 
 
 def uptime_s(record: Record) -> float:

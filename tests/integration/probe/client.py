@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from integration.probe.servers import Endpoint
+from support.deadlines import PATIENCE
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -39,9 +40,10 @@ class Answer:
 
 
 def eventually(check: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
+    deadline_s *= PATIENCE
     end = time.monotonic() + deadline_s
     while not check():
-        assert time.monotonic() < end, f"not within {deadline_s} s: {what}"
+        assert time.monotonic() < end, f"not within {deadline_s:g} s: {what}"
         time.sleep(0.02)
 
 
@@ -145,7 +147,7 @@ class Watch:
 
     def next(self, deadline_s: float = DEADLINE_S) -> dict[str, Any] | None:
         """The next event; None when the stream has ended."""
-        return self._events.get(timeout=deadline_s)
+        return self._events.get(timeout=deadline_s * PATIENCE)
 
     def take(self, count: int) -> list[dict[str, Any]]:
         return [event for event in (self.next() for _ in range(count)) if event is not None]

@@ -26,6 +26,7 @@ from raytide_sandbox.apiserver.routes import Api
 from raytide_sandbox.apiserver.store import Store
 from raytide_sandbox.certificates import Certificates, make_certificates
 from raytide_sandbox.controllers.manager import Controllers
+from support.deadlines import PATIENCE
 
 TOKEN = "probe-token"
 
@@ -114,13 +115,13 @@ def embedded() -> Iterator[Endpoint]:
     serving = _serve(build_api(), certificates, ready, ports, ends)
     thread = threading.Thread(target=lambda: loop.run_until_complete(serving))
     thread.start()
-    assert ready.wait(10), "the server did not start"
+    assert ready.wait(10 * PATIENCE), "the server did not start"
     try:
         tls = ssl.create_default_context(cadata=authority)
         yield Endpoint("127.0.0.1", ports[0], TOKEN, authority, tls=tls, is_embedded=True)
     finally:
         loop.call_soon_threadsafe(ends[0].set)
-        thread.join(10)
+        thread.join(10 * PATIENCE)
         loop.close()
 
 

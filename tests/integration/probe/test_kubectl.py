@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from integration.probe.client import Client, cluster, eventually, pod
+from support.deadlines import PATIENCE
 
 pytestmark = pytest.mark.kubectl
 
 Run = Callable[..., str]
-SHORT_S = 20
+SHORT_S = 20 * PATIENCE
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ def test_wait(client: Client, kubectl: Run) -> None:
     client.new_pod("p1")
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     client.patch(f"{client.pods}/p1/status", ready)
-    assert "condition met" in kubectl("wait", "--for=condition=Ready", "pod/p1", "--timeout=5s")
+    assert "condition met" in kubectl("wait", "--for=condition=Ready", "pod/p1", f"--timeout={5 * PATIENCE:.0f}s")
 
 
 def test_permissions_and_logs(client: Client, kubectl: Run) -> None:
@@ -137,8 +138,8 @@ def test_permissions_and_logs(client: Client, kubectl: Run) -> None:
 def test_delete_waits_until_it_is_gone(client: Client, kubectl: Run) -> None:
     client.new_pod("kp")
     client.new_cluster("kr")
-    kubectl("delete", "pod", "kp", "--timeout=8s", "--grace-period=0", "--force")
-    kubectl("delete", "raycluster", "kr", "--timeout=8s")
+    kubectl("delete", "pod", "kp", f"--timeout={8 * PATIENCE:.0f}s", "--grace-period=0", "--force")
+    kubectl("delete", "raycluster", "kr", f"--timeout={8 * PATIENCE:.0f}s")
     eventually(lambda: client.get(f"{client.clusters}/kr").status == 404, "the cluster is gone")
 
 

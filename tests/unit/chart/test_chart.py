@@ -15,6 +15,7 @@ from kube_tools import find_tool
 from raytide.api import constants
 from raytide.api.meta import RAYCLUSTERS, TRAININGJOBS
 from raytide.api.rbac_rules import PERMISSIONS, Scope, Triple, permissions_for, permissions_in, triples_of
+from support.deadlines import PATIENCE
 
 pytestmark = pytest.mark.helm
 
@@ -88,7 +89,9 @@ SETTINGS = [
 def ask_helm(*arguments, values):
     settings = ("--namespace", "ops", "--kube-version", KUBERNETES, "--values", "-")
     command = [find_tool("helm"), *arguments, str(CHART), *settings]
-    return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(
+        command, input=json.dumps(values), capture_output=True, text=True, timeout=30 * PATIENCE, check=False
+    )
 
 
 def rendered(values, release="raytide", *, served=()):
@@ -147,7 +150,7 @@ def table(*scopes, **settings):
 
 def test_the_package_has_the_crds_as_files(tmp_path):
     command = [find_tool("helm"), "package", str(CHART), "--destination", str(tmp_path)]
-    subprocess.run(command, check=True, capture_output=True, timeout=30)
+    subprocess.run(command, check=True, capture_output=True, timeout=30 * PATIENCE)
     (package,) = tmp_path.iterdir()
     crds = Path(__file__).parents[3] / "crds"
     with tarfile.open(package) as files:

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 import raytide.cli
 import raytide_sandbox.cli
+from support.deadlines import PATIENCE
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "user-guide.md").read_text()
 NAMES = ["autoscaler", "crds", "diagnose", "operator", "plan", "sandbox", "scale", "top", "ui", "version", "why"]
@@ -61,7 +62,7 @@ def test_the_first_process_of_a_container_ends_on_sigterm_while_it_imports():
             assert process.stdout.readline() == "1\n"
             child = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
             os.kill(int(child), signal.SIGTERM)
-            assert process.wait(20) == 128 + signal.SIGTERM
+            assert process.wait(20 * PATIENCE) == 128 + signal.SIGTERM
         finally:
             process.kill()
 

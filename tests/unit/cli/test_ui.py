@@ -31,6 +31,7 @@ from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 from raytide_sandbox.apiserver.routes import Request
 from raytide_sandbox.faults.types import Answer
+from support.deadlines import PATIENCE
 from support.explained import HOSTILE
 from support.stored_workloads import PATHS, api_with, cluster_object, job_object, pod_object
 from support.ui_site import AUTHORIZED, NEW, NEW_CLUSTER, NOON, START, TOKEN, Site, after, lane, node
@@ -104,13 +105,13 @@ async def test_ended_by_sigterm_it_leaves_no_file(kubeconfig, tmp_path, words):
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        assert (await asyncio.wait_for(process.stdout.readline(), 30)).startswith(b"showing ")
+        assert (await asyncio.wait_for(process.stdout.readline(), 30 * PATIENCE)).startswith(b"showing ")
         if words:
             await until((tmp_path / "opened").exists)
         else:
             assert list(folder.iterdir()) == []
         process.terminate()
-        _, errors = await asyncio.wait_for(process.communicate(), 30)
+        _, errors = await asyncio.wait_for(process.communicate(), 30 * PATIENCE)
     finally:
         if process.returncode is None:
             process.kill()
@@ -480,7 +481,7 @@ async def test_text_with_markup_is_json_that_no_browser_takes_for_a_page():
 
 async def until(is_so) -> None:
     """Wait for a state, for ten seconds at most."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(10 * PATIENCE):
         while not is_so():  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.01)
 

@@ -20,6 +20,7 @@ from raytide.explain.overview import GroupSize, Lane, Resized
 from raytide.kube.credentials import ClientConfig, Credentials, in_cluster_config
 from raytide_sandbox.certificates import make_certificates
 from support.caller_rights import EVERYTHING, CallersSite, RightsServer
+from support.deadlines import PATIENCE
 from support.explored import explored
 from support.stored_workloads import cluster_object, job_object
 from support.ui_site import NEW, NOON, START, after, node
@@ -350,7 +351,7 @@ async def test_a_stream_ends_when_the_right_does():
             site.server.rights["dev"] = set()
             site.access._answers.clear()  # half a minute later
             site.feeds.update([lane("team-a", "third")], [], after(2))
-            assert await asyncio.wait_for(answer.content.read(), 10) == b""
+            assert await asyncio.wait_for(answer.content.read(), 10 * PATIENCE) == b""
 
 
 async def test_a_stream_stays_while_the_api_server_is_away():
@@ -363,7 +364,7 @@ async def test_a_stream_stays_while_the_api_server_is_away():
             site.server.is_away = True
             site.access._answers.clear()
             site.feeds.update([lane("team-a", "second")], [], after(1))
-            assert b"second" in await asyncio.wait_for(answer.content.readuntil(b"\n\n"), 10)
+            assert b"second" in await asyncio.wait_for(answer.content.readuntil(b"\n\n"), 10 * PATIENCE)
 
 
 @pytest.mark.parametrize(

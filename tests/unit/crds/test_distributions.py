@@ -13,7 +13,8 @@ import pytest
 
 from raytide.api.constants import VERSION
 from raytide_sandbox.controlplane.embedded import shipped_crds
-from support.distributions import ROOT, build
+from support.deadlines import PATIENCE
+from support.distributions import ROOT, build, unpack
 
 pytestmark = pytest.mark.slow
 
@@ -66,8 +67,7 @@ def test_the_sdist_has_files_in_place_of_the_links(tmp_path, folder):
 
 
 def test_the_wheel_that_is_built_from_the_sdist_has_the_crds(tmp_path):
-    with tarfile.open(build("build_sdist", ROOT, tmp_path / "sdist")) as sdist:
-        sdist.extractall(tmp_path, filter="data")
+    unpack(build("build_sdist", ROOT, tmp_path / "sdist"), tmp_path)
     (source,) = tmp_path.glob("raytide-*")
     assert crds_in_wheel(build("build_wheel", source, tmp_path / "wheel")) == CRDS
 
@@ -76,7 +76,7 @@ def test_an_editable_install_has_the_crds_of_the_clone(tmp_path):
     with zipfile.ZipFile(build("build_editable", ROOT, tmp_path / "wheel")) as wheel:
         wheel.extractall(tmp_path / "site")
     command = [sys.executable, "-I", "-S", "-c", READ_CRDS, str(tmp_path / "site")]
-    answer = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    answer = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60 * PATIENCE)
     assert {name: text.encode() for name, text in json.loads(answer.stdout).items()} == CRDS
 
 

@@ -30,6 +30,7 @@ from raytide.trainingjob.manifests.objects import build_pod
 from raytide_sandbox.apiserver.routes import Api, Request
 from raytide_sandbox.apiserver.store import Store
 from raytide_sandbox.controllers.manager import Controllers
+from support.deadlines import PATIENCE
 from support.definitions import define
 from support.manifest_files import body_of
 
@@ -103,7 +104,7 @@ class Stage:
 
     async def __aexit__(self, *error: object) -> None:
         await self.controller.stop()
-        await asyncio.wait_for(self._work[0], 60)
+        await asyncio.wait_for(self._work[0], 60 * PATIENCE)
         self._work[1].cancel()
         await asyncio.gather(self._work[1], return_exceptions=True)
 

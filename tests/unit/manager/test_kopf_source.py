@@ -32,6 +32,7 @@ from raytide.manager.kopf_source import (
 )
 from raytide.runtime.clock import Clock
 from support import virtual_time
+from support.deadlines import PATIENCE
 
 KEY = Key("default", "demo")
 
@@ -331,7 +332,7 @@ async def test_kopf_does_not_read_the_name_of_the_unix_user(monkeypatch):
     login = KopfLogin("https://127.0.0.1:1", open_session)
     kopfs = asyncio.create_task(subject._operate(login, {RAYCLUSTERS}, (), stop, lambda *_: None))
     asking = asyncio.create_task(asked.wait())
-    await asyncio.wait({kopfs, asking}, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({kopfs, asking}, timeout=10 * PATIENCE, return_when=asyncio.FIRST_COMPLETED)
     is_asked = asked.is_set()
     stop.set()
     kopfs.cancel()
@@ -437,7 +438,7 @@ async def test_kopf_threads_that_do_not_end_become_an_error(kopfs, monkeypatch):
     kind.watch_lag.informer_saw(KEY, "5")
     try:
         with pytest.raises(RuntimeError, match="3 kopf threads did not stop"):
-            await asyncio.wait_for(running, 10)
+            await asyncio.wait_for(running, 10 * PATIENCE)
     finally:
         released.set()
     assert len(kopfs.started) == 3
@@ -460,5 +461,7 @@ def test_log_records_of_kopf_become_debug_records_of_raytide(caplog):
 def test_kopf_comes_without_the_client_library():
     """It would cost 20 MiB and a fifth of the start; what needs it later still finds it."""
     words = "import raytide.manager.main, sys; print('kubernetes' in sys.modules); import kubernetes"
-    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", words], capture_output=True, text=True, check=True, timeout=60 * PATIENCE
+    )
     assert done.stdout == "False\n"

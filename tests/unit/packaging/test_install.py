@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from documented_commands import session
 from raytide.api.constants import VERSION
+from support.deadlines import PATIENCE
 from support.distributions import ROOT, build
+from support.documented_commands import session
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +30,9 @@ print(sorted(file.name for file in (files / "cli" / "ui" / "static").iterdir()))
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, capture_output=True, text=True, check=False, timeout=100 * PATIENCE
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

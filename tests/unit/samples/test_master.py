@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from support.deadlines import PATIENCE
+
 
 class Asked:
     """A running master."""
@@ -24,7 +26,7 @@ class Asked:
     def __call__(self, what: str, **asked: Any) -> Any:
         url = f"http://127.0.0.1:{self._server.server_port}/{what}"
         body = json.dumps(asked).encode() if asked else None
-        with urllib.request.urlopen(urllib.request.Request(url, body), timeout=5) as response:
+        with urllib.request.urlopen(urllib.request.Request(url, body), timeout=5 * PATIENCE) as response:
             return json.load(response)
 
     def end(self) -> None:
@@ -97,6 +99,6 @@ def test_invalid_requests_are_rejected_and_change_nothing(ask: Asked, what: str,
 def test_no_object_at_all_is_rejected(ask: Asked) -> None:
     request = urllib.request.Request(f"http://127.0.0.1:{ask._server.server_port}/next", b"[1")
     with pytest.raises(urllib.error.HTTPError) as rejected:
-        urllib.request.urlopen(request, timeout=5)
+        urllib.request.urlopen(request, timeout=5 * PATIENCE)
     rejected.value.close()
     assert rejected.value.code == 400

@@ -75,6 +75,7 @@ def test_down_needs_no_directory_at_all(tmp_path):
         ("--nodes=0", "0 is not in the range"),
         ("--port=70000", "70000 is not in the range"),
         ("--image=paddle", "'paddle' is not NAME=FOLDER"),
+        ("--timeout=0", "0.0 is not in the range"),
         ("--isolation=docker", "'docker' is not one of 'auto', 'ns', 'plain'"),
     ],
 )
@@ -127,6 +128,7 @@ def test_settings_survive_the_command_line():
         has_crds=False,
         api="kubernetes",
         has_audit=True,
+        timeout_s=2.5,
         images=("a/b=/c", "d=/e f"),
     )
     seen = {}
@@ -156,7 +158,7 @@ def test_without_a_control_plane_one_line_names_the_remedies(state, monkeypatch,
 def test_the_log_of_a_server_that_ends_while_starting_is_reported(state, monkeypatch):
     monkeypatch.setattr(daemonize.sys, "executable", "/bin/cat")
     with pytest.raises(daemonize.LaunchError, match=r"ended while starting\n.*invalid option"):
-        daemonize.start(Settings(), state, deadline_s=20)
+        daemonize.start(Settings(), state)
 
 
 def test_an_unusable_state_directory_is_one_line_with_the_remedy(tmp_path):

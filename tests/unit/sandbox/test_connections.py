@@ -9,6 +9,7 @@ import pytest
 
 from raytide_sandbox import connections
 from raytide_sandbox.connections import ClosingConnector
+from support.deadlines import PATIENCE
 from support.tls_server import TlsServer
 
 LATE_S = 0.3
@@ -25,7 +26,7 @@ async def _cancelled_stream(server: TlsServer) -> tuple[list[socket.socket], aio
                 is_open.set()
 
     following = asyncio.create_task(follow())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(10 * PATIENCE):
         await is_open.wait()
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)

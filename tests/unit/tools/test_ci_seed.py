@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[3] / ".ci" / "run"
+SCRIPT = Path(__file__).parents[3] / ".ci" / "levels"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def seed_of(head: str, **environment: str) -> str:
-    """What the lines of `.ci/run` about the seed print where `git rev-parse HEAD` answers `head`; empty: it fails."""
+    """What the lines of `.ci/levels` about the seed print where `git rev-parse HEAD` answers `head`; empty: it fails."""
     lines = re.search(r"^commit=.*?^echo .*?$", SCRIPT.read_text(), re.DOTALL | re.MULTILINE)
     assert lines
     git = f"git() {{ echo {head}; }}" if head else "git() { return 128; }"
@@ -40,7 +40,7 @@ def test_a_tree_without_history_has_a_seed():
 
 @pytest.mark.rule("FD:REL-1")
 def test_the_seed_reaches_everything_that_is_drawn(pytestconfig):
-    text = SCRIPT.read_text()
+    text = SCRIPT.with_name("presubmit").read_text()
     assert 'make simulation SEED="$RAYTIDE_SEED" FIRST="$RAYTIDE_SEED"' in text
     conftest = (SCRIPT.parents[1] / "tests" / "conftest.py").read_text()
     for option in ("--specs-seed", "--cloud-seed"):

@@ -1,9 +1,7 @@
-"""Every command of the documentation has a test that types it, and exists: command, options, files, targets, chart values."""
+"""Commands of the documentation exist: commands and options of raytide, files, targets of make, chart values."""
 
-import importlib.util
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
@@ -13,10 +11,8 @@ import click
 import pytest
 import yaml
 
-import documented_commands as documented
-from integration.test_quickstart import EXAMPLES
 from raytide.cli import main as command
-from unit.cli.test_plan_page import SHOWN
+from support import documented_commands as documented
 
 ROOT = Path(__file__).resolve().parents[3]
 ALL = [each for page in documented.pages() for each in documented.commands(page)]
@@ -46,45 +42,6 @@ def prose(page: str) -> str:
     return re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
-def test_every_command_is_run_or_skipped_with_a_reason_and_few_are_skipped():
-    found = documented.inventory()
-    assert list(documented.faults(found)) == []
-    assert found.count > 100
-
-
-def test_a_command_without_a_test_is_a_fault(tmp_path, monkeypatch):
-    (tmp_path / "README.md").write_text("```console\n$ raytide why demo\n$ raytide dance\n```\n")
-    monkeypatch.setattr(documented, "ROOT", tmp_path)
-    found = documented.Inventory({}, {}, {each.typed: each.page for each in documented.commands("README.md")})
-    texts = {
-        "README.md: no test runs this command: raytide why demo",
-        "README.md: no test runs this command: raytide dance",
-    }
-    monkeypatch.setattr(documented, "SESSIONS", {})
-    assert texts <= set(documented.faults(found))
-
-
-def test_too_many_skipped_commands_are_a_fault(monkeypatch):
-    monkeypatch.setattr(documented, "SESSIONS", {})
-    monkeypatch.setattr(documented, "SKIPPED", {})
-    run, skipped = {str(n): "" for n in range(94)}, {f"s{n}": "" for n in range(6)}
-    assert list(documented.faults(documented.Inventory(run, skipped, {}))) == [
-        "more than 5% of the commands are skipped: 6 of 100"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("typed", "expected"),
-    [
-        pytest.param("make e2e", "make e2e", id="the same words"),
-        pytest.param("make e2e ARGS=--keep", "make e2e", id="more words"),
-        pytest.param("make e2e-node", None, id="a longer word"),
-    ],
-)
-def test_a_command_is_skipped_by_its_first_words(typed, expected):
-    assert documented.skipped_as(typed) == expected
-
-
 @pytest.mark.parametrize(
     ("block", "expected"),
     [
@@ -104,73 +61,12 @@ def test_the_commands_of_a_page(tmp_path, monkeypatch, block, expected):
     assert [each.typed for each in documented.commands("page.md")] == expected
 
 
-# --- that the tests type them ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", documented.SESSIONS)
-def test_each_session_is_typed_by_its_test(name):
-    text = (ROOT / documented.TESTS_OF_SESSIONS[name]).read_text()
-    pages = documented.SESSIONS[name]
-    if name == "sandbox":
-        assert all(f'.typing("{page}"' in text for page in pages)
-    elif name in {"ray", "kubernetes"}:
-        assert all(f'session("{name}", "{page}")' in text for page in pages)
-    else:
-        assert f'session("{name}")' in text
-
-
-def test_the_page_of_raytide_plan_is_run_by_its_test():
-    ours = {typed for typed, test in documented.run_by().items() if test == "tests/unit/cli/test_plan_page.py"}
-    assert ours == set(SHOWN)
-
-
-def test_the_page_of_five_minutes_is_run_by_its_test():
-    ours = [each.text for each in ALL if each.page == "docs/quickstart.md"]
-    assert ours == [text for text, _ in EXAMPLES]
-
-
-def test_the_end_to_end_suite_types_the_commands_of_the_readme(monkeypatch):
-    ours = [typed for typed, test in documented.run_by().items() if test == "e2e/test_1_install.py"]
-    spec = importlib.util.spec_from_file_location("installation_of_e2e", ROOT / "e2e/installation.py")
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)  # dataclasses look there
-    spec.loader.exec_module(module)
-    installation = module.Installation("raytide", "default", "registry.example.com/raytide:0.1.0")
-    repository = {str(installation.chart): "helm/raytide", str(installation.sample): "samples/raycluster.yaml"}
-    typed = [[repository.get(word, word) for word in words] for words in installation.documented_commands]
-    for each in ours:
-        assert shlex.split(each.replace("\\\n", " ")) in typed
-    suite = (ROOT / "e2e/test_1_install.py").read_text()
-    assert "run(*install," in suite
-    assert "run(*apply," in suite
-
-
-@pytest.mark.parametrize(
-    ("target", "level"),
-    [
-        pytest.param("demo", ".ci/run: make demo", id="a level of a lane"),
-        pytest.param("test", ".ci/run: make test", id="a level in front of the lanes"),
-        pytest.param("mutate", ".ci/run: make mutate", id="a level at the lowest priority"),
-        pytest.param(
-            "nightly", ".github/workflows/nightly.yaml: make nightly", id="the target of the nightly workflow"
-        ),
-        pytest.param("fuzz", ".github/workflows/nightly.yaml: make nightly", id="what that target calls"),
-        pytest.param("properties", ".ci/run: make properties", id="run for a commit and at night"),
-        pytest.param("presubmit", ".ci/run", id="the run itself"),
-        pytest.param("test-kube", ".ci/run: make kube-suite, .ci/run: make acceptance", id="all of its parts"),
-        pytest.param("e2e", None, id="run by neither"),
-        pytest.param("release", None, id="only the workflow of a release"),
-    ],
-)
-def test_what_runs_a_target_of_make(target, level):
-    assert documented.targets_of_ci().get(target) == level
-
-
-def test_the_pages_for_contributors_are_read():
-    assert {"CONTRIBUTING.md", "docs/contributing/release.md"} <= {each.page for each in ALL}
-
-
-# --- that commands, options, files, targets and values exist -----------------------------------------------------------
+def test_every_command_that_a_test_types_is_on_its_page():
+    for name, by_page in documented.SESSIONS.items():
+        for page, beginnings in by_page.items():
+            texts = [command.text for command in documented.commands(page)]
+            missing = [begin for begin in beginnings if not any(text.startswith(begin) for text in texts)]
+            assert missing == [], f"session {name}: {page}"
 
 
 def parse(words: list[str]) -> None:

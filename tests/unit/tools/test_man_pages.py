@@ -9,6 +9,7 @@ import pytest
 
 import man_pages
 import raytide.cli
+from support.deadlines import PATIENCE
 
 PAGES = {path.stem: text for path, text in man_pages.build_all().items()}
 ALIAS = "kubectl-raytide"
@@ -146,7 +147,7 @@ RENDERER = next((command for command in RENDERERS if shutil.which(command[0])), 
 def test_each_page_is_rendered_without_a_warning(name, tmp_path):
     file = tmp_path / f"{name}.1"
     file.write_text(PAGES[name])
-    done = subprocess.run([*RENDERER, file], capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run([*RENDERER, file], capture_output=True, text=True, check=True, timeout=30 * PATIENCE)
     assert done.stderr == ""
     shown = re.sub(r"\x1b\[[\d;]*m|.\x08", "", done.stdout)  # bold: colors, or each sign twice
     assert [title for title in sections(PAGES[name]) if f"\n{title}\n" not in shown] == []

@@ -7,6 +7,7 @@ import time
 import pytest
 
 import node_traces
+from support.deadlines import PATIENCE
 
 
 def found(kind, before, after):
@@ -76,7 +77,7 @@ def test_what_other_programs_do_meanwhile_is_none(kind, line):
 def test_a_process_is_found_by_its_environment(tmp_path):
     program = subprocess.Popen(["sleep", "30"], env={**os.environ, "NODE": str(tmp_path)})
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 10 * PATIENCE
         while not (seen := list(node_traces.processes(str(tmp_path)))) and time.monotonic() < deadline:
             os.sched_yield()
         assert seen == [f"{program.pid} sleep 30 "]

@@ -10,9 +10,9 @@ import pytest
 
 import release
 import sbom
-from documented_commands import session
 from raytide.api.constants import VERSION
 from release import ReleaseError
+from support.documented_commands import session
 from support.image_packages import locked_packages
 
 ROOT = Path(__file__).parents[3]

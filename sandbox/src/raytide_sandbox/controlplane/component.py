@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from raytide_sandbox.controlplane.spawner import STARTER
+from raytide_sandbox.state_dir import cpu_ticks
 
 TAIL_LINES: Final = 8
 TAIL_LINE_LENGTH: Final = 400
@@ -45,6 +46,12 @@ class Component:
     def pid(self) -> int | None:
         """Its process id while it runs."""
         return self._process.pid if self._process is not None and self.is_running else None
+
+    @property
+    def activity(self) -> tuple[int, int]:
+        """CPU time in clock ticks and the size of its log: while one of them grows, it makes progress."""
+        log = self.log.stat().st_size if self.log.exists() else 0
+        return (cpu_ticks(self.pid) if self.pid is not None else 0), log
 
     def start(self, command: Sequence[str], *, directory: Path, variables: Mapping[str, str]) -> None:
         """Start it with these variables and few inherited ones, so that the user's settings do not affect it."""

@@ -80,7 +80,7 @@ class EmbeddedPlane:
             authority_pem=self.authority.decode(),
         )
 
-    async def start(self, in_cluster_listener: socket.socket) -> None:
+    async def start(self, in_cluster_listener: socket.socket, *, timeout_s: float) -> None:  # noqa: ARG002 - it waits for nothing
         """See `Plane`."""
         self._create_kubernetes_service(in_cluster_listener.getsockname()[1])
         if self._has_crds:

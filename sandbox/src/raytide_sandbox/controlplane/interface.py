@@ -63,8 +63,11 @@ class Plane(Protocol):
         """The file in which every request is logged, if it is."""
         ...
 
-    async def start(self, in_cluster_listener: socket.socket) -> None:
-        """Serve clients on loopback and pods on `in_cluster_listener`; returns when objects can be created."""
+    async def start(self, in_cluster_listener: socket.socket, *, timeout_s: float) -> None:
+        """Serve clients on loopback and pods on `in_cluster_listener`; returns when objects can be created.
+
+        Raises ControlPlaneError, with the end of a component's log, if one ends, stalls or is not ready within `timeout_s`.
+        """
         ...
 
     def node_accounts(self, node_names: Sequence[str]) -> list[NodeAccount]:

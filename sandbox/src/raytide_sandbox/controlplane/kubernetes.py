@@ -99,10 +99,10 @@ class KubernetesPlane:
         return self._access(ROUTER_USER)
 
     # --- lifecycle -------------------------------------------------------------------------------------------------------
-    async def start(self, in_cluster_listener: socket.socket) -> None:
+    async def start(self, in_cluster_listener: socket.socket, *, timeout_s: float) -> None:
         """See `Plane`."""
         await self._ends.enter_async_context(egress_proxy(self._egress, self._runtime.dial))
-        await asyncio.to_thread(self._control.start)
+        await asyncio.to_thread(self._control.start, timeout_s)
         await self._ends.enter_async_context(relay_from(in_cluster_listener, self._connect))
         if self._has_crds:
             api = ApiClient(self._admin())

@@ -28,7 +28,9 @@ from raytide_sandbox.state_dir import AlreadyRunningError, StateDirectory, State
 
 __all__ = ["ControlPlane", "ControlPlaneError", "PlaneSettings", "find_binary"]
 
-START_DEADLINE_S: Final = 60.0
+START_TIMEOUT_S: Final = 600.0
+STALLED_S: Final = 60.0
+"""A component that neither uses a processor nor logs for so long will not get ready."""
 GENTLE_END_S: Final = {SCHEDULER: 0.5, CONTROLLERS: 0.5, APISERVER: 2.5, ETCD: 1.0}
 """Seconds that each may take to end after SIGTERM: a SIGKILL then loses nothing that was written."""
 SERVER_NAMES: Final = (
@@ -45,6 +47,19 @@ _DEFAULT_ACCOUNT: Final = "/api/v1/namespaces/default/serviceaccounts/default"
 _STARTS_FOR_A_PORT: Final = 5
 _POLL_S: Final = 0.05
 _ANSWER_S: Final = 5.0
+
+
+class Deadline:
+    """The end of a start."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._ends_at = time.monotonic() + timeout_s
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether `timeout_s` are over."""
+        return time.monotonic() > self._ends_at
 
 
 class ControlPlane:
@@ -110,8 +125,11 @@ class ControlPlane:
         return self._components[component].log
 
     # --- lifecycle -------------------------------------------------------------------------------------------------------
-    def start(self) -> None:
-        """Start every part; returns when objects can be created, with controllers also pods. Raises ControlPlaneError."""
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Start every part; returns when objects can be created, with controllers also pods.
+
+        Waits up to `timeout_s` while the part that is starting makes progress; raises ControlPlaneError.
+        """
         with self._lock:
             if self._claim is not None:
                 raise ControlPlaneError(f"the control plane in {self.directory} runs already")
@@ -119,7 +137,7 @@ class ControlPlane:
             self._is_stopping.clear()
             self._take_directory()
             try:
-                self._start_all(time.monotonic() + START_DEADLINE_S)
+                self._start_all(Deadline(timeout_s))
             except BaseException:
                 self.stop()
                 raise
@@ -148,7 +166,7 @@ class ControlPlane:
             if self._claim is None:
                 raise ControlPlaneError(f"the control plane in {self.directory} does not run")
             self._launch(component)
-            self._await_ready(component, time.monotonic() + START_DEADLINE_S)
+            self._await_ready(component, Deadline(START_TIMEOUT_S))
 
     def check(self) -> None:
         """Raise ControlPlaneError if a component has ended unexpectedly."""
@@ -175,7 +193,7 @@ class ControlPlane:
         except AlreadyRunningError:
             raise ControlPlaneError(f"another control plane runs in {self.directory}") from None
 
-    def _start_all(self, deadline: float) -> None:
+    def _start_all(self, deadline: Deadline) -> None:
         self._files.prepare([*SERVER_NAMES, *self.settings.hosts])
         for component in self._components.values():
             if component.log.exists():
@@ -192,7 +210,7 @@ class ControlPlane:
         if CONTROLLERS in self._components:
             self._await(lambda: self._ask(APISERVER, _DEFAULT_ACCOUNT), CONTROLLERS, deadline)
 
-    def _start_on_free_port(self, name: str, deadline: float) -> None:
+    def _start_on_free_port(self, name: str, deadline: Deadline) -> None:
         """Start it; if another program takes the port between check and bind, the next one is tried."""
         for _ in range(_STARTS_FOR_A_PORT):
             self._choose_ports(name)
@@ -208,7 +226,7 @@ class ControlPlane:
         if name == APISERVER:
             self._files.write_kubeconfigs(self.server)
 
-    def _is_up(self, name: str, deadline: float) -> bool:
+    def _is_up(self, name: str, deadline: Deadline) -> bool:
         """Wait until it is ready; False if its port was taken."""
         try:
             self._await_ready(name, deadline)
@@ -228,19 +246,24 @@ class ControlPlane:
         self._asked_for.add(name)
 
     # --- waiting ---------------------------------------------------------------------------------------------------------
-    def _await_ready(self, name: str, deadline: float) -> None:
+    def _await_ready(self, name: str, deadline: Deadline) -> None:
         self._await(lambda: self._ask(name, _HEALTH[name]), name, deadline)
 
-    def _await(self, is_so: Callable[[], bool], name: str, deadline: float) -> None:
-        """Wait until `is_so`; raises ControlPlaneError when the component ends, at the deadline, or after `stop`."""
+    def _await(self, is_so: Callable[[], bool], name: str, deadline: Deadline) -> None:
+        """Wait until `is_so`; raises ControlPlaneError when the component ends or stalls, at the deadline, or after `stop`."""
         component = self._components[name]
+        activity, active_at = component.activity, time.monotonic()
         while not is_so():
             if not component.is_running:
                 raise component.error(f"{component.how_it_ended()} while starting")
             if self._is_stopping.is_set():
                 raise ControlPlaneError(f"the control plane was stopped before {name} was ready")
-            if time.monotonic() > deadline:
-                raise component.error(f"was not ready within {START_DEADLINE_S:g} s")
+            if deadline.has_passed:
+                raise component.error(f"was not ready within {deadline.timeout_s:g} s")
+            if activity != (activity := component.activity):
+                active_at = time.monotonic()
+            elif time.monotonic() - active_at > STALLED_S:
+                raise component.error(f"is not ready, and has neither used a processor nor logged for {STALLED_S:g} s")
             time.sleep(_POLL_S)
 
     def _ask(self, name: str, path: str) -> bool:

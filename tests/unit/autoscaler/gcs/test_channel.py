@@ -15,6 +15,7 @@ from raytide.autoscaler.gcs.client import Gcs, GcsClient, announce_metrics, is_a
 from raytide.autoscaler.gcs.credentials import GcsAccess, gcs_access
 from raytide.autoscaler.model import HEAD_TYPE, Drained, DrainReason, HeadDirectories, NodeStatus, Report
 from raytide_sandbox.certificates import Authority
+from support.deadlines import PATIENCE
 from support.fake_gcs import UNKNOWN_NODE, GcsServer, GcsWorld, fake_gcs
 
 
@@ -48,7 +49,7 @@ async def either(request: pytest.FixtureRequest, world: GcsWorld) -> AsyncIterat
 
 
 async def until_it_answers(client: Gcs) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(10 * PATIENCE):
         while True:
             try:
                 await client.check_alive()
@@ -60,7 +61,7 @@ async def until_it_answers(client: Gcs) -> None:
 
 async def until_it_cannot_connect(client: Gcs) -> None:
     """The first call may still be sent on the connection that the server has closed."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(5 * PATIENCE):
         while True:
             with pytest.raises(ApiUnavailableError) as rejected:
                 await client.state()
@@ -69,7 +70,7 @@ async def until_it_cannot_connect(client: Gcs) -> None:
 
 
 async def until_called(world: GcsWorld, times: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(5 * PATIENCE):
         while world.calls["GetClusterResourceState"] < times:  # noqa: ASYNC110 - the world keeps a plain count
             await asyncio.sleep(0.01)
 
@@ -271,7 +272,7 @@ async def test_calls_in_flight_and_later_calls_fail_when_the_client_is_closed(cl
     world.delay_s = 30
     call = asyncio.create_task(client.state())
     await until_called(world, 2)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(5 * PATIENCE):
         await client.close()
         with pytest.raises(ApiUnavailableError, match="was closed"):
             await call
@@ -283,7 +284,7 @@ async def test_a_cancelled_caller_is_cancelled(client: Gcs, world: GcsWorld) -> 
     world.delay_s = 30
     call = asyncio.create_task(client.state())
     await until_called(world, 1)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(5 * PATIENCE):
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-PATIENCE_S = 20.0
+from support.deadlines import PATIENCE
+
+PATIENCE_S = 20.0 * PATIENCE
 
 PROGRAM = """
 import ctypes, sys

@@ -12,6 +12,7 @@ from raytide.autoscaler.scheduling.schedule import schedule
 from raytide.autoscaler.sidecar.reconcile import reconcile
 from raytide.autoscaler.sidecar.watchdog import STUCK_S, Watchdog
 from raytide.autoscaler.state.snapshot import ReconcilerState
+from support.deadlines import PATIENCE
 from unit.autoscaler.scheduling.questions import HEAD, group, head, running, spread, tasks
 from unit.autoscaler.simulated_cluster import World
 
@@ -37,7 +38,9 @@ SHORT = """
 def ended_with(body: str) -> int:
     """The exit code of a process that blocks its event loop more than twice as long as the watchdog allows."""
     program = textwrap.dedent(SHORT).format(body=body)
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False).returncode
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=60 * PATIENCE, check=False
+    ).returncode
 
 
 @pytest.mark.rule("FD:AS-A4")

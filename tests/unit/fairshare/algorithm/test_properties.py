@@ -1,6 +1,6 @@
 """Properties of every plan for random clusters: TJ §4 and the planner's part of SC:S25.
 
-`make test` looks at a few clusters per test, `.ci/run` at 1,000 and `make properties` at 10,000 (RAYTIDE_EXAMPLES), which
+`make test` looks at a few clusters per test, `make presubmit` at 1,000 and `make properties` at 10,000 (RAYTIDE_EXAMPLES), which
 RAYTIDE_SEED determines. Placements are judged by a search that shares no code with the planner
 (elastic_builders.py). A plan is carried out by a scheduler that puts pods where it likes; the exact fixed point is asked
 for where that cannot matter.

@@ -10,6 +10,7 @@ from raytide.api.config import PodConfig
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.manifests.pods import build_head_pod, build_worker_template
 from support.builders import group, parsed, raycluster, template
+from support.deadlines import PATIENCE
 
 CONFIG = PodConfig()
 RAYLET = "wget --tries 1 -T 2 -q -O- http://localhost:52365/api/local_raylet_healthz | grep success"
@@ -140,5 +141,5 @@ def test_the_probe_command_fails_if_one_of_its_checks_fails(answers, is_healthy)
     shell, flag, command = head_probes(parsed())["livenessProbe"]["exec"]["command"]
     cases = "".join(f"*{service}_healthz) echo {answer};; " for service, answer in answers.items())
     wget = f'wget() {{ case "${{@: -1}}" in {cases}*) return 4;; esac; }}; '
-    done = subprocess.run([shell, flag, wget + command], check=False, capture_output=True, timeout=10)
+    done = subprocess.run([shell, flag, wget + command], check=False, capture_output=True, timeout=10 * PATIENCE)
     assert (done.returncode == 0) is is_healthy

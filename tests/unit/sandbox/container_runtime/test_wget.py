@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from raytide_sandbox.container_runtime import images
+from support.deadlines import PATIENCE
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
@@ -33,7 +34,7 @@ def port() -> Iterator[int]:
 
 
 def wget(*words: str, program: str) -> tuple[int, str]:
-    done = subprocess.run([program, *words], capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run([program, *words], capture_output=True, text=True, check=False, timeout=20 * PATIENCE)
     return done.returncode, done.stdout
 
 
@@ -60,5 +61,7 @@ def test_no_answer_fails(program: str) -> None:
 
 def test_it_needs_only_the_standard_library() -> None:
     source = Path(images.__file__).with_name("wget.py")
-    done = subprocess.run([sys.executable, "-IS", str(source), "--help"], capture_output=True, check=False, timeout=20)
+    done = subprocess.run(
+        [sys.executable, "-IS", str(source), "--help"], capture_output=True, check=False, timeout=20 * PATIENCE
+    )
     assert done.returncode == 0

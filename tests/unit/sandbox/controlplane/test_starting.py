@@ -31,9 +31,9 @@ def plane(tmp_path):
     return make
 
 
-def failed_start(plane):
+def failed_start(plane, *timeout_s):
     with pytest.raises(ControlPlaneError) as caught:
-        plane.start()
+        plane.start(*timeout_s)
     assert plane.pid("etcd") is None
     assert not StateDirectory(plane.directory).is_claimed()
     return str(caught.value)
@@ -59,9 +59,24 @@ def test_long_lines_are_cut(plane):
     assert max(map(len, message.splitlines())) <= 400
 
 
-def test_what_never_gets_ready_is_ended(plane, monkeypatch):
-    monkeypatch.setattr(processes, "START_DEADLINE_S", 0.5)
-    assert failed_start(plane("exec sleep 60")).startswith("etcd was not ready within 0.5 s; from ")
+def test_what_makes_progress_but_never_gets_ready_is_ended_after_the_time_out(plane, monkeypatch):
+    monkeypatch.setattr(processes, "STALLED_S", 0.5)
+    made = plane("while true; do echo waiting for a disk; sleep 0.1; done")
+    first, *words = failed_start(made, 2.0).splitlines()
+    assert first == f"etcd was not ready within 2 s; from {made.log('etcd')}:"
+    assert words[-1] == "waiting for a disk"
+
+
+def test_what_neither_computes_nor_logs_is_ended_sooner(plane, monkeypatch):
+    monkeypatch.setattr(processes, "STALLED_S", 0.5)
+    first, *words = failed_start(plane("echo waiting for a lock; exec sleep 60")).splitlines()
+    assert first.startswith("etcd is not ready, and has neither used a processor nor logged for 0.5 s; from ")
+    assert words == ["waiting for a lock"]
+
+
+def test_what_computes_makes_progress(plane, monkeypatch):
+    monkeypatch.setattr(processes, "STALLED_S", 0.5)
+    assert failed_start(plane("while true; do :; done"), 2.0).startswith("etcd was not ready within 2 s; from ")
 
 
 def test_the_next_port_is_tried_if_the_chosen_one_is_already_in_use(plane):

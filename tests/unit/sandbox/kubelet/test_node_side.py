@@ -12,6 +12,7 @@ from raytide_sandbox.kubelet.kubelet_context import Host
 from raytide_sandbox.kubelet.node_lease import Heartbeat
 from raytide_sandbox.kubelet.node_status import NodeFacts, build_capacity, build_node_status
 from raytide_sandbox.kubelet.rejected_pods import InvalidPodWorker
+from support.deadlines import PATIENCE
 from support.kubelet_fakes import FakeApi, build_pod, virtual_now
 
 NODE = NodeFacts(
@@ -134,7 +135,7 @@ async def test_a_watch_resumes_where_it_was_and_lists_again_when_that_is_too_old
         return (410, {"message": "too old"}) if found == "expired" else found
 
     seen = []
-    async with serving(answer) as client, asyncio.timeout(10):
+    async with serving(answer) as client, asyncio.timeout(10 * PATIENCE):
         async for change in client.list_and_watch("/api/v1/pods", lists.append):
             seen.append((change.type, change.object["metadata"]["name"]))
             if change.object["metadata"]["name"] == "b":

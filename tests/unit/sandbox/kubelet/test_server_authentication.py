@@ -9,6 +9,7 @@ import pytest
 
 from raytide_sandbox.certificates import Authority
 from raytide_sandbox.kubelet.server import KubeletServer, RequestAuthenticator
+from support.deadlines import PATIENCE
 
 NOW = datetime.now(UTC)
 OURS, THEIRS = Authority.create(NOW, "ours"), Authority.create(NOW, "theirs")
@@ -27,7 +28,7 @@ def ask(port, *, identity=None, has_tls=True, header=""):
     if identity:
         identity.load_into(context)
     request = f"GET /healthz HTTP/1.1\r\nHost: x\r\n{header}\r\n".encode()
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as plain:
+    with socket.create_connection(("127.0.0.1", port), timeout=5 * PATIENCE) as plain:
         try:
             with context.wrap_socket(plain, server_hostname="127.0.0.1") if has_tls else plain as connection:
                 connection.sendall(request)

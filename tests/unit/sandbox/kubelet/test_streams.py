@@ -8,6 +8,7 @@ import pytest
 
 from raytide_sandbox.streaming.spdy import SpdyConnection, SpdyError
 from raytide_sandbox.streaming.spdy_header_dictionary import DICTIONARY
+from support.deadlines import PATIENCE
 
 
 class Client:
@@ -147,7 +148,7 @@ async def test_a_stream_without_a_reader_holds_up_no_other(wire):
     for _ in range(500):
         client.data(1, b"x")
     client.data(3, b"here")
-    assert await asyncio.wait_for(other.read(), 2) == b"here"
+    assert await asyncio.wait_for(other.read(), 2 * PATIENCE) == b"here"
 
 
 async def test_the_end_of_the_connection_ends_every_stream_and_accept(wire):
