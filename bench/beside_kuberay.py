@@ -1,8 +1,8 @@
-"""KUBERAY: Raytide and KubeRay, one after the other, on the same real control plane in the same run.
+"""Raytide and KubeRay, one after the other, on the same real control plane in the same run: KUBERAY.
 
-`KUBERAY=<path of a manager built from KubeRay's source>` says which; there is none in this repository. Each round starts each
+`KUBERAY=<path of a manager built from KubeRay's source>` names its program; there is none in this repository. Each round starts each
 operator again and measures three things: one cluster from 0 to 1,000 workers; 50 clusters of a head and 20 workers; and small clusters
-that are made while another one grows to 1,000 workers, from their POST until a watch shows their first pod. KubeRay runs twice, with its
+that are created while another one grows to 1,000 workers, from their POST until a watch shows their first pod. KubeRay runs twice, with its
 defaults and with limits that are no limit here. The first round warms everything and does not count, and the operators take turns to
 be first. Prints a table, and with BENCH_OUT=<folder> writes it as CSV and as an SVG. BENCH_PODS and BENCH_ROUNDS make it smaller.
 """
@@ -17,17 +17,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from control_plane import HOME, ControlPlaneHarness, control_plane_harness
-from first_pod_fairness import FirstPods, waits
-from pod_creation_rate import operator_creates
+from control_plane import HOME, ControlPlaneHarness, FirstPods, control_plane_harness
+from pod_creation import CLUSTERS_AT_ONCE, PODS_WANTED, ROUNDS, operator_creates, waits
 from support.kuberay import KubeRayProcess, crds_without_schema
 from support.operator_process import OperatorProcess
 
-from harness import cluster, result
+from harness import Met, cluster, result, run
 
-PODS_WANTED = int(os.environ.get("BENCH_PODS", "1000"))
-ROUNDS = int(os.environ.get("BENCH_ROUNDS", "6"))
-CLUSTERS_AT_ONCE = max(1, PODS_WANTED // 20)
 RAISED = ("--reconcile-concurrency=10", "--qps=5000", "--burst=10000")
 """For KubeRay: as many reconciles at once as Raytide has, and more requests per second than the control plane answers here."""
 OURS, DEFAULT, UNLIMITED = "Raytide", "KubeRay, defaults", "KubeRay, raised limits"
@@ -106,18 +102,16 @@ async def measure(program: Path) -> dict[str, Figures]:
     async with control_plane_harness() as ours:
         operators = await operators_of(ours, program)
         seen = FirstPods()
-        following = asyncio.create_task(seen.follow(ours))
-        await seen.is_open.wait()
-        for number in range(ROUNDS):
-            names = list(operators)
-            for place in range(len(names)):
-                name = names[(number + place) % len(names)]
-                ours.operator = operators[name]
-                figures = await measure_operator(ours, seen, name, number * len(names) + place)
-                if number or ROUNDS == 1:
-                    for each in TITLES:
-                        getattr(total[name], each).extend(getattr(figures, each))
-        following.cancel()
+        async with seen.following(ours):
+            for number in range(ROUNDS):
+                names = list(operators)
+                for place in range(len(names)):
+                    name = names[(number + place) % len(names)]
+                    ours.operator = operators[name]
+                    figures = await measure_operator(ours, seen, name, number * len(names) + place)
+                    if number or ROUNDS == 1:
+                        for each in TITLES:
+                            getattr(total[name], each).extend(getattr(figures, each))
     return total
 
 
@@ -185,28 +179,28 @@ def plot(total: Mapping[str, Figures], version: str) -> str:
 
 
 def in_digits(value: float) -> str:
-    """Two places below ten, none above."""
+    """Two decimals below ten, none above."""
     return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
 
 
 def version_of(program: Path) -> str:
-    """The module version that Go wrote into the program, or what KUBERAY_VERSION says."""
+    """The module version that Go wrote into the program, or KUBERAY_VERSION."""
     if named := os.environ.get("KUBERAY_VERSION"):
         return named
-    told = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=30)
-    return next((line.strip() for line in told.stdout.splitlines() if line.strip()), "of an unknown version")
+    printed = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=30)
+    return next((line.strip() for line in printed.stdout.splitlines() if line.strip()), "of an unknown version")
 
 
-def main() -> int:
+async def beside_kuberay() -> Met:
     """Measure, print, write."""
     program = os.environ.get("KUBERAY")
     if not program or not os.access(program, os.X_OK):
         print(
             "say where KubeRay's manager is: make bench P=KUBERAY KUBERAY=<path>; `go build` in its ray-operator/ makes one"
         )
-        return 2
+        sys.exit(2)
     version = version_of(Path(program))
-    total = asyncio.run(measure(Path(program)))
+    total = await measure(Path(program))
     for each, title in TITLES.items():
         print(f"{title}:")
         for name, figures in total.items():
@@ -217,11 +211,11 @@ def main() -> int:
     if folder := os.environ.get("BENCH_OUT"):
         write(Path(folder), total, version)
     ratio = statistics.mean(total[OURS].one) / statistics.mean(total[UNLIMITED].one)
-    is_met = result(
-        "KUBERAY", ratio, "x the pods/s of KubeRay with raised limits, one cluster", 1.0, more_is_better=True
-    )
-    return 0 if is_met else 1
+    unit = "x the pods/s of KubeRay with raised limits, one cluster"
+    return [result("KUBERAY", ratio, unit, 1.0, more_is_better=True)]
 
+
+FIGURES = {"KUBERAY": beside_kuberay}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(FIGURES))

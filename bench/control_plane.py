@@ -1,9 +1,10 @@
-"""The control plane of benches: how it is started, filled and measured.
+"""A real control plane for benchmarks: started, filled and measured, with the operator and with a bare client.
 
 etcd, kube-apiserver and kube-controller-manager with fsync, without scheduler and kwok, because there operators can be
-told apart (PF:1.8); `raytide operator` as a process with the rights of its chart; and the bench's own client. Operator
-and client are service accounts: who is in `system:masters` never waits for priority and fairness. Same shape as
-`harness.py`, so that a bench can run on either; run with `tests` on PYTHONPATH, as `make bench` does.
+told apart (PF §1.8); `raytide operator` as a process with the rights of its chart; and the client of the benchmark. Operator
+and client are service accounts: members of `system:masters` are exempt from priority and fairness. Same shape as
+`harness.py`, so that a benchmark can run on either. The bare client sends the same requests without an operator, in the same
+run: the machine sets the pace of a control plane, and a figure is only comparable beside what any client reaches there.
 """
 
 import asyncio
@@ -19,13 +20,14 @@ from raytide_sandbox.controlplane.processes import ControlPlane, PlaneSettings, 
 from support.operator_process import OperatorProcess
 from support.plane_admin import PlaneAdmin, token_of
 
-from harness import CLUSTERS, cluster
+from harness import CLUSTERS, PODS, cluster
 
 PARTS = ("etcd", "kube-apiserver", "kube-controller-manager")
-PODS = "/api/v1/namespaces/bench/pods"
 HOME = "raytide-system"
 POLL_INTERVAL_S = 0.02
 GONE_WITHIN_S = 120
+IN_FLIGHT = 32
+"""Requests of the bare client at once: as many as the operator sends for one key (D7)."""
 
 
 class ControlPlaneHarness:
@@ -99,6 +101,34 @@ async def lines_of(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
             yield line
 
 
+class FirstPods:
+    """When a watch shows the first pod of each RayCluster that `probed()` made."""
+
+    def __init__(self) -> None:
+        self.is_open = asyncio.Event()
+        self._seen: dict[str, asyncio.Future[float]] = {}
+
+    def of(self, name: str) -> asyncio.Future[float]:
+        """The time on the clock of the loop, once the pod exists."""
+        return self._seen.setdefault(name, asyncio.get_running_loop().create_future())
+
+    async def follow(self, ours: ControlPlaneHarness) -> None:
+        """Watch until cancelled."""
+        now = asyncio.get_running_loop().time
+        async for event in ours.watch_pods(self.is_open, selector="probe=yes"):
+            first = self.of(event["object"]["metadata"]["labels"]["ray.io/cluster"])
+            if event["type"] == "ADDED" and not first.done():
+                first.set_result(now())
+
+    @asynccontextmanager
+    async def following(self, ours: ControlPlaneHarness) -> AsyncIterator[None]:
+        """Watch in the background."""
+        task = asyncio.create_task(self.follow(ours))
+        await self.is_open.wait()
+        yield
+        task.cancel()
+
+
 def probed(name: str, workers: int) -> dict:
     """A small RayCluster whose pods a watch can select."""
     manifest = cluster(name, workers)
@@ -124,3 +154,83 @@ async def control_plane_harness() -> AsyncIterator[ControlPlaneHarness]:
         operator = OperatorProcess(account, folder / "operator.log", environment={"POD_NAMESPACE": HOME})
         stack.callback(operator.stop)
         yield ControlPlaneHarness(client, operator, admin, folder)
+
+
+# --- the bare client -------------------------------------------------------------------------------------------------------
+
+
+async def pod_template(ours: ControlPlaneHarness, kind: str) -> dict:
+    """A pod as the operator sends it, `head` or `worker`."""
+    pods = (await ours.call("GET", f"{PODS}?labelSelector=ray.io/node-type%3D{kind}&limit=1"))["items"]
+    kept = {key: pods[0]["metadata"][key] for key in ("labels", "annotations") if key in pods[0]["metadata"]}
+    spec = pods[0]["spec"]
+    own_volumes = [each for each in spec["volumes"] if not each["name"].startswith("kube-api-access")]
+    for container in [*spec["containers"], *spec.get("initContainers", [])]:
+        mounts = container.get("volumeMounts", [])
+        container["volumeMounts"] = [each for each in mounts if not each["name"].startswith("kube-api-access")]
+    # the operator must not take them for its own
+    kept["labels"] = {**kept["labels"], "ray.io/cluster": "bare"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": kept, "spec": {**spec, "volumes": own_volumes}}
+
+
+@asynccontextmanager
+async def operator_stopped(ours: ControlPlaneHarness) -> AsyncIterator[None]:
+    """Without the operator: its watch would be a second one."""
+    await asyncio.to_thread(ours.operator.stop)
+    try:
+        yield
+    finally:
+        await ours.start_operator()
+
+
+async def foreign_cluster(ours: ControlPlaneHarness, name: str) -> str:
+    """Create a RayCluster of another controller, so that its pods are left alone; returns its uid."""
+    container = {"name": "ray-head", "image": "rayproject/ray:2.60.0"}
+    spec = {"managedBy": "kueue.x-k8s.io/multikueue", "rayVersion": "2.60.0"}
+    spec["headGroupSpec"] = {"template": {"spec": {"containers": [container]}}}
+    manifest = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": name}, "spec": spec}
+    uid: str = (await ours.call("POST", CLUSTERS, manifest))["metadata"]["uid"]
+    return uid
+
+
+async def bare_creates(ours: ControlPlaneHarness, template: dict, pods: int) -> float:
+    """Pods per second of a client that does nothing else, but for one watch that it decodes.
+
+    They have an owner as the operator's have: admission checks for each whether its creator may block the deletion of the owner.
+    """
+    now = asyncio.get_running_loop().time
+    is_open = asyncio.Event()
+    uid = await foreign_cluster(ours, "bare")
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "bare", "uid": uid}
+    owner |= {"controller": True, "blockOwnerDeletion": True}
+
+    async def watch() -> None:
+        async for _ in ours.watch_pods(is_open):
+            pass
+
+    async def create(first: int) -> None:
+        headers = {"Content-Type": "application/json"}
+        for number in range(first, pods, IN_FLIGHT):
+            metadata = {**template["metadata"], "name": f"bare-{number:05d}", "ownerReferences": [owner]}
+            body = msgspec.json.encode({**template, "metadata": metadata})
+            async with ours.session.post(ours.base + PODS, data=body, headers=headers) as answer:
+                assert answer.status == 201, await answer.text()
+                msgspec.json.decode(await answer.read())
+
+    watching = asyncio.create_task(watch())
+    await is_open.wait()
+    started = now()
+    creating = asyncio.gather(*(create(first) for first in range(IN_FLIGHT)))
+    ended = await ours.wait_for_pods(pods)
+    await creating
+    watching.cancel()
+    return pods / (ended - started)
+
+
+async def bare_cluster(ours: ControlPlaneHarness, template: dict, name: str) -> None:
+    """The requests that the first pod of a new RayCluster needs: it is created and read, and its pod is created."""
+    await ours.call("POST", CLUSTERS, probed(name, 1))
+    await ours.call("GET", f"{CLUSTERS}/{name}")
+    labels = {**template["metadata"]["labels"], "ray.io/cluster": name, "probe": "yes"}
+    metadata = {**template["metadata"], "name": f"{name}-head", "labels": labels}
+    await ours.call("POST", PODS, {**template, "metadata": metadata})

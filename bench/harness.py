@@ -1,28 +1,50 @@
-"""The shared environment of the operator's benchmarks.
+"""Parts that all benchmarks share: choice of the figure, result lines, diagrams, and an API server with an operator.
 
-An API process (`api_process.py`), `raytide operator` as another process, and a plain aiohttp client of the bench's own.
-Everything is started fresh, on loopback, and ended by pid. Also the one format of a result line that `make bench`
-promises: `ID value unit (bar …) ok|short`.
+A file with figures has the table `FIGURES` and calls `run()` with it; `make bench P=P1B` passes the figure as the first argument
+and sets PYTHONPATH to `tests:tools/checks`. A result line has one format: `ID value unit (bar …) ok|short`. `harness()` starts an
+API process (`api_process.py`), `raytide operator` as another process, and an aiohttp client of the benchmark's own, on
+loopback, and ends them by pid.
 """
 
 import asyncio
+import csv
 import json
+import math
 import signal
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import aiohttp
 import yaml
 
 HERE = Path(__file__).parent
+DIAGRAMS = HERE.parent / "docs" / "figures"
 RAYTIDE = Path(sys.executable).parent / "raytide"
 CLUSTERS = "/apis/ray.io/v1/namespaces/bench/rayclusters"
+PODS = "/api/v1/namespaces/bench/pods"
+
+Met: TypeAlias = Iterable[bool]
+"""Whether each bar of a figure is met."""
+
+
+def run(figures: Mapping[str, Callable[[], Met | Coroutine[Any, Any, Met]]]) -> int:
+    """Measure the figure that the first argument names; returns the exit code: 0 if all of its bars are met."""
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name not in figures:
+        print(f"the first argument has to be a figure: {', '.join(figures)}", file=sys.stderr)
+        return 2
+    measured = figures[name]()
+    met = asyncio.run(measured) if isinstance(measured, Coroutine) else measured
+    return 0 if all([*met]) else 1  # a generator measures as it goes: all bars, also after one that is not met
 
 
 def result(name: str, value: float, unit: str, bar: float, *, more_is_better: bool = False) -> bool:
@@ -43,6 +65,70 @@ def spread(values: Sequence[float]) -> str:
     """Mean and standard deviation for people."""
     deviation = statistics.stdev(values) if len(values) > 1 else 0.0
     return f"{statistics.mean(values):.2f} ± {deviation:.2f}"
+
+
+def exponent(before: tuple[int, float], after: tuple[int, float]) -> float:
+    """Of the growth of a cost between two (number, cost)."""
+    return math.log(after[1] / before[1]) / math.log(after[0] / before[0])
+
+
+@dataclass(frozen=True)
+class LogLogPanel:
+    """A diagram of milliseconds over a number, both axes logarithmic, as elements of SVG."""
+
+    x0: int
+    y0: int
+    width: int
+    height: int
+    numbers: Sequence[int]
+    most_ms: float
+    """The upper end of the vertical axis; it begins at 1 ms."""
+
+    def x(self, number: int) -> float:
+        """Horizontal position."""
+        return self.x0 + self.width * math.log(number / self.numbers[0]) / math.log(self.numbers[-1] / self.numbers[0])
+
+    def y(self, ms: float) -> float:
+        """Vertical position."""
+        return self.y0 + self.height * (1 - math.log(max(ms, 1.0)) / math.log(self.most_ms))
+
+    def frame(self, title: str) -> list[str]:
+        """Title, frame and labels of the axes."""
+        lines = [
+            f'<rect x="{self.x0}" y="{self.y0}" width="{self.width}" height="{self.height}" fill="none" stroke="#999"/>',
+            f'<text x="{self.x0}" y="{self.y0 - 10}">{title}</text>',
+        ]
+        for power in range(round(math.log10(self.most_ms)) + 1):
+            ms = 10.0**power
+            label, y = f"{ms:g} ms" if ms < 1000 else f"{ms / 1000:g} s", self.y(ms)
+            lines.append(f'<line x1="{self.x0}" x2="{self.x0 + self.width}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
+            lines.append(f'<text x="{self.x0 - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
+        bottom = self.y0 + self.height + 16
+        return lines + [
+            f'<text x="{self.x(n):.1f}" y="{bottom}" text-anchor="middle">{n:,}</text>' for n in self.numbers
+        ]
+
+    def curve(self, points: Iterable[tuple[int, float]], color: str) -> list[str]:
+        """Dots joined by lines."""
+        spots = [(self.x(number), self.y(ms)) for number, ms in points]
+        dots = [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>' for x, y in spots]
+        return dots + [
+            f'<line x1="{a[0]:.1f}" y1="{a[1]:.1f}" x2="{b[0]:.1f}" y2="{b[1]:.1f}" stroke="{color}" stroke-width="2"/>'
+            for a, b in pairwise(spots)
+        ]
+
+
+def svg(width: int, height: int, lines: Iterable[str]) -> str:
+    """A picture with a white background."""
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">'
+    return "\n".join([head, f'<rect width="{width}" height="{height}" fill="#fff"/>', *lines, "</svg>\n"])
+
+
+def write_table(name: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A CSV file beside the diagrams."""
+    with (DIAGRAMS / f"{name}.csv").open("w", newline="") as table:
+        writer = csv.writer(table, lineterminator="\n")
+        writer.writerows([head, *rows])
 
 
 def cluster(name: str, workers: int) -> dict:
@@ -81,7 +167,7 @@ class Harness:
     def __init__(self, base: str, session: aiohttp.ClientSession, folder: Path) -> None:
         self.base = base
         self.session = session
-        self._folder = folder
+        self.folder = folder
         self.kubeconfig = folder / "kubeconfig"
         """Written when the operator starts."""
         self.operator: subprocess.Popen[bytes] | None = None
@@ -96,14 +182,18 @@ class Harness:
         """Requests of all clients except the bench so far."""
         return await self.call("GET", "/bench/requests")
 
-    async def start_operator(self) -> int:
-        """Start the operator and wait until it is ready; returns its pid."""
+    def write_kubeconfig(self) -> None:
+        """For the operator and other commands."""
         context = {"name": "bench", "context": {"cluster": "bench", "user": "bench"}}
         config = {"apiVersion": "v1", "kind": "Config", "current-context": "bench", "contexts": [context]}
         config["clusters"] = [{"name": "bench", "cluster": {"server": self.base}}]
         config["users"] = [{"name": "bench", "user": {}}]
         self.kubeconfig.write_text(yaml.safe_dump(config))
-        log = (self._folder / "operator.log").open("wb")
+
+    async def start_operator(self) -> int:
+        """Start the operator and wait until it is ready; returns its pid."""
+        self.write_kubeconfig()
+        log = (self.folder / "operator.log").open("wb")
         command = [RAYTIDE, "operator", "--kubeconfig", self.kubeconfig, "--metrics-addr", "0"]
         address = f"127.0.0.1:{free_port()}"
         command += ["--health-probe-bind-address", address]
@@ -114,7 +204,7 @@ class Harness:
         return self.operator.pid
 
     async def _is_operator_ready(self, address: str) -> bool:
-        assert self.operator.poll() is None, (self._folder / "operator.log").read_text()[-2000:]
+        assert self.operator.poll() is None, (self.folder / "operator.log").read_text()[-2000:]
         try:
             async with self.session.get(f"http://{address}/readyz") as answer:
                 return answer.status == 200

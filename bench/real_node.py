@@ -1,6 +1,6 @@
-"""NODE: on a real kubelet: from `helm install` to a first cluster, workers for waiting tasks, idle workers gone; and memory.
+"""Times and memory on a real kubelet, from `helm install` to the deletion of idle workers: NODE.
 
-Starts the node of `make e2e-node` (root, Debian) with the image of `make image` and real Ray. Raytide is installed by helm. With
+Starts the node of `make e2e ON=node` (root, Debian) with the image of `make image` and real Ray. Raytide is installed by helm. With
 `KUBERAY=<path of a manager built from KubeRay's source>` the same cluster is then run by KubeRay with Ray's own autoscaler, on the same
 node: the manager runs as a process beside it, without the limits of a pod. A round submits four tasks to a cluster without
 workers: how long until the first worker runs and until the first task runs; and when the tasks have ended, until all workers
@@ -32,7 +32,7 @@ import node_images  # noqa: E402
 from kube_tools import find_tool  # noqa: E402
 from support.kuberay import crds_without_schema, manager_command  # noqa: E402
 
-from harness import result, spread  # noqa: E402
+from harness import Met, result, run, spread  # noqa: E402
 
 Json = dict[str, Any]
 
@@ -107,7 +107,7 @@ class Cluster:
         return items
 
     def popen(self, program: Path, *words: str, **options: Any) -> "subprocess.Popen[str]":
-        """One that goes on, in the node's network."""
+        """A program that keeps running, in the node's network."""
         return subprocess.Popen(self._running.command(program, *words), env=self._environ, text=True, **options)
 
 
@@ -255,7 +255,7 @@ def measure_memory(here: Cluster) -> tuple[float, float]:
     return measured
 
 
-def main() -> int:
+def on_a_node() -> Met:
     """Start the node, measure, print, end it."""
     program = Path(os.environ["KUBERAY"]).resolve() if os.environ.get("KUBERAY") else None
     settings = node.prepare((e2e.raytide_archive(),), kept_images=(node_images.ray(e2e.RAY_IMAGE),))
@@ -284,8 +284,10 @@ def main() -> int:
         for what in ("worker_s", "task_s", "gone_s"):
             share = statistics.mean(getattr(ours, what)) / statistics.mean(getattr(theirs, what))
             met.append(result("NODE", 100 * share, f"% of KubeRay's {what}", 120))
-    return 0 if all(met) else 1
+    return met
 
+
+FIGURES = {"NODE": on_a_node}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(FIGURES))

@@ -15,9 +15,9 @@ from uuid import uuid4
 from acceptance.audit import Seen, Step, read
 from acceptance.fleet import Fleet, Pods, TinyKubelet, allowing, eventually
 from integration.embedded_cluster import Operator
-from raytide_sandbox.faults.proxy import FaultProxy
-from raytide_sandbox.faults.script import Script
-from raytide_sandbox.faults.upstream import Upstream
+from support.faults.proxy import FaultProxy
+from support.faults.script import Script
+from support.faults.upstream import Upstream
 from support.plane_admin import PlaneAdmin, token_of
 from support.run_report import FIGURE
 

@@ -19,11 +19,11 @@ from acceptance.environment import Env
 from acceptance.fleet import GONE, MERGE, allowing, eventually
 from raytide.autoscaler.model import HEAD_TYPE, Demand, NodeStatus, RayNode, Request, amounts_of
 from raytide_sandbox.certificates import Identity, make_certificates
-from raytide_sandbox.faults.proxy import FaultProxy
-from raytide_sandbox.faults.script import Script
-from raytide_sandbox.faults.upstream import Upstream
 from support.builders import raycluster
 from support.fake_gcs import GcsServer, GcsWorld
+from support.faults.proxy import FaultProxy
+from support.faults.script import Script
+from support.faults.upstream import Upstream
 
 Json = dict[str, Any]
 

@@ -15,10 +15,10 @@ from acceptance.environment import SYSTEM, Env
 from acceptance.fleet import eventually, side_by_side
 from acceptance.replica import Replica
 from raytide.api.constants import LEADER_LEASE
-from raytide_sandbox.faults.proxy import FaultProxy
-from raytide_sandbox.faults.script import Call, Rule
-from raytide_sandbox.faults.types import UNAUTHORIZED, Answer
 from support.deadlines import PATIENCE
+from support.faults.proxy import FaultProxy
+from support.faults.script import Call, Rule
+from support.faults.types import UNAUTHORIZED, Answer
 
 CLUSTERS, EDITS = 200, 20
 COMPRESSED = 10.0

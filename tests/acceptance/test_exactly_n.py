@@ -10,9 +10,9 @@ import pytest
 from acceptance.checks import alive_at_the_end, too_many_or_too_few
 from acceptance.environment import Env
 from integration.embedded_cluster import Operator, until
-from raytide_sandbox.faults.proxy import FaultProxy
-from raytide_sandbox.faults.script import Call, Rule
-from raytide_sandbox.faults.types import Kill
+from support.faults.proxy import FaultProxy
+from support.faults.script import Call, Rule
+from support.faults.types import Kill
 
 CLUSTERS, WORKERS = 50, 20
 KILLS = 30

@@ -9,9 +9,9 @@ from acceptance.checks import most_at_once
 from acceptance.environment import Env
 from acceptance.fleet import eventually
 from acceptance.scaled import Scaled, scene
-from raytide_sandbox.faults.script import Call, Rule
-from raytide_sandbox.faults.types import Answer, CallFault, Kill, LoseAnswer
 from support.builders import group
+from support.faults.script import Call, Rule
+from support.faults.types import Answer, CallFault, Kill, LoseAnswer
 
 SEEDS = (1, 2, 3)
 """A hundred seeds of the same pass in virtual time in tests/simulation."""

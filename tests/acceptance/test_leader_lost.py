@@ -13,9 +13,9 @@ from acceptance.environment import SYSTEM, Env
 from acceptance.fleet import eventually, side_by_side
 from acceptance.replica import LEASE_S, Replica
 from raytide.api.constants import LEADER_LEASE
-from raytide_sandbox.faults.proxy import FaultProxy
-from raytide_sandbox.faults.script import Call, Rule
-from raytide_sandbox.faults.types import Answer, CallFault, LoseRequest
+from support.faults.proxy import FaultProxy
+from support.faults.script import Call, Rule
+from support.faults.types import Answer, CallFault, LoseRequest
 
 CLUSTERS, FEW, MANY = 4, 2, 10
 STEADY_S = 60.0

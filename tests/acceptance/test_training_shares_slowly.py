@@ -1,7 +1,7 @@
 """S25 with trainers that use their grace period to terminate, for example to write a checkpoint.
 
 What one job gives is not free yet when the next plans are made, which is how FD:SH-B11 began. `--grace` is the grace period in
-seconds: 10 by default, and `make test-kube GRACE=60` plays a minute, in about five minutes. Compressed: jobs arrive 2 s apart
+seconds: 10 by default, and `make acceptance GRACE=60` plays a minute, in about five minutes. Compressed: jobs arrive 2 s apart
 instead of 10, have no cooldown, and changes settle in 0.3 s instead of 1; there are no pods of other workloads. kwok plays the
 kubelets, and deletes the pods of this scenario when their grace period is over. What is judged are sizes as the API server's audit
 log has them, and places as a watch saw them.

@@ -31,7 +31,6 @@ from integration.cluster_under_test import (
     Json,
     path_of,
 )
-from raytide.manager import messages
 from raytide_sandbox.apiserver.api_status import ApiStatusError
 from raytide_sandbox.apiserver.http import application
 from raytide_sandbox.apiserver.request_response import Request, Response
@@ -45,7 +44,7 @@ from support.manifest_files import body_of
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 PATIENCE_S = 60.0 * PATIENCE
 """Nothing here waits for time to pass. A scenario's own bar is shorter."""
-STARTED = messages.STARTING.partition(" %")[0]
+STARTED = "starting raytide"
 """In the operator's log once its signal handlers are installed."""
 POLL_S = 0.04
 TOUCHED_AGAIN_AFTER_S = 5.0

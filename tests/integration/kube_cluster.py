@@ -31,11 +31,11 @@ from integration.cluster_under_test import (
     path_of,
 )
 from raytide_sandbox.connections import ClosingConnector
-from raytide_sandbox.faults.proxy import FaultProxy
-from raytide_sandbox.faults.script import Script
-from raytide_sandbox.faults.types import CallFault
-from raytide_sandbox.faults.upstream import Upstream
 from raytide_sandbox.kubeconfig import build_kubeconfig, write_private
+from support.faults.proxy import FaultProxy
+from support.faults.script import Script
+from support.faults.types import CallFault
+from support.faults.upstream import Upstream
 from support.kube_plane import KubePlane, eventually
 from support.manifest_files import body_of
 

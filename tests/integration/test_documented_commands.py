@@ -154,7 +154,7 @@ def test_the_readme_and_the_page_of_the_sandbox():
 def begin(reader: Reader, page: Page) -> None:
     """From a clone to a RayCluster, and what the README shows of it."""
     page.type("git clone", **{"<this repository>": a_repository(reader)})
-    page.type("make demo-down", "No demo is running", folder=ROOT)
+    page.type("make demo DOWN=1", "No demo is running", folder=ROOT)
     page.type("export PATH=")
     page.type("raytide sandbox up", "The sandbox is up")
     page.type("export KUBECONFIG=$(")

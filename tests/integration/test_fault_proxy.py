@@ -17,9 +17,10 @@ from raytide.kube.http import HttpTransport
 from raytide.kube.kubeconfig import load_client_config
 from raytide.kube.transport import Response, StreamStatusError
 from raytide_sandbox.certificates import Authority
-from raytide_sandbox.faults.proxy import FaultProxy
-from raytide_sandbox.faults.script import Rule, Script
-from raytide_sandbox.faults.types import (
+from support.deadlines import PATIENCE
+from support.faults.proxy import FaultProxy
+from support.faults.script import Rule, Script
+from support.faults.types import (
     FORBIDDEN,
     UNAUTHORIZED,
     Answer,
@@ -43,8 +44,7 @@ from raytide_sandbox.faults.types import (
     Stall,
     Swap,
 )
-from raytide_sandbox.faults.upstream import Upstream
-from support.deadlines import PATIENCE
+from support.faults.upstream import Upstream
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 PATIENCE_S = 10.0 * PATIENCE

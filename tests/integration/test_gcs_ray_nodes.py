@@ -1,4 +1,4 @@
-"""The GCS client against real raylets, tasks and placement groups; part of `make test-ray` and `make ray-versions`."""
+"""The GCS client against real raylets, tasks and placement groups; part of `make test-ray` and `make test-ray`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator

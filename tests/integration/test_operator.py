@@ -1,7 +1,7 @@
 """The real operator with kopf, on pods whose status the test sets: the lifecycle of RayClusters.
 
 One operator and one API serve all tests of this file; every test has a namespace of its own. Everything here is shown on
-the embedded API and, by `make test-kube`, on a real control plane.
+the embedded API and, by `make kube-suite`, on a real control plane.
 """
 
 import secrets

@@ -22,7 +22,6 @@ from raytide.api.gang_admission import is_admitted
 from raytide.api.sharing_record import parse_record
 from raytide.api.tenants import TENANT_LABEL
 from raytide.api.trainingjob import TrainingJob
-from raytide.api.trainingjob_pods import size_for
 from raytide.fairshare import participants
 from raytide.fairshare.controller import FairShareController, FairShareOptions
 from raytide.kube.client import Client
@@ -31,6 +30,7 @@ from raytide.manager.tenant_settings import parse_tenants
 from raytide.runtime.clock import Clock
 from raytide.trainingjob.manifests.objects import build_pod
 from support.deadlines import PATIENCE
+from support.training_builders import size_for
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

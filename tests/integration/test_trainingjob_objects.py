@@ -19,8 +19,8 @@ from raytide.api import trainingjob_constants as constants
 from raytide.api.config import JobConfig
 from raytide.api.meta import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, PODS, SERVICES, TRAININGJOBS, Resource
 from raytide.api.trainingjob import TrainingJob
-from raytide.api.trainingjob_pods import roles_of, size_for
 from raytide.trainingjob.manifests.objects import build_membership, build_pod, build_service
+from support.training_builders import roles_of, size_for
 
 ROOT = Path(__file__).parents[2]
 CRD = yaml.load((ROOT / "crds" / "paddlepaddle.org_trainingjobs.yaml").read_text(), Loader=yaml.CSafeLoader)

@@ -12,10 +12,10 @@ import pytest
 from raytide.api.config import JobConfig
 from raytide.api.meta import CONFIG_MAPS, PODS, SERVICES, TRAININGJOBS, Manifest
 from raytide.api.trainingjob import TrainingJob
-from raytide.api.trainingjob_pods import Size, roles_of
+from raytide.api.trainingjob_pods import Size
 from raytide.trainingjob.manifests.objects import build_membership, build_pod, build_service, membership_name
 from support.sandbox_process import SANDBOXES, SandboxProcess, eventually, running_sandbox
-from support.training_builders import trainingjob
+from support.training_builders import roles_of, trainingjob
 
 NAMESPACE = "default"
 CONFIG = JobConfig()

@@ -1,7 +1,7 @@
 """A Docker daemon in namespaces of this machine: it runs privileged containers, one signal ends it, and nothing of it is left.
 
 Packages, programs and images are those of the cache folder; containers are of the pause image, so that a start takes a second.
-The cluster itself is the subject of `make e2e-kind`.
+The cluster itself is the subject of `make e2e ON=kind`.
 """
 
 import os

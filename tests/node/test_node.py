@@ -77,7 +77,7 @@ def test_sigkill_of_its_first_process_ends_a_node_and_leaves_nothing(settings):
     started = node.Node(settings)
     running = started.start()
     run_pod(settings, running)
-    with pytest.raises(node.NodeError, match=f"another node runs in {settings.state}: end it with `make node-clean`"):
+    with pytest.raises(node.NodeError, match=f"another node runs in {settings.state}: end it with `make e2e DOWN=1`"):
         node.Node(settings).start()
     assert "Running" in kubectl(settings, running, "get", "pod", "waiting"), "a second start does the first no harm"
     os.kill(running.first_pid, signal.SIGKILL)

@@ -10,8 +10,8 @@ from typing import Any
 
 from raytide.api.meta import Key
 from raytide_sandbox.apiserver.store import Change
-from raytide_sandbox.faults.transport import Faulty
-from raytide_sandbox.faults.types import Answer
+from support.faults.transport import Faulty
+from support.faults.types import Answer
 
 from simulation.desired_state import DECISION_ANNOTATION, groups_of, workers_to_delete
 from simulation.environment import Environment, Replica

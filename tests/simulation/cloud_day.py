@@ -12,8 +12,8 @@ from typing import Any
 
 from raytide.autoscaler.sidecar.settings import read_settings
 from raytide_sandbox.apiserver.store import Change
-from raytide_sandbox.faults.types import Answer
 from support import virtual_time
+from support.faults.types import Answer
 
 from simulation.autoscaled_environment import AutoscaledEnvironment
 from simulation.demand_scenarios import demanded

@@ -1,23 +1,26 @@
 """Applies the mutation of the command line option `--mutation`, and compares all reasons with the pages of conditions and events."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-import reasons
 from raytide.api import conditions, constants
 from raytide.kube.event_recorder import Recorder
 
 from simulation.mutations import MUTATIONS
 
+DOCS = Path(__file__).parents[2] / "docs"
 CONDITIONS = {
-    (each.described.name, reason.described.name)
-    for found in reasons.conditions().values()
-    for each in found
-    for reason in each.reasons
+    (kind, reason)
+    for kind, section in re.findall(
+        r"^### (\w+) of a \w+\n(.*?)(?=^#|\Z)", (DOCS / "conditions.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    for reason in re.findall(r"^\| [\w, ]+ \| `(\w+)` \|", section, re.MULTILINE)
 }
-EVENTS = {(event.type, event.described.name) for found in reasons.events().values() for event in found}
+EVENTS = set(re.findall(r"^\| (Normal|Warning) \| `(\w+)` \|", (DOCS / "events.md").read_text(), re.MULTILINE))
 
 
 @pytest.fixture(autouse=True)

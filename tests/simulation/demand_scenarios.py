@@ -7,7 +7,7 @@ of workers and `workersToDelete` is empty.
 
 from typing import Any
 
-from raytide_sandbox.faults.types import Answer
+from support.faults.types import Answer
 
 from simulation.autoscaled_environment import AutoscaledEnvironment
 from simulation.manifests import group, new_cluster

@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from raytide_sandbox.faults.script import Script
-from raytide_sandbox.faults.transport import Faulty
+from support.faults.script import Script
+from support.faults.transport import Faulty
 
 from simulation.desired_state import (
     DECISION_ANNOTATION,

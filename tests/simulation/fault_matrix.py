@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from raytide_sandbox.faults.script import Call, Line, Rule
-from raytide_sandbox.faults.types import (
+from support import virtual_time
+from support.faults.script import Call, Line, Rule
+from support.faults.types import (
     FORBIDDEN,
     UNAUTHORIZED,
     Answer,
@@ -34,7 +35,6 @@ from raytide_sandbox.faults.types import (
     Stall,
     WatchFault,
 )
-from support import virtual_time
 
 from simulation.environment import ESR_S, Environment, log_errors_as_violations
 from simulation.scenarios import Scenario

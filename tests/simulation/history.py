@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from raytide_sandbox.faults.script import Call, Rule
-from raytide_sandbox.faults.types import (
+from support.faults.script import Call, Rule
+from support.faults.types import (
     FORBIDDEN,
     UNAUTHORIZED,
     Answer,

@@ -1,7 +1,7 @@
 """Transport from the client to the sandbox's API by function calls, in virtual time.
 
 No sockets and no threads, so virtual time moves all of it. Watch events are delivered in order, late by the current lag, as
-from a slow watch cache. It loses and changes nothing: faults are injected by `raytide_sandbox.faults.transport`, which wraps
+from a slow watch cache. It loses and changes nothing: faults are injected by `support.faults.transport`, which wraps
 it. This module has the errors that the client handles, and older states of the store for stale reads. Implements the
 product's Transport protocol (D17).
 """
@@ -19,7 +19,7 @@ from raytide_sandbox.apiserver.request_info import Call, parse_target
 from raytide_sandbox.apiserver.request_response import Response as ServerResponse
 from raytide_sandbox.apiserver.routes import Api, Request, WatchCursor
 from raytide_sandbox.apiserver.store import Change, Store
-from raytide_sandbox.faults import types
+from support.faults import types
 
 BOOKMARK_S = 60.0
 """Interval of the bookmarks of an idle watch of a real API server."""

@@ -8,7 +8,7 @@ replica is complete in the end, and none was broken without a reason, is checked
 from typing import Any
 
 from raytide_sandbox.apiserver.request_response import Request
-from raytide_sandbox.faults.types import Answer
+from support.faults.types import Answer
 
 from simulation.environment import Environment
 from simulation.manifests import find, group, new_cluster

@@ -15,8 +15,8 @@ from prometheus_client.samples import Sample
 
 from raytide.metrics import REGISTRY
 from raytide_sandbox.apiserver.request_response import Request
-from raytide_sandbox.faults.types import Answer
 from support import virtual_time
+from support.faults.types import Answer
 
 from simulation.environment import Environment
 from simulation.manifests import NAME, find, group

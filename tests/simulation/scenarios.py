@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raytide_sandbox.apiserver.request_response import Request
-from raytide_sandbox.faults.types import Answer
+from support.faults.types import Answer
 
 from simulation.environment import Environment
 from simulation.manifests import NAME, OTHER_NAME, find, group, new_cluster, template

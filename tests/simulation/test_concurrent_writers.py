@@ -2,8 +2,8 @@
 
 import pytest
 
-from raytide_sandbox.faults.script import Rule
-from raytide_sandbox.faults.types import CommitLate
+from support.faults.script import Rule
+from support.faults.types import CommitLate
 
 from simulation.autoscaled_scenarios import autoscaled
 from simulation.concurrent_writers import change_owner, remove_label

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from raytide_sandbox.apiserver.request_response import Request
-from raytide_sandbox.faults.types import Answer
 from support import virtual_time
+from support.faults.types import Answer
 
 from simulation.environment import Environment, log_errors_as_violations
 from simulation.manifests import find, group, new_cluster

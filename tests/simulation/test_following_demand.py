@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from raytide_sandbox.apiserver.store import Change
-from raytide_sandbox.faults.script import Call, Rule
-from raytide_sandbox.faults.types import Answer, CallFault, Kill, LoseAnswer
 from support import virtual_time
+from support.faults.script import Call, Rule
+from support.faults.types import Answer, CallFault, Kill, LoseAnswer
 
 from simulation.autoscaled_environment import AutoscaledEnvironment
 from simulation.demand_scenarios import LARGE_BY_DEMAND, autoscaled, demanded

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from raytide_sandbox.faults.script import Call, Rule
-from raytide_sandbox.faults.types import CallFault, Delay, LoseAnswer, LoseRequest
 from support import virtual_time
+from support.faults.script import Call, Rule
+from support.faults.types import CallFault, Delay, LoseAnswer, LoseRequest
 
 from simulation.environment import Environment, log_errors_as_violations
 from simulation.manifests import NAME, find, group, new_cluster

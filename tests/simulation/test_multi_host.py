@@ -3,7 +3,7 @@
 import pytest
 
 from raytide_sandbox.apiserver.request_response import Request
-from raytide_sandbox.faults.types import Answer
+from support.faults.types import Answer
 
 from simulation.environment import Environment, log_errors_as_violations
 from simulation.manifests import NAME, new_cluster

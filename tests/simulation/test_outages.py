@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from raytide_sandbox.faults.script import Call, Rule
-from raytide_sandbox.faults.types import Answer, CommitLate, Delay
 from support import virtual_time
+from support.faults.script import Call, Rule
+from support.faults.types import Answer, CommitLate, Delay
 
 from simulation.environment import Environment, log_errors_as_violations
 from simulation.manifests import NAME, find, group

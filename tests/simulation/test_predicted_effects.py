@@ -31,10 +31,10 @@ from raytide.cli.ui.what_if import effect_of, parse
 from raytide.controller import fair_semaphore
 from raytide.kube.client import Client
 from raytide.raycluster.controller import RayClusterController, RayClusterControllerOptions
-from raytide_sandbox.faults.script import Call, Rule
-from raytide_sandbox.faults.types import Answer
 from support import virtual_time
 from support.definitions import define
+from support.faults.script import Call, Rule
+from support.faults.types import Answer
 from support.manifest_files import body_of
 
 from simulation.environment import log_errors_as_violations

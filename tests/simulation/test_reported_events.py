@@ -12,8 +12,8 @@ import pytest
 from raytide.api import constants
 from raytide.metrics import REGISTRY
 from raytide_sandbox.apiserver.request_response import Request
-from raytide_sandbox.faults.types import Answer
 from support import virtual_time
+from support.faults.types import Answer
 
 from simulation.environment import Environment, log_errors_as_violations
 from simulation.manifests import NAME, find, group

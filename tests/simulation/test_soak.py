@@ -11,9 +11,9 @@ import pytest
 
 from raytide.controller.controller import ReconcileLoop
 from raytide.metrics import REGISTRY
-from raytide_sandbox.faults.script import Call, Rule
-from raytide_sandbox.faults.types import Answer, Error, LoseAnswer, RefuseConnection
 from support import virtual_time
+from support.faults.script import Call, Rule
+from support.faults.types import Answer, Error, LoseAnswer, RefuseConnection
 
 from simulation.environment import Environment, log_errors_as_violations
 from simulation.footprint import Footprint, footprint

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from raytide_sandbox.faults.types import FORBIDDEN, Answer, LoseAnswer, LoseRequest
+from support.faults.types import FORBIDDEN, Answer, LoseAnswer, LoseRequest
 
 from simulation.fault_matrix import Point, fault_points, run_with_fault, run_without_fault
 from simulation.scenarios import Scenario

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from raytide_sandbox.faults.script import Call, Rule
-from raytide_sandbox.faults.types import Answer, CallFault, RefuseConnection
+from support.faults.script import Call, Rule
+from support.faults.types import Answer, CallFault, RefuseConnection
 
 from simulation.environment import log_errors_as_violations
 from simulation.fault_matrix import accepted_writes

@@ -10,7 +10,7 @@ from typing import Any
 
 from raytide.api import trainingjob_constants as constants
 from raytide_sandbox.apiserver.request_response import Request
-from raytide_sandbox.faults.types import Answer
+from support.faults.types import Answer
 
 from simulation.environment import Environment
 from simulation.scenarios import Scenario

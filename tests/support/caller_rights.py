@@ -12,7 +12,7 @@ from raytide.cli.ui.feeds import Feeds
 from raytide.cli.ui.serve import CALLER_PAGES, CALLER_VIEWS
 from raytide.kube.transport import Response
 from raytide.runtime.clock import Clock
-from raytide_sandbox.faults.types import Answer
+from support.faults.types import Answer
 from support.stored_workloads import api_with
 from support.ui_site import Served
 

@@ -21,4 +21,4 @@ def build(hook: str, source: Path, target: Path) -> Path:
 def unpack(archive: Path, folder: Path) -> None:
     """Unpack an archive of our own: `TarFile` has filters from Python 3.11.4 on, and asks for one from 3.12 on."""
     folder.mkdir(exist_ok=True)
-    subprocess.run(["tar", "-xf", archive, "-C", folder], check=True, timeout=60 * PATIENCE)
+    subprocess.run(["tar", "-xpf", archive, "-C", folder], check=True, timeout=60 * PATIENCE)

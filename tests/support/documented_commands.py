@@ -94,7 +94,7 @@ SESSIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             "kubectl describe raycluster autoscaled",
             "kubectl logs <head pod>",
             "git clone",
-            "make demo-down",
+            "make demo DOWN=1",
         ),
         "docs/sandbox.md": (
             "kubectl get nodes",

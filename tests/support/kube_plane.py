@@ -1,7 +1,7 @@
 """A real control plane for tests marked `kube`: one per session, started here or named by the environment.
 
 `RAYTIDE_TEST_KUBECONFIG` names a cluster that runs already; otherwise etcd, kube-apiserver, kube-controller-manager and
-kube-scheduler are started, with an audit log, from KUBEBUILDER_ASSETS or from what `make control-plane` built. Each test
+kube-scheduler are started, with an audit log, from KUBEBUILDER_ASSETS or from what `make tools` built. Each test
 makes a namespace of its own and does not wait for it to be gone: that takes five seconds and more.
 """
 

@@ -4,6 +4,8 @@ import copy
 from typing import Any
 
 from raytide.api.trainingjob import TrainingJob
+from raytide.api.trainingjob_constants import MASTER, PSERVER, TRAINER
+from raytide.api.trainingjob_pods import Size
 
 JOB_UID = "uid-job"
 SEED_ROLE = {
@@ -68,3 +70,14 @@ def changed_seed(name: str = "job-1", **changes: Any) -> dict[str, Any]:
         else:
             place[last] = value
     return obj
+
+
+def size_for(job: TrainingJob, trainers: int) -> Size:
+    """The size with this many trainers and the matching number of parameter servers."""
+    return Size(trainers, 0 if job.spec.pserver is None else job.spec.pserver.count_for(trainers))
+
+
+def roles_of(job: TrainingJob, size: Size) -> dict[str, int]:
+    """Number of pods per role, in start order; roles without pods are left out."""
+    counts = {MASTER: int(job.has_master), PSERVER: size.pservers, TRAINER: size.trainers}
+    return {role: count for role, count in counts.items() if count}

@@ -15,7 +15,7 @@ from raytide.explain.model import Verdict
 from raytide.explain.overview import Lane
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
-from raytide_sandbox.faults.types import Answer
+from support.faults.types import Answer
 from support.stored_workloads import api_with
 
 from simulation.in_process_transport import InProcessTransport

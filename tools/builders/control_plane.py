@@ -3,7 +3,7 @@
 Takes KUBEBUILDER_ASSETS where a person has set it, and checks that all four components are there; otherwise builds the
 module in tests/controlplane with Go (about six minutes on two cores with empty caches, a fraction of a second when
 nothing changed). Prints where it is, and how long that took; exit code 2 and one line when it cannot be. Called by
-`make control-plane`; `raytide_sandbox.controlplane.binaries` finds the result by the pointer that is left in the cache folder.
+`make tools`; `raytide_sandbox.controlplane.binaries` finds the result by the pointer that is left in the cache folder.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Build the documentation site: the repository's pages, and those written from code, as HTML in dist/site.
+"""Build the documentation site: the repository's pages as HTML in dist/site.
 
 The pages keep their paths, so that links between them are the same on GitHub and on the site; links to other files lead to the
 source repository. mkdocs comes from an environment of its own, with the versions of requirements/docs.txt, and fails for each page
@@ -8,31 +8,25 @@ again when a page changes. Called by `make site`.
 
 import argparse
 import os
+import posixpath
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import yaml
-from prometheus_client import CollectorRegistry
-from prometheus_client.metrics_core import Metric as Family
 
 import security_tools
-from raytide.autoscaler.reporting.metrics import SidecarMetrics
-from raytide.cli import COMMANDS
-from raytide.cli import main as command
-from raytide.metrics import REGISTRY
-from site_pages import Metric, commands_page, fields_page, metrics_page, relink
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "dist" / "site-pages"
 LOCK = "docs.txt"
 LEFT_OUT = ("tests/", "sandbox/", "dist/")
 """Folders whose pages are for developers who read them beside the code."""
-CRDS = {"raycluster": "ray.io_rayclusters.yaml", "trainingjob": "paddlepaddle.org_trainingjobs.yaml"}
+CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
+SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:")
 
 
 def listed_files() -> list[str]:
@@ -42,41 +36,28 @@ def listed_files() -> list[str]:
     return [name for name in dict.fromkeys(listed) if not name.startswith(LEFT_OUT) and (ROOT / name).is_file()]
 
 
-def registered(registry: CollectorRegistry) -> Iterator[Metric]:
-    """The project's own metrics of a registry."""
-    collectors: dict[Any, list[str]] = registry._collector_to_names  # noqa: SLF001 - the registry gives no names of labels
-    for collector in collectors:
-        families: list[Family] = list(getattr(collector, "describe", list)())
-        labels = getattr(collector, "_labelnames", None) or getattr(collector, "_labels", ())
-        for family in families:
-            name = f"{family.name}_total" if family.type == "counter" else family.name
-            if not name.startswith(("process_", "python_")):
-                yield Metric(name, family.type, tuple(labels), family.documentation)
+def relink(text: str, page: str, is_page: Callable[[str], bool], source: str) -> str:
+    """The page with links to files that the site does not have leading to the source repository.
 
+    `page` is its path in the repository, `source` the address of the repository's files.
+    """
 
-def generated_pages() -> dict[str, str]:
-    """The pages written from code, by their path."""
-    fields = {
-        f"docs/api/{name}.md": fields_page(yaml.load((ROOT / "crds" / file).read_text(), yaml.CSafeLoader))
-        for name, file in CRDS.items()
-    }
-    metrics = {"Operator": registered(REGISTRY), "Autoscaler": registered(SidecarMetrics().registry)}
-    return {
-        **fields,
-        "docs/api/commands.md": commands_page(command, sorted(COMMANDS)),
-        "docs/api/metrics.md": metrics_page(metrics),
-    }
+    def changed(link: re.Match[str]) -> str:
+        begin, target, end = link.groups()
+        if SCHEME.match(target):
+            return link.group()
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
+        return link.group() if is_page(path) else f"{begin}{source}/{path}{end}"
+
+    parts = CODE.split(text)
+    return "".join(part if number % 2 else LINK.sub(changed, part) for number, part in enumerate(parts))
 
 
 def stage(folder: Path, source: str) -> int:
     """Write all pages into the folder; returns their number."""
     shutil.rmtree(folder, ignore_errors=True)
     files = listed_files()
-    on_site: Callable[[str], bool] = {
-        *files,
-        *(f"docs/api/{name}.md" for name in ("raycluster", "trainingjob", "commands", "metrics")),
-    }.__contains__
-    generated = generated_pages()
+    on_site = set(files).__contains__
     for name in files:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -84,10 +65,7 @@ def stage(folder: Path, source: str) -> int:
             target.write_text(relink((ROOT / name).read_text(), name, on_site, source))
         else:
             shutil.copyfile(ROOT / name, target)
-    for name, text in generated.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    return sum(name.endswith(".md") for name in files) + len(generated)
+    return sum(name.endswith(".md") for name in files)
 
 
 def main() -> int:

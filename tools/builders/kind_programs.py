@@ -2,7 +2,7 @@
 
 Builds the packages that tests/controlplane/tools/kind pins with Go once per version of its files; go_build.py keeps the results
 in the user's cache folder. The node's other programs are those of node_programs.py. Called by tools/kind,
-and by `make e2e-kind` before its tests, which have time limits.
+and by `make e2e ON=kind` before its tests, which have time limits.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Programs of a node from the Go module proxy: kubelet and kube-proxy in one, CoreDNS, and the pause of pods.
 
 Builds the module in tests/controlplane/tools/node with Go once per version of its files; go_build.py keeps the results in the
-user's cache folder. Called by tools/node, and by `make e2e-node` and `make e2e-kind` before their tests, which have time limits.
+user's cache folder. Called by tools/node, and by `make e2e ON=node` and `make e2e ON=kind` before their tests, which have time limits.
 """
 
 import os

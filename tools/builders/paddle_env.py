@@ -3,7 +3,7 @@
 `python tools/builders/paddle_env.py` prints the folder of a virtual environment with exactly what `requirements/paddle.txt` locks,
 made on first use in the user's cache folder: 2.6 is the last series whose wheels have the parameter server, and its pins
 clash with Ray's. Where no such wheel runs, it says so in one line and ends with 0, or with --require with 1. Called by
-`make test-paddle` and `make demo-elastic`.
+`make test-ray` and `make demo-elastic`.
 """
 
 import argparse

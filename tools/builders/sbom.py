@@ -3,7 +3,7 @@
 `python tools/builders/sbom.py` writes `dist/raytide-<version>.cdx.json`, from requirements/runtime.txt, and
 `dist/raytide-image-<version>.cdx.json`, from requirements/image.txt, each with the hashes of the locks and validated against the
 schema; equal input gives equal files. Debian's packages of the image's base are not in them: the release workflow has BuildKit add
-those to the image. Called by `make sbom` and release.py.
+those to the image. Called by release.py.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Scanners of `make security` and tools of `make sbom`: programs built with Go, and Python packages with environments of their own.
+"""Scanners of `make security` and tools of `make release`: programs built with Go, and Python packages with environments of their own.
 
-kube-score, kubeconform and actionlint come from the Go module proxy, with the versions that tests/controlplane/tools/security
-pins; bandit, detect-secrets, pip-audit and zizmor are locked in requirements/security.txt, checkov in requirements/checkov.txt,
+kube-score and actionlint come from the Go module proxy, with the versions that tests/controlplane/tools/security
+pins; detect-secrets, pip-audit and zizmor are locked in requirements/security.txt, checkov in requirements/checkov.txt,
 cyclonedx-py and what signs a release in requirements/release.txt, mkdocs of `make site` in requirements/docs.txt. All are kept in the user's cache folder, by a digest of these files; a second call builds nothing.
 """
 
@@ -18,7 +18,6 @@ MODULE = go_build.MODULE / "tools" / "security"
 PACKAGES = {
     "actionlint": "github.com/rhysd/actionlint/cmd/actionlint",
     "kube-score": "github.com/zegl/kube-score/cmd/kube-score",
-    "kubeconform": "github.com/yannh/kubeconform/cmd/kubeconform",
 }
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements"
 

@@ -6,7 +6,7 @@ left. `--node` takes containerd and a real kubelet in namespaces of this machine
 the Docker and kind that are installed or else with those of tools/kind, both with the image built from the Dockerfile; where
 that is not possible it says "not run" and why. `--kubeconfig` takes any other
 cluster. The suite is one story: if a test fails, all of it is run once more, on another cluster, and if that passes, the level
-is green and `RAYTIDE_RERUN_LOG` gets both outputs. Called by `make e2e`, `make e2e-node` and `make e2e-kind`.
+is green and `RAYTIDE_RERUN_LOG` gets both outputs. Called by `make e2e`, `make e2e ON=node` and `make e2e ON=kind`.
 """
 
 import argparse
@@ -167,7 +167,7 @@ def on_node(wanted: list[str], *, is_kept: bool) -> int:
         print(f"e2e on a node: {running.seconds}", flush=True)
         if is_kept:
             reach = " ".join(running.command("kubectl", "--kubeconfig", running.kubeconfig))
-            print(f"the node runs until `make node-clean`; reach it with {reach}", flush=True)
+            print(f"the node runs until `make e2e DOWN=1`; reach it with {reach}", flush=True)
         try:
             options = [*wanted, *ON_KIND_ALONE]
             code = run_suite(running.kubeconfig, str(running.audit_log), options, running.command)
@@ -245,7 +245,7 @@ def on_own_docker(archive: Path, wanted: list[str], *, is_kept: bool) -> int:
         cluster = KindCluster(docker, own.settings.state / "cluster", own.settings.kubectl)
         if is_kept:
             reach = " ".join(running.command("kubectl", "--kubeconfig", cluster.kubeconfig))
-            print(f"the cluster runs until `make node-clean`; reach it with {reach}", flush=True)
+            print(f"the cluster runs until `make e2e DOWN=1`; reach it with {reach}", flush=True)
         code = run_on_cluster(cluster, archive, wanted, [], running.command)
     finally:
         if not is_kept:

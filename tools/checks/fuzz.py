@@ -3,7 +3,7 @@
 `python tools/checks/fuzz.py [--inputs N] [--seed S]` draws N inputs and gives them to the code that reads them. A quantity is read or
 rejected with QuantityError; applied to its first object, a patch gives the second; an object is read and validated, or
 rejected with pydantic's ValidationError. Any other exception ends the run with its traceback and the seed of that one input. Called by
-`make fuzz`; `make test` runs a sample.
+`make properties`; `make test` runs a sample.
 """
 
 import argparse
@@ -176,7 +176,7 @@ def fuzz(inputs: int, seed: int) -> Counter[str]:
         try:
             found[f"{check.__name__.removeprefix('check_')} {check(random.Random(number))}"] += 1  # noqa: S311 - repeatable
         except Exception as error:
-            error.add_note(f"repeat it by: make fuzz INPUTS=1 SEED={number}")
+            error.add_note(f"repeat it by: .venv/bin/python tools/checks/fuzz.py --inputs 1 --seed {number}")
             raise
     return found
 

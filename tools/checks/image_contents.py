@@ -21,8 +21,6 @@ LARGEST_MB: Final = 80
 """Of the layers above the base image, uncompressed."""
 ENVIRONMENT: Final = "opt/raytide/"
 NOT_INSIDE: Final = ("raytide_sandbox", "raytide-sandbox")
-MAN_PAGES: Final = "share/man/"
-"""Below the environment; the wheel has them as `….data/data/share/man/`."""
 SHELL: Final = re.compile(r"(?:usr/(?:local/)?)?s?bin/(?:ash|bash|busybox|dash|ksh|rbash|sh|zsh)")
 MACHINE_SETTINGS: Final = ("etc/pip.conf", "root/.config/pip/pip.conf", "root/.netrc")
 CAPABILITY: Final = "SCHILY.xattr.security.capability"
@@ -135,12 +133,10 @@ def shell_problems(files: Mapping[str, File]) -> Iterator[str]:
 
 
 def foreign_problems(files: Mapping[str, File]) -> Iterator[str]:
-    """The sandbox, man pages, and settings of the machine that built the image."""
+    """The sandbox, and settings of the machine that built the image."""
     for path in files:
         if any(name in path for name in NOT_INSIDE):
             yield f"/{path} is of the sandbox"
-        if path.startswith(f"{ENVIRONMENT}{MAN_PAGES}"):
-            yield f"/{path} is a man page"
         if path in MACHINE_SETTINGS:
             yield f"/{path} is a setting of the machine that built the image"
 
@@ -161,13 +157,9 @@ def package_problems(files: Mapping[str, File], lock: Path) -> Iterator[str]:
 
 
 def wheel_problems(files: Mapping[str, File], wheel: Path) -> Iterator[str]:
-    """The installed package has the files of the wheel but its man pages, unchanged, and no others but bytecode."""
+    """The installed package has the files of the wheel, unchanged, and no others but bytecode."""
     with zipfile.ZipFile(wheel) as archive:
-        packed = {
-            name: hashlib.sha256(archive.read(name)).hexdigest()
-            for name in archive.namelist()
-            if f".data/data/{MAN_PAGES}" not in name
-        }
+        packed = {name: hashlib.sha256(archive.read(name)).hexdigest() for name in archive.namelist()}
     packages = next(
         iter({m[0] for path in files if (m := re.match(rf"{ENVIRONMENT}lib/[^/]+/site-packages/", path))}), ""
     )

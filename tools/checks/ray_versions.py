@@ -2,7 +2,7 @@
 
 `PYTHONPATH=tools/builders python tools/checks/ray_versions.py [VERSION …]` puts each of them into a virtual environment of its
 own in the user's cache folder, with uv and from the package registry, and runs the tests of the GCS against it; nothing it starts is shared with
-another Ray on the machine. A version that is in the cache is not asked for again. Called by `make ray-versions`; without
+another Ray on the machine. A version that is in the cache is not asked for again. Called by `make test-ray`; without
 arguments: the oldest one that has Autoscaler V2 on by default, and the first one with tokens. With the one installed here
 `make test` and `make test-ray` run the same tests.
 """

@@ -204,7 +204,7 @@ async def main(isolation: str, *, is_kept: bool) -> int:
         timeline.sum_up()
     if address:
         console.print(f"\nexport KUBECONFIG={operator.kubeconfig}\ndashboard: {address}", **PLAINLY)
-        console.print("end it: make demo-down", **PLAINLY)
+        console.print("end it: make demo DOWN=1", **PLAINLY)
     return 130 if interrupted else 0 if transcript.is_complete else 1
 
 

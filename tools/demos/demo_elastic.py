@@ -1,10 +1,10 @@
 """Do elastic jobs share a cluster fairly while they train for real?
 
 Starts a sandbox of 3 nodes with 8 CPUs each and the operator, submits three copies of `samples/trainingjob.yaml` with real
-PaddlePaddle one after the other and shows how their shares change: the first fills the cluster, the second and the third
-arrive and all meet at fair shares, the first ends and the others grow. At the end every task of every job is done, the
-loss has fallen, and the picture is written as an SVG. Every wait has a deadline and the exit code says whether all of it
-was so. `make demo-elastic` calls it; where PaddlePaddle cannot run it says so and ends with 0.
+PaddlePaddle one after the other and prints how their shares change, and why: the first fills the cluster, the second and the
+third arrive and all meet at fair shares, the first ends and the others grow. At the end every task of every job is done, and
+the loss has fallen. Every wait has a deadline and the exit code says whether all of it was so. `make demo-elastic` calls it;
+where PaddlePaddle cannot run it says so and ends with 0.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,7 @@ from raytide.api.errors import ApiUnavailableError
 
 from demo import PLAINLY, RAYTIDE, alone, cancel_on_signals, clear_up, sandbox, show_failure
 from demo_cluster import DemoError
-from demo_elastic_cluster import ElasticCluster
-from demo_elastic_picture import JobLook, Picture
+from demo_elastic_cluster import ElasticCluster, JobLook
 from demo_operator import DemoOperator
 from demo_transcript import Seen, Transcript
 
@@ -51,7 +51,7 @@ CPU = {"master": "50m", "pserver": "100m", "trainer": "1900m"}
 
 
 def demo_job(sample: Json, name: str) -> Json:
-    """The sample under another name: as large as makes a good picture, and quick to change its size."""
+    """The sample under another name: as large as the cluster, and quick to change its size."""
     job = copy.deepcopy(sample)
     job["metadata"]["name"] = name
     spec = job["spec"]
@@ -71,8 +71,10 @@ def demo_job(sample: Json, name: str) -> Json:
 class Elastic:
     """The jobs, followed from the first look to the last."""
 
-    def __init__(self, cluster: ElasticCluster, picture: Picture, sample: Json) -> None:
-        self.cluster, self.picture, self._sample = cluster, picture, sample
+    def __init__(self, cluster: ElasticCluster, console: Console, sample: Json) -> None:
+        self.cluster, self._console, self._sample = cluster, console, sample
+        self._started = time.monotonic()
+        self._jobs: dict[str, JobLook] = {}
         self._printed: set[str] = set()
         self._following: asyncio.Task[None] | None = None
 
@@ -89,10 +91,9 @@ class Elastic:
     async def _follow(self) -> None:
         while True:
             with contextlib.suppress(ApiUnavailableError):
-                looks = await self.cluster.look()
-                self.picture.note(looks)
-                for look in looks:
-                    await self._print_resizes(look.name)
+                self._jobs = {look.name: look for look in await self.cluster.look()}
+                for name in self._jobs:
+                    await self._print_resizes(name)
             await asyncio.sleep(0.25)
 
     async def _print_resizes(self, name: str) -> None:
@@ -100,26 +101,29 @@ class Elastic:
             key = json.dumps([name, resize], sort_keys=True)
             if key not in self._printed:
                 self._printed.add(key)
-                self.picture.note_event(
-                    name, resize.get("message") or f"{resize['from']}→{resize['to']} {resize['reason']}"
-                )
+                self._print(name, resize.get("message") or f"{resize['from']}→{resize['to']} {resize['reason']}")
+
+    def _print(self, name: str, happened: str) -> None:
+        """What happened to a job, in the operator's words where it decided it."""
+        at_s = time.monotonic() - self._started
+        self._console.print(f"  +{at_s:.0f} s  {name}: {happened}", **PLAINLY, markup=False)
 
     async def submit(self, name: str) -> None:
         """One more job."""
         (MASTERS / name).mkdir(parents=True)
         await self.cluster.create(demo_job(self._sample, name))
-        self.picture.note_event(name, f"submitted: {LEAST} to {SLOTS} trainers")
+        self._print(name, f"submitted: {LEAST} to {SLOTS} trainers")
 
     async def end(self, name: str) -> None:
         """Its loss is low enough."""
         await self.cluster.send_fault_tolerance(name)
-        self.picture.note_event(name, "told to end: its loss is low enough")
+        self._print(name, "told to end: its loss is low enough")
 
     def now(self) -> dict[str, JobLook]:
         """The last look; raises what ended the looking before its time."""
         if self._following is not None and self._following.done():
             self._following.result()
-        return dict(self.picture.looks[-1][1]) if self.picture.looks else {}
+        return self._jobs
 
     async def has(self, **running: int) -> Seen:
         """Whether exactly so many trainers of each job are wanted and run."""
@@ -144,28 +148,25 @@ class Elastic:
 
 async def run_demo(transcript: Transcript, elastic: Elastic) -> None:
     """From one job to three, to two, to none."""
-    beside = (lambda: elastic.picture) if transcript.is_on_terminal else None
-    async with transcript.step("the first job fills the cluster", deadline_s=90, beside=beside) as step:
+    async with transcript.step("the first job fills the cluster", deadline_s=90) as step:
         await elastic.submit(FIRST)
         await step.until(lambda: elastic.has(first=SLOTS))
-    async with transcript.step("its trainers train", deadline_s=180, beside=beside) as step:
+    async with transcript.step("its trainers train", deadline_s=180) as step:
         await step.until(lambda: elastic.has_done(FIRST, LEARNED))
-    async with transcript.step("the second arrives: both meet at 6", deadline_s=120, beside=beside) as step:
+    async with transcript.step("the second arrives: both meet at 6", deadline_s=120) as step:
         await elastic.submit(SECOND)
         await step.until(lambda: elastic.has(first=6, second=6))
-    async with transcript.step("the third arrives: all meet at 4", deadline_s=120, beside=beside) as step:
+    async with transcript.step("the third arrives: all meet at 4", deadline_s=120) as step:
         await elastic.submit(THIRD)
         await step.until(lambda: elastic.has(first=4, second=4, third=4))
-    async with transcript.step("all of them train", deadline_s=180, beside=beside) as step:
+    async with transcript.step("all of them train", deadline_s=180) as step:
         await step.until(lambda: elastic.has_done(THIRD, LEARNED))
-    async with transcript.step("the first ends", deadline_s=90, beside=beside) as step:
+    async with transcript.step("the first ends", deadline_s=90) as step:
         await elastic.end(FIRST)
         await step.until(lambda: elastic.has_ended(FIRST))
-    async with transcript.step(
-        "the others grow into the capacity that it freed: 6 and 6", deadline_s=90, beside=beside
-    ) as step:
+    async with transcript.step("the others grow into the capacity that it freed: 6 and 6", deadline_s=90) as step:
         await step.until(lambda: elastic.has(second=6, third=6))
-    async with transcript.step("they end too", deadline_s=90, beside=beside) as step:
+    async with transcript.step("they end too", deadline_s=90) as step:
         await asyncio.gather(elastic.end(SECOND), elastic.end(THIRD))
         await step.until(lambda: elastic.has_ended(SECOND, THIRD))
 
@@ -196,7 +197,7 @@ def check_outcome(name: str, state: Json) -> str:
     return f"{name} {passes} passes, loss {first:.2f} → {last:.4f}"
 
 
-async def play(transcript: Transcript, operator: DemoOperator, picture: Picture, isolation: str, paddle: Path) -> None:
+async def play(transcript: Transcript, operator: DemoOperator, console: Console, isolation: str, paddle: Path) -> None:
     """From an empty sandbox to the end of the story."""
     sample, programs = yaml.safe_load_all(SAMPLE.read_text())
     shutil.rmtree(MASTERS, ignore_errors=True)
@@ -206,17 +207,17 @@ async def play(transcript: Transcript, operator: DemoOperator, picture: Picture,
     operator.start()
     async with ElasticCluster.at(operator.kubeconfig) as cluster:
         await cluster.create_programs(programs)
-        elastic = Elastic(cluster, picture, sample)
+        elastic = Elastic(cluster, console, sample)
         async with elastic.followed():
             await run_demo(transcript, elastic)
         await check(transcript)
 
 
-async def main(isolation: str, out: Path) -> int:
+async def main(isolation: str) -> int:
     """Tell the whole story; 0 when all of it was so."""
     cancel_on_signals()
     console, operator = Console(), DemoOperator(STATE, RAYTIDE)
-    transcript, picture, was_interrupted = Transcript(console), Picture(SLOTS), False
+    transcript, was_interrupted = Transcript(console), False
     try:
         paddle = await asyncio.to_thread(provide_paddle)
     except PaddleMissingError as error:
@@ -225,7 +226,7 @@ async def main(isolation: str, out: Path) -> int:
     try:
         if await clear_up(operator, STATE):
             console.print("[dim]ended what an earlier demo left running[/]")
-        await play(transcript, operator, picture, isolation, paddle)
+        await play(transcript, operator, console, isolation, paddle)
     except DemoError as error:
         transcript.fail()
         show_failure(console, error, STATE)
@@ -234,11 +235,6 @@ async def main(isolation: str, out: Path) -> int:
         console.print("[yellow]interrupted:[/] ending what the demo started", highlight=False)
     finally:
         await clear_up(operator, STATE)
-    if picture.looks:
-        console.print(picture.chart(console.width))
-        console.print(picture.transcript())
-        picture.save(out)
-        console.print(f"the picture: {out}", **PLAINLY)
     transcript.table("raytide demo-elastic")
     return 130 if was_interrupted else 0 if transcript.is_complete else 1
 
@@ -247,9 +243,8 @@ def run() -> int:
     """Read the command line; one demo at a time."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--isolation", choices=["auto", "ns", "plain"], default="auto", help="how pods are kept apart")
-    parser.add_argument("--out", type=Path, default=Path("demo-elastic.svg"), help="where the picture is written")
     chosen = parser.parse_args()
-    return alone(STATE, lambda: main(chosen.isolation, chosen.out))
+    return alone(STATE, lambda: main(chosen.isolation))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,26 @@ from raytide.kube.kubeconfig import connect
 from raytide.runtime.clock import Clock
 
 from demo_cluster import NAMESPACE, DemoError
-from demo_elastic_picture import JobLook
 
 Json = dict[str, Any]
 
 MASTER_PORT = 8080
 ANSWER_S = 5.0
 LAST_TASKS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class JobLook:
+    """One job at one moment."""
+
+    name: str
+    wanted: int = 0
+    running: int = 0
+    phase: str = ""
+    done: int = 0
+    """Tasks."""
+    loss: float | None = None
+    """Of the last tasks."""
 
 
 class ElasticCluster:
@@ -111,8 +125,6 @@ class ElasticCluster:
             name=name,
             wanted=0 if is_over else trainer.get("replicas", trainer["min-instance"]),
             running=sum(map(_is_running, pods)),
-            least=trainer["min-instance"],
-            most=trainer["max-instance"],
             phase=phase,
             done=len(progress["done"]),
             loss=sum(losses) / len(losses) if losses else None,

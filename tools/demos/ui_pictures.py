@@ -1,7 +1,7 @@
 """Pictures of the page of `raytide ui` in docs/figures, from a real run: `make pictures`.
 
 Starts a sandbox of 3 nodes with 8 CPUs each, the operator and `raytide ui`, lets RayClusters and TrainingJobs come, grow, give and wait
-for some minutes, and takes pictures of the page in Chromium, light and dark, and a moving one of the lanes. The programs of the pods sleep: what is shown is what
+for some minutes, and takes pictures of the page in Chromium, light and dark. The programs of the pods sleep: what is shown is what
 the operator does. Everything it starts ends with it. `--serve` keeps all running until Ctrl-C, and prints the address of the page.
 """
 
@@ -17,10 +17,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from aiohttp import ClientSession
 from playwright.async_api import Page, async_playwright
 
-import lanes_picture
 from browser import Browser, BrowserMissingError, provide
 from raytide.api import meta
 from raytide.api.meta import Key
@@ -234,15 +232,6 @@ async def address_of(process: asyncio.subprocess.Process) -> str:
     return found[0]
 
 
-async def lanes_of(address: str) -> Json:
-    """What the page draws, as its server has it."""
-    site, _, token = address.partition("/#token=")
-    headers = {"Authorization": f"Bearer {token}"}
-    async with ClientSession(headers=headers) as session, session.get(f"{site}/api/lanes") as answer:
-        found: Json = await answer.json()
-        return found
-
-
 @contextlib.asynccontextmanager
 async def page_of(browser: Browser, address: str, scheme: Any) -> AsyncIterator[Page]:
     """The page in a new browser."""
@@ -261,7 +250,7 @@ async def page_of(browser: Browser, address: str, scheme: Any) -> AsyncIterator[
 
 
 async def take(browser: Browser, address: str, scheme: str, out: Path) -> None:
-    """The picture of one color scheme: an explanation in the dark, the effect of a YAML in the light, and the lanes alone."""
+    """The picture of one color scheme: the page, an explanation, and the effect of a YAML."""
     async with page_of(browser, address, scheme) as page:
         await page.locator("#connection[data-state=live]").wait_for()
         await page.wait_for_timeout(1500)
@@ -303,7 +292,6 @@ async def run(out: Path, *, is_served: bool, namespace: tuple[str, ...] = ("-A",
                 print("Ctrl-C ends it", flush=True)
                 await asyncio.Event().wait()
             else:
-                (out / "ui-lanes.svg").write_text(lanes_picture.svg(await lanes_of(address)))
                 for scheme in ("light", "dark"):
                     await take(browser, address, scheme, out)
     finally:

@@ -158,7 +158,7 @@ def build_all() -> dict[str, dict[str, Any]]:
 
 def written(crd: dict[str, Any]) -> str:
     """The file's text."""
-    head = "# Made by `make crds` (tools/generators/crds.py) from Kubernetes' published types; do not edit.\n"
+    head = "# Made by `make generate` (tools/generators/crds.py) from Kubernetes' published types; do not edit.\n"
     return head + yaml.dump(crd, Dumper=_Compact, sort_keys=False, default_flow_style=False, width=1_000_000)
 
 
@@ -179,7 +179,7 @@ def main(arguments: list[str]) -> int:
             FOLDER.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         elif not path.exists() or path.read_text() != text:
-            faults.append(f"{path.relative_to(ROOT)} is not current; run `make crds`")
+            faults.append(f"{path.relative_to(ROOT)} is not current; run `make generate`")
     for fault in faults:
         print(fault, file=sys.stderr)
     return 1 if faults else 0

@@ -1,7 +1,7 @@
 """Which exact versions does the project use?
 
 Resolves pyproject.toml into `requirements/*.txt`, with hashes and without any address, so that every machine uses its
-own registry. Called by `make locks`; the result is committed.
+own registry. Called by `make generate LOCKS=1`; the result is committed.
 """
 
 import re
@@ -15,7 +15,7 @@ UV = Path(sys.executable).parent / "uv"
 PADDLE = "paddlepaddle==2.6.2\nprotobuf==4.25.3\nnumpy<2\nsetuptools<80\n"
 """An environment of its own (tools/builders/paddle_env.py): the last wheel with parameter servers, and what it runs with."""
 
-SCANNERS = "bandit\ndetect-secrets\npip-audit\nzizmor\n"
+SCANNERS = "detect-secrets\npip-audit\nzizmor\n"
 """An environment of its own (tools/builders/security_tools.py)."""
 
 CHECKOV = "checkov\n"

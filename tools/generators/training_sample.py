@@ -1,7 +1,7 @@
 """Where do the programs of the training sample come from?
 
 Puts `samples/training/trainingjob.yaml` and the two programs beside it, as a ConfigMap, into one file that works as it is,
-`samples/trainingjob.yaml`: programs are edited and tested as programs, and users apply one file. Called by `make samples`;
+`samples/trainingjob.yaml`: programs are edited and tested as programs, and users apply one file. Called by `make generate`;
 `make verify` calls it with --check and fails where the file is not what it would write.
 """
 
@@ -39,7 +39,7 @@ def main() -> int:
     wanted = build_sample()
     if sys.argv[1:] == ["--check"]:
         is_same = TARGET.exists() and TARGET.read_text() == wanted
-        print(f"samples: {'as they should be' if is_same else 'not as they should be; run make samples'}")
+        print(f"samples: {'as they should be' if is_same else 'not as they should be; run make generate'}")
         return 0 if is_same else 1
     TARGET.write_text(wanted)
     return 0

@@ -1,7 +1,7 @@
 """Check whether this machine can run a kind cluster, and with which Docker daemon.
 
 Prints one line; exit code 0 for the Docker and kind on PATH, 3 for a daemon of its own, and 1 if there can be none. With
-`--installed`, only those on PATH count. Called by `make e2e-kind`.
+`--installed`, only those on PATH count. Called by `make e2e ON=kind`.
 """
 
 import argparse

@@ -169,7 +169,7 @@ class Node:
         except subprocess.TimeoutExpired:
             self._keeper.kill()
             self._keeper.wait()
-            raise NodeError(f"the node did not end within {END_S:.0f} s: run `make node-clean`") from None
+            raise NodeError(f"the node did not end within {END_S:.0f} s: run `make e2e DOWN=1`") from None
 
     def __enter__(self) -> RunningNode:
         return self.start()
@@ -217,7 +217,7 @@ def clean(state: Path) -> str:
 
 
 def main() -> int:
-    """`make node-clean`."""
+    """`make e2e DOWN=1`."""
     code = 0
     for level in ("node", "kind"):
         try:

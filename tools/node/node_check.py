@@ -1,7 +1,7 @@
 """Check of the requirements of a node on this machine.
 
 Prints one line per requirement; a requirement that is not met has its remedy in the same line. With `--lacks` only those
-are printed. Exit code 1 if one is not met. Called by `make node-check` and `make e2e-node`.
+are printed. Exit code 1 if one is not met. Called by `make e2e CHECK=1` and `make e2e ON=node`.
 """
 
 import argparse

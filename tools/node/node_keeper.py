@@ -3,7 +3,7 @@
 Takes the settings on its standard input, makes the cgroups, starts the first process of the node in namespaces of its own,
 waits for its end and removes all that is left: cgroups and files. The kernel ends every process of the node together with
 the first one. So one signal ends a node: SIGTERM to the keeper, or SIGKILL to the first process. After a SIGKILL of the
-keeper itself the kernel still ends the node; the next start, or `make node-clean`, removes the empty cgroups. Started by
+keeper itself the kernel still ends the node; the next start, or `make e2e DOWN=1`, removes the empty cgroups. Started by
 node.py.
 """
 
@@ -49,7 +49,7 @@ def main() -> int:
 
 def another_runs(settings: NodeSettings) -> str:
     """Why no node can start in this folder."""
-    return f"another node runs in {settings.state}: end it with `make node-clean`"
+    return f"another node runs in {settings.state}: end it with `make e2e DOWN=1`"
 
 
 def _fail(error: str) -> int:

@@ -52,7 +52,7 @@ def lacks(machine: Machine) -> list[Requirement]:
 
 def _requirements(machine: Machine) -> Iterator[Requirement]:
     yield Requirement(
-        "root", "yes" if machine.uid == 0 else "no", "" if machine.uid == 0 else "run `sudo make e2e-node`"
+        "root", "yes" if machine.uid == 0 else "no", "" if machine.uid == 0 else "run `sudo make e2e ON=node`"
     )
     if machine.uid == 0:
         yield _capabilities(machine)

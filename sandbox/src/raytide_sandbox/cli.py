@@ -20,7 +20,7 @@ from raytide_sandbox.state_dir import DIRECTORY_VARIABLE, AlreadyRunningError, R
 
 _FOLLOW_S: Final = 0.2
 _API_HELP: Final = (
-    "API server: the built-in emulator, or a real control plane (from make control-plane, or KUBEBUILDER_ASSETS)."
+    "API server: the built-in emulator, or a real control plane (from make tools, or KUBEBUILDER_ASSETS)."
 )
 
 

@@ -1,7 +1,7 @@
 """The same questions to the embedded API and to a real one: every difference in the answers is listed with its reason.
 
 What a real server of the version in the recording answered stands in `answers.json`, so that the embedded API is held to
-it without one. `make test-kube` asks a running control plane as well; `--record-probe` writes down what it says.
+it without one. `make kube-suite` asks a running control plane as well; `--record-probe` writes down what it says.
 """
 
 import json

@@ -35,7 +35,7 @@ FULL = DecisionRecord(
     why=(Why("NoFittingGroup", 3, "{TPU: 1}"),),
 )
 WRITTEN = {
-    "v": 2,
+    "v": 1,
     "cluster": "uid-demo",
     "head": "uid-head",
     "at": "2026-01-01T12:00:00Z",
@@ -73,7 +73,7 @@ def test_the_record_is_written_as_the_contract_shows_it():
 @pytest.mark.rule("D19")
 def test_what_is_empty_is_not_written():
     record = DecisionRecord("u", "h", None, {"a": GroupDecision(0)})
-    assert json.loads(encode_record(record)) == {"v": 2, "cluster": "u", "head": "h", "groups": {"a": {"replicas": 0}}}
+    assert json.loads(encode_record(record)) == {"v": 1, "cluster": "u", "head": "h", "groups": {"a": {"replicas": 0}}}
 
 
 @pytest.mark.rule("D19")

@@ -6,9 +6,10 @@ import pytest
 
 from raytide.api.config import AutoscalerConfig
 from raytide.api.meta import RAYCLUSTERS, ROLES, TRAININGJOBS
-from raytide.api.rbac_rules import PERMISSIONS, Scope, Triple, permissions_for, permissions_in, triples_of
+from raytide.api.rbac_rules import PERMISSIONS, Scope, Triple, permissions_for, permissions_in
 from raytide.raycluster.manifests.rbac import build_rights
 from support import builders
+from support.permissions import triples_of
 
 KNOWN_VERBS = {"get", "list", "watch", "create", "update", "patch", "delete"}
 NEVER = {"secrets", "pods/exec", "pods/proxy", "services/proxy", "clusterroles", "clusterrolebindings"}

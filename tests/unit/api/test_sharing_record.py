@@ -1,6 +1,5 @@
 """The record of the sharing pass is read back as written, and invalid text is no record."""
 
-import json
 from datetime import UTC, datetime
 
 import pytest
@@ -114,17 +113,6 @@ def test_an_unreadable_record_is_none(text):
 )
 def test_unknown_and_invalid_parts_are_skipped(extra, expected):
     assert parse_record('{"uid": "u", "replicas": 1, ' + extra + "}") == expected
-
-
-def test_reasons_of_earlier_versions_are_read_as_the_present_ones():
-    resizes = [
-        {"at": "2026-01-01T00:00:00Z", "from": 4, "to": 2, "reason": reason}
-        for reason in ("NoRoom", "Yielded", "Growing")
-    ]
-    waiting = {"reason": "AwaitingRoom", "message": "m"}
-    record = parse_record(json.dumps({"uid": "u", "replicas": 2, "waiting": waiting, "resizes": resizes}))
-    assert [note.reason for note in record.resizes] == ["InsufficientCapacity", "YieldedToPods", "Growing"]
-    assert record.waiting.reason == "AwaitingCapacity"
 
 
 def test_it_stays_small():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edl import EdlCluster, EdlJob, EdlNode, in_order, plan, step_down, step_up
+from support.edl import EdlCluster, EdlJob, EdlNode, in_order, plan, step_down, step_up
 
 MEGA_OF_100_MI = 105
 

@@ -16,8 +16,8 @@ from raytide.api.config import SharingConfig
 from raytide.cli.plan.from_files import PlanInputs
 from raytide.cli.plan.passes import TERMINATES_S
 from raytide.cli.ui.what_if import effect_of, parse
-from training_policies import NAMESPACE, Raytide, manifest
-from training_world import Ask, Circumstances, Job, SimNode, Submission, World
+from support.training_policies import NAMESPACE, Raytide, manifest
+from support.training_world import Ask, Circumstances, Job, SimNode, Submission, World
 
 pytestmark = [pytest.mark.slow, pytest.mark.rule("TJ:7.15"), pytest.mark.timeout(600)]
 

@@ -7,8 +7,8 @@ two jobs had been scaled down for it, the other one grew into the freed capacity
 
 import pytest
 
-from training_policies import Raytide
-from training_world import Ask, Circumstances, SimNode, Submission, World
+from support.training_policies import Raytide
+from support.training_world import Ask, Circumstances, SimNode, Submission, World
 
 HOUR_S = 3600.0
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from raytide.api.config import SharingConfig
 from raytide.api.tenants import Tenant
 from support.explored import EXAMPLES, explored
-from training_policies import Raytide
-from training_world import NAMESPACE, Ask, Circumstances, SimNode, Submission, World
+from support.training_policies import Raytide
+from support.training_world import NAMESPACE, Ask, Circumstances, SimNode, Submission, World
 
 MOST_TURNS = 2
 """For one job and one change of the world, and one more in all: a job that has grown on one node may then give on another

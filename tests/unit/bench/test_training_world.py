@@ -2,8 +2,8 @@
 
 import pytest
 
-from training_policies import Edl, Fixed, Raytide
-from training_world import Ask, Circumstances, Job, Policy, SimNode, Submission, World
+from support.training_policies import Edl, Fixed, Raytide
+from support.training_world import Ask, Circumstances, Job, Policy, SimNode, Submission, World
 
 ONE = Ask(1000, 1024)
 QUICK = Circumstances(start_s=3.0, stop_s=5.0)

@@ -14,8 +14,9 @@ import yaml
 from kube_tools import find_tool
 from raytide.api import constants
 from raytide.api.meta import RAYCLUSTERS, TRAININGJOBS
-from raytide.api.rbac_rules import PERMISSIONS, Scope, Triple, permissions_for, permissions_in, triples_of
+from raytide.api.rbac_rules import PERMISSIONS, Scope, Triple, permissions_for, permissions_in
 from support.deadlines import PATIENCE
+from support.permissions import triples_of
 
 pytestmark = pytest.mark.helm
 
@@ -282,7 +283,7 @@ def test_without_rbac_there_are_no_roles():
     assert kinds == {obj["kind"] for obj in rendered({"rbacEnable": False}) if not is_hook(obj)}
 
 
-@pytest.mark.rule("SE:C6")
+@pytest.mark.rule("SE:C2", "SE:C6")
 @pytest.mark.parametrize("values", SETTINGS)
 def test_rights_are_few_and_plain(values):
     objects = rendered(values)
@@ -299,6 +300,7 @@ def test_rights_are_few_and_plain(values):
         assert set(here) <= set(triples_of(PERMISSIONS))
 
 
+@pytest.mark.rule("SE:C2")
 @pytest.mark.parametrize("values", SETTINGS)
 def test_every_binding_binds_a_role_that_is_there_to_the_pods_service_account(values):
     objects = rendered(values)
@@ -322,7 +324,7 @@ def pods_of(objects):
     return templates + [obj["spec"] for obj in objects if obj["kind"] == "Pod"]
 
 
-@pytest.mark.rule("SE:C5")
+@pytest.mark.rule("SE:C2", "SE:C5")
 @pytest.mark.parametrize("values", SETTINGS)
 def test_every_pod_is_restricted(values):
     specs = pods_of(rendered(values))

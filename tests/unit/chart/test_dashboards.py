@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-import dashboards
 import monitoring
 from support.monitoring import CHART, faults
 from support.promql import kept_labels, selectors
@@ -24,29 +23,6 @@ CONFIG_MAP_BYTES = 1024 * 1024
 
 each_board = pytest.mark.parametrize("name", FILES)
 each_panel = pytest.mark.parametrize("name", PANELS)
-
-
-def test_the_files_are_those_that_the_generator_writes():
-    assert dashboards.texts() == {path: path.read_text() for path in dashboards.FOLDER.glob("*.json")}
-
-
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        (lambda folder: None, 0),
-        (lambda folder: (folder / "raytide-operator.json").write_text("{}"), 1),
-        (lambda folder: (folder / "raytide-operator.json").unlink(), 1),
-        (lambda folder: (folder / "another.json").write_text("{}"), 1),
-    ],
-    ids=["current", "changed", "missing", "unknown"],
-)
-def test_the_check_finds_a_file_that_is_not_current(tmp_path, monkeypatch, change, code):
-    monkeypatch.setattr(dashboards, "FOLDER", tmp_path / "dashboards")
-    monkeypatch.setattr("sys.argv", ["dashboards.py"])
-    assert dashboards.main() == 0
-    change(dashboards.FOLDER)
-    monkeypatch.setattr("sys.argv", ["dashboards.py", "--check"])
-    assert dashboards.main() == code
 
 
 def test_the_uids_of_dashboards_are_stable():

@@ -27,7 +27,7 @@ from raytide.kube.client import Client
 from raytide.kube.transport import Response
 from raytide.runtime.clock import Clock
 from raytide_sandbox.apiserver.routes import Request
-from raytide_sandbox.faults.types import Answer
+from support.faults.types import Answer
 from support.stored_workloads import api_with, cluster_object, job_object, pod_object, warning
 
 from simulation.in_process_transport import InProcessTransport

@@ -20,8 +20,8 @@ from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 from raytide_sandbox.apiserver.routes import Api, Request
 from raytide_sandbox.apiserver.store import Store
-from raytide_sandbox.faults.types import Answer
 from support import stored_workloads
+from support.faults.types import Answer
 from support.plan_snapshots import job, namespace, node, pod, priority_class, quota
 
 from simulation.in_process_transport import InProcessTransport

@@ -14,8 +14,8 @@ from raytide.cli.scale import Scaled, controlled_by, parse_sizes
 from raytide.client import workload_reader, workloads
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
-from raytide_sandbox.faults.types import Answer
 from support import virtual_time
+from support.faults.types import Answer
 from support.stored_workloads import api_with, cluster_object, job_object
 
 from simulation.in_process_transport import InProcessTransport

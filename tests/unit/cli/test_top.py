@@ -19,7 +19,6 @@ from raytide.explain.model import Verdict
 from raytide.explain.overview import GroupSize, Lane, in_order, lane_of
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
-from raytide_sandbox.faults.types import Answer
 from support.builders import group, pod
 from support.explained import (
     HEAD,
@@ -33,6 +32,7 @@ from support.explained import (
     waiting_worker,
     worker,
 )
+from support.faults.types import Answer
 from support.stored_workloads import api_with, cluster_object, job_object
 
 from simulation.in_process_transport import InProcessTransport

@@ -30,9 +30,9 @@ from raytide.explain.overview import GroupSize, Resized
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 from raytide_sandbox.apiserver.routes import Request
-from raytide_sandbox.faults.types import Answer
 from support.deadlines import PATIENCE
 from support.explained import HOSTILE
+from support.faults.types import Answer
 from support.stored_workloads import PATHS, api_with, cluster_object, job_object, pod_object
 from support.ui_site import AUTHORIZED, NEW, NEW_CLUSTER, NOON, START, TOKEN, Site, after, lane, node
 

@@ -18,7 +18,6 @@ from raytide.explain.model import RAYCLUSTER, TRAININGJOB, NodeFacts
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 from raytide_sandbox.apiserver.routes import Api
-from raytide_sandbox.faults.types import Answer
 from support.builders import group
 from support.explained import (
     AT_MAXIMUM,
@@ -36,6 +35,7 @@ from support.explained import (
     waiting_worker,
     worker,
 )
+from support.faults.types import Answer
 from support.stored_workloads import api_with, cluster_object, job_object, pod_object, warning
 
 from simulation.in_process_transport import InProcessTransport

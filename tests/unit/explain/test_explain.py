@@ -117,12 +117,6 @@ def test_what_can_never_run_does_not_hide_behind_what_waits():
     assert found.verdict is Verdict.CAN_NEVER_RUN
 
 
-def test_the_message_of_an_earlier_sidecar_is_understood():
-    old = Why("NoFittingGroup", 1, "no node of any group can fulfill {TPU: 1} x 1: add a group with such nodes")
-    found = explain(of_cluster(HEAD, worker(0), worker(1), record=decided(cluster=(old,), cpu=GroupDecision(2))), NOON)
-    assert "1 request can never run: {TPU: 1} x 1 fit no group." in found.summary
-
-
 def test_the_message_of_the_condition_is_passed_on_with_its_time():
     found = explain(of_cluster(HEAD, worker(0), retries=(retry("cpu", QUOTA),)), NOON)
     assert (found.first.message, found.first.since, found.first.count) == (QUOTA, SINCE, 1)

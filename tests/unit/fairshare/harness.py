@@ -22,7 +22,6 @@ from raytide.api.sharing_record import SharingRecord, parse_record
 from raytide.api.tenants import TENANT_LABEL
 from raytide.api.training_resources import is_gang
 from raytide.api.trainingjob import TrainingJob
-from raytide.api.trainingjob_pods import roles_of, size_for
 from raytide.fairshare.controller import FairShareController, FairShareOptions
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
@@ -33,6 +32,7 @@ from raytide_sandbox.controllers.manager import Controllers
 from support.deadlines import PATIENCE
 from support.definitions import define
 from support.manifest_files import body_of
+from support.training_builders import roles_of, size_for
 
 from simulation.in_process_transport import InProcessTransport
 

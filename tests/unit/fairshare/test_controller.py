@@ -10,7 +10,7 @@ from raytide.api.errors import ApiUnavailableError
 from raytide.manager.tenant_settings import parse_tenants
 from raytide.metrics import REGISTRY
 from raytide_sandbox.apiserver.store import Change
-from raytide_sandbox.faults.types import Answer
+from support.faults.types import Answer
 from unit.fairshare.harness import JOBS, Stage
 
 pytestmark = [pytest.mark.looptime, pytest.mark.rule("D16")]

@@ -19,12 +19,12 @@ from raytide.api.config import JobConfig, SharingConfig
 from raytide.api.pod_requirements import NodeRequirement, PodToleration, pod_shape
 from raytide.api.sharing_record import UNSCHEDULABLE, ResizeNote, SharingRecord, WaitingNote, encode_record
 from raytide.api.trainingjob import TrainingJob
-from raytide.api.trainingjob_pods import size_for
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import INSUFFICIENT, AllocationOptions, Core, Taint
 from raytide.fairshare.pod_requirements import role_shape, shape_from
 from raytide.fairshare.snapshot import SnapshotBuilder, build_snapshot
 from raytide.trainingjob.manifests.objects import build_pod
+from support.training_builders import size_for
 from unit.fairshare.harness import job_manifest
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -6,7 +6,7 @@ import pytest
 
 from raytide.api import trainingjob_constants as constants
 from raytide.api.conditions import find_condition
-from raytide_sandbox.faults.types import Answer
+from support.faults.types import Answer
 from unit.fairshare.test_with_trainingjob_controller import BothControllers
 
 pytestmark = [pytest.mark.slow, pytest.mark.looptime]

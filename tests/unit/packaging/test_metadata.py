@@ -86,15 +86,6 @@ def test_the_wheel_says_that_it_has_types(wheels, name, package):
         assert f"{package}/py.typed" in wheel.namelist()
 
 
-@pytest.mark.parametrize(("name", "folder"), [("raytide", "operator/man"), ("raytide-sandbox", "sandbox/man")])
-def test_the_wheel_installs_its_man_pages(wheels, name, folder):
-    place = f"{name.replace('-', '_')}-{VERSION}.data/data/share/man/man1/"
-    with zipfile.ZipFile(wheels[name]) as wheel:
-        packed = {path.removeprefix(place): wheel.read(path) for path in wheel.namelist() if ".data/" in path}
-    assert packed == {path.name: path.read_bytes() for path in (ROOT / folder).iterdir()}
-    assert f"{name}.1" in packed
-
-
 def test_each_folder_with_modules_is_a_package():
     """A folder without `__init__.py` would be outside of the import rules."""
     package = ROOT / "operator" / "src" / "raytide"

@@ -150,7 +150,7 @@ def test_without_a_control_plane_one_line_names_the_remedies(state, monkeypatch,
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     result = call(state, "up", "--api=kubernetes")
     assert result.exit_code == 1
-    assert "there is no control plane yet: run `make control-plane`" in result.output
+    assert "there is no control plane yet: run `make tools`" in result.output
     assert "KUBEBUILDER_ASSETS" in result.output
     assert not state.record.exists()
 

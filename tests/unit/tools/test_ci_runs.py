@@ -55,7 +55,8 @@ def running(folder: Path, script: str, **environment: str) -> Iterator[subproces
     path = f"{folder / 'bin'}:{os.environ['PATH']}"
     environ = {"PATH": path, "TMPDIR": str(temporary), "RAYTIDE_SEED": "1", **environment}
     with subprocess.Popen(
-        ["bash", str(folder / ".ci" / script)],
+        # What `nohup` or a shell without job control starts ignores some signals, and so do its children.
+        ["env", "--default-signal=INT,TERM,HUP", "bash", str(folder / ".ci" / script)],
         env=environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -91,7 +92,7 @@ def test_presubmit_runs_what_each_commit_runs_and_more():
         for script in ("run", "presubmit")
     )
     assert commit < presubmit
-    assert len(presubmit) == 29
+    assert len(presubmit) == 22
 
 
 def test_each_lane_ends(tmp_path):
@@ -144,7 +145,7 @@ def test_a_level_before_the_lanes_that_fails_ends_the_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("script", "failing"), [("presubmit", "test-paddle"), ("presubmit", "acceptance"), ("presubmit", ""), ("run", "")]
+    ("script", "failing"), [("presubmit", "test-ui"), ("presubmit", "acceptance"), ("presubmit", ""), ("run", "")]
 )
 def test_no_process_of_a_level_survives_the_run(tmp_path, script, failing):
     """Sandboxes and the processes of their pods are in sessions of their own."""

@@ -1,8 +1,6 @@
-"""The elastic demo: how it reads its jobs, what it draws, and when it succeeds."""
+"""The elastic demo: which jobs it submits, what it prints, and when it succeeds."""
 
 import io
-import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import pytest
 import yaml
@@ -13,71 +11,6 @@ from raytide.api.trainingjob import TrainingJob
 from raytide.trainingjob.validation import violations
 
 from demo_cluster import DemoError
-from demo_elastic_picture import COLOURS, JobLook, Picture
-
-
-class Time:
-    def __init__(self) -> None:
-        self.s = 50.0
-
-    def __call__(self) -> float:
-        return self.s
-
-
-def picture() -> Picture:
-    """Ten seconds of one job of four, then ten of two by two."""
-    time = Time()
-    found = Picture(4, monotonic=time)
-    for second in range(21):
-        jobs = [JobLook("a", 4, 4, 1, 4)] if second < 10 else [JobLook("a", 2, 2, 1, 4), JobLook("b", 2, 2, 1, 4)]
-        found.note(jobs)
-        time.s += 1
-    found.note_event("b", "ScaledUp 1→2 into free capacity")
-    return found
-
-
-def drawn(what, width=60) -> str:
-    console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(what)
-    return console.file.getvalue()
-
-
-def test_the_chart_stacks_running_trainers_up_to_what_fits():
-    rows = [line for line in drawn(picture().chart(42)).splitlines() if "▏" in line]
-    assert [row.partition("▏")[0].count("█") for row in rows] == [20, 20, 20, 20]
-    assert "all that fits" in rows[0]
-    spans = [(str(span.style), span.end - span.start) for span in picture().chart(42).spans]
-    first, second = (sum(cells for style, cells in spans if style == f"{one} on {one}") for one in COLOURS[:2])
-    assert (first, second) == (9 * 4 + 11 * 2, 11 * 2)
-
-
-def test_unused_capacity_is_drawn_empty():
-    found = Picture(4, monotonic=Time())
-    found.note([JobLook("a", 3, 1, 1, 4)])
-    rows = [line for line in drawn(found.chart(42)).splitlines() if "▏" in line]
-    assert ["█" in row for row in rows] == [False, False, False, True]
-
-
-def test_a_bar_shows_running_and_pending_trainers():
-    found = Picture(4, monotonic=Time())
-    found.note([JobLook("a", 3, 1, 1, 4, "Running", 7, 0.5)])
-    (row,) = [line for line in drawn(found.bars(), 120).splitlines() if "Running" in line]
-    assert "██░░░░" in row
-    assert "3 of 1–4" in row
-    assert "0.67" in row
-
-
-def test_the_picture_fits_where_it_is_drawn():
-    assert max(map(len, drawn(picture(), 50).splitlines())) <= 50
-
-
-def test_the_svg_is_complete_and_has_no_external_references(tmp_path):
-    picture().save(tmp_path / "picture.svg")
-    text = (tmp_path / "picture.svg").read_text()
-    assert ET.fromstring(text).tag.endswith("svg")
-    assert "font-face" not in text
-    assert "url(http" not in text
-    assert "ScaledUp" in text
 
 
 def test_a_demo_job_is_a_valid_copy_of_the_sample_and_twelve_trainers_fit():
@@ -94,6 +27,21 @@ def test_a_demo_job_is_a_valid_copy_of_the_sample_and_twelve_trainers_fit():
     per_node, remainder = divmod(demo_elastic.NODE_CPUS * 1000, millis["trainer"])
     assert per_node * demo_elastic.NODES == demo_elastic.SLOTS
     assert remainder >= millis["master"] + millis["pserver"]
+
+
+RESIZE = {"from": 0, "to": 3, "reason": "Admitted"}
+
+
+async def test_a_decision_is_printed_once_in_the_operators_words_or_by_its_sizes():
+    class Cluster:
+        async def resizes(self, _name):
+            return [RESIZE, RESIZE | {"message": "Scaled [up] to 6"}]
+
+    console = Console(file=io.StringIO(), width=100)
+    elastic = demo_elastic.Elastic(Cluster(), console, {})
+    for _ in range(2):
+        await elastic._print_resizes("first")
+    assert console.file.getvalue() == "  +0 s  first: 0→3 Admitted\n  +0 s  first: Scaled [up] to 6\n"
 
 
 def state(**changes):
@@ -122,9 +70,3 @@ def test_the_report_of_a_finished_training_has_passes_and_loss():
 def test_any_other_is_a_failure(found, message):
     with pytest.raises(DemoError, match=message):
         demo_elastic.check_outcome("a", found)
-
-
-def test_the_committed_picture_is_one_of_the_demo():
-    text = (Path(__file__).parents[3] / "docs" / "figures" / "demo-elastic.svg").read_text()
-    assert "demo-elastic" in text
-    assert "font-face" not in text

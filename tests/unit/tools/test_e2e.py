@@ -1,4 +1,4 @@
-"""`make e2e-kind` and `make e2e-node` print "not run" where they cannot run, and report what fails in one line."""
+"""`make e2e ON=kind` and `make e2e ON=node` print "not run" where they cannot run, and report what fails in one line."""
 
 import importlib.util
 from pathlib import Path
@@ -40,13 +40,13 @@ def test_without_docker_and_where_the_machine_allows_none_of_its_own_it_is_not_r
     e2e, programs, monkeypatch, capsys, all_run
 ):
     def lack(*_, **__):
-        raise e2e.node.NodeMissingError("root: no: run `sudo make e2e-node`")
+        raise e2e.node.NodeMissingError("root: no: run `sudo make e2e ON=node`")
 
     monkeypatch.setattr(e2e.kind_docker, "prepare_own", lack)
     monkeypatch.setenv("RAYTIDE_ALL_RUN", all_run)
     code, output = run_main(e2e, monkeypatch, capsys, "--kind")
     assert code == (1 if all_run else 0)
-    reason = "there is no docker on PATH, and this machine allows no Docker daemon of its own: root: no: run `sudo make e2e-node`"
+    reason = "there is no docker on PATH, and this machine allows no Docker daemon of its own: root: no: run `sudo make e2e ON=node`"
     assert output.splitlines()[0] == f"e2e on kind: not run: {reason}"
     assert "passed" not in output
 
@@ -86,13 +86,13 @@ def cached_images(e2e, monkeypatch, tmp_path):
 @pytest.mark.usefixtures("cached_images")
 def test_where_the_machine_allows_no_node_it_is_not_run(e2e, monkeypatch, capsys, all_run):
     def lack(*_, **__):
-        raise e2e.node.NodeMissingError("root: no: run `sudo make e2e-node`")
+        raise e2e.node.NodeMissingError("root: no: run `sudo make e2e ON=node`")
 
     monkeypatch.setattr(e2e.node, "prepare", lack)
     monkeypatch.setenv("RAYTIDE_ALL_RUN", all_run)
     code, output = run_main(e2e, monkeypatch, capsys, "--node")
     assert code == (1 if all_run else 0)
-    assert output.splitlines()[0] == "e2e on a node: not run: root: no: run `sudo make e2e-node`"
+    assert output.splitlines()[0] == "e2e on a node: not run: root: no: run `sudo make e2e ON=node`"
 
 
 @pytest.mark.usefixtures("cached_images")

@@ -1,4 +1,4 @@
-"""Builds, cache and messages of `make control-plane` and `make tools`. A small script replaces Go."""
+"""Builds, cache and messages of `make tools`. A small script replaces Go."""
 
 import shutil
 import threading

@@ -65,10 +65,6 @@ def test_an_image_as_it_should_be(world):
     assert world(INSTALLED) == []
 
 
-def test_man_pages_of_the_wheel_are_not_expected(world):
-    assert world(INSTALLED, wheel=WHEEL | {"raytide-0.1.0.data/data/share/man/man1/raytide.1": b"x"}) == []
-
-
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
@@ -81,11 +77,6 @@ def test_man_pages_of_the_wheel_are_not_expected(world):
             {f"{PACKAGES}/raytide_sandbox/cli.py": b"x"},
             f"/{PACKAGES}/raytide_sandbox/cli.py is of the sandbox",
             id="the sandbox",
-        ),
-        pytest.param(
-            {"opt/raytide/share/man/man1/raytide.1": b"x"},
-            "/opt/raytide/share/man/man1/raytide.1 is a man page",
-            id="a man page",
         ),
         pytest.param(
             {"etc/pip.conf": b"x"},

@@ -1,4 +1,4 @@
-"""Which Docker daemon `make e2e-kind` takes, and the line that it prints where there is none."""
+"""Which Docker daemon `make e2e ON=kind` takes, and the line that it prints where there is none."""
 
 import pytest
 
@@ -49,8 +49,8 @@ def test_without_an_installed_docker(programs, monkeypatch, capsys, scripts, rea
         kind_check.OWN,
         f"e2e on kind: {reason}: with a Docker daemon of its own, in namespaces of this machine",
     )
-    none = check(monkeypatch, capsys, lack="root: no: run `sudo make e2e-node`")
-    words = "and this machine allows no Docker daemon of its own: root: no: run `sudo make e2e-node`"
+    none = check(monkeypatch, capsys, lack="root: no: run `sudo make e2e ON=node`")
+    words = "and this machine allows no Docker daemon of its own: root: no: run `sudo make e2e ON=node`"
     assert none == (1, f"e2e on kind: not run: {reason}, {words}")
 
 

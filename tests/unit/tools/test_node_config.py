@@ -1,4 +1,4 @@
-"""Configuration files of a node of `make e2e-node`."""
+"""Configuration files of a node of `make e2e ON=node`."""
 
 import json
 import tomllib

@@ -1,4 +1,4 @@
-"""What a node of `make e2e-node` needs of a machine: each lack has one line with its remedy."""
+"""What a node of `make e2e ON=node` needs of a machine: each lack has one line with its remedy."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_a_good_machine_lacks_nothing():
     [
         pytest.param(
             {"uid": 1000, "trials": {}, "capabilities": frozenset()},
-            "root:              no; run `sudo make e2e-node`",
+            "root:              no; run `sudo make e2e ON=node`",
             id="no root",
         ),
         pytest.param(

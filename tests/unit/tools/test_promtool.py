@@ -16,7 +16,7 @@ case "$*" in
 esac
 """
 UNPACK = """#!/bin/sh
-mkdir -p "$3/usr/bin" && for name in promtool prometheus; do echo "$2" >"$3/usr/bin/$name"; done
+mkdir -p "$3/usr/bin" && echo "$2" >"$3/usr/bin/promtool"
 """
 
 
@@ -36,14 +36,13 @@ def environ(tmp_path, monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("name", ["promtool", "prometheus"])
-def test_it_is_unpacked_once_without_its_dependencies(environ, tmp_path, name):
-    program = promtool.provide(name, environ)
-    assert program.name == name
+def test_it_is_unpacked_once_without_its_dependencies(environ, tmp_path):
+    program = promtool.provide(environ)
+    assert program.name == "promtool"
     assert program.read_text().endswith("prometheus_1_all.deb\n")
     calls = (tmp_path / "log").read_text()
     assert calls.splitlines()[-1].endswith("download prometheus")
-    assert promtool.provide(name, environ) == program
+    assert promtool.provide(environ) == program
     assert (tmp_path / "log").read_text() == calls
     assert sorted(path.name for path in (tmp_path / "cache" / "raytide" / "promtool").iterdir()) == sorted(
         [program.parent.name, "lock"]
@@ -54,7 +53,7 @@ def test_one_on_path_comes_first(environ, tmp_path):
     installed = tmp_path / "bin" / "promtool"
     installed.write_text("")
     installed.chmod(0o755)
-    assert promtool.provide(environ=environ) == installed
+    assert promtool.provide(environ) == installed
 
 
 @pytest.mark.parametrize(("args", "code"), [([], 0), (["--require"], 1)], ids=["by itself", "required"])

@@ -17,8 +17,7 @@ from raytide.api.conditions import cut, timestamp
 from raytide.api.pod_failure import Cause
 from raytide.api.record_fields import count_or_none, timestamp_or_none
 
-VERSION: Final = 2
-"""In version 1 the record did not contain groups that were removed from the spec."""
+VERSION: Final = 1
 MAX_RECORD_BYTES: Final = 64 * 1024
 MAX_NAMES_PER_GROUP: Final = 500
 MAX_MESSAGE_LENGTH: Final = 1000
@@ -105,7 +104,6 @@ class DecisionRecord:
     groups: Mapping[str, GroupDecision] = field(default_factory=dict)
     why: tuple[Why, ...] = ()
     """Reasons that concern no single group: infeasible demand, a GCS that does not respond."""
-    version: int = field(default=VERSION, compare=False)
 
 
 # --- read ------------------------------------------------------------------------------------------------------------
@@ -129,7 +127,6 @@ def parse_record(text: str | None) -> DecisionRecord | None:
         at=timestamp_or_none(document.get("at")),
         groups={name: decision for name, decision in decisions.items() if decision is not None},
         why=_reasons(document.get("why")),
-        version=count_or_none(document.get("v")) or 1,
     )
 
 

@@ -79,8 +79,8 @@ AUTOSCALER_HEALTH_PORT: Final = 44218
 """`/healthz` of Raytide's sidecar; Ray's autoscaler has no such port."""
 
 # --- event reasons (RC §6.1) ---------------------------------------------------------------------------------------
-# The docstring of a reason is its row in docs/events.md and docs/conditions.md (`make reasons`): when, and after an empty line
-# what to do about it. Reasons in api/remedies.py have their cure from there.
+# A docstring says when, and after an empty line what to do about it; docs/events.md and docs/conditions.md say the same. Reasons
+# in api/remedies.py have their cure from there.
 INVALID_METADATA: Final = "InvalidRayClusterMetadata"
 """The name of the RayCluster cannot be used: it is too long, or no DNS-1035 label."""
 INVALID_SPEC: Final = "InvalidRayClusterSpec"

@@ -6,7 +6,7 @@ it. The table lists what the code uses and what the operator must have in order 
 no Secret, no exec (SE:C6, SE:C7); a test checks that. Used by the chart generator and the start-up check.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple
@@ -243,11 +243,6 @@ PERMISSIONS: Final = (
         LEASES, ("get", "create", "update"), "elect one leader among the replicas of the operator", scope=Scope.OWN
     ),
 )
-
-
-def triples_of(permissions: Iterable[Permission]) -> frozenset[Triple]:
-    """All triples of these rows."""
-    return frozenset(triple for permission in permissions for triple in permission.triples)
 
 
 def permissions_for(

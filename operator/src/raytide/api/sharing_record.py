@@ -17,7 +17,7 @@ import msgspec
 
 from raytide.api.conditions import cut, timestamp
 from raytide.api.record_fields import count_or_none, timestamp_or_none
-from raytide.api.trainingjob_constants import AWAITING_CAPACITY, MASTER, PSERVER
+from raytide.api.trainingjob_constants import MASTER, PSERVER
 
 VERSION: Final = 1
 MAX_RESIZES: Final = 10
@@ -53,12 +53,6 @@ YIELDED_TO_PODS: Final = "YieldedToPods"
 """Scaled down for unschedulable pods of other workloads with a higher priority."""
 REQUESTED: Final = "Requested"
 """Reason of a resize that a user or another controller ordered by writing `replicas` (TJ §3 row 21)."""
-_EARLIER_REASONS: Final = {
-    "NoRoom": INSUFFICIENT_CAPACITY,
-    "Yielded": YIELDED_TO_PODS,
-    "AwaitingRoom": AWAITING_CAPACITY,
-}
-"""Reasons that earlier versions wrote into records, by their old word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +163,7 @@ def _waiting(entry: Any) -> WaitingNote | None:
     if not isinstance(entry, dict) or not _text(entry.get("reason")):
         return None
     return WaitingNote(
-        _reason(entry),
+        _text(entry.get("reason")),
         _text(entry.get("message")),
         entry.get("belowMinimum") is not False,
         timestamp_or_none(entry.get("reservedSince")),
@@ -219,17 +213,12 @@ def _resize(entry: Any) -> ResizeNote | None:
     if at is None or before is None or after is None or not _text(entry.get("reason")):
         return None
     receiver, uids = _text(entry.get("forJob")), _uids(entry.get("forUids"))
-    return ResizeNote(at, before, after, _reason(entry), _text(entry.get("message")), receiver, uids)
+    return ResizeNote(at, before, after, _text(entry.get("reason")), _text(entry.get("message")), receiver, uids)
 
 
 def _uids(entries: Any) -> tuple[str, ...]:
     found = [_text(entry)[:MAX_UID_LENGTH] for entry in entries[:MAX_RECEIVERS]] if isinstance(entries, list) else []
     return tuple(filter(None, found))
-
-
-def _reason(entry: dict[str, Any]) -> str:
-    reason = _text(entry["reason"])
-    return _EARLIER_REASONS.get(reason, reason)
 
 
 def _text(value: Any) -> str:

@@ -62,8 +62,8 @@ PHASE_SUCCEEDED: Final = "Succeeded"
 PHASE_FAILED: Final = "Failed"
 
 # --- event reasons (TJ §8) -------------------------------------------------------------------------------------------------
-# The docstring of a reason is its row in docs/events.md and docs/conditions.md (`make reasons`): when, and after an empty line
-# what to do about it. Reasons in api/remedies.py have their cure from there.
+# A docstring says when, and after an empty line what to do about it; docs/events.md and docs/conditions.md say the same. Reasons
+# in api/remedies.py have their cure from there.
 SCALED_UP: Final = "ScaledUp"
 """The sharing pass, or a client that wrote `spec.trainer.replicas`, made the job larger; the message has sizes and cause."""
 SCALED_DOWN: Final = "ScaledDown"

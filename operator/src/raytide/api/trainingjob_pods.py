@@ -17,7 +17,7 @@ from raytide.api.meta import Manifest
 from raytide.api.pod_template_merge import merged_template
 from raytide.api.training_resources import normalised, role_resources
 from raytide.api.trainingjob import Resources, RoleSpec, TrainingJob
-from raytide.api.trainingjob_constants import ETCD, MASTER, PSERVER, TRAINER
+from raytide.api.trainingjob_constants import ETCD, MASTER
 
 
 class Size(NamedTuple):
@@ -52,11 +52,6 @@ _ETCD_RESOURCES: Final = Resources(
 """Of the etcd container in a Paddle job's master pod: in a namespace with a quota, the pod is rejected without them."""
 
 
-def size_for(job: TrainingJob, trainers: int) -> Size:
-    """The size with this many trainers and the matching number of parameter servers."""
-    return Size(trainers, 0 if job.spec.pserver is None else job.spec.pserver.count_for(trainers))
-
-
 def uses_launcher(job: TrainingJob) -> bool:
     """Whether Paddle's launcher, `paddle_k8s`, starts the containers; with other frameworks they run the entrypoint."""
     return job.spec.framework == "paddle"
@@ -65,12 +60,6 @@ def uses_launcher(job: TrainingJob) -> bool:
 def role_spec(job: TrainingJob, role: str) -> RoleSpec:
     """The spec of a role that the job has; an empty one for a master that exists only because of `fault_tolerant`."""
     return job.role(role) or _BARE_MASTER
-
-
-def roles_of(job: TrainingJob, size: Size) -> dict[str, int]:
-    """Number of pods per role, in start order; roles without pods are left out."""
-    counts = {MASTER: int(job.has_master), PSERVER: size.pservers, TRAINER: size.trainers}
-    return {role: count for role, count in counts.items() if count}
 
 
 def pod_outline(job: TrainingJob, role: str) -> Manifest:

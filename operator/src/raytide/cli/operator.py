@@ -14,7 +14,6 @@ from typing import Any, Final
 import click
 
 from raytide.api.config import DEFAULT_ETCD_IMAGE
-from raytide.manager import messages
 from raytide.manager.settings import (
     Settings,
     gates_without_effect,
@@ -343,7 +342,7 @@ def command(**fields: Any) -> None:
     tune_gc()
     logs.install(logging.getLevelNamesMapping()[settings.log_level.upper()], settings.log_format)
     for name in variables_without_effect(os.environ):
-        log.warning(messages.VARIABLE_WITHOUT_EFFECT, name)
+        log.warning("environment variable %s has no effect, see docs/compatibility.md", name)
     for switched in gates_without_effect(settings.feature_gates):
-        log.warning(messages.GATE_WITHOUT_EFFECT, switched)
+        log.warning("feature gate %s has no effect, see docs/compatibility.md", switched)
     raise SystemExit(asyncio.run(run_operator(settings)))

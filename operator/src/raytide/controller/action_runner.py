@@ -13,7 +13,6 @@ from raytide.api.actions import Action, Create, Delete, Outcome, Result
 from raytide.api.errors import ApiUnavailableError
 from raytide.api.meta import Key, Resource
 from raytide.api.plan import earliest
-from raytide.controller import messages
 from raytide.controller.executor import ApplyResult, Executor
 from raytide.controller.expectations import Expectations
 from raytide.kube.client import Client
@@ -85,7 +84,7 @@ class ActionRunner:
             planned.sort(key=lambda action: isinstance(action, Create))
         if not planned:
             return ApplyResult(())
-        log.info(messages.SENDING, len(planned), len(again))
+        log.info("sending %d writes (%d repeated)", len(planned), len(again))
         applied = await self._executor.apply(planned, key=key, owner_uid=owner_uid)
         for outcome in applied.outcomes:
             kind, verb = outcome.action.resource.kind, type(outcome.action).__name__.lower()

@@ -19,7 +19,6 @@ import msgspec
 from raytide.api.constants import OPERATOR
 from raytide.api.meta import NODES, Key, Resource
 from raytide.api.node import NodeView, decode_node, has_readiness_changed
-from raytide.controller import messages
 from raytide.controller.action_runner import ActionRunner
 from raytide.controller.child_lister import ChildLister
 from raytide.controller.controller import ReconcileLoop
@@ -196,7 +195,7 @@ class BaseController(ABC):
         if self._stopping.is_set():
             return
         log.info(
-            messages.RECONCILING,
+            "informers synced, starting to reconcile %d %ss with %d pods",
             len(self.objects),
             self.resource.kind,
             len(self.pods),

@@ -13,7 +13,6 @@ from zlib import crc32
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key
-from raytide.controller import messages
 from raytide.controller.workqueue import WorkQueue
 from raytide.metrics import RECONCILE_ERRORS, RECONCILE_SECONDS
 from raytide.runtime.clock import Clock
@@ -183,15 +182,17 @@ class ReconcileLoop:
             wait_s = error.retry_after_s or 0.0
             delay_s = self._queue.put_backed_off(key, longest_s=LONGEST_BACKOFF_S, at_least_s=wait_s)
             self._errors[UNAVAILABLE].inc()
-            log.info(messages.INTERRUPTED, delay_s, error)
+            log.info("reconcile interrupted, requeued after %.1f s: %s", delay_s, error)
         except ApiStatusError as error:
             delay_s = self._queue.put_backed_off(key, first_s=5.0, longest_s=60.0)
             self._errors[REJECTED].inc()
-            log.warning(messages.REQUEST_REJECTED, error.reason, delay_s, error)
+            log.warning(
+                "request rejected by the API server (%s), requeued after %.0f s: %s", error.reason, delay_s, error
+            )
         except Exception:
             delay_s = self._queue.put_backed_off(key, first_s=1.0, longest_s=300.0)
             self._errors[UNEXPECTED].inc()
-            log.exception(messages.UNEXPECTED, delay_s)
+            log.exception("unexpected exception, this is a bug; requeued after %.0f s", delay_s)
         else:
             self._queue.succeeded(key)
             if requeue_after_s is not None:

@@ -17,7 +17,6 @@ from raytide.api.actions import MAX_WRITES, Action, Create, Delete, Outcome, Pat
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key, Manifest, Resource
 from raytide.api.pod_failure import NOT_OURS
-from raytide.controller import messages
 from raytide.controller.expectations import Expectations, ViewDecoder
 from raytide.controller.fair_semaphore import FairSemaphore, Window
 from raytide.kube.client import Client
@@ -167,7 +166,7 @@ class Executor:
         try:
             live = await self._client.get(create.resource, _key(create))
         except (ApiStatusError, ApiUnavailableError) as error:
-            log.info(messages.STILL_UNKNOWN, create.resource.kind, create.name, error)
+            log.info("outcome of creating %s %s is still unknown: %s", create.resource.kind, create.name, error)
             overlay.lookup_failed(key, owner_uid, create)
             if isinstance(error, ApiUnavailableError):
                 raise
@@ -246,18 +245,26 @@ class Executor:
                 # Concurrent creates conflicted on a ResourceQuota, or a new Role has not reached all API servers yet:
                 # no rejection.
                 if error.status == 409 or error.is_not_found:
-                    raise ApiUnavailableError(messages.not_created(action.resource.kind, action.name, error)) from error
+                    raise ApiUnavailableError(
+                        f"{action.resource.kind} {action.name} was not created, the create is retried: {error}"
+                    ) from error
                 raise
             live = await self._client.get(action.resource, _key(action))
             if live is not None and not _is_result_of(action, live, run.owner_uid):
                 raise ApiStatusError(error.status, error.reason, _name_conflict(error, live)) from error
             if live is None or live["metadata"].get("deletionTimestamp"):
-                raise _NameTakenError(messages.name_terminating(action.resource.kind, action.name)) from error
+                raise _NameTakenError(
+                    f"{action.resource.kind} {action.name} already exists and is terminating"
+                ) from error
             return reader.view_of(live)
         if lost := _lost_identity(reader, action, live):
             with suppress(ApiStatusError, ApiUnavailableError):
                 await self._client.delete(action.resource, _key(action), live.uid)
-            raise ApiStatusError(422, "Invalid", messages.identity_removed(action.resource.kind, action.name, lost))
+            message = (
+                f"admission removed or changed {', '.join(lost)} of {action.resource.kind} {action.name}, which was deleted again; "
+                "exempt it from the mutating webhook or policy"
+            )
+            raise ApiStatusError(422, "Invalid", message)
         return live
 
     async def _delete(self, reader: ViewDecoder[Any], action: Delete) -> Any:
@@ -272,7 +279,9 @@ class Executor:
             live = await self._client.get(action.resource, _key(action))
             if live is None or live["metadata"].get("uid") != action.uid:
                 return None
-            raise ApiUnavailableError(messages.not_deleted(action.resource.kind, action.name, error)) from error
+            raise ApiUnavailableError(
+                f"{action.resource.kind} {action.name} was not deleted, the delete is retried: {error}"
+            ) from error
 
     async def _patch(self, action: Patch) -> Manifest:
         """Patch the object and return it; `ApiUnavailableError` if it changed or was replaced since it was read."""
@@ -280,7 +289,9 @@ class Executor:
             return await self._client.patch(action.resource, _key(action), _guarded(action))
         except ApiStatusError as error:
             if error.status == 409 or (action.version and error.is_not_found):
-                raise ApiUnavailableError(messages.not_patched(action.resource.kind, action.name, error)) from error
+                raise ApiUnavailableError(
+                    f"{action.resource.kind} {action.name} was not patched, it changed since it was read: {error}"
+                ) from error
             raise
 
     async def _settle_rejected(self, overlay: Expectations[Any], run: _Pass, create: Create) -> None:
@@ -310,7 +321,7 @@ class Executor:
         else:
             run.rejected_groups.add((action.resource, action.group))
         verb = type(action).__name__.lower()
-        log.info(messages.WRITE_REJECTED, verb, action.resource.kind, _key(action), error)
+        log.info("API server rejected %s of %s %s: %s", verb, action.resource.kind, _key(action), error)
         return Outcome(action, Result.REJECTED, reason=error.reason, message=error.message)
 
 

@@ -14,7 +14,6 @@ from typing import Final, Generic, TypeVar
 from raytide.api import constants
 from raytide.api.actions import Create, Delete
 from raytide.api.meta import Key, Manifest
-from raytide.controller import messages
 from raytide.runtime.backoff import backoff_s
 from raytide.runtime.clock import Clock
 
@@ -183,7 +182,9 @@ class Expectations(Generic[V]):
         target = "Head" if entry.action.group == constants.HEAD_GROUP else "Group"
         verb = "create" if isinstance(entry.action, Create) else "delete"
         log.warning(
-            messages.NOT_OBSERVED,
+            # In KubeRay's wording, because users search for it (FD:RC-B14).
+            "NotSatisfied%sExpectations: %s of %s in group %r of %s not observed for %g s; "
+            "the request is repeated and a relist is requested",
             target,
             verb,
             entry.action.name,

@@ -10,7 +10,6 @@ from typing import Final
 
 from raytide.api.errors import ApiUnavailableError
 from raytide.api.meta import Key, Manifest, Resource
-from raytide.controller import messages
 from raytide.controller.expectations import version_of
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
@@ -45,7 +44,9 @@ class LiveReader:
         if obj is not None or self._is_gone_for_long(key):
             self._gone_since.pop(key, None)
             relist()
-        raise ApiUnavailableError(messages.older_than_informer(self._resource.kind, key))
+        raise ApiUnavailableError(
+            f"the API server returned an older state of {self._resource.kind} {key} than the informer holds"
+        )
 
     def _is_gone_for_long(self, key: Key) -> bool:
         now = self._clock.monotonic()

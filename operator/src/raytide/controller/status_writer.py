@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key, Manifest, Resource
-from raytide.controller import messages
 from raytide.kube.client import Client
 from raytide.metrics import STATUS_WRITES
 from raytide.runtime.clock import Clock
@@ -70,7 +69,9 @@ class StatusWriter:
             if error.status not in (404, 409):
                 raise
             # Gone, replaced by another object of that name, or changed since it was read: the next pass reads it.
-            raise ApiUnavailableError(messages.status_not_written(self._resource.kind, key, error)) from error
+            raise ApiUnavailableError(
+                f"status of {self._resource.kind} {key} not written, the object changed or is gone: {error}"
+            ) from error
         STATUS_WRITES.labels(self._controller).inc()
         self._written_at[key] = self._clock.monotonic()
         self._unwritten_since.pop(key, None)

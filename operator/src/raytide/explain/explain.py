@@ -38,8 +38,8 @@ from raytide.explain.model import (
 
 _ABOUT_REQUESTS: Final = frozenset({"MaxReached", "NoFittingGroup"})
 """Reasons whose count is one of requests, and not of workers."""
-_SHAPES: Final = re.compile(r"(\{.*\S) fit no group|can fulfill (.*): add a group")
-"""Shapes in the message of NoFittingGroup, also as sidecars before 0.2 write it."""
+_SHAPES: Final = re.compile(r"(\{.*\S) fit no group")
+"""Shapes in the message of NoFittingGroup."""
 _MAXIMUM: Final = re.compile(r"at its maximum of (\d+)")
 """Of a group, in the message of MaxReached."""
 
@@ -186,7 +186,7 @@ def _first_blocker(blockers: Sequence[Blocker], sentence: Callable[[str, str], s
 def _cause(first: Blocker) -> str:
     """The cause in words: for requests without a place in as few as possible, as they are read most often."""
     if first.reason == "NoFittingGroup" and (found := _SHAPES.search(first.message)):
-        return messages.fit_no_group(found[1] or found[2])
+        return messages.fit_no_group(found[1])
     if first.reason == "MaxReached" and (found := _MAXIMUM.search(first.message)):
         return messages.group_at_maximum(first.group, found[1])
     group = f"group {first.group}: " if first.group else ""

@@ -15,10 +15,11 @@ from typing import Final
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import ACCESS_REVIEWS, Manifest, Resource
 from raytide.api.rbac_rules import Permission, Scope
-from raytide.kube import messages
 from raytide.kube.client import Client
 
 log = logging.getLogger(__name__)
+
+ALL_GRANTED: Final = "all required permissions are granted"
 
 REVIEW_EVERY_S: Final = 30.0
 MAX_IN_FLIGHT: Final = 8
@@ -120,7 +121,7 @@ class AccessReviewer:
         try:
             allowed = await asyncio.gather(*(self._is_allowed(review, slots) for review in self._reviews))
         except (ApiStatusError, ApiUnavailableError) as error:
-            self._log_error(messages.not_reviewed(error))
+            self._log_error(f"cannot review permissions: {error}")
             return
         self._last_error = ""
         self._denied = tuple(
@@ -134,8 +135,8 @@ class AccessReviewer:
         """Whether all required permissions are granted, and which are not."""
         required = [str(review) for review in self._missing if review.permission.is_required]
         if required:
-            return False, messages.missing_permissions(required)
-        return True, self._last_error or messages.ALL_GRANTED
+            return False, f"missing permissions: {', '.join(required)}"
+        return True, self._last_error or ALL_GRANTED
 
     @property
     def _missing(self) -> tuple[AccessReview, ...]:
@@ -154,11 +155,11 @@ class AccessReviewer:
         for review in missing:
             permission = review.permission
             if permission.is_required:
-                log.warning(messages.MISSING, review, permission.purpose)
+                log.warning("missing permission: %s, needed to %s", review, permission.purpose)
             else:
-                log.info(messages.MISSING_OPTIONAL, review, permission.purpose)
+                log.info("missing optional permission: %s, needed to %s", review, permission.purpose)
         if not any(review.permission.is_required for review in missing):
-            log.info(messages.ALL_GRANTED)
+            log.info(ALL_GRANTED)
 
     def _log_error(self, error: str) -> None:
         if error != self._last_error:

@@ -18,7 +18,6 @@ import msgspec
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError, UnauthorizedError
 from raytide.api.meta import PODS, Key, Manifest, Resource
-from raytide.kube import messages
 from raytide.kube.transport import Response, StreamStatusError, TooLargeError, Transport
 from raytide.runtime.clock import Clock
 
@@ -117,7 +116,7 @@ def decode_object(body: bytes) -> Manifest:
     """Decode the whole body; callers that need few fields use their own decoder, at a tenth of the cost."""
     decoded = msgspec.json.decode(body)
     if not isinstance(decoded, dict):
-        raise msgspec.ValidationError(messages.NOT_A_JSON_OBJECT)
+        raise msgspec.ValidationError("not a JSON object")
     return decoded
 
 
@@ -125,7 +124,7 @@ def _decoded(response: Response, decode: Callable[[bytes], T]) -> T:
     try:
         return decode(response.body)
     except GARBAGE as error:
-        raise ApiUnavailableError(messages.response_undecodable(error), is_outcome_unknown=True) from error
+        raise ApiUnavailableError(f"the response cannot be decoded: {error}", is_outcome_unknown=True) from error
 
 
 class Client:
@@ -276,7 +275,7 @@ class Client:
             try:
                 page = msgspec.json.decode(body, type=_Page)
             except GARBAGE as error:
-                raise ApiUnavailableError(messages.list_undecodable(error)) from error
+                raise ApiUnavailableError(f"the response to a list request cannot be decoded: {error}") from error
             more = page.metadata.continue_
             query["limit"] = str(min(page_size, limit if len(body) > LARGE_PAGE_BYTES else 2 * limit))
             query["continue"] = more
@@ -309,7 +308,9 @@ class Client:
                     yield chunk
             except StreamStatusError as error:
                 _accept(error.response)
-                raise ApiUnavailableError(messages.watch_rejected(error.response.status)) from error
+                raise ApiUnavailableError(
+                    f"the watch request was answered with HTTP status {error.response.status}"
+                ) from error
 
     async def _read(self, path: str, *, query: Mapping[str, str] | None = None) -> Response:
         """GET, retried on `ApiUnavailableError` until the deadline of the whole call."""
@@ -369,7 +370,7 @@ class Client:
             return self._timeout_s
         granted_s = min(self._timeout_s, self._write_gate())
         if granted_s <= 0:
-            raise ApiUnavailableError(messages.NO_LEASE)
+            raise ApiUnavailableError("request not sent: the leader election lease is not held or about to expire")
         return granted_s
 
 
@@ -388,5 +389,5 @@ def _accept(response: Response) -> Response:
             is_throttled=status == 429,
         )
     if status == 401:
-        raise UnauthorizedError(messages.UNAUTHORIZED, is_answer=True)
+        raise UnauthorizedError("401 Unauthorized: the API server does not accept the credentials", is_answer=True)
     raise status_error(response)

@@ -14,7 +14,6 @@ import msgspec.yaml
 
 from raytide.api.errors import ApiUnavailableError
 from raytide.api.meta import CUSTOM_RESOURCE_DEFINITIONS, Key, Manifest
-from raytide.kube import messages
 from raytide.kube.client import Client, PatchKind
 from raytide.runtime.clock import Clock
 
@@ -54,7 +53,9 @@ async def apply_crds(client: Client, crds: Iterable[Manifest], *, clock: Clock) 
         ends_at = clock.monotonic() + ESTABLISHED_WITHIN_S
         while not is_established(applied):
             if clock.monotonic() >= ends_at:
-                raise ApiUnavailableError(messages.crd_not_established(name, ESTABLISHED_WITHIN_S))
+                raise ApiUnavailableError(
+                    f"CustomResourceDefinition {name} is not established after {ESTABLISHED_WITHIN_S:g} s: see its conditions"
+                )
             await asyncio.sleep(CHECK_INTERVAL_S)
             applied = await client.get(CUSTOM_RESOURCE_DEFINITIONS, key) or {}
         yield name

@@ -21,7 +21,6 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from raytide.kube import messages
 from raytide.kube.http import HttpTransport
 
 log = logging.getLogger(__name__)
@@ -94,8 +93,8 @@ class BearerAuth:
                 self._credentials = await self._credential_source()
             except (ClientConfigError, OSError) as error:
                 if self._credentials is None:
-                    raise aiohttp.ClientConnectionError(messages.no_credentials(error)) from error
-                log.warning(messages.CREDENTIALS_NOT_RENEWED, error)
+                    raise aiohttp.ClientConnectionError(f"no credentials: {error}") from error
+                log.warning("credentials could not be renewed: %s", error)
             self._refreshed_at = asyncio.get_running_loop().time()
             return self._credentials
 
@@ -189,7 +188,9 @@ def in_cluster_config(
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     ca_file, token = ca_file or directory / "ca.crt", directory / "token"
     if not ca_file.is_file() or not (token.is_file() or certificate):
-        raise ClientConfigError(messages.no_service_account(directory))
+        raise ClientConfigError(
+            f"this pod has no service account under {directory}: mount its token (automountServiceAccountToken: true)"
+        )
     tls = build_tls(ca=ca_file, certificate=certificate, private_key=private_key)
 
     async def credential_source() -> Credentials:
@@ -216,7 +217,7 @@ def in_cluster_config(
 def _read_token(path: Path) -> str:
     token = path.read_text().strip()
     if not token:
-        raise ClientConfigError(messages.token_empty(path))
+        raise ClientConfigError(f"{path} is empty")
     return token
 
 
@@ -246,7 +247,7 @@ def build_tls(
         if certificate:
             load_client_certificate(tls, certificate, private_key)
     except (OSError, ssl.SSLError) as error:
-        raise ClientConfigError(messages.certificates_unreadable(error)) from error
+        raise ClientConfigError(f"the certificates for the API server cannot be read: {error}") from error
     return tls
 
 

@@ -24,7 +24,6 @@ from raytide.api.actions import Create, Delete, Outcome, Patch, Result
 from raytide.api.conditions import timestamp
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import EVENTS, Key, Manifest, micro_time
-from raytide.kube import messages
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 
@@ -201,11 +200,11 @@ class Recorder:
             event.sent_at = self._clock.monotonic()
         except ApiUnavailableError as error:
             self.dropped += 1
-            log.debug(messages.EVENT_NOT_RECORDED, event.manifest["reason"], error)
+            log.debug("event %s not recorded: %s", event.manifest["reason"], error)
         except ApiStatusError as error:
             self.dropped += 1
             level = logging.DEBUG if error.is_namespace_terminating or error.is_not_found else logging.WARNING
-            log.log(level, messages.EVENT_REJECTED, event.manifest["reason"], error)
+            log.log(level, "API server rejected event %s: %s", event.manifest["reason"], error)
 
     async def _patch(self, event: _RecordedEvent) -> None:
         metadata = event.manifest["metadata"]

@@ -15,7 +15,6 @@ from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from raytide.api.errors import ApiUnavailableError
-from raytide.kube import messages
 from raytide.kube.transport import Response, StreamStatusError, TooLargeError
 from raytide.runtime.clock import Clock
 
@@ -42,7 +41,7 @@ class _Body(aiohttp.BytesPayload):
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         """Send the body unless its deadline has passed while the connection was opened; aiohttp calls this then."""
         if self._clock.boottime() >= self._send_before:
-            raise TimeoutError(messages.TIMED_OUT_UNSENT)
+            raise TimeoutError("the request timed out before it was sent")
         self.may_have_been_sent = True
         await super().write_with_length(writer, content_length)
 
@@ -154,7 +153,7 @@ async def _whole(response: aiohttp.ClientResponse) -> Response:
         else:
             return _response(response, b"".join(pieces))
     response.close()  # the connection cannot be reused without reading the rest
-    raise TooLargeError(messages.response_too_large(MAX_BYTES), is_answer=True)
+    raise TooLargeError(f"the response is larger than {MAX_BYTES >> 20} MiB", is_answer=True)
 
 
 def _response(response: aiohttp.ClientResponse, body: bytes) -> Response:
@@ -164,5 +163,5 @@ def _response(response: aiohttp.ClientResponse, body: bytes) -> Response:
 def _error_text(error: Exception, patience_s: float) -> str:
     """Describe the error; time-outs of asyncio and aiohttp have no message."""
     if isinstance(error, TimeoutError) and not str(error):
-        return messages.no_response(patience_s)
+        return f"no response within {patience_s:.0f} s"
     return f"{type(error).__name__}: {error}"

@@ -136,10 +136,6 @@ class Informer(Generic[V]):
         """The views with this index key, in the order in which they were first received."""
         return tuple(self._store.by_index.get(key, {}).values())
 
-    def index_keys(self) -> tuple[Key, ...]:
-        """Every index key with at least one view."""
-        return tuple(self._store.by_index)
-
     def all(self) -> Iterator[V]:
         """Every view; do not await while iterating."""
         return iter(self._store.views.values())

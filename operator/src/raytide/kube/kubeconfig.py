@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
-from raytide.kube import messages
 from raytide.kube.credentials import (
     SERVICE_ACCOUNT_DIR,
     ClientConfig,
@@ -28,6 +27,11 @@ from raytide.kube.http import HttpTransport
 from raytide.kube.static_kubeconfig import read_static
 
 log = logging.getLogger(__name__)
+
+NO_CLUSTER: Final = (
+    "no cluster to talk to: pass --kubeconfig FILE, set KUBECONFIG, "
+    "or start a cluster on this machine with `raytide sandbox up`"
+)
 
 
 async def connect(
@@ -57,7 +61,7 @@ async def load_client_config(
         return in_cluster_config(host, port, environ=environ, directory=service_account_dir)
     fallback = Path(environ.get("HOME") or Path.home()) / ".kube" / "config"
     if not fallback.is_file():
-        raise ClientConfigError(messages.NO_CLUSTER)
+        raise ClientConfigError(NO_CLUSTER)
     return await _from_kubeconfig(str(fallback), context, environ)
 
 
@@ -66,11 +70,12 @@ async def load_client_config(
 
 async def _from_kubeconfig(paths: str, context: str | None, environ: Mapping[str, str]) -> ClientConfig:
     if not _is_any_file(paths):
-        raise ClientConfigError(messages.kubeconfig_missing(paths))
+        raise ClientConfigError(f"kubeconfig {paths} does not exist; {NO_CLUSTER}")
     found = await _load(paths, context)
     if not found.verify_ssl:
         log.warning(
-            messages.INSECURE_TLS,
+            "kubeconfig %s sets insecure-skip-tls-verify: an attacker between this machine and %s can read the token and "
+            "impersonate the API server; set the cluster's certificate-authority instead",
             paths,
             found.host,
         )
@@ -122,7 +127,11 @@ async def _load(paths: str, context: str | None) -> Any:
         from kubernetes.aio.config import load_kube_config  # noqa: PLC0415 - a second of imports that pods do not need
     except ModuleNotFoundError as error:  # the image's lock leaves it out
         package = (error.name or "kubernetes").partition(".")[0]
-        raise ClientConfigError(messages.kubeconfig_unsupported(paths, package)) from error
+        raise ClientConfigError(
+            f"kubeconfig {paths} cannot be read: the Python package {package} is not installed, which Raytide's container "
+            "image leaves out; without it, only a valid kubeconfig with a token or a client certificate can be read; run "
+            "`pip install kubernetes`, or in a pod use its service account (no --kubeconfig, no KUBECONFIG)"
+        ) from error
 
     found = SimpleNamespace(
         host="", ssl_ca_cert=None, cert_file=None, key_file=None, verify_ssl=True, tls_server_name=None, proxy=None
@@ -133,9 +142,9 @@ async def _load(paths: str, context: str | None) -> Any:
             paths, context=context, client_configuration=found, persist_config=False
         )
     except Exception as error:  # broken files raise various exceptions there
-        raise ClientConfigError(messages.kubeconfig_unusable(paths, error)) from error
+        raise ClientConfigError(f"kubeconfig {paths} cannot be used: {' '.join(str(error).split())}") from error
     if not found.host:
-        raise ClientConfigError(messages.kubeconfig_without_server(paths))
+        raise ClientConfigError(f"kubeconfig {paths} has no server for its cluster")
     found.namespace = loaded.current_context["context"].get("namespace") or "default"
     return found
 

@@ -23,7 +23,6 @@ from raytide.api.lease import (
     record_of,
 )
 from raytide.api.meta import LEASES, Key, Manifest, micro_time
-from raytide.kube import messages
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 
@@ -97,9 +96,11 @@ class Elector:
 
     def status_text(self) -> str:
         """State for the health endpoints."""
+        failed = f"; {self._error}" if self._error else ""
         if self._is_leading:
-            return messages.leading(self.renewed_s(), self.may_write_s(), self._error)
-        return messages.standby(self._observation.record.holder if self._observation else "", self._error)
+            return f"held, renewed {self.renewed_s():.1f} s ago, may write for {self.may_write_s():.1f} s{failed}"
+        holder = self._observation.record.holder if self._observation else ""
+        return f"standby, {f'held by {holder}' if holder else 'not held yet'}{failed}"
 
     # --- running ------------------------------------------------------------------------------------------------------
 
@@ -127,7 +128,7 @@ class Elector:
     async def _run_term(self, lead: Lead) -> bool:
         """One term; True when it ended in order, False when the lease was lost."""
         self.terms += 1
-        log.info(messages.BECAME_LEADER, self.terms, self._key, self.identity)
+        log.info("became leader, term %d: acquired lease %s as %s", self.terms, self._key, self.identity)
         term = asyncio.get_running_loop().create_task(lead())
         self.has_attempted.set()  # after the term's task was created: it requests its lists first (D6)
         is_lost = False
@@ -142,7 +143,7 @@ class Elector:
             await _end(term)
             await self._release()
         if is_lost:
-            log.warning(messages.LEADERSHIP_LOST, self._key, self.status_text())
+            log.warning("lost lease %s, no longer leader: %s", self._key, self.status_text())
             return False
         term.result()
         return True
@@ -225,7 +226,9 @@ class Elector:
             return
         if open_s := self._unanswered_s():
             self._held = None
-            log.warning(messages.LEASE_LEFT_TO_EXPIRE, self._key, open_s)
+            log.warning(
+                "lease %s is left to expire, because a write may still take effect for %.1f s", self._key, open_s
+            )
             return
         try:
             lease = self._held or await self._client.get(LEASES, self._key)
@@ -233,15 +236,15 @@ class Elector:
                 return
             await self._client.replace(LEASES, self._key, build_released(lease, micro_time(self._clock.now())))
         except (ApiStatusError, ApiUnavailableError) as error:
-            log.warning(messages.LEASE_NOT_RELEASED, self._key, error)
+            log.warning("lease %s not released, other replicas wait until it expires: %s", self._key, error)
         else:
-            log.info(messages.LEASE_RELEASED, self._key)
+            log.info("released lease %s", self._key)
         finally:
             self._held = None
 
     def _record_error(self, error: ApiStatusError | ApiUnavailableError) -> None:
         """Log the error, at most once a minute."""
-        self._error = messages.lease_failed(self._key, error)
+        self._error = f"cannot acquire or renew lease {self._key}: {error}"
         now = self._clock.boottime()
         if self._logged_at is None or now - self._logged_at >= LOG_INTERVAL_S:
             self._logged_at = now

@@ -16,7 +16,6 @@ import msgspec
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Resource
-from raytide.kube import messages
 from raytide.kube.client import GARBAGE, PAGE_SIZE, Client, Page
 from raytide.runtime.backoff import Backoff
 from raytide.runtime.clock import Clock
@@ -372,25 +371,25 @@ class Reflector:
             self._backoff.reset()
         if is_healthy and failure is None:
             return 0.0
-        return self._after(failure or ApiUnavailableError(messages.CLOSED_AT_ONCE))
+        return self._after(failure or ApiUnavailableError("the watch was closed at once"))
 
     def _is_absent(self) -> float:
         """The kind is not served: clear the sink and retry later."""
         self._sink.clear()
         wait_s = self._absent.next_s()
-        self.error = messages.waiting_for_crd(self._collection)
+        self.error = f"waiting for CRD {self._collection}"
         level = logging.WARNING if self._absent.failures == 1 else logging.DEBUG
-        log.log(level, messages.NOT_SERVED, self.error)
+        log.log(level, "%s: the API server does not serve this resource yet", self.error)
         return wait_s
 
     def _forbidden_wait_s(self, verb: str, error: Exception) -> float:
         """Seconds to wait for an optional permission, which may be granted at run time; 0 for any other error."""
-        self.error = messages.collection_unavailable(verb, self._collection, error)
+        self.error = f"cannot {verb} {self._collection}: {error}"
         consequence = self._if_forbidden()
         if not (consequence and isinstance(error, ApiStatusError) and error.status == 403):
             return 0.0
         if (self.error, consequence) != self._logged:
-            log.info(messages.OPTIONAL_FORBIDDEN, self.error, consequence, self._forbidden_s)
+            log.info("%s; until this is allowed, %s; retrying every %.0f s", self.error, consequence, self._forbidden_s)
         self._logged = self.error, consequence
         return self._forbidden_s
 
@@ -405,7 +404,7 @@ class Reflector:
         is_expired = isinstance(error, ApiStatusError) and error.status == 410
         if isinstance(error, _RelistError) or is_expired or self._watches_without_events >= RESUMES:
             self._must_list = True
-        return self._wait_s(messages.RELISTING if self._must_list else messages.WATCH_INTERRUPTED, error)
+        return self._wait_s("relisting" if self._must_list else "watch interrupted", error)
 
     def _wait_s(self, what: str, error: Exception) -> float:
         longest_s = (
@@ -416,7 +415,7 @@ class Reflector:
         resource, namespace = self._collection.resource, self._collection.namespace
         where = f" in {namespace}" if namespace else ""
         level = logging.DEBUG if self._is_expected(error) else logging.WARNING
-        log.log(level, messages.RETRYING, resource.plural, where, what, wait_s, error)
+        log.log(level, "%s%s: %s, retrying in %.1f s: %s", resource.plural, where, what, wait_s, error)
         return wait_s
 
     def _is_expected(self, error: Exception) -> bool:
@@ -448,7 +447,9 @@ class Reflector:
         async with aclosing(cast("AsyncGenerator[Page, None]", self._pages(page_size=1))) as pages:
             async for page in pages:
                 if version_number(page.resource_version) < version_number(self.version):
-                    raise _RelistError(messages.older_version(page.resource_version, self.version))
+                    raise _RelistError(
+                        f"the API server's resourceVersion is {page.resource_version}, older than {self.version} of the watch"
+                    )
                 return
 
     def _apply_event(self, line: bytes) -> None:
@@ -463,9 +464,9 @@ class Reflector:
             elif event.type in ("ADDED", "MODIFIED", "DELETED"):
                 version = self._sink.change(event.type, event.object)
             else:
-                raise _RelistError(messages.unknown_event_type(event.type))
+                raise _RelistError(f"watch event of unknown type {event.type!r}")
         except GARBAGE as error:
-            raise _RelistError(messages.event_undecodable(error)) from error
+            raise _RelistError(f"watch event cannot be decoded: {error}") from error
         self._lines += 1
         if version_number(version) >= version_number(self.version):
             self.version = version

@@ -13,7 +13,6 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from raytide.api.meta import Key, Resource
-from raytide.kube import messages
 from raytide.kube.client import Client
 from raytide.kube.reflector import (
     FORBIDDEN_S,
@@ -96,7 +95,7 @@ class Subscriber(Generic[V]):
             return self._decoder(item)
         except Exception:
             log.exception(
-                messages.NOT_DECODED,
+                "%s %s/%s cannot be decoded; its last decoded version, if any, is kept",
                 self._resource.kind,
                 key.namespace,
                 key.name,

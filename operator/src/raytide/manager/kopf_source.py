@@ -19,7 +19,6 @@ import aiohttp
 from raytide.api.constants import OPERATOR
 from raytide.api.meta import Key, Resource
 from raytide.controller.watch_lag import WatchLag
-from raytide.manager import messages
 from raytide.metrics import KOPF_EVENTS, KOPF_RESTARTS
 from raytide.runtime.backoff import Backoff
 from raytide.runtime.clock import Clock
@@ -143,13 +142,13 @@ class KopfEventSource:
                     await _wait_for(kopf_thread.ended, CHECK_EVERY_S)
                 has_ended = kopf_thread.ended.is_set()
                 has_trailed = not has_ended and self._served() == served
-                why = messages.THREAD_ENDED if has_ended else messages.watch_behind(self._lag_s())
+                why = "it ended" if has_ended else f"its watch is {self._lag_s():.0f} s behind"
             finally:
                 await self._end(kopf_thread)
             if not (has_ended or has_trailed):
-                log.info(messages.KOPF_RESTARTING, messages.OTHER_KINDS)
+                log.info("restarting kopf: %s", "the API server serves other kinds than before")
                 continue
-            log.warning(messages.KOPF_RESTARTING, why)
+            log.warning("restarting kopf: %s", why)
             KOPF_RESTARTS.inc()
             if has_trailed:
                 tolerance_s = min(LONGEST_TOLERANCE_S, tolerance_s * 2)
@@ -179,9 +178,9 @@ class KopfEventSource:
         await _wait_for(kopf_thread.ended, ENDS_IN_S)
         if not kopf_thread.ended.is_set():
             self._unstopped_threads += 1
-            log.warning(messages.KOPF_NOT_STOPPED, ENDS_IN_S)
+            log.warning("kopf did not stop within %.0f s", ENDS_IN_S)
         if self._unstopped_threads >= MAX_UNSTOPPED_THREADS:
-            raise RuntimeError(messages.threads_not_stopped(self._unstopped_threads))
+            raise RuntimeError(f"{self._unstopped_threads} kopf threads did not stop")
 
     def _start(self, loop: asyncio.AbstractEventLoop, served: frozenset[Resource]) -> "_Thread":
         """Start a new kopf."""
@@ -200,7 +199,7 @@ class KopfEventSource:
                 asyncio.run(_operate(*common, lambda *a: _post(loop, on_event, *a)))
             except BaseException:
                 if not kopf_thread.stop.is_set():
-                    log.exception(messages.KOPF_ENDED)
+                    log.exception("kopf ended")
             finally:
                 _post(loop, kopf_thread.ended.set)
 
@@ -221,7 +220,7 @@ def _post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any
     try:
         loop.call_soon_threadsafe(call, *args)
     except RuntimeError:
-        log.debug(messages.LOOP_CLOSED)
+        log.debug("the event loop is closed")
 
 
 async def _wait_for(event: asyncio.Event, timeout_s: float) -> None:
@@ -288,7 +287,7 @@ class LoginBackoff:
                 self._backoff.reset()
             else:
                 wait_s = self._backoff.next_s()
-                log.warning(messages.SESSION_REJECTED, wait_s)
+                log.warning("the API server rejected kopf's session, logging in again in %.0f s", wait_s)
                 await asyncio.sleep(wait_s)
         self._last_at = loop.time()
 
@@ -344,7 +343,7 @@ class _Translated(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Log the record in one line at debug level."""
-        log.debug(messages.KOPFS_LINE, record.levelname.lower(), record.getMessage())
+        log.debug("kopf (%s): %s", record.levelname.lower(), record.getMessage())
 
 
 def redirect_kopf_logs() -> None:

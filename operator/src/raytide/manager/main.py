@@ -32,7 +32,6 @@ from raytide.kube.kubeconfig import load_client_config
 from raytide.kube.leader_election import Elector
 from raytide.kube.server_version import minor_version
 from raytide.kube.transport import Response
-from raytide.manager import messages
 from raytide.manager.kopf_source import KopfEventSource, KopfLogin, WatchedKind, redirect_kopf_logs
 from raytide.manager.manager import ControllerManager
 from raytide.manager.settings import Settings
@@ -74,8 +73,8 @@ async def run_operator(settings: Settings) -> int:
         try:
             return await operator.run()
         except BaseExceptionGroup as error:
-            log.exception(messages.COMPONENT_FAILED)
-            log.critical(messages.EXITING, _first(error))
+            log.exception("a component of the operator failed")
+            log.critical("raytide exits, because a component failed: %r", _first(error))
             return 1
 
 
@@ -130,7 +129,7 @@ class Operator:
                 timing=timing,
             )
         else:
-            log.info(messages.NO_LEADER_ELECTION)
+            log.info("leader election is off: run a single replica, or set --enable-leader-election")
         gate = elector.may_write_s if elector else None
         client = Client(transport, clock=clock, version=version, write_gate=gate)
         return cls(settings, config, client, Client(transport, clock=clock, version=version), elector)
@@ -142,9 +141,9 @@ class Operator:
         try:
             await self._endpoints.start()
         except OSError as error:
-            log.error(messages.CANNOT_LISTEN, error)  # noqa: TRY400 - one line for a person
+            log.error("cannot listen: %s", error)  # noqa: TRY400 - one line for a person
             return 1
-        log.info(messages.STARTING, VERSION, self._server)
+        log.info("starting raytide %s, API server %s", VERSION, self._server)
         try:
             async with asyncio.TaskGroup() as tasks:
                 stopping = tasks.create_task(self._stop_in_order())
@@ -155,7 +154,7 @@ class Operator:
                 stopping.cancel()
         finally:
             await self._endpoints.stop()
-        log.info(messages.STOPPED)
+        log.info("shutdown complete")
         return 0
 
     async def _work(self, tasks: asyncio.TaskGroup) -> None:
@@ -206,7 +205,7 @@ class Operator:
 
     async def _stop_in_order(self) -> None:
         await self._stop.wait()
-        log.info(messages.STOPPING)
+        log.info("received a stop signal, waiting for running passes")
         if self._elector is not None:
             self._elector.stop()
         await self._controllers.stop()
@@ -221,7 +220,12 @@ class Operator:
                 return await self._read_version()
             except ApiUnavailableError as error:
                 if attempts % REPEAT_EVERY == 0:
-                    log.warning(messages.API_UNAVAILABLE, self._server, ASK_API_EVERY_S, error)
+                    log.warning(
+                        "API server %s does not respond, retrying every %.0f s: %s",
+                        self._server,
+                        ASK_API_EVERY_S,
+                        error,
+                    )
             attempts += 1
             with suppress(TimeoutError):
                 async with asyncio.timeout(ASK_API_EVERY_S):

@@ -17,7 +17,6 @@ from raytide.fairshare.controller import FairShareController, FairShareOptions
 from raytide.kube.client import Client
 from raytide.kube.informer import Informer
 from raytide.kube.shared_watch import SharedWatches
-from raytide.manager import messages
 from raytide.manager.settings import Settings
 from raytide.raycluster import controller as raycluster
 from raytide.runtime.clock import Clock
@@ -142,7 +141,7 @@ class ControllerManager:
     def optional_check(self, stream: str) -> tuple[bool, str]:
         """State of an optional informer; always passes (FD:REL-B)."""
         informer = self.optional_streams[stream]
-        return True, informer.error or (messages.LISTED if informer.is_synced else messages.NOT_LISTED)
+        return True, informer.error or ("listed" if informer.is_synced else "not listed yet")
 
     def is_needed(self, stream: str) -> bool:
         """Whether readiness depends on that stream."""
@@ -155,11 +154,11 @@ class ControllerManager:
     def check(self) -> tuple[bool, str]:
         """Passes when at least one kind is served."""
         served = [_name(controller) for controller in self.kinds if controller.objects.is_listable]
-        others = [controller.objects.error or messages.kind_not_listed(_name(controller)) for controller in self.kinds]
+        others = [controller.objects.error or f"{_name(controller)} not listed yet" for controller in self.kinds]
         left_out = [
             text for controller, text in zip(self.kinds, others, strict=True) if not controller.objects.is_listable
         ]
-        return bool(served), messages.kinds_served(served, left_out)
+        return bool(served), "; ".join([", ".join(served) or "none served", *left_out])
 
     async def discover_kinds(self) -> None:
         """Return when it is known for every kind whether it may be listed, or after `KNOWN_WITHIN_S`."""

@@ -21,8 +21,6 @@ from raytide.raycluster import messages
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.spec_queries import needs_rays_autoscaler
 
-DRAINS_REMOVED_GROUPS: Final = 2
-"""The first version of the record in which the sidecar states when workers of removed groups may be deleted."""
 LATER: Final = datetime.max.replace(tzinfo=UTC)
 STALE_AFTER: Final = timedelta(minutes=5)
 REPLACED_AFTER: Final = timedelta(seconds=2)
@@ -85,8 +83,6 @@ class ScalingState:
             return None
         if self.record is None:
             return LATER
-        if self.record.version < DRAINS_REMOVED_GROUPS:
-            return None
         decision = self.record.groups.get(pod.group)
         if decision is None or decision.deadline is None:
             return LATER

@@ -19,7 +19,7 @@ RayVersion: TypeAlias = tuple[int, int, int]
 _GENERIC: Final = re.compile(r"\s*v?(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(?:\.(0|[1-9][0-9]*))?(?![0-9])")
 AUTOSCALER_V2_ENV: Final = "RAY_enable_autoscaler_v2"
 OLDEST_TESTED_RAY: Final = (2, 47, 0)
-"""The oldest Ray with which our autoscaler is tested (`make ray-versions`), and whose default autoscaler is V2."""
+"""The oldest Ray with which our autoscaler is tested (`make test-ray`), and whose default autoscaler is V2."""
 
 
 def is_managed_by_us(managed_by: Any) -> bool:

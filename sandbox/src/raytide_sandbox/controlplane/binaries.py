@@ -1,7 +1,7 @@
 """Control-plane binaries: the programs of a control plane on this machine.
 
 Input: the environment. Output: a folder with one program per component (KUBEBUILDER_ASSETS, if set), or the one program
-that `make control-plane` built, to which a small file in the user's cache folder points. A missing program is an error
+that `make tools` built, to which a small file in the user's cache folder points. A missing program is an error
 of one line that contains the remedy. Used by code that starts a control plane; tools/builders/control_plane.py writes the
 pointer.
 """
@@ -16,7 +16,7 @@ from raytide_sandbox.controlplane.component import ControlPlaneError
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 ALWAYS_NEEDED: Final = ("etcd", "kube-apiserver")
 ADVICE: Final = (
-    f"run `make control-plane` in Raytide's repository, or set {ASSETS_VARIABLE} to a folder with etcd, kube-apiserver, "
+    f"run `make tools` in Raytide's repository, or set {ASSETS_VARIABLE} to a folder with etcd, kube-apiserver, "
     "kube-controller-manager and kube-scheduler"
 )
 

@@ -18,8 +18,8 @@ from raytide.autoscaler.state.node_autoscaler_events import (
     unschedulable_timeout_s,
 )
 from raytide.kube.client import Client
-from raytide_sandbox.faults.types import Answer
 from support.builders import group, pending
+from support.faults.types import Answer
 from unit.autoscaler.simulated_cluster import EPOCH, World
 
 from simulation.in_process_transport import InProcessTransport

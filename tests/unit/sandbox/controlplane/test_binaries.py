@@ -38,7 +38,7 @@ def error_of(tmp_path, **more):
 
 def test_without_a_control_plane_one_line_names_the_remedies(tmp_path):
     message = error_of(tmp_path)
-    assert message.startswith("there is no control plane yet: run `make control-plane`")
+    assert message.startswith("there is no control plane yet: run `make tools`")
     assert "KUBEBUILDER_ASSETS" in message
     assert "\n" not in message
 
@@ -51,7 +51,7 @@ def test_the_pointer_leads_to_what_was_built(tmp_path, programs):
 
 def test_what_was_built_may_be_gone(tmp_path):
     point_to(tmp_path, tmp_path / "gone")
-    assert error_of(tmp_path).startswith(f"the control plane {tmp_path}/gone is gone: run `make control-plane`")
+    assert error_of(tmp_path).startswith(f"the control plane {tmp_path}/gone is gone: run `make tools`")
 
 
 def test_kubebuilder_assets_take_precedence(tmp_path, programs):

@@ -8,7 +8,7 @@ import pytest
 from raytide.api import trainingjob_constants as constants
 from raytide.api.config import JobConfig
 from raytide.api.trainingjob_pod import job_pod_from_manifest
-from raytide.api.trainingjob_pods import Size, roles_of, size_for
+from raytide.api.trainingjob_pods import Size
 from raytide.trainingjob.manifests.objects import (
     build_membership,
     build_pod,
@@ -17,7 +17,7 @@ from raytide.trainingjob.manifests.objects import (
     pod_name,
     service_name,
 )
-from support.training_builders import JOB_UID, parsed_job, seed_job
+from support.training_builders import JOB_UID, parsed_job, roles_of, seed_job, size_for
 
 CONFIG = JobConfig()
 DOMAIN = "demo.default.svc.cluster.local"

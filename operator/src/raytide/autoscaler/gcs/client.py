@@ -13,7 +13,6 @@ from typing import Final, Generic, Protocol, TypeVar
 from google.protobuf.message import Message
 
 from raytide.api.errors import ApiStatusError
-from raytide.autoscaler import messages
 from raytide.autoscaler.gcs import gcs_pb2 as pb
 from raytide.autoscaler.gcs.messages import NodeCache, decode_state, encode_report
 from raytide.autoscaler.model import Demand, Drained, DrainReason, GcsState, HeadDirectories, Report
@@ -146,7 +145,9 @@ class Gcs:
         self._requested = self._requested.after(state)
         is_lost = state.constraint != self._requested.constraint
         if is_lost and not self._is_request_lost:
-            log.info(messages.request_lost())
+            log.info(
+                "the GCS has lost the constraint of request_resources(), the last known one applies until the next call"
+            )
         self._is_request_lost = is_lost
         return replace(state, constraint=self._requested.constraint) if is_lost else state
 

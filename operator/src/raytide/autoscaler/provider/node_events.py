@@ -19,7 +19,6 @@ from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import EVENTS
 from raytide.api.pod import PodView
 from raytide.api.pod_failure import Cause, failure_of
-from raytide.autoscaler import messages
 from raytide.autoscaler.state.node_autoscaler_events import NodeAutoscaler, PodEvent, Presence, Source, latest_scale_ups
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
@@ -118,15 +117,18 @@ class NodeEvents:
                 found = await self._list(source)
             except ApiStatusError as error:
                 if self._state.can_list_events:
-                    log.info(messages.events_forbidden(error))
+                    log.info(
+                        "cannot list events of node autoscalers, only RAYTIDE_AUTOSCALER_NODE_AUTOSCALER determines whether there is one: %s",
+                        error,
+                    )
                 self._state = replace(self._state, can_list_events=False, scale_up_by_pod=None)
                 self._next_list_s = self._clock.monotonic() + REJECTED_RETRY_S
                 return
             except ApiUnavailableError as error:
-                log.debug(messages.events_unavailable(error))
+                log.debug("cannot list events of node autoscalers, retrying: %s", error)
                 return
             if found and not self._state.has_sent_events:
-                log.info(messages.node_autoscaler_found(source))
+                log.info("%s adds nodes to this cluster: unschedulable pods wait for its nodes", source)
                 self._sources = (source,)
             events += found
         self._state = replace(

@@ -19,7 +19,6 @@ from raytide.api import constants
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import PODS, Key, Manifest, Resource
 from raytide.api.pod import PodView, decode_pod
-from raytide.autoscaler import messages
 from raytide.autoscaler.state.snapshot import Operation
 from raytide.kube.client import Client, PatchKind
 from raytide.kube.informer import Informer
@@ -158,12 +157,12 @@ class Provider:
 def _outcome(error: ApiStatusError | ApiUnavailableError) -> PatchResult:
     """Outcome of a patch that was not reported as written; logs it."""
     if isinstance(error, ApiUnavailableError):
-        log.warning(messages.patch_unknown(error))
+        log.warning("the result of the patch of the RayCluster is unknown, the next tick decides again: %s", error)
         return PatchResult.UNKNOWN
     if error.status in TEST_FAILED:
-        log.info(messages.patch_conflict(error))
+        log.info("conflict, the RayCluster has changed, the next tick decides again: %s", error)
         return PatchResult.CONFLICT
-    log.warning(messages.patch_rejected(error, error.status, error.reason))
+    log.warning("the API server rejected the patch of the RayCluster: %s (%s %s)", error, error.status, error.reason)
     return PatchResult.REJECTED
 
 

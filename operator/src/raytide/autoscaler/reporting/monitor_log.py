@@ -12,7 +12,6 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
 
-from raytide.autoscaler import messages
 from raytide.autoscaler.reporting.log_settings import LogSettings
 
 FORMAT: Final = "%(asctime)s\t%(levelname)s %(filename)s:%(lineno)s -- %(message)s"
@@ -61,5 +60,5 @@ def open_file(path: Path, settings: LogSettings) -> QuietFile | None:
         path.parent.mkdir(exist_ok=True)  # not its parents: Ray creates those, and one of them is a symlink
         return QuietFile(path, settings)
     except OSError as error:
-        log.warning(messages.log_file_not_written(path, error))
+        log.warning("cannot write %s (%s): its lines are in the container's output only", path, error.strerror)
         return None

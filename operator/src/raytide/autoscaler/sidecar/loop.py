@@ -16,7 +16,6 @@ from typing import Any, Final, TypeVar
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key
-from raytide.autoscaler import messages
 from raytide.autoscaler.gcs.client import GcsClient
 from raytide.autoscaler.model import Drained, GcsState, OnProgress, Report, unwatched
 from raytide.autoscaler.provider.node_events import NodeEvents
@@ -186,7 +185,7 @@ class Autoscaler:
         except GcsUnauthenticatedError:
             raise
         except Exception:
-            log.exception(messages.tick_failed())
+            log.exception("unexpected error in this tick, the next one starts from scratch")
             tick = Tick(self._clock.monotonic() - began_s, skipped="bug")
         finally:
             self._began_s = None
@@ -199,7 +198,7 @@ class Autoscaler:
             try:
                 note(tick)
             except Exception:
-                log.exception(messages.listener_failed())
+                log.exception("metrics, log files or events of this tick are incomplete")
 
     async def _tick(self, began_s: float) -> Tick:
         snapshot = await self._read_inputs()
@@ -234,7 +233,7 @@ class Autoscaler:
     async def _read_inputs(self) -> Snapshot:
         """Read both sides concurrently; a missing GCS state is tolerated, a missing RayCluster raises `SkippedError`."""
         if not self.provider.is_synced:
-            raise SkippedError("pods", messages.pods_not_listed(self.provider.error))
+            raise SkippedError("pods", f"the pods have not been listed yet: {self.provider.error or 'still listing'}")
         async with asyncio.TaskGroup() as tasks:
             reading_cluster = tasks.create_task(_outcome(self.provider.cluster()))
             reading_gcs = tasks.create_task(_outcome(self._read_gcs_state()))
@@ -242,9 +241,9 @@ class Autoscaler:
         if isinstance(gcs, ApiStatusError) and gcs.status == UNAUTHENTICATED:
             raise GcsUnauthenticatedError(str(gcs))
         if isinstance(cluster, Exception):
-            raise SkippedError("kubernetes", messages.cluster_unreadable(self.provider.key, cluster))
+            raise SkippedError("kubernetes", f"cannot read RayCluster {self.provider.key}: {cluster}")
         if cluster is None:
-            raise SkippedError("gone", messages.cluster_missing(self.provider.key))
+            raise SkippedError("gone", f"RayCluster {self.provider.key} does not exist")
         self._record_gcs_result(gcs)
         pods = self.provider.pods()
         node_autoscaler = await self._node_events.refresh(pods)
@@ -277,7 +276,7 @@ class Autoscaler:
             return submitted.patch_result is PatchResult.APPLIED
         is_current = await _outcome(self.provider.is_current(snapshot.cluster))
         if is_current is not True:
-            log.info(messages.no_drains())
+            log.info("no node is drained in this tick: the RayCluster has changed, or cannot be read")
         return is_current is True
 
     async def _drain(self, drains: Sequence[Drain]) -> Answers:
@@ -327,7 +326,7 @@ class Autoscaler:
         """Whether the report reached Ray."""
         error = await _outcome(_with_timeout(GCS_S, self._gcs.report(report)))
         if isinstance(error, Exception):
-            log.info(messages.report_failed(error))
+            log.info("the autoscaling state was not reported to Ray, the next tick reports it: %s", error)
             return False
         return True
 
@@ -339,9 +338,9 @@ class Autoscaler:
         if is_away != self._is_gcs_away:
             self._is_gcs_away = is_away
             if is_away:
-                log.warning(messages.state_missing(found))
+                log.warning("the GCS does not return the cluster state, retrying: %s", found)
             else:
-                log.info(messages.state_back())
+                log.info("the GCS answers again")
         if not isinstance(found, Exception):
             self._log_invalid_state(found.problems)
 
@@ -349,18 +348,18 @@ class Autoscaler:
         """Log each kind once for as long as it lasts; counts and examples change with every reply."""
         sentences = {problem.partition(":")[0]: problem for problem in problems}
         for kind in sentences.keys() - self._invalid_kinds:
-            log.warning(messages.state_invalid(sentences[kind]))
+            log.warning("ignoring invalid entries in the cluster state from the GCS: %s", sentences[kind])
         self._invalid_kinds = frozenset(sentences)
 
     def _log_skipped(self, message: str, label: str) -> None:
         """Log once per kind of failure."""
         if label != self._last_skip_message:
-            log.warning(messages.no_decision(message))
+            log.warning("no decision is possible, retrying: %s", message)
         self._last_skip_message = label
 
     def _log_recovery(self) -> None:
         if self._last_skip_message:
-            log.info(messages.deciding_again())
+            log.info("decisions are possible again")
         self._last_skip_message = ""
 
 
@@ -384,7 +383,7 @@ def _is_accepted(answer: Drained | None) -> bool:
 
 def _drain_result(outcome: Drained | Exception, node_id: str) -> Drained | None:
     if isinstance(outcome, Exception):
-        log.info(messages.drain_unanswered(node_id, outcome))
+        log.info("no answer to the drain request for node %s: %s", node_id, outcome)
         return None
     return outcome
 

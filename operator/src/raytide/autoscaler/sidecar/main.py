@@ -24,7 +24,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from raytide.api.constants import GCS_SERVER_PORT, VERSION
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key
-from raytide.autoscaler import messages
 from raytide.autoscaler.gcs import client as ray
 from raytide.autoscaler.gcs.channel import connect_gcs
 from raytide.autoscaler.gcs.credentials import gcs_access
@@ -89,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
     monitor_log.install(settings.logs)
     tune_gc()
     for variable, why in settings_without_effect(os.environ):
-        log.warning(messages.setting_without_effect(variable, why))
+        log.warning("%s is set and has no effect: %s", variable, why)
     return asyncio.run(
         run(SidecarIdentity(Key(namespace, name), gcs_address, int(supervisor_fd)), settings, os.environ)
     )
@@ -110,7 +109,12 @@ async def run(identity: SidecarIdentity, settings: SidecarSettings, environ: Map
         )
     except ClientConfigError as error:
         if IN_POD_VARIABLE not in environ:
-            log.error(messages.not_in_pod(IN_POD_VARIABLE))  # noqa: TRY400 - as below
+            log.error(  # noqa: TRY400 - as below
+                "not running in a pod (%s is not set): raytide autoscaler runs in head pods, to which the operator adds it if "
+                "spec.enableInTreeAutoscaling of the RayCluster is true; raytide why shows from anywhere why a RayCluster does "
+                "not scale",
+                IN_POD_VARIABLE,
+            )
             return EXIT_BAD_CONFIGURATION
         log.error("%s", error)  # noqa: TRY400 - one line for a person
         return 1
@@ -123,7 +127,7 @@ async def run(identity: SidecarIdentity, settings: SidecarSettings, environ: Map
         await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if not working.done():
-            log.info(messages.shutting_down())
+            log.info("shutting down: received a termination signal, or the supervisor ended")
             working.cancel()
         return await _exit_code(working)
 
@@ -136,9 +140,9 @@ async def _exit_code(working: "asyncio.Task[None]") -> int:
         return 0
     except BaseExceptionGroup as errors:
         if rejected := first_of(errors, GcsUnauthenticatedError):
-            log.error(messages.credentials_rejected(rejected))  # noqa: TRY400 - one line for a person
+            log.error("the GCS rejects the credentials, restarting the process to read them again: %s", rejected)  # noqa: TRY400 - one line for a person
         else:
-            log.exception(messages.process_failed())
+            log.exception("unexpected error, restarting the autoscaler process")
     return 1
 
 
@@ -171,7 +175,7 @@ class Sidecar:
 
     async def work(self, environ: Mapping[str, str]) -> None:
         """Run until cancelled; raises `GcsUnauthenticatedError` if the GCS refuses the token."""
-        log.info(messages.started(VERSION, self._identity.key, self.gcs_address))
+        log.info("raytide autoscaler %s of RayCluster %s, GCS at %s", VERSION, self._identity.key, self.gcs_address)
         async with asyncio.TaskGroup() as tasks:
             clock = Clock()
             watchdog = Watchdog(clock)
@@ -209,7 +213,7 @@ class Sidecar:
         )
         unanswered = tuple([query for query in attempts if not await query.send_once(gcs)])
         for query in unanswered:
-            log.warning(messages.query_unanswered(query.description))
+            log.warning("%s; retrying until the GCS answers", query.description)
         metrics = page(lambda: (generate_latest(self._metrics.registry), CONTENT_TYPE_LATEST))
         await self._serve(self._settings.metrics_port, {"/": metrics, "/metrics": metrics}, "metrics")
         return unanswered
@@ -247,7 +251,7 @@ class Sidecar:
         try:
             await endpoints.start()
         except OSError as error:
-            log.warning(messages.page_not_served(what, error))
+            log.warning("%s not served: cannot listen: %s", what, error)
 
     def _check(self) -> tuple[bool, str]:
         """Fails only if the loop hangs: a GCS or API server that is down is not the sidecar's fault (D9)."""
@@ -315,15 +319,15 @@ async def _wait_for_gcs(gcs: ray.GcsClient, address: str) -> None:
     """Wait until the GCS answers, without limit; raises `GcsUnauthenticatedError`."""
     for attempts in itertools.count():
         try:
-            log.info(messages.gcs_connected(await gcs.check_alive()))
+            log.info("connected to the GCS of Ray %s", await gcs.check_alive())
         except (ApiUnavailableError, ApiStatusError) as error:
             if isinstance(error, ApiStatusError) and error.status == UNAUTHENTICATED:
                 raise GcsUnauthenticatedError(str(error)) from error
             is_starting = attempts < LOG_EVERY_ATTEMPTS
             if attempts == 0:
-                log.info(messages.gcs_starting(address))
+                log.info("the GCS at %s does not answer, retrying: Ray may still be starting", address)
             elif attempts % LOG_EVERY_ATTEMPTS == 0:
-                log.warning(messages.gcs_missing(address, error))
+                log.warning("the GCS at %s does not answer, retrying: %s", address, error)
             await asyncio.sleep(STARTING_GCS_RETRY_S if is_starting else GCS_RETRY_S)
         else:
             return
@@ -348,7 +352,7 @@ class _Query:
 
 async def _check_autoscaler_version(gcs: ray.GcsClient) -> None:
     if not await ray.is_autoscaler_v2(gcs):
-        log.warning(messages.ray_has_v1())
+        log.warning("Ray was started with autoscaler V1; Raytide's autoscaler decides like V2 in any case")
 
 
 def _install_stop_handlers(stop: asyncio.Event, supervisor_fd: int | None) -> None:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from raytide.autoscaler import messages
 from raytide.runtime.backoff import Backoff
 
 EXIT_BAD_CONFIGURATION: Final = 2
@@ -75,7 +74,8 @@ class Supervisor:
             if time.monotonic() - started_at >= HEALTHY_S:
                 self._backoff.reset()
             delay_s = self._backoff.next_s()
-            self._report(messages.process_ended(self._exit_code, delay_s))
+            how = f"exit code {self._exit_code}" if self._exit_code >= 0 else f"signal {-self._exit_code}"
+            self._report(f"the autoscaler process ended with {how}, restarting it in {delay_s:g} s")
             if self._has_to_stop(delay_s):
                 return 0
 
@@ -86,7 +86,7 @@ class Supervisor:
             self._child = os.posix_spawn(command[0], command, environ, setsigmask=(), setsigdef=EXPECTED)
         except OSError as error:  # no memory or no process left: treated as a child that ended at once
             self._exit_code = 1
-            self._report(messages.process_not_started(error))
+            self._report(f"cannot start the autoscaler process: {error}")
 
     def _has_to_stop(self, delay_s: float | None) -> bool:
         """Wait until the child ends (None), or for a time without one; true as soon as a termination signal arrives."""
@@ -110,7 +110,9 @@ class Supervisor:
             if signal.sigtimedwait({signal.SIGCHLD}, left_s) is not None:
                 self._reap()
         if self._child:
-            self._report(messages.process_killed(GRACE_PERIOD_S))
+            self._report(
+                f"the autoscaler process did not end within {GRACE_PERIOD_S:g} s of the termination signal, killing it"
+            )
             os.kill(self._child, signal.SIGKILL)
             os.waitpid(self._child, 0)
 
