@@ -140,7 +140,7 @@ bench: setup ## one figure: make bench P=P6; without P the list (KUBERAY=path fo
 	@test -n "$(filter $(ASKED),$(FIGURES))" || { echo "say which: make bench P=P6; there are: $(FIGURES)"; exit 2; }
 	@$(if $(filter $(ASKED),$(ON_CONTROL_PLANE)),$(MAKE) -s tools)
 	@$(if $(filter $(ASKED),NODE),$(MAKE) -s tools image && $(NODE_PROGRAMS))
-	@PYTHONPATH=tests $(BIN)/python bench/$(patsubst $(ASKED)=%,%,$(filter $(ASKED)=%,$(BENCHES))).py $(ASKED)
+	@PYTHONPATH=tests:tools/checks $(BIN)/python bench/$(patsubst $(ASKED)=%,%,$(filter $(ASKED)=%,$(BENCHES))).py $(ASKED)
 
 chart: setup ## the chart with helm where it is installed, its alerts and dashboards with promtool
 	@if $(BIN)/python tools/builders/kube_tools.py --find helm >/dev/null 2>&1; then $(PYTEST) -m "helm" --at-least 98 tests/unit/chart tests/integration/test_helm.py; else $(call not_run,chart with helm,no helm on PATH$(comma) and none from make tools); fi
