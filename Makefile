@@ -134,7 +134,7 @@ mutate: setup ## eighteen deliberate mutations must each turn the simulation red
 	@$(BIN)/python tools/checks/mutate.py
 
 oracle: setup ## our scheduler against Ray's own on random questions, all fields (SEED=n CASES=n)
-	@$(BIN)/python tools/checks/oracle.py $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))
+	@PYTHONPATH=tests $(BIN)/python -m oracle.compare $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))
 
 bench: setup ## one figure: make bench P=P6; without P the list (KUBERAY=path for those beside KubeRay)
 	@test -n "$(filter $(ASKED),$(FIGURES))" || { echo "say which: make bench P=P6; there are: $(FIGURES)"; exit 2; }

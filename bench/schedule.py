@@ -140,7 +140,7 @@ def ray_cpu_seconds(question: SchedulingRequest, limit_s: float) -> float | None
 def _ask_ray(answers: Connection, question: SchedulingRequest, limit_s: float) -> None:
     from ray.autoscaler.v2.scheduler import ResourceDemandScheduler  # noqa: PLC0415 - same
 
-    from oracle_ray import build_request  # noqa: PLC0415 - Ray is only imported in this process
+    from oracle.ray_answers import build_request  # noqa: PLC0415 - Ray is only imported in this process
 
     request = build_request(question)
     spent = int(time.process_time() + limit_s) + 1

@@ -313,8 +313,6 @@ class SchedulingRequest:
     waiting: tuple[Instance, ...] = ()
     """Instances of such types that wait for capacity, besides `instances`: they hold only demand that fits no other
     node."""
-    is_ray_exact: bool = False
-    """Decide bit for bit as Ray 2.60, defects included (AS §8); for comparison only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,8 +341,6 @@ class SchedulingReply:
     """Of each node after this decision, launches included."""
     needed: frozenset[str] = frozenset()
     """Ids of instances that hold a request or a bundle of this decision, in either book."""
-    error: str = ""
-    """Only with `is_ray_exact`: the exception Ray's scheduler raises on this input (B-1)."""
 
     @property
     def cluster_resources(self) -> Amounts:

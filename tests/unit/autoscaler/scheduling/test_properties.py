@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from oracle_cases import Case
+from oracle.cases import Case
 from raytide.autoscaler.model import COUNTABLE, Instance, SchedulingRequest, Status, TerminationCause, amounts_of
 from raytide.autoscaler.scheduling.node_classes import NodeClasses
 from raytide.autoscaler.scheduling.node_factory import NodeFactory
@@ -249,7 +249,7 @@ def beside(question: SchedulingRequest, rng: random.Random, *, is_in_use: bool) 
 
 def classes(question: SchedulingRequest) -> int:
     """The number of node classes at the start of a decision."""
-    reader = NodeFactory(RequestedNames(question), question.types, is_exact=False)
+    reader = NodeFactory(RequestedNames(question), question.types)
     return len({node.node_class for node in reader.nodes(question.instances)})
 
 

@@ -55,8 +55,6 @@ class ScoreTerms:
     terms: tuple[Term, ...]
     zero_terms: int
     """Number of further terms that are 0 whatever is placed."""
-    is_broken: bool
-    """More is available than the total; Ray fails on it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -151,8 +149,6 @@ class Plan:
     shapes: list[Shape]
     moves: list[Move] = field(default_factory=list)
     launches: list[Move] = field(default_factory=list)
-    unfitting: list[NodeClass] = field(default_factory=list)
-    """Running classes that none of the shapes fits: Ray sorts them last (AS:S-17)."""
     left: list[Run] = field(default_factory=list)
     is_tied: bool = False
     """Whether two types to launch had equal scores at some point."""
@@ -161,13 +157,10 @@ class Plan:
 class NodeClasses:
     """All nodes of one decision, by class."""
 
-    def __init__(self, requested: RequestedNames, *, is_exact: bool) -> None:
+    def __init__(self, requested: RequestedNames) -> None:
         self.requested = requested
-        self.is_exact = is_exact
         self._classes: dict[tuple[object, ...], NodeClass] = {}
         self._next_position = 0
-        self.marks: dict[Node, frozenset[tuple[str, str]]] = {}
-        """Labels this decision added; Ray compares them where node classes need not (only with `is_ray_exact`)."""
 
     def settle(self, nodes: Iterable[Node]) -> None:
         """Put nodes into their classes, after those already there, in this order."""
@@ -207,16 +200,12 @@ class NodeClasses:
 
     def accept(self, plan: Plan) -> None:
         """Apply a plan."""
-        winners: list[Node] = []
         touched: set[NodeClass] = set()
         for move in plan.moves:
             touched.update(node.node_class for node in move.nodes)
             touched.update(self._place(move, plan))
-            winners += move.nodes
         for node_class in touched:
             node_class.members = [node for node in node_class.members if node.node_class is node_class]
-        if self.is_exact:
-            self._reorder(winners, plan.unfitting)
         for node_class in touched:
             node_class.members.sort(key=_position)
         for launch in plan.launches:
@@ -236,8 +225,6 @@ class NodeClasses:
             if goal is not source or node.position < 0:
                 node.node_class = goal
                 goal.members.append(node)
-            if self.is_exact and move.fill.marks:
-                self.marks[node] = self.marks.get(node, frozenset()) | set(move.fill.marks)
         return goals.values()
 
     def _after(self, node_class: NodeClass, fill: BinFill, plan: Plan) -> NodeClass:
@@ -265,17 +252,6 @@ class NodeClasses:
             (node_class.placed[0], placed),
             node_class.disposition,
         )
-
-    def _reorder(self, winners: list[Node], unfitting: list[NodeClass]) -> None:
-        """Winners first in order of winning, nodes that nothing fits last (AS:S-18)."""
-        won = set(winners)
-        behind = set(unfitting)
-        others = sorted((n for one in self.classes() for n in one.members if n not in won), key=_position)
-        ahead = [n for n in others if n.node_class not in behind]
-        order = winners + ahead + [n for n in others if n.node_class in behind]
-        for position, node in enumerate(order):
-            node.position = position
-        self._next_position = len(order)
 
     def _intern(
         self,

@@ -3,12 +3,9 @@
 Turns instances into nodes of a class each: a running one with the resources Ray reports, any other with those of its
 type (AS:S-2..S-4). Resources that no request names, such as a node's address, its object store and other placement
 groups, are kept apart, so that nodes are equal if no request distinguishes them. Instances that cannot reach
-RAY_RUNNING and draining ones are no capacity (B-6). With `is_ray_exact` both count as in Ray, and of unrequested
-resources only addresses are kept apart, because Ray's score depends on the rest. Pure; called by schedule.py and
-ray_compat.py.
+RAY_RUNNING and draining ones are no capacity (B-6). Pure; called by schedule.py.
 """
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
@@ -35,8 +32,6 @@ from raytide.autoscaler.scheduling.node_classes import (
 )
 from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS, RequestedNames, accelerators_in
 
-_FIRST_OWN, _BEHIND_OWN = ("node:", 0), ("node;", 0)
-"""Resources named `node:…` lie between these two in sorted amounts."""
 _PLACEMENT_GROUP = "_group_"
 """Part of the name of every resource that Ray adds to a node for a placement group."""
 _NodeClassKey: TypeAlias = tuple[str, bool, int, Amounts, Amounts, Labels, int]
@@ -46,14 +41,14 @@ _NodeClassKey: TypeAlias = tuple[str, bool, int, Amounts, Amounts, Labels, int]
 class NodeFactory:
     """Builds nodes from instances and types; equal ones share a class."""
 
-    def __init__(
-        self, requested: RequestedNames, types: Iterable[NodeType], *, is_exact: bool, is_conserving: bool = True
-    ) -> None:
+    _pending_statuses = COUNTABLE - {Status.RAY_STOP_REQUESTED}
+    """Of instances that will be capacity."""
+
+    def __init__(self, requested: RequestedNames, types: Iterable[NodeType], *, is_conserving: bool = True) -> None:
         self.requested = requested
         self._types: Mapping[str, NodeType] = {one.name: one for one in types}
-        self._is_exact = is_exact
-        # Ray's own scheduler conserves GPUs only.
-        self._conserved = 0 if not is_conserving else ACCELERATORS["GPU"] if is_exact else -1
+        self._conserved = -1 if is_conserving else 0
+        """Accelerators that nodes are kept for, one bit each."""
         self._running: dict[_NodeClassKey, NodeClass] = {}
         self._typed: dict[tuple[str, bool, NodeDisposition, bool], NodeClass] = {}
         self._replicas_with_first: set[tuple[str, str]] = set()
@@ -70,7 +65,7 @@ class NodeFactory:
         for instance in instances:
             if instance.status is Status.RAY_RUNNING:
                 nodes.append(self._read_running(instance))
-            elif instance.status in COUNTABLE and (self._is_exact or instance.status is not Status.RAY_STOP_REQUESTED):
+            elif instance.status in self._pending_statuses:
                 node = self._read_pending(instance, pending)
                 if node is not None:
                     nodes.append(node)
@@ -100,7 +95,7 @@ class NodeFactory:
             for one in self._types.values()
             if one.has_first
         }
-        for instance in instances if marks and not self._is_exact else ():
+        for instance in instances if marks else ():
             mark = marks.get(instance.node_type)
             if mark and instance.status is Status.RAY_RUNNING and any(name in mark for name, _ in instance.total):
                 self._replicas_with_first.add((instance.node_type, instance.replica))
@@ -118,9 +113,6 @@ class NodeFactory:
         return is_first
 
     def _read_running(self, instance: Instance) -> Node:
-        return self._read_as_ray(instance) if self._is_exact else self._read_asked(instance)
-
-    def _read_asked(self, instance: Instance) -> Node:
         """Classify by what requests name only; one pass, because hardly any two nodes report the same amounts."""
         index = self.requested.index
         unused = accelerators = 0
@@ -141,26 +133,6 @@ class NodeFactory:
             instance, (instance.node_type, instance.is_head, accelerators, tuple(asked), available, labels, unused)
         )
 
-    def _read_as_ray(self, instance: Instance) -> Node:
-        """Classify by everything Ray reports, except for the address if no request names one."""
-        total, available = instance.total, instance.available
-        first = bisect_left(total, _FIRST_OWN)
-        own = total[first : bisect_left(total, _BEHIND_OWN, first)]
-        if own and not self.requested.node_resources:
-            left = bisect_left(available, _FIRST_OWN)
-            if available[left : left + len(own)] == own and all(amount > 0 for _, amount in own):
-                total = total[:first] + total[first + len(own) :]
-                available = available[:left] + available[left + len(own) :]
-            else:
-                own = ()
-        else:
-            own = ()
-        accelerators = self._kept_for(total)
-        labels = self._requested_labels(instance)
-        return self._running_node(
-            instance, (instance.node_type, instance.is_head, accelerators, total, available, labels, len(own))
-        )
-
     def _running_node(self, instance: Instance, key: _NodeClassKey) -> Node:
         node_class = self._running.get(key)
         if node_class is None:
@@ -179,7 +151,7 @@ class NodeFactory:
         if node_type is not None:
             is_first = self._is_first(node_type, instance)
             return Node(self._of_type(node_type, disposition, is_head=instance.is_head, is_first=is_first), instance)
-        if self._is_exact or instance.is_unmanaged:
+        if instance.is_unmanaged:
             return None
         node = Node(
             self._of_type(NodeType(instance.node_type), NodeDisposition.KEPT, is_head=instance.is_head), instance
@@ -256,7 +228,6 @@ class NodeFactory:
     def _score_terms(self, total: Amounts, available: Amounts, zero_terms: int) -> ScoreTerms:
         """The terms of AS:S-21 (4) and (5), in resource order; those that placement cannot change are constants."""
         terms: list[Term] = []
-        is_broken = False
         free = dict(available)
         for name, amount in total:
             if not amount or name not in free:
@@ -264,9 +235,8 @@ class NodeFactory:
             whole, resource = amount / RESOURCE_UNIT_SCALING, self.requested.index.get(name, -1)
             share = (whole - free[name] / RESOURCE_UNIT_SCALING) / whole
             term = whole * (share**3)
-            is_broken = is_broken or (resource < 0 and share < 0)
             if resource < 0 and term == 0:
                 zero_terms += 1
             else:
                 terms.append((whole, resource, term))
-        return ScoreTerms(tuple(terms), zero_terms, is_broken)
+        return ScoreTerms(tuple(terms), zero_terms)

@@ -12,7 +12,6 @@ from itertools import count as counting
 from raytide.autoscaler.model import OnProgress, unwatched
 from raytide.autoscaler.scheduling.node_classes import (
     BinFill,
-    Free,
     Move,
     Node,
     NodeClass,
@@ -20,7 +19,7 @@ from raytide.autoscaler.scheduling.node_classes import (
     NodeDisposition,
     Plan,
 )
-from raytide.autoscaler.scheduling.resource_shapes import Run, Shape
+from raytide.autoscaler.scheduling.resource_shapes import Run
 from raytide.autoscaler.scheduling.scoring import Candidate, LaunchBudget, LaunchPool, NodeScorer
 
 
@@ -32,8 +31,19 @@ def pack(
     `on_progress` is called for every group of equal nodes examined and for every winner.
     """
     plan = Plan(book, [run.shape for run in runs])
-    scorer = NodeScorer(runs, book, budget, is_exact=fleet.is_exact)
-    for tier in _tiers(fleet, plan):
+    pack_tiers(plan, NodeScorer(runs, book, budget), _tiers(fleet), budget, on_progress)
+    return plan
+
+
+def pack_tiers(
+    plan: Plan,
+    scorer: NodeScorer,
+    tiers: Iterable[Iterable[Sequence[Node]]],
+    budget: LaunchBudget,
+    on_progress: OnProgress = unwatched,
+) -> None:
+    """Let the existing nodes compete, one tier after another, then new ones; complete the plan."""
+    for tier in tiers:
         for members in tier:
             on_progress()
             scorer.add_candidate(members[0].node_class, members[0].position, members=members)
@@ -43,49 +53,25 @@ def pack(
     if scorer.is_open:
         _launch(scorer, budget, plan, on_progress)
     plan.left = [Run(shape, n) for shape, n in zip(scorer.shapes, scorer.counts, strict=True) if n]
-    return plan
 
 
-def _tiers(fleet: NodeClasses, plan: Plan) -> Iterable[list[list[Node]]]:
+def _tiers(fleet: NodeClasses) -> Iterable[list[list[Node]]]:
     """Competing existing nodes in groups of equal ones; one tier after another.
 
-    Ray has one tier, and of pending nodes in the same state it tries only the first, whatever it holds already. Raytide
-    fills running nodes first, then pending ones, so that a repeated decision uses launched nodes as intended, and last
-    those that wait for capacity.
+    Running nodes are filled first, then pending ones, so that a repeated decision uses launched nodes as intended, and last
+    those that wait for capacity. (Ray has one tier.)
     """
     running: list[list[Node]] = []
     pending: list[list[Node]] = []
     waiting: list[list[Node]] = []
     for one in fleet.classes():
-        if one.disposition is NodeDisposition.TO_TERMINATE and not fleet.is_exact:
+        if one.disposition is NodeDisposition.TO_TERMINATE:
             continue
-        if not one.traits.is_running:
-            (waiting if one.disposition is NodeDisposition.WAITING else pending).append(one.members)
-        elif not fleet.is_exact or _fits_any(one.free[plan.book], plan.shapes):
+        if one.traits.is_running:
             running.append(one.members)
         else:
-            plan.unfitting.append(one)
-    if not fleet.is_exact:
-        return running, pending, waiting
-    return ([*running, *_by_state(pending, plan.book, fleet)],)
-
-
-def _by_state(pending: list[list[Node]], book: int, fleet: NodeClasses) -> list[list[Node]]:
-    """Pending nodes in groups of equal state, as Ray's cache distinguishes them."""
-
-    def state(node: Node) -> tuple[object, ...]:
-        node_class = node.node_class
-        return (node_class.traits, node_class.free[book], node_class.labels, fleet.marks.get(node))
-
-    lines: dict[tuple[object, ...], list[Node]] = {}
-    for node in sorted((node for members in pending for node in members), key=_position):
-        lines.setdefault(state(node), []).append(node)
-    return list(lines.values())
-
-
-def _fits_any(free: Free, shapes: Sequence[Shape]) -> bool:
-    """Whether one of the shapes fits the free amounts, labels ignored (AS:S-17)."""
-    return not shapes or any(all(free[r] >= amount for r, amount in shape.needs) for shape in reversed(shapes))
+            (waiting if one.disposition is NodeDisposition.WAITING else pending).append(one.members)
+    return running, pending, waiting
 
 
 def _fill_existing(scorer: NodeScorer, winner: Candidate, plan: Plan) -> None:
@@ -124,13 +110,12 @@ def _launch(scorer: NodeScorer, budget: LaunchBudget, plan: Plan, on_progress: O
             continue
         pool = pools[winner.node_class]
         plan.is_tied = plan.is_tied or scorer.is_tied(winner)
-        if not pool.begun and budget.remaining is not None and budget.remaining < pool.type.num_of_hosts:
+        if not pool.begun and budget.remaining < pool.type.num_of_hosts:
             scorer.remove(winner)
             continue
         winner.position, fill = next(numbers), winner.fill
         if pool.type.num_of_hosts == 1:
-            remaining = pool.remaining if budget.remaining is None else min(pool.remaining, budget.remaining)
-            times = scorer.repetitions(winner, remaining)
+            times = scorer.repetitions(winner, min(pool.remaining, budget.remaining))
             _reserve(pool, budget, times)
             scorer.take(winner, times, has_more=pool.remaining > 0)
         else:
@@ -182,9 +167,4 @@ def _launch_hosts(
 
 def _reserve(pool: LaunchPool, budget: LaunchBudget, nodes: int) -> None:
     pool.remaining -= nodes
-    if budget.remaining is not None:
-        budget.remaining -= nodes
-
-
-def _position(node: Node) -> int:
-    return node.position
+    budget.remaining -= nodes

@@ -24,10 +24,6 @@ Needs: TypeAlias = tuple[tuple[int, int], ...]
 """(resource index, amount > 0)."""
 
 
-class RaySchedulingError(Exception):
-    """Ray's scheduler raises on this input; the argument is the exception's name (only with `is_ray_exact`)."""
-
-
 @dataclass(slots=True, eq=False)
 class Shape:
     """One request that may be demanded many times."""
@@ -86,7 +82,6 @@ class RequestedNames:
         self.labels: frozenset[str] = frozenset(mentioned)
         self.lasting_labels: frozenset[str] = frozenset(key for key, times in mentioned.items() if times > 1)
         """Named by more than one step: a label one step adds may constrain a later one."""
-        self.node_resources: frozenset[str] = frozenset(n for n in self.resources if n.startswith("node:"))
         self._shapes: dict[Request, Shape] = {}
 
     def shape(self, request: Request) -> Shape:
@@ -96,22 +91,14 @@ class RequestedNames:
             known = self._shapes[request] = self._build(request)
         return known
 
-    def runs(self, demands: Iterable[Demand], *, is_merging: bool) -> list[Run]:
-        """Demands in Ray's placement order, equal neighbours joined; `is_merging` joins all equal ones."""
-        asked = [Run(self.shape(demand.request), demand.count) for demand in demands if demand.count > 0]
-        if is_merging:
-            totals: Counter[Shape] = Counter()
-            for run in asked:
-                totals[run.shape] += run.count
-            asked = sorted((Run(s, n) for s, n in totals.items()), key=lambda run: _sort_key(run.shape.request))
-        asked.sort(key=lambda run: run.shape.order, reverse=True)
-        joined: list[Run] = []
-        for run in asked:
-            if joined and joined[-1].shape is run.shape:
-                joined[-1].count += run.count
-            else:
-                joined.append(run)
-        return joined
+    def runs(self, demands: Iterable[Demand]) -> list[Run]:
+        """Demands in Ray's placement order, equal ones joined."""
+        totals: Counter[Shape] = Counter()
+        for demand in demands:
+            if demand.count > 0:
+                totals[self.shape(demand.request)] += demand.count
+        asked = sorted((Run(s, n) for s, n in totals.items()), key=lambda run: _sort_key(run.shape.request))
+        return sorted(asked, key=lambda run: run.shape.order, reverse=True)
 
     def _build(self, request: Request) -> Shape:
         index, selectors = self.index, request.selectors

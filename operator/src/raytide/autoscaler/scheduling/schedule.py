@@ -5,7 +5,7 @@ part of it that is infeasible. It follows the order of Ray's steps (AS §2.2) on
 defects: terminating, draining and unknown nodes are no capacity and never stop the decision (B-1, B-6, B-7), replicas
 are launched and terminated whole (B-8), a constraint that fits in part launches that part (B-15), nodes joined by hand
 are used and never terminated (V-9, B-24). It is idempotent: with its launches pending it launches nothing more. Pure;
-called by decide.py; with `is_ray_exact` it decides as Ray does, for comparison.
+called by decide.py. tests/oracle compares its parts with Ray's own scheduler.
 """
 
 from collections import Counter
@@ -26,7 +26,6 @@ from raytide.autoscaler.model import (
 )
 from raytide.autoscaler.scheduling.node_classes import CONSTRAINT, DEMAND, Node, NodeClass, NodeDisposition
 from raytide.autoscaler.scheduling.node_factory import NodeFactory
-from raytide.autoscaler.scheduling.ray_compat import schedule_as_ray
 from raytide.autoscaler.scheduling.resource_shapes import RequestedNames, merged_by_affinity
 from raytide.autoscaler.scheduling.session import MAX_NODES, Session, demands_of, launches_of, total_of
 from raytide.autoscaler.scheduling.terminations import (
@@ -44,7 +43,7 @@ MAX_ROUNDS = 16
 
 def schedule(inputs: SchedulingRequest, on_progress: OnProgress = unwatched) -> SchedulingReply:
     """Decide; `on_progress` is called for every placement."""
-    return schedule_as_ray(inputs) if inputs.is_ray_exact else _Scheduler(inputs, on_progress).decide()
+    return _Scheduler(inputs, on_progress).decide()
 
 
 @dataclass(slots=True)
@@ -82,9 +81,7 @@ class _Scheduler:
         self._on_progress = on_progress
         self._types = {one.name: one for one in inputs.types}
         self._turns = {one.name: turn for turn, one in enumerate(inputs.types)}
-        self._reader = NodeFactory(
-            RequestedNames(inputs), inputs.types, is_exact=False, is_conserving=inputs.has_gpu_conservation
-        )
+        self._reader = NodeFactory(RequestedNames(inputs), inputs.types, is_conserving=inputs.has_gpu_conservation)
         ordered = sorted(inputs.instances, key=lambda instance: instance.instance_id)
         self._nodes = self._reader.nodes(ordered)
         self._replicas = terminate_excess(replicas_by_type(self._nodes, self._types), self._types, self._max_workers())

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from raytide.autoscaler.model import RESOURCE_UNIT_SCALING, NodeType
 from raytide.autoscaler.scheduling.node_classes import NOTHING, BinFill, Free, Node, NodeClass, Placed, placed_after
-from raytide.autoscaler.scheduling.resource_shapes import RaySchedulingError, Run, Shape
+from raytide.autoscaler.scheduling.resource_shapes import Run, Shape
 
 EMPTY = BinFill([], ())
 Key: TypeAlias = tuple[float, ...]
@@ -68,8 +68,8 @@ class LaunchBudget:
     """What may be launched, and the score values other than the fill."""
 
     pools: list[LaunchPool]
-    remaining: int | None
-    """Of the whole cluster; None: no limit."""
+    remaining: int
+    """Nodes of the whole cluster."""
     recoverable: Mapping[str, float]
     availability: Mapping[str, float]
 
@@ -96,12 +96,11 @@ class Candidate:
 class NodeScorer:
     """BEST of AS §2.4, updated while its winners take what they fill."""
 
-    def __init__(self, runs: Sequence[Run], book: int, budget: LaunchBudget, *, is_exact: bool) -> None:
+    def __init__(self, runs: Sequence[Run], book: int, budget: LaunchBudget) -> None:
         self.shapes = [run.shape for run in runs]
         self.counts = [run.count for run in runs]
         self._book = book
         self._budget = budget
-        self._is_exact = is_exact
         self._heap: list[tuple[Key, int, int, Candidate]] = []
         self._users: list[list[tuple[int, int, int, Candidate]]] = [[] for _ in runs]
         """By run: candidates that take from it, the largest take first."""
@@ -137,8 +136,6 @@ class NodeScorer:
         node_class = candidate.node_class
         fill = self._fill(node_class.free[self._book], node_class.label_map)
         if not fill.takes:
-            if self._is_exact:
-                self._score(node_class, fill)
             return
         candidate.fill = fill
         candidate.key = self._key(candidate)
@@ -251,13 +248,7 @@ class NodeScorer:
         if not shape.has_match(labels):
             return False
         pair = shape.request.anti_affinity
-        if pair is None or pair[0] not in labels:
-            return True
-        if labels[pair[0]] == pair[1]:
-            return False
-        if self._is_exact:
-            raise RaySchedulingError("AssertionError")
-        return False
+        return pair is None or pair[0] not in labels
 
     def _key(self, candidate: Candidate) -> Key:
         node_class, budget = candidate.node_class, self._budget
@@ -284,11 +275,7 @@ class NodeScorer:
                 terms.append(constant)
                 continue
             share = (total - left[resource] / RESOURCE_UNIT_SCALING) / total
-            if share < 0 and self._is_exact:
-                raise RaySchedulingError("AssertionError")
             terms.append(total * (share**3))
-        if facts.is_broken and self._is_exact:
-            raise RaySchedulingError("AssertionError")
         least = 0.0 if facts.zero_terms or not terms else min(terms)
         mean = sum(terms) / (len(terms) + facts.zero_terms) if terms else 0.0
         matching = (placed.mask & traits.total_mask).bit_count()

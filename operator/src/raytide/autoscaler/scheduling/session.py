@@ -1,8 +1,8 @@
 """Scheduling session: the fleet of one decision and its steps.
 
 Holds the fleet and the number of nodes per type that count against the limits, and places one step's requests after
-another: each step sees what earlier ones placed and launched. The fleet changes only when a plan is accepted. Shared by
-schedule.py and ray_compat.py.
+another: each step sees what earlier ones placed and launched. The fleet changes only when a plan is accepted. Used by
+schedule.py.
 """
 
 from collections import Counter
@@ -45,7 +45,7 @@ class Session:
         launched: Counter[str] | None = None,
         on_progress: OnProgress = unwatched,
     ) -> None:
-        self.fleet = NodeClasses(reader.requested, is_exact=inputs.is_ray_exact)
+        self.fleet = NodeClasses(reader.requested)
         self.fleet.settle(nodes)
         self.occupied = occupied
         """Nodes by type that count against its maximum and the cluster's."""
@@ -69,7 +69,7 @@ class Session:
 
     def runs(self, demands: Iterable[Demand]) -> list[Run]:
         """Demands in placement order."""
-        return self._reader.requested.runs(demands, is_merging=not self._inputs.is_ray_exact)
+        return self._reader.requested.runs(demands)
 
     def plan(self, demands: Iterable[Demand], book: int, *, is_launching: bool = True) -> Plan:
         """Plan the placement of these demands."""
@@ -88,7 +88,7 @@ class Session:
         inputs = self._inputs
         pools = []
         for one in self._types if is_launching else ():
-            if one.is_head and not inputs.is_ray_exact:
+            if one.is_head:
                 continue
             hosts = one.num_of_hosts
             remaining = one.max_nodes // hosts * hosts - self.occupied[one.name]
@@ -96,10 +96,7 @@ class Session:
                 remaining = min(remaining, one.available // hosts * hosts - self._launched[one.name])
             if remaining > 0:
                 pools.append(LaunchPool(one, self._reader.fresh(one), remaining, self._reader.fresh_first(one)))
-        maximum = inputs.max_nodes or None
-        if not inputs.is_ray_exact:
-            maximum = min(maximum or MAX_NODES, MAX_NODES)
-        remaining_of_all = None if maximum is None else maximum - self.occupied.total()
+        remaining_of_all = min(inputs.max_nodes or MAX_NODES, MAX_NODES) - self.occupied.total()
         return LaunchBudget(pools, remaining_of_all, inputs.recoverable, inputs.availability)
 
 

@@ -1,7 +1,7 @@
-"""Does our scheduler decide as Ray's own? Asks both on random questions and compares every field of the answer.
+"""Do the parts of our scheduler decide as Ray's own? Asks both on random questions and compares every field of the answer.
 
 `make oracle SEED=n CASES=n`. Prints the first difference with the smallest question it found that still shows it, and
-exits 1. The comparison is with the `ray` package of the environment, deciding in `is_ray_exact` mode (AS §8).
+exits 1. The comparison is of the `ray` package of the environment with `ray_scheduler.py` (AS §8).
 """
 
 import argparse
@@ -10,16 +10,24 @@ import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
 
-from oracle_cases import random_case
-from oracle_ray import Answer, answer_of, answer_of_ray
+from oracle.cases import random_case
+from oracle.ray_answers import Answer, answer_of, answer_of_ray, failed
+from oracle.ray_scheduler import RaySchedulingError, schedule_as_ray
 from raytide.autoscaler.model import SchedulingRequest
-from raytide.autoscaler.scheduling.schedule import schedule
+
+
+def ours_of(question: SchedulingRequest) -> Answer:
+    """Our answer, in Ray's steps."""
+    try:
+        return answer_of(schedule_as_ray(question))
+    except RaySchedulingError as error:
+        return failed(str(error))
 
 
 def differences(question: SchedulingRequest) -> list[str]:
     """Fields in which the answers differ, as lines for people."""
     theirs = answer_of_ray(question)
-    ours = answer_of(schedule(replace(question, is_ray_exact=True)))
+    ours = ours_of(question)
     names = [field.name for field in fields(Answer)]
     pairs = [(name, getattr(theirs, name), getattr(ours, name)) for name in names]
     return [f"{name}:\n  ray  {his}\n  ours {own}" for name, his, own in pairs if his != own]
@@ -83,7 +91,7 @@ def main() -> int:
             tell(question)
             print(*differences(question), sep="\n")
             return 1
-        decision = schedule(replace(question, is_ray_exact=True))
+        decision = ours_of(question)
         errors += bool(decision.error)
         launches += sum(decision.launches.values())
         terminations += len(decision.terminations)

@@ -220,4 +220,4 @@ class Case:
 
 def random_case(seed: int, number: int, size: float = 1.0) -> SchedulingRequest:
     """Case `number` of this seed."""
-    return Case(random.Random(seed * 1_000_003 + number), size).question()  # noqa: S311 - repeatable, not secret
+    return Case(random.Random(seed * 1_000_003 + number), size).question()

@@ -2,7 +2,7 @@
 
 Turns our question into Ray's request and Ray's reply into our decision, with leftovers as a multiset; an exception of
 Ray's is an answer too. The maps of a live node are given in order of their keys: Ray itself adds a node's score up in
-the order of a protobuf map, which changes from process to process. Used by oracle.py and the benches.
+the order of a protobuf map, which changes from process to process. Used by compare.py and bench/schedule.py.
 """
 
 import logging
@@ -147,7 +147,7 @@ def answer_of_ray(question: model.SchedulingRequest) -> Answer:
     try:
         reply = ResourceDemandScheduler().schedule(request)
     except Exception as error:  # noqa: BLE001 - whatever Ray fails with is its answer
-        return Answer({}, (), {}, (), is_constraint_unmet=False, cluster_resources={}, error=type(error).__name__)
+        return failed(type(error).__name__)
     unplaced: dict[Any, int] = {}
     for request in reply.infeasible_resource_requests:
         key = request.SerializeToString(deterministic=True)
@@ -165,10 +165,13 @@ def answer_of_ray(question: model.SchedulingRequest) -> Answer:
     )
 
 
+def failed(error: str) -> Answer:
+    """An exception instead of a decision."""
+    return Answer({}, (), {}, (), is_constraint_unmet=False, cluster_resources={}, error=error)
+
+
 def answer_of(decision: model.SchedulingReply) -> Answer:
     """Ours, in the same form."""
-    if decision.error:
-        return Answer({}, (), {}, (), is_constraint_unmet=False, cluster_resources={}, error=decision.error)
     unplaced: dict[Any, int] = {}
     for demand in decision.unplaced:
         key = request_of(demand.request).SerializeToString(deterministic=True)
