@@ -16,6 +16,8 @@ SCENARIOS_SHARED := $(if $(filter-out 0 1,$(KUBE_WORKERS)),--numprocesses 2)
 # Real Ray waits too: two processes, each with one file after the other, because the tests of a file share a cluster.
 RAY_WORKERS ?= 2
 RAY_SHARED := $(if $(filter-out 0 1,$(RAY_WORKERS)),--numprocesses $(RAY_WORKERS) --dist loadfile)
+# Programs of the tests, and benches, import the support of the tests.
+TEST_PATH := tests:tools/builders:tools/checks
 # Levels that wait for real processes: up to three tests that failed are run once more, alone, and are reported.
 RERUN = -o cache_dir=.pytest_cache/$@ --rerun-failed 3
 # kubectl, helm and kwok that `make tools` built count as installed; those on PATH come first.
@@ -98,7 +100,7 @@ acceptance: setup tools ## acceptance scenarios on real control planes (GRACE=60
 	@$(PYTEST) $(SCENARIOS_SHARED) $(RERUN) -m kube --timeout 300 --at-least 27 $(if $(GRACE),--grace $(GRACE)) tests/acceptance
 
 golden: setup tools ## 40 RayClusters on a real control plane, beside KubeRay's (SPECS=dir REFERENCE=dir OUT=dir MODE=ray)
-	@PYTHONPATH=tests:tools/builders $(BIN)/python tools/checks/golden.py $(if $(SPECS),--specs "$(SPECS)") $(if $(REFERENCE),--reference "$(REFERENCE)") $(if $(OUT),--out "$(OUT)") $(if $(MODE),--autoscaler-mode "$(MODE)")
+	@PYTHONPATH=$(TEST_PATH) $(BIN)/python -m golden.compare $(if $(SPECS),--specs "$(SPECS)") $(if $(REFERENCE),--reference "$(REFERENCE)") $(if $(OUT),--out "$(OUT)") $(if $(MODE),--autoscaler-mode "$(MODE)")
 
 # Which machine allows it is looked at first: the control plane, the image and the programs take minutes to build, and tests have limits.
 ON ?= processes
@@ -121,26 +123,26 @@ e2e: setup ## the chart, real Ray, upgrade, uninstall (ON=node|kind: on containe
 	@$(if $(CHECK),$(NODE_CHECK),$(if $(DOWN),PYTHONPATH=$(E2E_PATH) $(BIN)/python tools/node/node.py,$(or $(E2E_ON_$(ON)),{ echo "say where: make e2e ON=node or ON=kind"; exit 2; })))
 
 simulation: setup ## random histories, faults at points of each scenario, days in a cloud (SEED=n POINTS=all HISTORIES=n DAYS=n)
-	@$(BIN)/python tools/checks/simulate.py $(if $(HISTORIES),--histories $(HISTORIES)) $(if $(LAUNCHES),--launches $(LAUNCHES)) $(if $(JOB_HISTORIES),--job-histories $(JOB_HISTORIES)) $(if $(FIRST),--first $(FIRST)) $(if $(SCENARIOS),--scenarios $(SCENARIOS)) $(if $(POINTS),--points $(POINTS)) $(if $(SEED),--seed $(SEED)) $(if $(POINT),--point $(POINT))
+	@PYTHONPATH=$(TEST_PATH) $(BIN)/python -m simulation.simulate $(if $(HISTORIES),--histories $(HISTORIES)) $(if $(LAUNCHES),--launches $(LAUNCHES)) $(if $(JOB_HISTORIES),--job-histories $(JOB_HISTORIES)) $(if $(FIRST),--first $(FIRST)) $(if $(SCENARIOS),--scenarios $(SCENARIOS)) $(if $(POINTS),--points $(POINTS)) $(if $(SEED),--seed $(SEED)) $(if $(POINT),--point $(POINT))
 	@$(if $(SCENARIOS)$(POINT),,$(PYTEST) tests/simulation/test_cloud_days.py --at-least 1 --cloud-days $(or $(DAYS),200) $(if $(SEED),--cloud-seed $(SEED)))
 
 properties: setup ## 10,000 random worlds for each property of plans, objects drawn from the CRDs, texts (EXAMPLES=n INPUTS=n)
 	@RAYTIDE_EXAMPLES=$(or $(EXAMPLES),10000) $(PYTEST) $(SHARED) --at-least 38 tests/unit/fairshare/algorithm/test_properties.py tests/unit/fairshare/algorithm/test_tenant_properties.py tests/unit/bench/test_timed_model.py
 	@$(PYTEST) --at-least 20 --specs-batches 10 tests/simulation/test_generated_specs.py
 	@$(PYTEST) $(SHARED) --at-least 6 --submissions 50 tests/simulation/test_predicted_effects.py
-	@$(BIN)/python tools/checks/fuzz.py $(if $(INPUTS),--inputs $(INPUTS)) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python tests/fuzz.py $(if $(INPUTS),--inputs $(INPUTS)) $(if $(SEED),--seed $(SEED))
 
 mutate: setup ## eighteen deliberate mutations must each turn the simulation red
-	@$(BIN)/python tools/checks/mutate.py
+	@PYTHONPATH=$(TEST_PATH) $(BIN)/python -m simulation.mutate
 
 oracle: setup ## our scheduler against Ray's own on random questions, all fields (SEED=n CASES=n)
-	@PYTHONPATH=tests $(BIN)/python -m oracle.compare $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))
+	@PYTHONPATH=$(TEST_PATH) $(BIN)/python -m oracle.compare $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))
 
 bench: setup ## one figure: make bench P=P6; without P the list (KUBERAY=path for those beside KubeRay)
 	@test -n "$(filter $(ASKED),$(FIGURES))" || { echo "say which: make bench P=P6; there are: $(FIGURES)"; exit 2; }
 	@$(if $(filter $(ASKED),$(ON_CONTROL_PLANE)),$(MAKE) -s tools)
 	@$(if $(filter $(ASKED),NODE),$(MAKE) -s tools image && $(NODE_PROGRAMS))
-	@PYTHONPATH=tests:tools/checks $(BIN)/python bench/$(patsubst $(ASKED)=%,%,$(filter $(ASKED)=%,$(BENCHES))).py $(ASKED)
+	@PYTHONPATH=$(TEST_PATH) $(BIN)/python bench/$(patsubst $(ASKED)=%,%,$(filter $(ASKED)=%,$(BENCHES))).py $(ASKED)
 
 chart: setup ## the chart with helm where it is installed, its alerts and dashboards with promtool
 	@if $(BIN)/python tools/builders/kube_tools.py --find helm >/dev/null 2>&1; then $(PYTEST) -m "helm" --at-least 98 tests/unit/chart tests/integration/test_helm.py; else $(call not_run,chart with helm,no helm on PATH$(comma) and none from make tools); fi

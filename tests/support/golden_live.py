@@ -2,7 +2,7 @@
 
 Takes YAML files, an administrator and a kubectl; applies every file in a namespace of its own, all at once, by server-side
 apply as people do, waits until nothing changes any more, and gives the record of each in the form of the recordings
-(golden_recorder.py). Any operator that watches all namespaces can be asked. Used by `make golden` (tools/checks/golden.py).
+(golden_recorder.py). Any operator that watches all namespaces can be asked. Used by `make golden` (tests/golden/compare.py).
 """
 
 import asyncio

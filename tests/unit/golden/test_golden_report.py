@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-import golden
+from golden import compare as golden
 from support.golden_differences import compare
 from support.golden_live import Captured, read_documents
 from support.golden_records import GOLDEN, read_record

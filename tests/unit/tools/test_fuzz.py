@@ -27,7 +27,7 @@ def test_an_unexpected_exception_names_the_input_that_repeats_it(monkeypatch):
     monkeypatch.setattr(fuzz, "CHECKS", ((fails, 1),))
     with pytest.raises(KeyError) as raised:
         fuzz.fuzz(3, 41)
-    assert raised.value.__notes__ == ["repeat it by: .venv/bin/python tools/checks/fuzz.py --inputs 1 --seed 41"]
+    assert raised.value.__notes__ == ["repeat it by: .venv/bin/python tests/fuzz.py --inputs 1 --seed 41"]
 
 
 def test_a_quantity_that_is_read_wrongly_is_an_error(monkeypatch):

@@ -66,7 +66,7 @@ def test_every_figure_has_a_file_and_every_figure_of_a_file_is_in_the_table():
 @pytest.mark.parametrize(("figure", "file"), [("P6", "reconcile_latency"), ("p9b", "autoscaler_sidecar")])
 def test_bench_finds_the_file_of_a_figure(figure, file):
     (line,) = (line for line in make("--dry-run", "bench", f"P={figure}").stdout.splitlines() if "bench/" in line)
-    assert line.split()[0] == "PYTHONPATH=tests:tools/checks"  # support and machine_speed
+    assert line.split()[0] == "PYTHONPATH=tests:tools/builders:tools/checks"  # support and machine_speed
     assert line.split()[-2:] == [f"bench/{file}.py", figure.upper()]
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-import simulate
+from simulation import simulate
 
 
 def test_a_simulation_without_runs_fails(monkeypatch, capsys):

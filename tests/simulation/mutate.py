@@ -14,11 +14,9 @@ from typing import NamedTuple
 
 import pytest
 
+from simulation import mutations, test_fault_matrix, test_histories, test_leadership, test_training_fault_matrix  # noqa: F401 - for those that are forked
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / place) for place in ("operator/src", "sandbox/src", "tests")]
-
-from simulation import mutations, test_fault_matrix, test_histories, test_leadership, test_training_fault_matrix  # noqa: E402, F401 - the path first; for those that are forked
-
 HISTORIES = "tests/simulation/test_histories.py"
 LEADERSHIP = "tests/simulation/test_leadership.py"
 TWO_WRITERS = (

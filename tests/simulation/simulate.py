@@ -14,20 +14,16 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "operator" / "src")]
-
-from simulation import test_following_demand, test_training_histories  # noqa: E402 - the path first
-from simulation.autoscaled_scenarios import AUTOSCALED  # noqa: E402 - same
-from simulation.concurrent_writers import CONCURRENT_WRITERS  # noqa: E402 - same
-from simulation.demand_scenarios import BY_DEMAND, LARGE_BY_DEMAND  # noqa: E402 - same
-from simulation.fault_matrix import Point, RunResult, fault_points, run_with_fault, run_without_fault  # noqa: E402 - same
-from simulation.multi_host_scenarios import MULTI_HOST  # noqa: E402 - same
-from simulation.scenarios import LARGE, SCENARIOS  # noqa: E402 - same
-from simulation.test_histories import run_history  # noqa: E402 - same
-from simulation.training_scenarios import TRAINING  # noqa: E402 - same
+from simulation import test_following_demand, test_training_histories
+from simulation.autoscaled_scenarios import AUTOSCALED
+from simulation.concurrent_writers import CONCURRENT_WRITERS
+from simulation.demand_scenarios import BY_DEMAND, LARGE_BY_DEMAND
+from simulation.fault_matrix import Point, RunResult, fault_points, run_with_fault, run_without_fault
+from simulation.multi_host_scenarios import MULTI_HOST
+from simulation.scenarios import LARGE, SCENARIOS
+from simulation.test_histories import run_history
+from simulation.training_scenarios import TRAINING
 
 CHUNK = 25
 POINTS = 90
@@ -79,7 +75,7 @@ class Sample:
         if not self.most or count <= self.most:
             return list(range(count))
         most = max(1, self.most // SHARE_OF_JOBS) if name in FEWER else self.most
-        return sorted(random.Random(f"{self.seed} {name}").sample(range(count), most))  # noqa: S311 - no secret
+        return sorted(random.Random(f"{self.seed} {name}").sample(range(count), most))
 
 
 @dataclass(frozen=True, slots=True)

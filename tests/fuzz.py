@@ -1,6 +1,6 @@
 """Fuzzing of what tenants write: quantities, merge patches, RayClusters and TrainingJobs; SE:C24.
 
-`python tools/checks/fuzz.py [--inputs N] [--seed S]` draws N inputs and gives them to the code that reads them. A quantity is read or
+`python tests/fuzz.py [--inputs N] [--seed S]` draws N inputs and gives them to the code that reads them. A quantity is read or
 rejected with QuantityError; applied to its first object, a patch gives the second; an object is read and validated, or
 rejected with pydantic's ValidationError. Any other exception ends the run with its traceback and the seed of that one input. Called by
 `make properties`; `make test` runs a sample.
@@ -29,7 +29,7 @@ from raytide.raycluster import validation as raycluster_validation
 from raytide.trainingjob import validation as trainingjob_validation
 
 Json = Any
-SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+SAMPLES = Path(__file__).resolve().parents[1] / "samples"
 SIGNS = "0123456789+-.eEKMGTPimunk _x\u0663\u00b5\x00"
 """What quantities consist of, and what looks like it."""
 WORDS = ("", "a", "1", "-1", "500m", "1Gi", "1e999999999", "x" * 300, "ä", "\x00", "Always", "cpu", "main")
@@ -174,9 +174,9 @@ def fuzz(inputs: int, seed: int) -> Counter[str]:
     for number in range(seed, seed + inputs):
         check = turns[number % len(turns)]
         try:
-            found[f"{check.__name__.removeprefix('check_')} {check(random.Random(number))}"] += 1  # noqa: S311 - repeatable
+            found[f"{check.__name__.removeprefix('check_')} {check(random.Random(number))}"] += 1
         except Exception as error:
-            error.add_note(f"repeat it by: .venv/bin/python tools/checks/fuzz.py --inputs 1 --seed {number}")
+            error.add_note(f"repeat it by: .venv/bin/python tests/fuzz.py --inputs 1 --seed {number}")
             raise
     return found
 
