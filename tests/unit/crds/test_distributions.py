@@ -49,7 +49,7 @@ def test_the_wheel_has_the_crds(tmp_path):
 def test_each_wheel_has_its_own_package_and_does_not_require_the_other(tmp_path, source, package, other):
     with zipfile.ZipFile(build("build_wheel", source, tmp_path / "wheel")) as wheel:
         folders = {name.split("/")[0] for name in wheel.namelist()}
-        assert folders == {package, f"{package}-{VERSION}.dist-info", f"{package}-{VERSION}.data"}
+        assert folders == {package, f"{package}-{VERSION}.dist-info"}
         assert f"{package}-{VERSION}.dist-info/licenses/LICENSE" in wheel.namelist()
         metadata = email.message_from_bytes(wheel.read(f"{package}-{VERSION}.dist-info/METADATA"))
     required = {re.split(r"[^A-Za-z0-9_.-]", requirement)[0] for requirement in metadata.get_all("Requires-Dist")}
