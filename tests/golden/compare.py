@@ -21,6 +21,7 @@ from pathlib import Path
 from kube_tools import ToolMissingError, find_tool
 from raytide.api.config import AutoscalerMode
 from raytide_sandbox.controlplane.processes import ControlPlane, ControlPlaneError, PlaneSettings, find_binary
+from support.deadlines import PATIENCE
 from support.golden_differences import Difference, compare
 from support.golden_live import Capture, Captured, Kubectl
 from support.golden_records import GOLDEN, HASH_ANNOTATION
@@ -29,7 +30,7 @@ from support.operator_process import OperatorProcess
 from support.plane_admin import PlaneAdmin
 
 NODES = 3
-QUIET_S, LIMIT_S = 4.0, 90.0
+QUIET_S, LIMIT_S = 4.0, 90.0 * PATIENCE
 OPERATOR_NAMESPACE = "raytide-system"
 SHOWN = 200
 

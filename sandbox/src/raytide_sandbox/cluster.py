@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from raytide_sandbox.container_runtime.interface import Mode, Runtime
-from raytide_sandbox.controlplane.interface import NodeAccount, Plane
+from raytide_sandbox.controlplane.interface import STALLED_S, NodeAccount, Plane
 from raytide_sandbox.daemonize import Settings
 from raytide_sandbox.kubeconfig import build_kubeconfig
 from raytide_sandbox.kubelet.apiclient import Manifest
@@ -22,8 +22,6 @@ from raytide_sandbox.kubelet.kubelet import Kubelet, KubeletConfig
 from raytide_sandbox.kubelet.podworker import PodWorker
 
 HTTPS_PORT: Final = 443
-STALLED_S: Final = 60.0
-"""Longest time without another registered node: the kubelets make no progress."""
 
 _log = logging.getLogger("raytide_sandbox")
 

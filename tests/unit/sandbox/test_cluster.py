@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from raytide_sandbox.cluster import STALLED_S, Cluster, NodesNotReadyError
+from raytide_sandbox.cluster import Cluster, NodesNotReadyError
+from raytide_sandbox.controlplane.interface import STALLED_S
 from raytide_sandbox.daemonize import Settings
 
 pytestmark = pytest.mark.looptime

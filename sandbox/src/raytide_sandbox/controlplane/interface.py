@@ -16,6 +16,8 @@ from raytide_sandbox.kubelet.apiclient import ApiAccess, Manifest
 from raytide_sandbox.kubelet.server import RequestAuthenticator
 
 CRD_PATH: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+STALLED_S: Final = 60.0
+"""A start ends if the part that is starting makes no progress for so long: no CPU time, log line or registered node."""
 SERVER_NAMES: Final = (
     "127.0.0.1",
     "localhost",

@@ -23,14 +23,13 @@ from raytide_sandbox.controlplane.binaries import check_parts, find_binary, prog
 from raytide_sandbox.controlplane.component import Component, ControlPlaneError
 from raytide_sandbox.controlplane.files import ADMIN, CONTROLLERS, SCHEDULER, PlaneFiles, utc_now
 from raytide_sandbox.controlplane.flags import APISERVER, ETCD, PEER, PlaneSettings, arguments
+from raytide_sandbox.controlplane.interface import STALLED_S
 from raytide_sandbox.controlplane.ports import HOST, Ports
 from raytide_sandbox.state_dir import AlreadyRunningError, StateDirectory, StateLock
 
 __all__ = ["ControlPlane", "ControlPlaneError", "PlaneSettings", "find_binary"]
 
 START_TIMEOUT_S: Final = 600.0
-STALLED_S: Final = 60.0
-"""A component that neither uses a processor nor logs for so long will not get ready."""
 GENTLE_END_S: Final = {SCHEDULER: 0.5, CONTROLLERS: 0.5, APISERVER: 2.5, ETCD: 1.0}
 """Seconds that each may take to end after SIGTERM: a SIGKILL then loses nothing that was written."""
 SERVER_NAMES: Final = (
