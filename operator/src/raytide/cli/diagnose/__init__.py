@@ -7,6 +7,7 @@ packs and write_file.py writes.
 """
 
 import asyncio
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -115,9 +116,12 @@ def command(
 async def _collect(question: _Question, bundle: "Bundle", kubeconfig: Path | None, context: str | None) -> None:
     from raytide.cli.diagnose.collect import Collector, subject  # noqa: PLC0415 - as above
     from raytide.cli.diagnose.redact_objects import Redactor  # noqa: PLC0415 - same
+    from raytide.cli.operator import command as operator_command  # noqa: PLC0415 - same
     from raytide.client.workload_reader import connected  # noqa: PLC0415 - same
 
-    redactor = Redactor()
+    # the flags of `raytide operator` are no secrets, and those that it rejects have no effect
+    flags = [flag.removeprefix("--") for each in operator_command.params for flag in (*each.opts, *each.secondary_opts)]
+    redactor = Redactor(os.urandom(32), flags)
     async with connected(kubeconfig, context) as (client, default_namespace):
         where = "" if question.is_everywhere else question.namespace or default_namespace
         collector = Collector(client, bundle, redactor, has_logs=question.has_logs)

@@ -1,76 +1,41 @@
-"""What is known to be harmless in Kubernetes objects: names of fields, variables, flags, words and annotations.
+"""What is known to be harmless in Kubernetes objects: names of fields, variables, annotations, parameters, and words of commands.
 
-Values only. A test compares the flags with those of `raytide operator`, and the variables with those that Raytide sets. Used by
-redact_objects.py; docs/diagnose.md lists the environment variables.
+Values only. Used by redact_objects.py; docs/diagnose.md lists the environment variables.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from raytide.api import autoscaler_decision, constants, sharing_record, trainingjob_constants
 
-_HOST: Final = r"[A-Za-z0-9_.-]{1,253}"
-_PORT: Final = r"[0-9]{1,5}"
-_ENDPOINT: Final = rf"(?:{_HOST}|\$\(POD_IP\)):{_PORT}"
-_ENDPOINTS: Final = rf"{_ENDPOINT}(?:,{_ENDPOINT})*"
-_WORD: Final = r"[A-Za-z][A-Za-z0-9-]{0,63}"
-_NUMBER: Final = r"[0-9]{1,10}"
-_DNS: Final = r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
-_UID: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-
-HARMLESS_VARIABLES: Final = {
-    name: re.compile(form, re.ASCII)
-    for name, form in {
-        # KubeRay's and Raytide's, in Ray pods (raycluster/manifests/environment.py)
-        "FQ_RAY_IP": _HOST,
-        "RAY_IP": _HOST,
-        "RAY_PORT": _PORT,
-        "RAY_ADDRESS": rf"{_HOST}:{_PORT}",
-        "RAY_CLUSTER_NAME": _DNS,
-        "RAY_CLUSTER_NAMESPACE": _DNS,
-        "RAY_USAGE_STATS_KUBERAY_IN_USE": "[01]",
-        "RAY_USAGE_STATS_EXTRA_TAGS": rf"kuberay_version=[A-Za-z0-9.]{{1,32}};kuberay_crd={_WORD}",
-        "RAY_USAGE_STATS_ENABLED": "[01]",
-        "RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE": "[01]",
-        "RAY_timeout_ms_task_wait_for_death_info": _NUMBER,
-        "RAY_gcs_server_request_timeout_seconds": _NUMBER,
-        "RAY_SERVE_KV_TIMEOUT_S": _NUMBER,
-        "RAY_enable_autoscaler_v2": "[01]|true|false",
-        "RAY_external_storage_namespace": rf"{_UID}|{_DNS}",
-        "RAY_gcs_rpc_server_reconnect_timeout_s": _NUMBER,
-        "RAY_START_ULIMIT_OPEN_FILES": _NUMBER,
-        # in pods of TrainingJobs (trainingjob/manifests/environment.py)
-        "RAYTIDE_JOB_NAME": _DNS,
-        "RAYTIDE_ROLE": _WORD,
-        "RAYTIDE_INDEX": _NUMBER,
-        "RAYTIDE_MEMBERSHIP_DIR": "/etc/raytide/membership",
-        "RAYTIDE_MASTER_ENDPOINT": _ENDPOINTS,
-        "TRAINING_ROLE": _WORD,
-        "PADDLE_PORT": _PORT,
-        "PADDLE_CURRENT_ENDPOINT": _ENDPOINTS,
-        "PADDLE_TRAINERS_NUM": _NUMBER,
-        "PADDLE_WITH_GLOO": "[01]",
-        "PADDLE_PSERVERS_IP_PORT_LIST": _ENDPOINTS,
-        "PADDLE_TRAINER_ID": _NUMBER,
-        "PADDLE_TRAINER_ENDPOINTS": _ENDPOINTS,
-        "PET_NNODES": rf"{_NUMBER}:{_NUMBER}",
-        "PET_NPROC_PER_NODE": _NUMBER,
-        "PET_NODE_RANK": _NUMBER,
-        "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ENDPOINT": _ENDPOINTS,
-        "PET_RDZV_ID": rf"{_UID}|{_DNS}",
-        "PET_RDZV_CONF": "is_host=(?:true|false)",
-        "PET_MAX_RESTARTS": _NUMBER,
-    }.items()
-}
-"""Environment variables that Raytide and KubeRay set, and the form of their values; a value of another form is redacted.
-
-Not among them: REDIS_PASSWORD, REDIS_USERNAME, RAY_REDIS_ADDRESS and RAY_AUTH_TOKEN, which are credentials or may contain them, and
-KUBERAY_GEN_RAY_START_CMD, whose words are redacted as those of a command.
+_VARIABLES: Final = """
+FQ_RAY_IP RAY_IP RAY_PORT RAY_ADDRESS RAY_CLUSTER_NAME RAY_CLUSTER_NAMESPACE RAY_USAGE_STATS_KUBERAY_IN_USE
+RAY_USAGE_STATS_EXTRA_TAGS RAY_USAGE_STATS_ENABLED RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE RAY_timeout_ms_task_wait_for_death_info
+RAY_gcs_server_request_timeout_seconds RAY_SERVE_KV_TIMEOUT_S RAY_enable_autoscaler_v2 RAY_external_storage_namespace
+RAY_gcs_rpc_server_reconnect_timeout_s RAY_START_ULIMIT_OPEN_FILES RAYTIDE_JOB_NAME RAYTIDE_ROLE RAYTIDE_INDEX
+RAYTIDE_MEMBERSHIP_DIR RAYTIDE_MASTER_ENDPOINT TRAINING_ROLE PADDLE_PORT PADDLE_CURRENT_ENDPOINT PADDLE_TRAINERS_NUM
+PADDLE_WITH_GLOO PADDLE_PSERVERS_IP_PORT_LIST PADDLE_TRAINER_ID PADDLE_TRAINER_ENDPOINTS PET_NNODES PET_NPROC_PER_NODE
+PET_NODE_RANK PET_RDZV_BACKEND PET_RDZV_ENDPOINT PET_RDZV_ID PET_RDZV_CONF PET_MAX_RESTARTS
 """
-START_COMMAND: Final = "KUBERAY_GEN_RAY_START_CMD"
-
+_ANNOTATIONS: Final = frozenset(
+    {
+        constants.FT_ENABLED_ANNOTATION,
+        constants.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION,
+        constants.FT_DELETION_TIMEOUT_ANNOTATION,
+        constants.OVERWRITE_CONTAINER_CMD_ANNOTATION,
+        constants.ENABLE_SERVE_SERVICE_ANNOTATION,
+        constants.DISABLE_PROVISIONED_HEAD_RESTART_ANNOTATION,
+        constants.RECREATE_HASH_ANNOTATION,
+        constants.KUBERAY_VERSION_ANNOTATION,
+        constants.AUTOSCALER_ANNOTATION,
+        constants.KEEP_FAILED_PODS_ANNOTATION,
+        constants.ALLOW_INSECURE_ANNOTATION,
+        constants.NUM_OF_HOSTS_ANNOTATION,
+        trainingjob_constants.MEMBERSHIP_ANNOTATION,
+        "controller-gen.kubebuilder.io/version",
+        "deployment.kubernetes.io/revision",
+    }
+)
 _START_PARAMS: Final = """
 address autoscaling-config block dashboard-agent-grpc-port dashboard-agent-listen-port dashboard-grpc-port dashboard-host
 dashboard-port disable-usage-stats enable-object-reconstruction gcs-server-port head include-dashboard include-log-monitor
@@ -81,18 +46,18 @@ resources runtime-env-agent-port temp-dir tracing-startup-hook verbose worker-po
 """
 HARMLESS_START_PARAMS: Final = frozenset(_START_PARAMS.split())
 """Parameters of `ray start` without credentials: not `redis-password`, `redis-username` and `system-config`."""
-_OPERATOR_FLAGS: Final = """
-autoscaler-image autoscaler-mode autoscaler-rbac controllers enable-leader-election enable-metrics etcd-image feature-gates
-gpu-resources health-probe-bind-address kubeconfig leader-election-lease-duration leader-election-namespace
-leader-election-renew-deadline leader-election-retry-period log-format log-level log-stdout-encoder max-load metrics-addr
-rebalance-gap reconcile-concurrency reservation-period sharing-period state-tracks-readiness tenants victims-per-trainer
-watch-namespace
-"""
-HARMLESS_OPERATOR_FLAGS: Final = frozenset(_OPERATOR_FLAGS.split())
-"""Flags of `raytide operator`; a test compares them with the command's."""
-FLAGS: Final = (
-    HARMLESS_START_PARAMS | HARMLESS_OPERATOR_FLAGS | {"cluster-name", "cluster-namespace", "gcs-address", "restarts"}
-)
+HARMLESS_VARIABLES: Final = frozenset(_VARIABLES.split())
+"""Variables that Raytide and KubeRay set: not REDIS_PASSWORD, REDIS_USERNAME, RAY_REDIS_ADDRESS and RAY_AUTH_TOKEN."""
+START_COMMAND: Final = "KUBERAY_GEN_RAY_START_CMD"
+"""A variable whose value is a command."""
+ENTRIES: Final = {
+    "annotations": _ANNOTATIONS,
+    "headServiceAnnotations": _ANNOTATIONS,
+    "env": HARMLESS_VARIABLES,
+    "envs": HARMLESS_VARIABLES,
+    "rayStartParams": HARMLESS_START_PARAMS,
+}
+"""Maps whose keys users choose -> the keys whose values stay; `env` is a list of name and value."""
 _COMMAND_WORDS: Final = """
 /bin/bash /bin/sh /usr/bin/bash /usr/bin/env bash sh -c -l -lc -ec -lec -- - ray start stop raytide operator autoscaler
 kuberay-autoscaler ulimit -n 65536 ${RAY_START_ULIMIT_OPEN_FILES:-65536} exec sleep infinity true false echo python python3 -m
@@ -101,32 +66,26 @@ $(RAY_CLUSTER_NAME) $(RAY_CLUSTER_NAMESPACE)
 """
 COMMAND_WORDS: Final = frozenset(_COMMAND_WORDS.split())
 """Words of commands that Raytide and KubeRay write, and names of common programs."""
-ANNOTATION_FORMS: Final = {
-    constants.FT_ENABLED_ANNOTATION: re.compile("true|false"),
-    constants.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION: re.compile(rf"{_UID}|{_DNS}", re.ASCII),
-    constants.FT_DELETION_TIMEOUT_ANNOTATION: re.compile(_NUMBER, re.ASCII),
-    constants.OVERWRITE_CONTAINER_CMD_ANNOTATION: re.compile("true|false"),
-    constants.ENABLE_SERVE_SERVICE_ANNOTATION: re.compile("true|false"),
-    constants.DISABLE_PROVISIONED_HEAD_RESTART_ANNOTATION: re.compile("true|false"),
-    constants.RECREATE_HASH_ANNOTATION: re.compile("[0-9A-Za-z]{1,64}", re.ASCII),
-    constants.KUBERAY_VERSION_ANNOTATION: re.compile(r"v?[0-9][0-9A-Za-z.+-]{0,63}", re.ASCII),
-    constants.AUTOSCALER_ANNOTATION: re.compile(_WORD, re.ASCII),
-    constants.KEEP_FAILED_PODS_ANNOTATION: re.compile("true|false"),
-    constants.ALLOW_INSECURE_ANNOTATION: re.compile(r"(?:authOptions|tlsOptions|networkPolicy|,| ){0,16}", re.ASCII),
-    constants.NUM_OF_HOSTS_ANNOTATION: re.compile(_NUMBER, re.ASCII),
-    trainingjob_constants.MEMBERSHIP_ANNOTATION: re.compile("[0-9a-f]{16}"),
-    "controller-gen.kubebuilder.io/version": re.compile(r"v?[0-9][0-9A-Za-z.+-]{0,63}", re.ASCII),
-    "deployment.kubernetes.io/revision": re.compile(_NUMBER, re.ASCII),
-}
-"""Annotations of Raytide, KubeRay and Kubernetes whose values stay, and the form of the value."""
+FLAGS: Final = HARMLESS_START_PARAMS | {"cluster-name", "cluster-namespace", "gcs-address", "restarts"}
+"""Options of `ray start`, of the autoscaler and of torchrun whose values stay."""
 RECORDS: Final[Mapping[str, tuple[Callable[[str], Any], Callable[[Any], str]]]] = {
     constants.AUTOSCALER_DECISION_ANNOTATION: (autoscaler_decision.parse_record, autoscaler_decision.encode_record),
     trainingjob_constants.SHARING_ANNOTATION: (sharing_record.parse_record, sharing_record.encode_record),
 }
 """Annotations with a JSON text that the autoscaler or fair sharing wrote, and their parser and encoder."""
-DROPPED_ANNOTATIONS: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
-"""Copies of the object, with all that is redacted in it."""
-DROPPED_FIELDS: Final = frozenset({"managedFields", "data", "binaryData", "stringData", "immutable"})
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+"""A copy of the object, with all that is redacted in it."""
+DROPPED_FIELDS: Final = frozenset({LAST_APPLIED, "managedFields", "data", "binaryData", "stringData", "immutable"})
+_FREE_FIELDS: Final = """
+labels matchLabels nodeSelector node_selector selector stateTransitionTimes incidents endpoints resources limits requests
+capacity allocatable allocatedResources overhead hard used taints tolerations
+"""
+FREE_FIELDS: Final = frozenset(_FREE_FIELDS.split())
+"""Fields with keys that users choose, and quantities: names, numbers and times in them stay."""
+TEXT_FIELDS: Final = frozenset({"message", "reason", "note", "osImage", "redisAddress", "fieldPath", "selector"})
+"""Their strings are redacted as texts."""
+COMMAND_FIELDS: Final = frozenset({"command", "args", "entrypoint", "preStopCmd", "pre_stop_cmd"})
+"""Only known words of them stay."""
 
 _METADATA_FIELDS: Final = """
 apiVersion kind metadata name namespace uid generation generateName creationTimestamp deletionTimestamp

@@ -1,85 +1,57 @@
-"""Redaction of Kubernetes objects: keep what is known to be harmless, replace the rest.
+"""Redaction of Kubernetes objects: keep what is known to be harmless, replace the rest by marks that can be compared.
 
 Takes an object as JSON and returns a copy in which only listed fields have their values: names, numbers, quantities, labels, states.
-Everything else is replaced, unknown fields as a whole, so that a field of a newer Kubernetes version, or one that another client
-added, is redacted until it is listed here. Environment variables keep a value only if Raytide or KubeRay sets them and the value
-has the form that they give it; commands keep the words of `ray start` and of Raytide's own programs. Texts are redacted by
-redact_text.py. Pure. Called by collect.py; docs/diagnose.md describes it.
+Everything else becomes a mark with a keyed hash, unknown fields as a whole, so that a field of a newer Kubernetes version, or one
+that another client added, is redacted until it is listed. Equal values of one bundle have equal marks: that a variable of the head is
+not that of a worker can be seen. The key is forgotten with the Redactor, so that nobody can try values. Commands keep the words of
+`ray start` and of Raytide's own programs; texts are redacted by redact_text.py. Pure. Called by collect.py; docs/diagnose.md
+describes it.
 """
 
+import hmac
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 from raytide.api.meta import Manifest
 from raytide.cli.diagnose.harmless import (
-    ANNOTATION_FORMS,
+    COMMAND_FIELDS,
     COMMAND_WORDS,
-    DROPPED_ANNOTATIONS,
     DROPPED_FIELDS,
+    ENTRIES,
     FLAGS,
-    HARMLESS_START_PARAMS,
-    HARMLESS_VARIABLES,
+    FREE_FIELDS,
     KEPT_FIELDS,
     NODE_LABEL_DOMAINS,
     RECORDS,
     START_COMMAND,
+    TEXT_FIELDS,
 )
-from raytide.cli.diagnose.known_secrets import KnownSecrets
 from raytide.cli.diagnose.redact_text import REDACTED, redact_text
 
 DEEPEST: Final = 40
 """Levels of an object; deeper ones are redacted."""
-MAX_ENTRIES: Final = 1000
-"""Entries of one list or map; the API server limits objects by bytes only."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9/_.:,*+-]{0,512}(?:@sha256:[0-9a-f]{64})?", re.ASCII)
-_QUANTITY: Final = re.compile(r"-?[0-9.]{1,32}(?:[eE][0-9]{1,3}|[a-zA-Z%]{0,2})", re.ASCII)
-_FIELD_PATH: Final = re.compile(r"[a-z][A-Za-z.]{0,63}(?:\['[A-Za-z0-9./_-]{1,253}'\])?", re.ASCII)
 _TOKEN: Final = re.compile(r"[^\s;&|'\"]+")
-_SEVERAL: Final = re.compile(rf"{REDACTED}(?:\s+{REDACTED})+")
 
 
 class Redactor:
     """Redacts objects and texts, and counts what it has replaced."""
 
-    def __init__(self) -> None:
+    def __init__(self, key: bytes, operator_flags: Iterable[str] = ()) -> None:
+        """`key` of the hashes: random bytes; `operator_flags` of `raytide operator`, without `--`: their values stay."""
         self.counts: Counter[str] = Counter()
         """What was replaced -> how often."""
-        self._known = KnownSecrets()
-        self._special: dict[str, Callable[[Any, int], Any]] = {
-            "annotations": self._annotations,
-            "headServiceAnnotations": self._annotations,
-            **dict.fromkeys(("labels", "matchLabels", "nodeSelector", "node_selector"), self._labels),
-            **dict.fromkeys(("stateTransitionTimes", "incidents", "endpoints"), self._labels),
-            "selector": self._selector,
-            "env": self._variables,
-            "envs": self._variable_map,
-            "envFrom": self._walk,
-            **dict.fromkeys(("command", "args", "entrypoint", "preStopCmd", "pre_stop_cmd"), self._command),
-            "rayStartParams": self._start_params,
-            "resources": self._resources,
-            **dict.fromkeys(
-                ("limits", "requests", "capacity", "allocatable", "allocatedResources", "overhead", "hard", "used"),
-                self._quantities,
-            ),
-            "sizeLimit": self._quantity,
-            "fieldPath": self._field_path,
-            "tolerations": self._with_value,
-            "taints": self._with_value,
-            "terminated": self._terminated,
-            **dict.fromkeys(("message", "reason", "note", "osImage"), self._text),
-            "redisAddress": self._address,
-        }
-
-    # --- texts -----------------------------------------------------------------------------------------------------------
+        self._key = key
+        self._flags = FLAGS.union(operator_flags)
 
     def text(self, text: str, what: str = "parts of messages") -> str:
         """The text without what looks like a credential."""
-        redacted = self._known.redact(text)
+        redacted = redact_text(text)
         if redacted != text:
             self.counts[what] += max(1, redacted.count(REDACTED) - text.count(REDACTED))
         return redacted
@@ -92,214 +64,106 @@ class Redactor:
             return {self.text(str(key)): self.texts(each) for key, each in value.items()}
         return [self.texts(each) for each in value] if isinstance(value, list | tuple) else value
 
-    # --- objects ---------------------------------------------------------------------------------------------------------
-
     def object(self, obj: Manifest) -> Manifest:
-        """The object with the values that are known to be harmless; its credentials are removed from later texts too."""
-        self._known.learn(obj)
-        redacted: Manifest = self._walk(obj, 0)
+        """The object with the values that are known to be harmless."""
+        redacted: Manifest = self._walk(obj)
         return redacted
 
     def metadata_only(self, obj: Manifest) -> Manifest:
         """The object's kind and metadata, without its content."""
         return self.object({key: obj[key] for key in ("apiVersion", "kind", "metadata") if key in obj})
 
-    def _walk(self, value: Any, depth: int = 0) -> Any:
-        if isinstance(value, Mapping):
-            return self._map(value, depth, self._field)
-        if isinstance(value, list | tuple):
-            if depth >= DEEPEST:
-                return self._redacted("unknown fields")
-            more = len(value) - MAX_ENTRIES
-            ending = [f"{REDACTED} ({more} more entries)"] if more > 0 else []
-            return [*(self._walk(each, depth + 1) for each in value[:MAX_ENTRIES]), *ending]
-        return self._scalar(value)
-
-    def _field(self, key: str, value: Any, depth: int) -> Any:
-        if value is None:
-            return None
-        if key in self._special:
-            return self._special[key](value, depth)
-        if key in KEPT_FIELDS:
-            return self._walk(value, depth)
-        return self._redacted("unknown fields")
-
-    def _map(self, value: Mapping[str, Any], depth: int, field: Callable[[str, Any, int], Any]) -> Any:
+    def _walk(self, value: Any, field: str = "", depth: int = 0, *, is_free: bool = False) -> Any:
+        """The value of this field; below a free one each key stays."""
         if depth >= DEEPEST:
-            return self._redacted("unknown fields")
+            return self._mark(value, "unknown fields")
+        if isinstance(value, list | tuple):
+            return [self._walk(each, field, depth + 1, is_free=is_free) for each in value]
+        if not isinstance(value, Mapping):
+            return self._scalar(value)
         found: dict[str, Any] = {}
-        for count, (key, each) in enumerate(value.items()):
+        for key, each in value.items():
             if key in DROPPED_FIELDS:
                 self.counts[f"fields `{key}`"] += 1
-            elif count >= MAX_ENTRIES or not _is_name(key):
-                found[REDACTED] = self._redacted("entries of maps")
+            elif not _is_name(key):
+                found[REDACTED] = self._mark(each, "entries of maps")
+            elif is_free:
+                found[key] = self._walk(each, key, depth + 1, is_free=True)
             else:
-                found[key] = field(key, each, depth + 1)
+                found[key] = self._field(key, each, field, depth + 1)
         return found
 
-    def _scalar(self, value: Any, what: str = "values that are no names") -> Any:
-        """Numbers, and strings that look like names, images, paths or times."""
-        if value is None or isinstance(value, bool | int | float):
-            return value
-        return value if isinstance(value, str) and _is_name(value) else self._redacted(what)
+    def _field(self, key: str, value: Any, parent: str, depth: int) -> Any:
+        if value is None:
+            return None
+        if key in TEXT_FIELDS and isinstance(value, str):
+            # the message of a container that ended is the end of the log of the user's program
+            return self._mark(value, "termination messages") if parent == "terminated" else self.text(value)
+        if key in COMMAND_FIELDS:
+            return self._command(value)
+        if key in ENTRIES:
+            return self._entries(value, key, depth)
+        if key in FREE_FIELDS or key in KEPT_FIELDS:
+            return self._walk(value, key, depth, is_free=key in FREE_FIELDS)
+        return self._mark(value, "unknown fields")
 
-    def _redacted(self, what: str) -> str:
-        self.counts[what] += 1
-        return REDACTED
+    def _entries(self, value: Any, field: str, depth: int) -> Any:
+        """Annotations, parameters and variables: a map, or a list of `name`, `value` and `valueFrom`."""
+        allowed, what = ENTRIES[field], "values of variables, parameters and annotations"
+        if isinstance(value, Mapping):
+            kept = {key: each for key, each in value.items() if key not in DROPPED_FIELDS and _is_name(key)}
+            self.counts["entries of maps"] += len(value) - len(kept)
+            return {key: self._entry(key, each, allowed, what) for key, each in kept.items()}
+        if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
+            return self._mark(value, what)
+        return [
+            {
+                key: self._entry(str(each.get("name")), one, allowed, what)
+                if key == "value"
+                else self._walk(one, key, depth)
+                for key, one in each.items()
+                if key in ("name", "value", "valueFrom")
+            }
+            for each in value
+        ]
 
-    # --- single fields ---------------------------------------------------------------------------------------------------
+    def _entry(self, name: str, value: Any, allowed: Container[str], what: str) -> Any:
+        if name == START_COMMAND:
+            return self._command(value)
+        if name in RECORDS and isinstance(value, str):
+            parse, encode = RECORDS[name]
+            record = parse(value)  # without fields that others added
+            return self._mark(value, what) if record is None else json.dumps(self.texts(json.loads(encode(record))))
+        if name in allowed:
+            return self.text(value) if isinstance(value, str) else self._scalar(value)
+        return self._mark(value, what) if value else value
 
-    def _text(self, value: Any, _depth: int) -> Any:
-        return self.text(value) if isinstance(value, str) else self._redacted("parts of messages")
-
-    def _address(self, value: Any, _depth: int) -> Any:
-        """Without user and password."""
-        address = redact_text(value) if isinstance(value, str) else REDACTED
-        return self._redacted("parts of messages") if self._known.redact(address) != address else address
-
-    def _annotations(self, value: Any, depth: int) -> Any:
-        if not isinstance(value, Mapping):
-            return self._redacted("annotations")
-        kept = {key: each for key, each in value.items() if key not in DROPPED_ANNOTATIONS}
-        self.counts["annotations"] += len(value) - len(kept)
-        return self._map(kept, depth, self._annotation)
-
-    def _annotation(self, key: str, value: Any, _depth: int) -> Any:
-        if isinstance(value, str) and key in RECORDS:
-            return self._record(*RECORDS[key], value)
-        form = ANNOTATION_FORMS.get(key)
-        if form is not None and isinstance(value, str) and form.fullmatch(value):
-            return value
-        return self._redacted("annotations")
-
-    def _record(self, parse: Callable[[str], Any], encode: Callable[[Any], str], text: str) -> str:
-        """What the autoscaler or fair sharing recorded, as they would write it: without fields that others added."""
-        record = parse(text)
-        return self._redacted("annotations") if record is None else json.dumps(self.texts(json.loads(encode(record))))
-
-    def _labels(self, value: Any, depth: int) -> Any:
-        if not isinstance(value, Mapping):
-            return self._scalar(value, "labels")
-        return self._map(value, depth, lambda _, each, __: self._scalar(each, "labels"))
-
-    def _selector(self, value: Any, depth: int) -> Any:
-        """Of a Service a map of labels; of others a LabelSelector; of a status a text."""
-        if isinstance(value, str):
-            return value if all(_is_name(part) for part in re.split("[=,]", value)) else self._redacted("labels")
-        if isinstance(value, Mapping) and ("matchLabels" in value or "matchExpressions" in value):
-            return self._walk(value, depth)
-        return self._labels(value, depth)
-
-    def _variables(self, value: Any, depth: int) -> Any:
-        if not isinstance(value, list):
-            return self._redacted("values of environment variables")
-        return [self._variable(each, depth) for each in value[:MAX_ENTRIES]]
-
-    def _variable(self, entry: Any, depth: int) -> Any:
-        if not isinstance(entry, Mapping) or not _is_name(str(entry.get("name", ""))):
-            return self._redacted("values of environment variables")
-        found: dict[str, Any] = {"name": entry.get("name")}
-        if entry.get("value") is not None:
-            found["value"] = self._variables_value(str(entry.get("name")), entry["value"])
-        if entry.get("valueFrom") is not None:
-            found["valueFrom"] = self._walk(entry["valueFrom"], depth + 1)
-        return found
-
-    def _variable_map(self, value: Any, depth: int) -> Any:
-        if not isinstance(value, Mapping):
-            return self._redacted("values of environment variables")
-        return self._map(value, depth, lambda name, each, _: self._variables_value(name, each))
-
-    def _variables_value(self, name: str, value: Any) -> str:
-        if value == "":
-            return ""
-        if isinstance(value, str):
-            if name == START_COMMAND:
-                return self._line(value)
-            form = HARMLESS_VARIABLES.get(name)
-            if form is not None and form.fullmatch(value):
-                return value
-        return self._redacted("values of environment variables")
-
-    def _command(self, value: Any, _depth: int) -> Any:
+    def _command(self, value: Any) -> Any:
+        """The known words of a command, and a mark for each other one."""
         if isinstance(value, list | tuple):
-            return [self._line(each) for each in value[:MAX_ENTRIES]]
-        return self._line(value)
-
-    def _line(self, text: Any) -> str:
-        """The known words of a command; each other word, and each run of them, becomes one mark."""
-        if not isinstance(text, str):
-            return self._redacted("words of commands")
-        return _SEVERAL.sub(REDACTED, _TOKEN.sub(lambda match: self._word(match[0]), text))
+            return [self._command(each) for each in value]
+        if not isinstance(value, str):
+            return self._mark(value, "words of commands")
+        return _TOKEN.sub(lambda match: self._word(match[0]), value)
 
     def _word(self, word: str) -> str:
         if word in COMMAND_WORDS:
             return word
         option, mark, value = word.removeprefix("--").partition("=")
-        if word.startswith("--") and option in FLAGS:
+        if word.startswith("--") and option in self._flags:
             return f"--{option}{mark}{self._scalar(value, 'words of commands')}"
-        return self._redacted("words of commands")
+        return self._mark(word, "words of commands")
 
-    def _start_params(self, value: Any, depth: int) -> Any:
-        if not isinstance(value, Mapping):
-            return self._redacted("rayStartParams")
-        return self._map(value, depth, self._start_param)
-
-    def _start_param(self, name: str, value: Any, _depth: int) -> Any:
-        return (
-            self._scalar(value, "rayStartParams") if name in HARMLESS_START_PARAMS else self._redacted("rayStartParams")
-        )
-
-    def _resources(self, value: Any, depth: int) -> Any:
-        """`limits`, `requests` and `claims` of a container, or quantities of a worker group."""
-        if not isinstance(value, Mapping):
-            return self._redacted("quantities")
-        return self._map(
-            value,
-            depth,
-            lambda key, each, deeper: (
-                self._field(key, each, deeper)
-                if key in ("limits", "requests", "claims")
-                else self._quantity(each, deeper)
-            ),
-        )
-
-    def _quantities(self, value: Any, depth: int) -> Any:
-        if not isinstance(value, Mapping):
-            return self._quantity(value, depth)
-        return self._map(value, depth, lambda _, each, deeper: self._quantity(each, deeper))
-
-    def _quantity(self, value: Any, _depth: int) -> Any:
-        if isinstance(value, bool | int | float) or (isinstance(value, str) and _QUANTITY.fullmatch(value)):
+    def _scalar(self, value: Any, what: str = "values that are no names") -> Any:
+        """Numbers, and strings that look like names, images, paths or times."""
+        if value is None or isinstance(value, bool | int | float):
             return value
-        return self._redacted("quantities")
+        return value if isinstance(value, str) and _is_name(value) else self._mark(value, what)
 
-    def _field_path(self, value: Any, _depth: int) -> Any:
-        """`metadata.name`, or `metadata.labels['ray.io/cluster']`."""
-        return value if isinstance(value, str) and _FIELD_PATH.fullmatch(value) else self._redacted("unknown fields")
-
-    def _with_value(self, value: Any, depth: int) -> Any:
-        """Tolerations and taints have a field `value`; elsewhere it may be anything."""
-        if not isinstance(value, list):
-            return self._redacted("unknown fields")
-        return [
-            self._map(
-                each,
-                depth,
-                lambda key, field, deeper: self._scalar(field) if key == "value" else self._field(key, field, deeper),
-            )
-            if isinstance(each, Mapping)
-            else self._redacted("unknown fields")
-            for each in value[:MAX_ENTRIES]
-        ]
-
-    def _terminated(self, value: Any, depth: int) -> Any:
-        """Without the message: it is the end of the log of the user's program."""
-        if not isinstance(value, Mapping):
-            return self._redacted("termination messages")
-        kept = {key: each for key, each in value.items() if key != "message"}
-        found: dict[str, Any] = self._map(kept, depth, self._field)
-        return {**found, "message": self._redacted("termination messages")} if value.get("message") else found
+    def _mark(self, value: Any, what: str) -> str:
+        self.counts[what] += 1
+        digest = hmac.digest(self._key, json.dumps(value, sort_keys=True, default=str).encode(), "sha256")
+        return f"{REDACTED[:-1]} {digest.hex()[:8]}>"
 
 
 @lru_cache(maxsize=8192)

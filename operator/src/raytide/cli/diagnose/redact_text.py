@@ -6,9 +6,7 @@ runs of characters. A secret that looks like an ordinary word and follows no suc
 so. Pure, in time linear in the text: tenants write parts of it. Called by redact_objects.py and collect.py.
 """
 
-import math
 import re
-from collections.abc import Container, Iterator
 from typing import Final
 
 REDACTED: Final = "<redacted>"
@@ -62,8 +60,8 @@ _KNOWN: Final = re.compile(
     re.ASCII,
 )
 """Formats of AWS, GitHub, GitLab, Slack, Hugging Face, OpenAI, Stripe, Google, npm, PyPI, SendGrid, Vault, DigitalOcean; JWT."""
-_BEGIN: Final = re.compile(r"-----BEGIN [A-Z0-9 ]{1,64}-----")
-_END: Final = re.compile(r"-----END [A-Z0-9 ]{1,64}-----")
+_PEM: Final = re.compile(r"-----BEGIN [A-Z0-9 ]{1,64}-----.*?(?:-----END [A-Z0-9 ]{1,64}-----|\Z)", re.DOTALL)
+_END_OF_PEM: Final = re.compile(r"(?:-----END [A-Z0-9 ]{1,64}-----)+")
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/=]*\s*")
 _TIME: Final = re.compile(r"\d{8}T\d{6}Z?", re.ASCII)
 _HEX: Final = re.compile(r"[0-9a-fA-F]{24,}")
@@ -73,58 +71,26 @@ _UPPER_AFTER_LOWER: Final = re.compile(r"[a-z][A-Z]")
 _SEVERAL: Final = re.compile(rf"{REDACTED}(?:{REDACTED})+")
 
 
-_SENSITIVE_NAME: Final = re.compile(rf"{_SENSITIVE}|pass$|pass[_-]|auth|api_?key|_key$", re.IGNORECASE)
-
-
-def is_sensitive(name: str) -> bool:
-    """Whether the name of a variable or of an option shows that its value is a credential."""
-    return _SENSITIVE_NAME.search(name[:256]) is not None
-
-
 def redact_text(text: str) -> str:
     """The text without what looks like a credential, line by line."""
     if len(text) < 8 and text.isalnum():
         return text
-    lines = text.split("\n")
-    return _SEVERAL.sub(REDACTED, "\n".join(_lines(lines, _ends_of_pem_blocks(lines))))
+    lines = _PEM.sub(REDACTED, text).split("\n")
+    return _SEVERAL.sub(REDACTED, "\n".join(map(_line, _without_ends(lines))))
 
 
-def _ends_of_pem_blocks(lines: list[str]) -> frozenset[int]:
-    """Lines of blocks without a beginning: a log may be cut anywhere."""
-    found: set[int] = set()
-    for last, line in enumerate(lines):
-        if _position(_END, line) < _position(_BEGIN, line):
-            first = last
-            while first > 0 and first - 1 not in found and _BASE64.fullmatch(lines[first - 1]):
-                first -= 1
-            found.update(range(first, last + 1))
-    return frozenset(found)
-
-
-def _position(form: re.Pattern[str], line: str) -> float:
-    match = form.search(line)
-    return math.inf if match is None else match.start()
-
-
-def _lines(lines: list[str], ends: Container[int]) -> Iterator[str]:
-    """The lines, with one mark for each PEM block."""
-    is_pem = False
-    for number, line in enumerate(lines):
-        pieces, position = [], 0
-        if number in ends and not is_pem:
-            end = _END.search(line)
-            pieces.append(REDACTED)
-            position = len(line) if end is None else end.end()
-        while position < len(line) or not line:
-            found = (_END if is_pem else _BEGIN).search(line, position)
-            if not is_pem:
-                pieces.append(_line(line[position : None if found is None else found.start()]))
-            if found is None:
-                break
-            pieces += [] if is_pem else [REDACTED]
-            is_pem, position = not is_pem, found.end()
-        if pieces or not is_pem:
-            yield "".join(pieces)
+def _without_ends(lines: list[str]) -> list[str]:
+    """Without the end of a PEM block whose beginning was cut off."""
+    kept: list[str] = []
+    for line in lines:
+        end = _END_OF_PEM.search(line)
+        if end is None:
+            kept.append(line)
+            continue
+        while kept and _BASE64.fullmatch(kept[-1]):
+            kept.pop()
+        kept.append(REDACTED + line[end.end() :])
+    return kept
 
 
 def _line(line: str) -> str:
