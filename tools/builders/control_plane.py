@@ -1,20 +1,18 @@
-"""Is there a control plane on this machine? If not, build one.
+"""Control plane (etcd, API server, controller manager, scheduler) as one program, built with Go from tests/controlplane.
 
-Takes KUBEBUILDER_ASSETS where a person has set it, and checks that all four components are there; otherwise builds the
-module in tests/controlplane with Go (about six minutes on two cores with empty caches, a fraction of a second when
-nothing changed). Prints where it is, and how long that took; exit code 2 and one line when it cannot be. Called by
-`make tools`; `raytide_sandbox.controlplane.binaries` finds the result by the pointer that is left in the cache folder.
+Returns the folder in KUBEBUILDER_ASSETS instead if it is set, after checking that it has all components. A build takes about
+six minutes on two cores with empty caches; raytide_sandbox.controlplane.binaries finds the result by the file `current` in the
+cache folder. As a program it prints the path and the seconds; if there is none, one line and exit code 2. Called by `make tools`.
 """
 
 import os
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import go_build
+from build_cache import locked, point_to
 from raytide_sandbox.controlplane.binaries import ASSETS_VARIABLE, check_parts, checked_assets, control_plane_cache
-from raytide_sandbox.controlplane.component import ControlPlaneError
 from raytide_sandbox.controlplane.flags import PARTS
 
 SOURCES = ("main.go", "go.mod", "go.sum")
@@ -22,7 +20,7 @@ PROGRAM = "controlplane"
 
 
 def provide(environ: Mapping[str, str] = os.environ, module: Path = go_build.MODULE) -> Path:
-    """The folder of programs or the one program; raises ControlPlaneError, GoMissingError or BuildError."""
+    """The folder in KUBEBUILDER_ASSETS or the built program; raises ControlPlaneError, GoMissingError or BuildError."""
     if assets := environ.get(ASSETS_VARIABLE):
         folder = checked_assets(Path(assets))
         check_parts(folder, PARTS)
@@ -30,28 +28,18 @@ def provide(environ: Mapping[str, str] = os.environ, module: Path = go_build.MOD
     go = go_build.go_version(module)
     cache = control_plane_cache(environ)
     built = cache / go_build.digest([module / name for name in SOURCES], go) / PROGRAM
-    with go_build.locked(cache):
+    with locked(cache):
         if not built.exists():
             print(f"building a control plane with {go} (six minutes on two cores with empty caches) …", flush=True)
             go_build.build(module, ".", built)
-        go_build.point_to(built, cache)
+        point_to(built, cache)
     return built
 
 
 def main() -> int:
-    """Say where it is, or what is missing."""
-    started = time.monotonic()
-    try:
-        found = provide()
-    except go_build.GoMissingError as error:
-        folder = "a folder with etcd, kube-apiserver, kube-controller-manager and kube-scheduler"
-        print(f"{error}: install it (https://go.dev/dl), or set {ASSETS_VARIABLE} to {folder}", file=sys.stderr)
-        return 2
-    except (ControlPlaneError, go_build.BuildError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    print(f"control plane: {found} ({time.monotonic() - started:.1f} s)")
-    return 0
+    """Print the path, or what is missing; returns the exit code."""
+    folder = "a folder with etcd, kube-apiserver, kube-controller-manager and kube-scheduler"
+    return go_build.report("control plane", provide, f", or set {ASSETS_VARIABLE} to {folder}")
 
 
 if __name__ == "__main__":

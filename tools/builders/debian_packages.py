@@ -1,8 +1,8 @@
-"""Debian packages without installing them: download a package with all of its dependencies, and read its files.
+"""Debian packages without installing them: download packages with all of their dependencies, and read their files.
 
-`Apt` runs apt-get as it is configured on this machine, but with lists, cache and package state in a folder of its own, so
-that nothing of the machine changes and no root is needed. The machine's installed packages do not count: what is downloaded
-depends only on the release. Errors are `DebianError` with one line. Used by the builders of the container image.
+`Apt` runs apt-get with the machine's configuration, but with lists, cache and package state in a folder of its own: nothing on the
+machine changes, no root is needed, and what is downloaded depends on the release only, not on the installed packages. Errors are
+`DebianError` with one line. Used by the builders.
 """
 
 import platform
@@ -17,7 +17,7 @@ from typing import IO
 
 OPTIONS = {
     "APT::Install-Recommends": "false",
-    "APT::Sandbox::User": "root",  # of the folder's owner: the user _apt may not read it
+    "APT::Sandbox::User": "root",  # the default user _apt may not read the folder
     "Acquire::Languages": "none",
     "Acquire::Retries": "3",
     "Dir::State::status": "/dev/null",
@@ -30,7 +30,7 @@ class DebianError(Exception):
 
 
 def missing_programs() -> list[str]:
-    """What a machine without Debian's package tools lacks."""
+    """Programs of Debian's package tools that are not on PATH."""
     return [name for name in PROGRAMS if shutil.which(name) is None]
 
 
@@ -57,7 +57,7 @@ class Apt:
         self._run("update")
 
     def download(self, packages: tuple[str, ...], is_wanted: Callable[[str], bool] = lambda _name: True) -> list[Path]:
-        """Files of these packages and of all dependencies whose name `is_wanted`, dependencies first."""
+        """Files of these packages and of their dependencies for whose names `is_wanted` is true, dependencies first."""
         listed = self._run("install", "--yes", "--quiet=2", "--print-uris", *packages)
         files = re.findall(r"^'[^']+' (\S+)", listed, re.MULTILINE)
         names = [name for file in files if is_wanted(name := file.partition("_")[0])]
@@ -77,12 +77,12 @@ class Apt:
 
 
 def last_line(text: str) -> str:
-    """The last line with words."""
+    """The last line that is not blank."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
 def unpack(packages: list[Path], folder: Path) -> None:
-    """Write the files of these packages below `folder`; no maintainer script runs."""
+    """Write the files of these packages to `folder`, without running maintainer scripts."""
     folder.mkdir(parents=True, exist_ok=True)
     for package in packages:
         done = subprocess.run(["dpkg-deb", "-x", package, folder], capture_output=True, text=True, check=False)
@@ -92,12 +92,12 @@ def unpack(packages: list[Path], folder: Path) -> None:
 
 @contextmanager
 def files_of(package: Path) -> Iterator[tarfile.TarFile]:
-    """The package's files as a tar archive that can be read once."""
+    """The files of a package as a tar archive, which can be read once."""
     with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE) as unpacking:
         stream: IO[bytes] | None = unpacking.stdout
         assert stream is not None  # noqa: S101 - a pipe
         with tarfile.open(fileobj=stream, mode="r|") as files:
             yield files
-        stream.read()  # what follows the archive's end: dpkg-deb would fail to write it
+        stream.read()  # padding after the archive: without a reader, dpkg-deb fails
     if unpacking.returncode:
         raise DebianError(f"{package.name} cannot be read by dpkg-deb")

@@ -1,28 +1,20 @@
-"""Where do programs live whose packages do not go together with ours?
+"""Virtual environments for programs whose dependencies conflict with those of Raytide.
 
-Each has a virtual environment of its own in the user's cache folder, made once with uv from the package registry, and
-shared by all checkouts. Takes what to install, gives the environment's Python; two that ask at once wait for each other,
-and one that was interrupted is made anew. Called by ray_versions.py and paddle_env.py.
+Each is in the user's cache folder, created once with uv from the package registry and shared by all checkouts. One that was
+interrupted is created again; concurrent calls wait for each other. Used by paddle_env.py, security_tools.py and
+ray_versions.py.
 """
 
 import fcntl
-import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
 
 
-def cache_folder(name: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where all environments of that kind are."""
-    folder = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "/"), ".cache")
-    return Path(folder, "raytide", name)
-
-
-def provide(folder: Path, *wanted: str | Path) -> Path:
-    """The Python of the environment in `folder`; what is `wanted`, as for `uv pip install`, is there."""
+def provide(folder: Path, *packages: str | Path) -> Path:
+    """The Python of the environment in `folder`, with these packages and options of `uv pip install`; raises CalledProcessError."""
     python = folder / "bin" / "python"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("w") as lock:
@@ -30,6 +22,6 @@ def provide(folder: Path, *wanted: str | Path) -> Path:
         if not (folder / "complete").exists():
             uv = BIN / "uv"
             subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, folder], check=True)
-            subprocess.run([uv, "pip", "install", "--quiet", "--python", python, *wanted], check=True)
+            subprocess.run([uv, "pip", "install", "--quiet", "--python", python, *packages], check=True)
             (folder / "complete").touch()
     return python

@@ -1,48 +1,43 @@
-"""How does a program from the Go module proxy get into the user's cache folder?
+"""Programs built with Go from modules that go.mod and go.sum pin, in the cache folder.
 
-Takes a module's folder and packages of it, builds them with the versions that go.mod and go.sum pin, and keeps the
-result under a digest of these files and Go's version, so that a second call only compares. A program appears whole or not
-at all, however the build ends, and two builds at once wait for each other. Without a Go that will do, `GoMissingError` says in
-one line what to install. Used by control_plane.py, kube_tools.py, node_programs.py and
-kind_programs.py.
+The folder of a program is named after a hash of these files and Go's version, so that nothing is built twice. Without a Go of
+the required version, functions raise `GoMissingError` with one line. Used by control_plane.py, kube_tools.py,
+node_programs.py, kind_programs.py and security_tools.py.
 """
 
-import fcntl
 import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+
+from build_cache import locked, unfinished
+from raytide_sandbox.controlplane.component import ControlPlaneError
 
 MODULE = Path(__file__).resolve().parents[2] / "tests" / "controlplane"
 FLAGS = ("-mod=readonly", "-trimpath", "-buildvcs=false")
 KUBERNETES = "k8s.io/component-base/version"
-"""Where Kubernetes' programs look for the version they tell; the module proxy's sources have a placeholder there."""
+"""Package with the version that programs of Kubernetes report; the sources of the module proxy have a placeholder there."""
 SETTINGS = {"GOFLAGS": "", "GOWORK": "off", "CGO_ENABLED": "0"}
-"""Nothing of the user's may change what is built; without C, it runs on any Linux."""
+"""Settings of the user do not change the result; without cgo, it runs on any Linux."""
 GOGC = "400"
-"""Of the compiler, which collects garbage for a fifth of its time with the default; what it builds is the same."""
-POINTER = "current"
-UNFINISHED = ".building-"
+"""Of the compiler, which spends a fifth of its time on garbage collection with the default; the result is the same."""
 
 
 class GoMissingError(Exception):
-    """There is no Go, or one that is too old."""
+    """Go is not installed, or too old."""
 
 
 class BuildError(Exception):
-    """Go said no; the text ends with its words."""
+    """Go failed; the message ends with the last lines of its output."""
 
 
 def wanted_go(module: Path) -> str:
-    """The oldest Go that will do, as go.mod says."""
+    """The oldest version of Go that go.mod allows."""
     return re.findall(r"^go (\S+)$", (module / "go.mod").read_text(), re.MULTILINE)[0]
 
 
@@ -57,13 +52,13 @@ def go_version(module: Path) -> str:
     )
     found = asked.stdout.split()
     if asked.returncode or len(found) < len(names) or numbers(found[0]) < numbers(wanted):
-        words = found[0] if found else (asked.stderr.strip().splitlines() or ["it says nothing"])[-1]
-        raise GoMissingError(f"Go {wanted} or newer is needed, and this one will not do ({words})")
+        reason = found[0] if found else (asked.stderr.strip().splitlines() or ["no output"])[-1]
+        raise GoMissingError(f"Go {wanted} or newer is needed, but the one on PATH cannot be used ({reason})")
     return f"{found[0]} {found[1]}/{found[2]}"
 
 
 def numbers(version: str) -> list[int]:
-    """A version as something that can be compared."""
+    """The first three numbers of a version, which can be compared."""
     return [int(number) for number in re.findall(r"\d+", version)[:3]]
 
 
@@ -72,7 +67,7 @@ def _environ() -> dict[str, str]:
 
 
 def digest(files: Iterable[Path], go: str) -> str:
-    """Changes with any of the files and with Go."""
+    """Hash of the files, the version of Go and the settings of the build."""
     found = hashlib.sha256(f"{go} {FLAGS} {KUBERNETES} {SETTINGS}".encode())
     for file in files:
         content = file.read_bytes()
@@ -81,7 +76,7 @@ def digest(files: Iterable[Path], go: str) -> str:
 
 
 def linker_flags(module: Path) -> str:
-    """No debug symbols; and Kubernetes says its version, which helm compares with what a chart needs."""
+    """Linker flags: no debug symbols, and the version of Kubernetes, which helm compares with the one that a chart requires."""
     flags = ["-s", "-w"]
     pinned = re.search(r"^\s*k8s\.io/kubernetes v((\d+)\.(\d+)\.\S+)", (module / "go.mod").read_text(), re.MULTILINE)
     if pinned:
@@ -92,12 +87,10 @@ def linker_flags(module: Path) -> str:
 
 
 def build(module: Path, package: str, target: Path) -> None:
-    """The package's program at `target`, whose folder is `locked`; raises BuildError."""
+    """Build the program of a package as `target`, whose folder the caller has locked; raises BuildError."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    for left in target.parent.glob(f"{UNFINISHED}*"):
-        shutil.rmtree(left)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=UNFINISHED) as folder:
-        made = Path(folder) / target.name
+    with unfinished(target.parent) as folder:
+        made = folder / target.name
         command = ["go", "build", *FLAGS, linker_flags(module), "-o", str(made), package]
         done = subprocess.run(command, cwd=module, env=_environ(), stderr=subprocess.PIPE, text=True, check=False)
         if done.returncode:
@@ -105,49 +98,44 @@ def build(module: Path, package: str, target: Path) -> None:
         made.replace(target)
 
 
+def program_folder(cache: Path, module: Path) -> Path:
+    """The folder of the programs of this module, which need not exist; raises GoMissingError."""
+    files = [module / "go.mod", module / "go.sum", *sorted(module.rglob("*.go"))]
+    return cache / digest(files, go_version(module)) / "bin"
+
+
+def build_missing(cache: Path, module: Path, packages: Mapping[str, str]) -> Path:
+    """The folder of the programs of these packages, those that are missing built; raises GoMissingError or BuildError."""
+    folder = program_folder(cache, module)
+    with locked(cache):
+        for name, package in packages.items():
+            if not (folder / name).exists():
+                print(f"building {name} with Go …", flush=True)
+                build(module, package, folder / name)
+    return folder
+
+
 def module_folder(module: Path, name: str) -> Path:
-    """The sources of a module that this one pins, downloaded where they are missing; raises BuildError."""
+    """The sources of a module that `module` pins, downloaded if they are missing; raises BuildError."""
     for words in (("mod", "download", name), ("list", "-m", "-f", "{{.Dir}}", name)):
         done = subprocess.run(["go", *words], cwd=module, env=_environ(), capture_output=True, text=True, check=False)
         if done.returncode:
-            raise BuildError(f"module {name} is not there: {(done.stderr.strip().splitlines() or ['no error'])[-1]}")
+            raise BuildError(
+                f"module {name} cannot be downloaded: {(done.stderr.strip().splitlines() or ['no error'])[-1]}"
+            )
     return Path(done.stdout.strip())
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One at a time in this folder; the kernel lets go however the program ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def point_to(built: Path, folder: Path) -> None:
-    """Say in `folder` which of the results there is the newest."""
-    new = folder / f".{POINTER}.{os.getpid()}"
-    new.write_text(f"{built}\n")
-    new.replace(folder / POINTER)
-
-
-class InFolder(Protocol):
-    """Programs, and the folder in which they are."""
-
-    @property
-    def folder(self) -> Path:
-        """The folder."""
-
-
-def report(what: str, provide: Callable[[], InFolder]) -> int:
-    """Provide them and say where they are, or what is missing; the exit code of a builder that is called by make."""
+def report(what: str, provide: Callable[[], Path], alternative: str = "") -> int:
+    """Call `provide`; print the path that it returns and the seconds, or what is missing. Returns the exit code for make."""
     started = time.monotonic()
     try:
-        programs = provide()
+        path = provide()
     except GoMissingError as error:
-        print(f"{error}: install it (https://go.dev/dl)", file=sys.stderr)
+        print(f"{error}: install it (https://go.dev/dl){alternative}", file=sys.stderr)
         return 2
-    except BuildError as error:
+    except (BuildError, ControlPlaneError) as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"{what}: {programs.folder} ({time.monotonic() - started:.1f} s)")
+    print(f"{what}: {path} ({time.monotonic() - started:.1f} s)")
     return 0

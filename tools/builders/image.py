@@ -1,10 +1,9 @@
 """Build and check the container image: the Dockerfile, by the builder that this machine has.
 
-Takes the base image that the Dockerfile pins or, where it cannot be pulled, one made from Debian's packages (image_base.py).
-The result is a docker-archive with the name `docker.io/library/raytide:dev` in the cache folder, below a digest of everything
-that it is made of: a second call only compares. It is there only if all checks passed, and an unfinished build leaves nothing.
-Nothing is pushed. The last line of the output is the archive's path; exit code 2 and one line say what is missing. Called
-by `make image`.
+The base image is the one that the Dockerfile pins or, where it cannot be pulled, one made of Debian packages (image_base.py).
+The result is a docker-archive with the name `docker.io/library/raytide:dev` in the cache folder, below a hash of its sources, so
+that nothing is built twice. It exists only if all checks passed. Nothing is pushed. The last line of the output is the path of
+the archive; if something is missing, one line says what, and the exit code is 2. Called by `make image`.
 """
 
 import argparse
@@ -16,21 +15,20 @@ import re
 import shutil
 import ssl
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import go_build
+import build_cache
 import image_base
 import image_contents
 import image_starts
+from build_cache import UNFINISHED, cache_folder
 from debian_packages import DebianError, missing_programs, release
-from environments import cache_folder
 from image_buildah import Buildah
-from image_builders import STAGE_LABEL, Builder, BuilderMissingError, BuildError, Engine, find_builder, must
+from image_builders import STAGE_LABEL, BuilderMissingError, BuildError, Engine, find_builder, must
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LOCK: Final = ROOT / "requirements" / "image.txt"
@@ -40,16 +38,17 @@ BUILD_BASE: Final = "localhost/raytide-build-base:dev"
 ARCHIVE: Final = "raytide.tar"
 REPORT: Final = "report.txt"
 NEEDED_BYTES: Final = 1_500_000_000
-"""What an unfinished build takes at most, with buildah."""
+"""Most that a build with buildah writes."""
 KEPT: Final = 3
-"""Results of earlier sources that stay in the cache folder."""
+"""Results in the cache folder; older ones are removed."""
 BASES: Final = ("", "pinned", "debian")
 PIP_SETTINGS: Final = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "default-timeout", "retries")
-"""Of the machine's pip, what a build needs to reach the same package index."""
+"""Settings of the machine's pip with which a build reaches the same package index."""
+Builder = Engine | Buildah
 
 
 class ImageError(Exception):
-    """The image cannot be built or failed a check; the message is for a person."""
+    """The image cannot be built or failed a check."""
 
 
 class SpaceError(Exception):
@@ -58,27 +57,24 @@ class SpaceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a person chose."""
+    """Options of the command line; empty where the program chooses."""
 
     base: str = ""
     builder: str = ""
 
 
 def provide(wanted: Wanted, environ: Mapping[str, str] = os.environ) -> Path:
-    """The archive of the checked image; builds it if it is not there."""
+    """The archive of the checked image, built at the first call."""
     cache = cache_folder("image", environ)
     built = cache / digest(wanted) / ARCHIVE
-    with go_build.locked(cache):
-        for left in cache.glob(f"{go_build.UNFINISHED}*"):
-            shutil.rmtree(left)
+    with build_cache.locked(cache):
         if not built.exists():
-            check_space(cache)
-            builder = find_builder(wanted.builder)
-            with tempfile.TemporaryDirectory(dir=cache, prefix=go_build.UNFINISHED) as work:
-                make(wanted, cache, Path(work), builder)
+            with build_cache.unfinished(cache) as work:
+                check_space(cache)
+                make(wanted, cache, work, find_builder(wanted.builder))
                 built.parent.mkdir(exist_ok=True)
                 for name in (REPORT, ARCHIVE):  # the archive last: with it, the result is complete
-                    Path(work, name).replace(built.with_name(name))
+                    (work / name).replace(built.with_name(name))
         built.parent.touch()
         point_to(built, cache)
         remove_old(cache, built)
@@ -86,7 +82,7 @@ def provide(wanted: Wanted, environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def make(wanted: Wanted, cache: Path, work: Path, builder_name: str) -> None:
-    """Build, check, and leave archive and report in `work`; raises ImageError, BuildError or DebianError."""
+    """Build and check the image; write archive and report to `work`. Raises ImageError, BuildError or DebianError."""
     storage = work / "storage"
     storage.mkdir()
     builder: Builder = Buildah(cache, storage) if builder_name == "buildah" else Engine(builder_name)
@@ -117,7 +113,7 @@ def pinned_base() -> str:
 
 
 def provide_base(wanted: Wanted, builder: Builder, cache: Path) -> tuple[str, str]:
-    """Reference of the base image and where it comes from."""
+    """Reference of the base image, and its origin for the report."""
     pinned = pinned_base()
     why = "BASE=debian" if wanted.base == "debian" else builder.pull(pinned)
     if not why:
@@ -134,7 +130,7 @@ def provide_base(wanted: Wanted, builder: Builder, cache: Path) -> tuple[str, st
     archive = cache / f"base-{release()}-{source_digest([Path(image_base.__file__)])}.tar"
     if not archive.exists():
         print("making a base image from Debian's packages …", flush=True)
-        unfinished = cache / f"{go_build.UNFINISHED}base"
+        unfinished = cache / f"{UNFINISHED}base"
         unfinished.mkdir()
         image_base.build(unfinished / archive.name, DEBIAN_BASE)
         for old in cache.glob("base-*.tar"):
@@ -146,7 +142,7 @@ def provide_base(wanted: Wanted, builder: Builder, cache: Path) -> tuple[str, st
 
 
 def build_base(builder: Builder, context: Path, base: str) -> None:
-    """Build what the first stage starts from: the base, this machine's certificates and its settings of pip."""
+    """Build the base of the first stage: the base image with this machine's certificates and settings of pip."""
     context.mkdir()
     lines = [f"FROM {base}", f"LABEL {STAGE_LABEL}=true"]
     settings = pip_settings(must([sys.executable, "-m", "pip", "config", "list"]))
@@ -172,7 +168,7 @@ def pip_settings(listed: str) -> dict[str, str]:
 
 
 def check(builder: Builder, archive: Path, base: str, work: Path) -> list[str]:
-    """Lines with what was measured; raises ImageError with every problem."""
+    """Lines of the report; raises ImageError with all problems."""
     print("checking it …", flush=True)
     must(
         [
@@ -210,21 +206,21 @@ def check(builder: Builder, archive: Path, base: str, work: Path) -> list[str]:
 
 
 def sources() -> Iterator[Path]:
-    """Every file that decides what the image is and how it is checked."""
+    """All files on which the image and its checks depend."""
     yield ROOT / "Dockerfile"
     ignored = ROOT / ".dockerignore"
     yield ignored
     allowed = [line[1:] for line in ignored.read_text().splitlines() if line.startswith("!")]
     for name in sorted(allowed):
-        place = ROOT / name
-        files = sorted(place.rglob("*")) if place.is_dir() else [place]
+        path = ROOT / name
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
         yield from (path for path in files if path.is_file() and "__pycache__" not in path.parts)
     for module in ("builders/image*.py", "builders/debian_packages.py", "checks/image_*.py"):
         yield from sorted((ROOT / "tools").glob(module))
 
 
 def source_digest(files: Iterator[Path] | list[Path], *words: str) -> str:
-    """Changes with the name, content or permissions of a file, and with each word."""
+    """Hash of names, contents and executable bits of the files, and of the words."""
     found = hashlib.sha256(repr(words).encode())
     for path in files:
         content = path.read_bytes()
@@ -234,25 +230,25 @@ def source_digest(files: Iterator[Path] | list[Path], *words: str) -> str:
 
 
 def digest(wanted: Wanted) -> str:
-    """Changes with everything that the image is made of."""
+    """Hash of everything on which the image depends."""
     return source_digest(sources(), release(), wanted.base, wanted.builder)
 
 
 def check_space(cache: Path) -> None:
-    """Raise SpaceError where a build would fill the disk."""
+    """Raise SpaceError if a build could fill the disk."""
     free = shutil.disk_usage(cache).free
     if free < NEEDED_BYTES:
         raise SpaceError(no_space(cache, f"{free / 1e9:.1f} GB are free"))
 
 
 def no_space(cache: Path, found: str) -> str:
-    """What to do about a full disk."""
+    """Message about a full disk, with the remedy."""
     return f"no space in {cache}: {found}, {NEEDED_BYTES / 1e9:.1f} GB are needed; free some, or set XDG_CACHE_HOME"
 
 
 def point_to(built: Path, cache: Path) -> None:
-    """Make `current` (a line) and `raytide.tar` (a link) name this result."""
-    go_build.point_to(built, cache)
+    """Write the path of this result to `current`, and link `raytide.tar` to it."""
+    build_cache.point_to(built, cache)
     link = cache / f".{ARCHIVE}.{os.getpid()}"
     link.unlink(missing_ok=True)
     link.symlink_to(built.relative_to(cache))
@@ -260,37 +256,37 @@ def point_to(built: Path, cache: Path) -> None:
 
 
 def remove_old(cache: Path, built: Path) -> None:
-    """Keep only the results that were used last."""
+    """Remove all results but the `KEPT` most recently used ones."""
     results = sorted(cache.glob(f"*/{ARCHIVE}"), key=lambda path: path.parent.stat().st_mtime, reverse=True)
     for old in results[KEPT:]:
         if old != built:
             shutil.rmtree(old.parent)
 
 
-def failed(error: Exception, code: int) -> int:
-    """Print the error; the exit code."""
+def report_error(error: Exception, code: int) -> int:
+    """Print the error; returns `code`, or 2 if the disk is full."""
     is_full = isinstance(error, OSError) or "no space left on device" in str(error).lower()
     print(no_space(cache_folder("image"), "the disk is full") if is_full else error, file=sys.stderr)
     return 2 if is_full else code
 
 
 def main() -> int:
-    """Build it; the exit code."""
+    """Build and check the image; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--base", choices=BASES, default="", help="only this base image")
-    parser.add_argument("--builder", default="", help="only this builder")
+    parser.add_argument("--base", choices=BASES, default="", help="take this base image only")
+    parser.add_argument("--builder", default="", help="take this builder only")
     chosen = parser.parse_args()
     started = time.monotonic()
     try:
         built = provide(Wanted(chosen.base, chosen.builder))
     except (BuilderMissingError, DebianError, SpaceError) as error:
-        return failed(error, 2)
+        return report_error(error, 2)
     except (ImageError, BuildError) as error:
-        return failed(error, 1)
+        return report_error(error, 1)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        return failed(error, 2)
+        return report_error(error, 2)
     print(built.with_name(REPORT).read_text(), end="")
     print(f"image {REFERENCE} ({time.monotonic() - started:.1f} s):")
     print(built)
@@ -301,4 +297,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        sys.exit("interrupted; nothing is left of the unfinished image")
+        sys.exit("interrupted; the unfinished image is removed")

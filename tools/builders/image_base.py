@@ -1,8 +1,8 @@
 """Base image from Debian packages, for machines without access to an image registry.
 
-Merges the files of Python's packages and their dependencies into one layer of a docker-archive, as installing them would,
-with the few files that maintainer scripts write. Needs no root. The label `io.raytide.base` marks every image made from it:
-the base is not the one that the Dockerfile pins, so such an image is for tests. Called by image.py.
+Merges the files of Python's packages and their dependencies into one layer of a docker-archive, with the files that maintainer
+scripts would write. Needs no root. The label `io.raytide.base` marks all images made from it: their base is not the one that the
+Dockerfile pins, so they are for tests. Called by image.py; node_images.py and kind_image.py use its parts.
 """
 
 import copy
@@ -22,14 +22,14 @@ PACKAGES = (
     "base-files", "base-passwd", "bash", "ca-certificates", "coreutils", "dash", "findutils", "libc-bin", "libstdc++6", "netbase",
     "python-is-python3", "python3", "python3-venv", "sed", "tzdata",
 )  # fmt: skip
-"""Python, what the Dockerfile's commands need, and what else of the pinned image Python's packages rely on."""
+"""Python, the programs in the Dockerfile's commands, and other parts of the pinned image that Python packages need."""
 LABEL = "io.raytide.base"
 LABELS = {LABEL: "debian-packages"}
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "ppc64le": "ppc64le", "s390x": "s390x"}
-"""Names of Go and image registries by those of the kernel."""
+"""Names of architectures in image configurations by those of the kernel."""
 
 MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-"""Folders that are links into /usr; some packages still have their files there."""
+"""Folders that are links into /usr, although some packages have files there."""
 LEFT_OUT = ("usr/share/doc/", "usr/share/man/", "usr/share/info/", "usr/share/locale/", "usr/share/lintian/")
 COPIES = {
     "etc/passwd": "usr/share/base-passwd/passwd.master",
@@ -37,7 +37,7 @@ COPIES = {
     "etc/nsswitch.conf": "usr/share/base-files/nsswitch.conf",
 }
 LINKS = {"var/run": "/run", "var/lock": "/run/lock"}
-"""What maintainer scripts copy, and what they make of two folders."""
+"""Files that maintainer scripts copy (`COPIES`), and links that they create."""
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
 TRUSTED = "usr/share/ca-certificates/"
 
@@ -54,7 +54,7 @@ class Layer:
             self._add_link(name, target)
 
     def add_package(self, files: Iterable[tuple[tarfile.TarInfo, bytes | None]]) -> None:
-        """Add what no earlier package has."""
+        """Add the files of a package that no earlier package has."""
         for member, content in files:
             name = merged_path(member.name)
             if name in {"", *MERGED} or name.startswith(LEFT_OUT) or name in self._names:
@@ -67,7 +67,7 @@ class Layer:
             self._add(entry, content)
 
     def finish(self) -> None:
-        """Add what maintainer scripts make."""
+        """Add the files that maintainer scripts create."""
         for folder in MERGED:
             if any(name.startswith(f"usr/{folder}/") for name in self._names):
                 self._add_link(folder, f"usr/{folder}")
@@ -100,13 +100,13 @@ class Layer:
 
 
 def merged_path(name: str) -> str:
-    """A package's path below the root, as a system with merged /usr has it."""
+    """A path of a package as it is on a system with merged /usr, relative to the root."""
     path = name.removeprefix(".").strip("/")
     return f"usr/{path}" if path.partition("/")[0] in MERGED and "/" in path else path
 
 
 def entries(package: Path) -> Iterator[tuple[tarfile.TarInfo, bytes | None]]:
-    """Each path of a package, with the content of files."""
+    """The entries of a package, regular files with their content."""
     with debian_packages.files_of(package) as files:
         for member in files:
             reader = files.extractfile(member) if member.isreg() else None
@@ -116,7 +116,7 @@ def entries(package: Path) -> Iterator[tuple[tarfile.TarInfo, bytes | None]]:
 def write_archive(
     layer: Path, target: Path, reference: str, config: Mapping[str, Any], *, other_names: Sequence[str] = ()
 ) -> None:
-    """A docker-archive with one layer, which docker, podman and buildah can load."""
+    """Write a docker-archive with one layer."""
     with layer.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     image = {

@@ -1,8 +1,8 @@
-"""buildah without an installation: its program from PATH or from Debian's packages in the cache folder.
+"""buildah from PATH, or unpacked from Debian's packages in the cache folder.
 
-Containers run with chroot isolation and images lie in full copies (storage driver vfs): of the kernel only mount and process
-namespaces are needed, and root. Each command has namespaces of its own: what it starts, mounts or writes below /var/lib
-disappears with it. Images live in a folder of the caller, which removes it. Used by image.py.
+Containers run with chroot isolation, and images are full copies (storage driver vfs), so that only root and mount and PID
+namespaces are needed. Each command runs in namespaces of its own: its processes and mounts, and what it writes below /var/lib, end
+with it. Images are in a folder of the caller, which removes it. Used by image.py.
 """
 
 import json
@@ -18,33 +18,33 @@ from typing import Final
 
 import debian_packages
 import image_container
-from go_build import UNFINISHED
+from build_cache import UNFINISHED
 from image_builders import PULL_DEADLINE_S, Containers, ask, must
 
 NAMESPACES: Final = (
     "setpriv", "--pdeathsig", "KILL",
     "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child",
 )  # fmt: skip
-"""Mounts and processes of a command end with it, and it ends with this process, however that ends."""
+"""Mounts and processes end with the command, and the command with this process, also when it is killed."""
 ISOLATED: Final = (
     *NAMESPACES, "--mount-proc", "sh", "-c",
     'if [ -n "$1" ]; then mount --bind "$1" /etc/ld.so.cache; fi && mount -t tmpfs tmpfs /var/lib && shift && exec "$@"',
     "sh",
 )  # fmt: skip
-"""The first argument is the loader's cache with the unpacked libraries: buildah starts itself again with an empty environment,
-so that LD_LIBRARY_PATH does not reach its children. /var/lib/containers has a cache whose place cannot be set."""
+"""The first argument is a cache of the dynamic loader with the unpacked libraries: buildah executes itself with an empty
+environment, without LD_LIBRARY_PATH. /var/lib is a tmpfs because the path of a cache in /var/lib/containers cannot be set."""
 POLICY: Final = {"default": [{"type": "insecureAcceptAnything"}]}
-"""What is pulled is pinned by its digest; signatures are not checked, as with Docker."""
+"""Signatures are not verified, as with Docker: images are pinned by their digest."""
 
 
 def is_wanted(package: str) -> bool:
-    """Whether buildah runs with the files of this dependency; libc is the machine's own."""
+    """Whether buildah needs the files of this dependency; libc is the machine's."""
     is_library = package.startswith("lib") and not package.startswith(("libc6", "libperl"))
     return package == "buildah" or is_library
 
 
 def provide(cache: Path) -> Path:
-    """The folder with buildah's program and libraries, unpacked if it is not there; raises DebianError."""
+    """The folder with buildah and its libraries, unpacked at the first call; raises DebianError. The caller has locked `cache`."""
     folder = cache / f"buildah-{debian_packages.release()}"
     if folder.exists():
         return folder
@@ -59,7 +59,7 @@ def provide(cache: Path) -> Path:
 
 
 class Buildah:
-    """buildah with images and settings in `work`."""
+    """buildah with its images and settings in `work`."""
 
     name = "buildah"
 
@@ -84,7 +84,7 @@ class Buildah:
         self._environ = os.environ | {"TMPDIR": str(work / "tmp"), "CONTAINERS_CONF": os.devnull}
 
     def _loader_cache(self, unpacked: Path) -> str:
-        """The loader's cache of the machine with the unpacked libraries before its own."""
+        """Path of a cache of the dynamic loader with the unpacked libraries before those of the machine."""
         folders = sorted({str(path.parent) for path in unpacked.rglob("*.so.*")})
         listed, cache = self._work / "libraries", self._work / "ld.so.cache"
         listed.write_text("".join(f"{folder}\n" for folder in folders))
@@ -96,13 +96,13 @@ class Buildah:
         return must([*self._command, action, *words], self._environ)
 
     def pull(self, reference: str) -> str:
-        """Empty if the image is there now, else the last line of the error."""
+        """Pull an image; returns the last line of the error, empty if it succeeded."""
         command = (*self._command, "pull", "--quiet", *self._policy, reference)
         pulled = ask(*command, deadline_s=PULL_DEADLINE_S, environ=self._environ)
         return debian_packages.last_line(pulled.stderr) or "it failed" if pulled.returncode else ""
 
     def load(self, archive: Path) -> None:
-        """Take the image of a docker-archive."""
+        """Load the image of a docker-archive."""
         self._must("pull", "--quiet", *self._policy, f"docker-archive:{archive}")
 
     def build(self, context: Path, reference: str, arguments: Mapping[str, str]) -> None:
@@ -112,11 +112,11 @@ class Buildah:
         self._must("bud", *self._policy, *isolation, "--tag", reference, *options, str(context))
 
     def layer_count(self, reference: str) -> int:
-        """Layers of an image."""
+        """Number of layers of an image."""
         return int(self._must("inspect", "--type", "image", "--format", "{{len .OCIv1.RootFS.DiffIDs}}", reference))
 
     def save(self, reference: str, target: Path) -> None:
-        """Write a docker-archive."""
+        """Write the image as a docker-archive."""
         self._must("push", "--quiet", *self._policy, reference, f"docker-archive:{target}:{reference}")
 
     def remove(self, reference: str) -> None:
@@ -124,7 +124,7 @@ class Buildah:
 
     @contextmanager
     def containers(self, reference: str, service_account: Path) -> Iterator[Containers]:
-        """Containers of an image that see this folder as the pod's service account."""
+        """Containers of an image with this folder mounted as the service account of the pod."""
         container = self._must("from", *self._policy, reference).split()[-1]
         root = Path(self._must("mount", container).split()[-1])  # a folder: the driver vfs mounts nothing
         config = json.loads(self._must("inspect", "--type", "image", reference))["OCIv1"]["config"]
@@ -147,6 +147,6 @@ class ChrootContainers:
     def command(self, user: tuple[int, int], environ: Mapping[str, str], *arguments: str) -> list[str]:
         """The command that runs the image's entry point."""
         given = [*self._environ, *(f"{name}={value}" for name, value in environ.items())]
-        place = [str(self._root), str(self._service_account), str(user[0]), str(user[1])]
-        command = [sys.executable, image_container.__file__, *place, *given, *self._entry_point, *arguments]
+        words = [str(self._root), str(self._service_account), str(user[0]), str(user[1])]
+        command = [sys.executable, image_container.__file__, *words, *given, *self._entry_point, *arguments]
         return [*NAMESPACES, *command]

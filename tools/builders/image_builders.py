@@ -1,8 +1,8 @@
 """Programs that build the container image from the Dockerfile.
 
-`find_builder` returns the first of Docker, Podman and buildah that works on this machine, and raises `BuilderMissingError`
-with one line that says why each of them does not. Docker and Podman keep their images as they always do; buildah, which needs
-no daemon, keeps everything in a folder of the caller (image_buildah.py). Called by image.py.
+`find_builder` returns the first of Docker, Podman and buildah that works on this machine, and raises `BuilderMissingError` with the
+reason for each of them in one line. `Engine` is Docker or Podman; image_buildah.py has the same methods for buildah. Called by
+image.py.
 """
 
 import os
@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -21,16 +21,16 @@ DEADLINE_S: Final = 1800.0
 PULL_DEADLINE_S: Final = 300.0
 ASK_DEADLINE_S: Final = 20.0
 OLDEST_DOCKER: Final = (20, 10)
-"""The oldest release whose builder and `docker save` are tested."""
+"""Oldest version with which `docker build` and `docker save` are tested."""
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 STAGE_LABEL: Final = "io.raytide.build-stage"
-"""Marks images that only a build needs."""
+"""Label of images that are removed after the build."""
 REMEDY: Final = "start Docker or Podman, or run it as root on Debian or Ubuntu"
 
 
 class BuilderMissingError(Exception):
-    """No program on this machine can build an image; the message is one line."""
+    """No builder works on this machine; the message is one line."""
 
 
 class BuildError(Exception):
@@ -38,45 +38,18 @@ class BuildError(Exception):
 
 
 class Containers(Protocol):
-    """Starts containers of one image, with a read-only root and the machine's network."""
+    """Containers of one image, with a read-only root and the network of the machine."""
 
     end_signal: signal.Signals
-    """Ends a container when it is sent to the process of its command."""
+    """Signal to the process of a command that ends its container."""
     has_own_processes: bool
-    """Whether the container's processes are descendants of the command, not of a daemon."""
+    """Whether the processes of a container are descendants of the command instead of a daemon."""
 
     def command(self, user: tuple[int, int], environ: Mapping[str, str], *arguments: str) -> list[str]:
         """The command that runs the image's entry point."""
 
 
-class Builder(Protocol):
-    """What image.py needs of Docker, Podman or buildah."""
-
-    name: str
-
-    def pull(self, reference: str) -> str:
-        """Empty if the image is there now, else the last line of the error."""
-
-    def load(self, archive: Path) -> None:
-        """Take the images of a docker-archive."""
-
-    def build(self, context: Path, reference: str, arguments: Mapping[str, str]) -> None:
-        """Build the Dockerfile of `context` with these build arguments."""
-
-    def layer_count(self, reference: str) -> int:
-        """Layers of an image."""
-
-    def save(self, reference: str, target: Path) -> None:
-        """Write a docker-archive."""
-
-    def remove(self, reference: str) -> None:
-        """Delete this image and the unnamed ones that were built from it."""
-
-    def containers(self, reference: str, service_account: Path) -> AbstractContextManager[Containers]:
-        """Containers of an image that see this folder as the pod's service account."""
-
-
-# --- the choice ----------------------------------------------------------------------------------------------------------
+# --- choice of the builder -----------------------------------------------------------------------------------------------
 
 
 def why_not_docker() -> str:
@@ -115,11 +88,11 @@ def why_not_buildah() -> str:
 
 
 REASONS = {"docker": why_not_docker, "podman": why_not_podman, "buildah": why_not_buildah}
-"""In the order of preference."""
+"""Functions that return why a builder cannot be used, in the order of preference."""
 
 
 def find_builder(wanted: str = "") -> str:
-    """Name of the first builder that works, or of the `wanted` one; raises BuilderMissingError."""
+    """Name of the first builder that works, or `wanted` if it works; raises BuilderMissingError."""
     if wanted and wanted not in REASONS:
         raise BuilderMissingError(f"BUILDER={wanted} is unknown: set one of {', '.join(REASONS)}")
     reasons = []
@@ -131,7 +104,7 @@ def find_builder(wanted: str = "") -> str:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Major and minor version, as something that can be compared."""
+    """Major and minor version, which can be compared."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
@@ -141,7 +114,7 @@ def numbers(version: str) -> tuple[int, ...]:
 def ask(
     *command: str, deadline_s: float = ASK_DEADLINE_S, environ: Mapping[str, str] = os.environ
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program for its answer; a missed deadline is a failure."""
+    """Run a program; if the deadline is exceeded, the exit code is 1."""
     try:
         return subprocess.run(
             command, env=dict(environ), capture_output=True, text=True, check=False, timeout=deadline_s
@@ -151,17 +124,10 @@ def ask(
 
 
 def must(command: Sequence[str], environ: Mapping[str, str] = os.environ) -> str:
-    """Run a program that has to succeed; its standard output. Raises BuildError."""
+    """Run a program and return its output; raises BuildError if it fails."""
     try:
-        done = subprocess.run(
-            command,
-            env=dict(environ),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=DEADLINE_S,
-        )
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        done = subprocess.run(command, env=dict(environ), **pipes, text=True, check=False, timeout=DEADLINE_S)
     except subprocess.TimeoutExpired as error:
         raise BuildError(f"not within {DEADLINE_S:g} s: {' '.join(command)}") from error
     if done.returncode:
@@ -174,16 +140,16 @@ class Engine:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        # A builder of the driver docker-container does not see the images that `load` took.
+        # A builder of the driver docker-container does not have the images that `load` loads.
         self._environ = os.environ | {"BUILDX_BUILDER": "default"}
 
     def pull(self, reference: str) -> str:
-        """Empty if the image is there now, else the last line of the error."""
+        """Pull an image; returns the last line of the error, empty if it succeeded."""
         pulled = ask(self.name, "pull", "--quiet", reference, deadline_s=PULL_DEADLINE_S)
         return last_line(pulled.stderr) or "it failed" if pulled.returncode else ""
 
     def load(self, archive: Path) -> None:
-        """Take the images of a docker-archive."""
+        """Load the images of a docker-archive."""
         must([self.name, "load", "--input", str(archive)])
 
     def build(self, context: Path, reference: str, arguments: Mapping[str, str]) -> None:
@@ -191,25 +157,25 @@ class Engine:
         given = [f"{name}={value}" for name, value in arguments.items()]
         given += [name for name in PROXIES if os.environ.get(name)]  # their values come from the environment
         options = [word for argument in given for word in ("--build-arg", argument)]
-        # The machine's network: its index and its resolver may be on loopback.
+        # The network of the machine, whose package index and DNS resolver may be on loopback.
         must([self.name, "build", "--network", "host", "--tag", reference, *options, str(context)], self._environ)
 
     def layer_count(self, reference: str) -> int:
-        """Layers of an image."""
+        """Number of layers of an image."""
         return int(must([self.name, "image", "inspect", "--format", "{{len .RootFS.Layers}}", reference]))
 
     def save(self, reference: str, target: Path) -> None:
-        """Write a docker-archive."""
+        """Write the image as a docker-archive."""
         must([self.name, "save", "--output", str(target), reference])
 
     def remove(self, reference: str) -> None:
-        """Delete this image and the unnamed ones that were built from it."""
+        """Delete this image and the unnamed images that were built from it."""
         ask(self.name, "image", "rm", "--force", reference)
         ask(self.name, "image", "prune", "--force", "--filter", f"label={STAGE_LABEL}")
 
     @contextmanager
     def containers(self, reference: str, service_account: Path) -> Iterator[Containers]:
-        """Containers of an image that see this folder as the pod's service account."""
+        """Containers of an image with this folder mounted as the service account of the pod."""
         yield EngineContainers(self.name, reference, service_account)
 
 

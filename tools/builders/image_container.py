@@ -1,9 +1,9 @@
-"""Run a program with an unpacked image as its root, which it cannot write to, as a kubelet with readOnlyRootFilesystem.
+"""Run a program with an unpacked image as its read-only root, as a kubelet does with readOnlyRootFilesystem.
 
-`image_container.py ROOT SERVICE-ACCOUNT UID GID NAME=VALUE… PROGRAM ARGUMENT…` in mount and process namespaces of its own,
-as root: mounts /proc, three devices and the folder of the service account, makes the rest read-only and starts the program
-with that user, no other groups and only the given environment. It replaces a container runtime where there is none; the
-network is the machine's. Started by image_buildah.py; imports nothing of this project.
+`image_container.py ROOT SERVICE-ACCOUNT UID GID NAME=VALUE… PROGRAM ARGUMENT…`, as root in new mount and PID namespaces, mounts
+/proc, three devices and the folder of the service account, makes the rest read-only and executes the program as this user, without
+supplementary groups and with this environment only. The network is the machine's. Started by image_buildah.py where no container
+runtime is installed; imports nothing of this project.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ def mount(*words: str | Path) -> None:
 
 
 def prepare(root: Path, service_account: Path) -> None:
-    """Mount everything; read-only as far as the program can see."""
+    """Mount the root of the program; all mounts but /proc are read-only."""
     mount("--bind", root, root)
     mount("-t", "proc", "proc", root / "proc")
     mount("-t", "tmpfs", "tmpfs", root / "dev")
@@ -46,7 +46,7 @@ def end_with_parent() -> None:
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """Replace this process by the program."""
+    """Prepare the root and execute the program."""
     root, service_account, uid, gid, *rest = arguments
     environ = {}
     while "=" in rest[0]:
@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> NoReturn:
     os.setgroups([])
     os.setgid(int(gid))
     os.setuid(int(uid))
-    end_with_parent()  # unshare --kill-child asked for it too, but the kernel forgets it when the user changes
+    end_with_parent()  # unshare --kill-child set it, but the kernel clears it when the user changes
     os.execvpe(rest[0], rest, environ)
 
 

@@ -1,8 +1,7 @@
-"""Where are kubectl, helm and kwok?
+"""kubectl, helm and kwok: those on PATH, else those that `make tools` builds with Go.
 
-`find_tool` gives a program from PATH, else the one that `make tools` built; `python tools/builders/kube_tools.py` builds with Go
-what is missing from both, with the versions that the modules in tests/controlplane pin, and `--find NAME` prints where
-one is. Nothing is built that is on PATH. Called by `make tools`, by tests and by the tools that drive these programs.
+`find_tool` returns the path of one. `python tools/builders/kube_tools.py` builds those that are not on PATH, with the versions
+that the modules in tests/controlplane pin; `--find NAME` prints the path of one. Called by `make tools`, tests and other tools.
 """
 
 import argparse
@@ -14,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import go_build
+from build_cache import POINTER, locked, point_to
 from raytide_sandbox.controlplane.binaries import control_plane_cache
 
 PACKAGES = {
@@ -24,7 +24,7 @@ PACKAGES = {
 
 
 class ToolMissingError(Exception):
-    """A program that is needed is not there; the message says what to do."""
+    """A program is missing; the message has the remedy."""
 
 
 def tools_cache(environ: Mapping[str, str] = os.environ) -> Path:
@@ -33,10 +33,10 @@ def tools_cache(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def find_tool(name: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where that program is; raises ToolMissingError."""
+    """The path of that program; raises ToolMissingError."""
     if found := shutil.which(name, path=environ.get("PATH", "")):
         return Path(found)
-    pointer = tools_cache(environ) / go_build.POINTER
+    pointer = tools_cache(environ) / POINTER
     built = Path(pointer.read_text().strip()) / name if pointer.exists() else None
     if built is None or not built.exists():
         raise ToolMissingError(f"no {name} on PATH: run `make tools` (builds it, needs Go), or install it")
@@ -44,32 +44,32 @@ def find_tool(name: str, environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def provide(environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
-    """Every program's place, built where it is nowhere else; raises GoMissingError or BuildError."""
+    """The path of each program, those that are not on PATH built; raises GoMissingError or BuildError."""
     found = {name: Path(path) for name in PACKAGES if (path := shutil.which(name, path=environ.get("PATH", "")))}
     missing = [name for name in PACKAGES if name not in found]
-    return {**found, **_built(missing, tools_cache(environ))} if missing else found
+    return found | _build(missing, tools_cache(environ)) if missing else found
 
 
-def _built(names: list[str], cache: Path) -> dict[str, Path]:
-    """These programs in the cache folder, in one folder per version of all of them."""
+def _build(names: list[str], cache: Path) -> dict[str, Path]:
+    """Build these programs, in one folder per version of all of them."""
     modules = [module for module, _ in PACKAGES.values()]
     newest = max(modules, key=lambda module: go_build.numbers(go_build.wanted_go(module)))
     version = go_build.go_version(newest)
     files = [module / name for module in modules for name in ("go.mod", "go.sum")]
     folder = cache / go_build.digest(files, version) / "bin"
-    with go_build.locked(cache):
+    with locked(cache):
         for name in names:
             if not (folder / name).exists():
                 print(f"building {name} with {version} …", flush=True)
                 go_build.build(*PACKAGES[name], folder / name)
-        go_build.point_to(folder, cache)
+        point_to(folder, cache)
     return {name: folder / name for name in names}
 
 
 def main() -> int:
-    """Say where each is, or what is missing."""
+    """Print the paths, or what is missing; returns the exit code."""
     parser = argparse.ArgumentParser(description="Build kubectl, helm and kwok where they are missing from PATH.")
-    parser.add_argument("--find", choices=PACKAGES, help="only print where this one is")
+    parser.add_argument("--find", choices=PACKAGES, help="only print the path of this one")
     asked = parser.parse_args()
     started = time.monotonic()
     try:

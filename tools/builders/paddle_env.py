@@ -1,9 +1,8 @@
-"""Where is a Python that can run PaddlePaddle with parameter servers?
+"""Virtual environment with PaddlePaddle and its parameter servers, as `requirements/paddle.txt` locks it.
 
-`python tools/builders/paddle_env.py` prints the folder of a virtual environment with exactly what `requirements/paddle.txt` locks,
-made on first use in the user's cache folder: 2.6 is the last series whose wheels have the parameter server, and its pins
-clash with Ray's. Where no such wheel runs, it says so in one line and ends with 0, or with --require with 1. Called by
-`make test-ray` and `make demo-elastic`.
+2.6 is the last series whose wheels have the parameter server, and its pins conflict with Ray's. As a program it prints the folder,
+which is created at the first call; where no such wheel runs, it prints "not run" with the reason, and the exit code is 0, with
+--require 1. Called by `make test-ray` and `make demo-elastic`.
 """
 
 import argparse
@@ -13,13 +12,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from environments import cache_folder, provide
+from build_cache import cache_folder
+from environments import provide
 
 LOCK = Path(__file__).resolve().parents[2] / "requirements" / "paddle.txt"
 PYTHON = (3, 11)
 MACHINE = ("Linux", "x86_64")
 IMAGE = "paddlepaddle/paddle"
-"""What samples call it, and under which name the sandbox knows the environment."""
+"""Image in the samples, for which the sandbox takes this environment."""
 
 
 class PaddleMissingError(Exception):
@@ -37,23 +37,23 @@ def check(version: tuple[int, ...] = sys.version_info[:2], machine: tuple[str, s
 
 
 def folder() -> Path:
-    """Its environment, named after the lock; it need not exist yet."""
+    """The folder of the environment, named after a hash of the lock; it need not exist."""
     return cache_folder("paddle") / hashlib.sha256(LOCK.read_bytes()).hexdigest()[:12]
 
 
 def provide_paddle() -> Path:
-    """The folder of the environment, made where it is not there; raises PaddleMissingError."""
+    """The folder of the environment, created at the first call; raises PaddleMissingError."""
     check()
     wanted = folder()
     try:
         provide(wanted, "--require-hashes", "-r", LOCK)
     except subprocess.CalledProcessError as error:
-        raise PaddleMissingError("PaddlePaddle could not be installed; uv's words stand above") from error
+        raise PaddleMissingError("PaddlePaddle could not be installed; uv has printed why") from error
     return wanted
 
 
 def main() -> int:
-    """Print where it is, or why it is not."""
+    """Print the folder, or why there is none; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--require", action="store_true", help="fail where it is not available")
     is_required = parser.parse_args().require

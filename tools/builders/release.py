@@ -1,8 +1,8 @@
-"""Everything that a release publishes but the image, in `dist/`: wheel, source distribution, chart, SBOMs and their hashes.
+"""Build what a release publishes, except the image, in `dist/`: wheel, source distribution, chart, SBOMs and their hashes.
 
-`python tools/builders/release.py [--tag v0.1.0]` builds and checks them, and publishes nothing: the tag must be the version,
-the changelog must have a section for a tagged version, and twine must accept the metadata. Called by `make release` and by the
-release workflow; docs/contributing/release.md has the steps.
+`python tools/builders/release.py [--tag v0.1.0]` publishes nothing. It fails if the tag is not the version, if the changelog has
+no section for it, or if twine rejects the metadata. Called by `make release` and by the release workflow;
+docs/contributing/release.md has the steps.
 """
 
 import argparse
@@ -24,11 +24,11 @@ SUMS = "SHA256SUMS"
 
 
 class ReleaseError(Exception):
-    """The release cannot be built; the message says what to do."""
+    """The release cannot be built; the message has the remedy."""
 
 
 def check_tag(tag: str, version: str, changelog: str) -> None:
-    """Raise ReleaseError unless the tag is the version and the changelog has its section."""
+    """Raise ReleaseError unless the tag is the version and the changelog has a section for it."""
     if tag != f"v{version}":
         raise ReleaseError(f"the tag {tag} is not v{version}: change VERSION in raytide/api/constants.py, or the tag")
     if not re.search(rf"(?m)^## {re.escape(version)}(?:\s|$)", changelog):
@@ -36,7 +36,7 @@ def check_tag(tag: str, version: str, changelog: str) -> None:
 
 
 def run(*command: str | Path) -> None:
-    """Run one step; raises ReleaseError with the end of its output."""
+    """Run a command; raises ReleaseError with the end of its output if it fails."""
     done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         output = (done.stdout + done.stderr).strip()
@@ -44,7 +44,7 @@ def run(*command: str | Path) -> None:
 
 
 def build(target: Path) -> list[Path]:
-    """All files in the new folder `target`; raises ReleaseError and the errors of the builders."""
+    """Build all files in `target`, which is emptied first; raises ReleaseError and the errors of the builders."""
     packages, helm = security_tools.provide_packages("release.txt"), kube_tools.find_tool("helm")
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
@@ -61,20 +61,15 @@ def build(target: Path) -> list[Path]:
 
 
 def main() -> int:
-    """Build, and print each file with its size."""
-    parser = argparse.ArgumentParser(description="Build what a release publishes, in dist/.")
+    """Build, and print each file with its size; returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--tag", help="the release's tag, which must be the version")
     tag = parser.parse_args().tag
     try:
         if tag is not None:
             check_tag(tag, VERSION, (ROOT / "CHANGELOG.md").read_text())
         files = build(DIST)
-    except (
-        ReleaseError,
-        sbom.SbomError,
-        security_tools.PackagesMissingError,
-        kube_tools.ToolMissingError,
-    ) as error:
+    except (ReleaseError, sbom.SbomError, security_tools.PackagesMissingError, kube_tools.ToolMissingError) as error:
         print(error, file=sys.stderr)
         return 1
     for file in files:

@@ -1,24 +1,20 @@
 """SBOMs (CycloneDX 1.6, JSON) of the package and of what the container image installs; SE:C16.
 
-`python tools/builders/sbom.py` writes `dist/raytide-<version>.cdx.json`, from requirements/runtime.txt, and
-`dist/raytide-image-<version>.cdx.json`, from requirements/image.txt, each with the hashes of the locks and validated against the
-schema; equal input gives equal files. Debian's packages of the image's base are not in them: the release workflow has BuildKit add
-those to the image. Called by release.py.
+`raytide-<version>.cdx.json` lists requirements/runtime.txt and `raytide-image-<version>.cdx.json` requirements/image.txt, with the
+hashes of the locks. Both are validated against the schema and reproducible. Debian packages of the base image are not in them: the
+release workflow adds them to the image with BuildKit. Called by release.py.
 """
 
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import security_tools
 from raytide.api.constants import VERSION
 
 Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
-DIST = ROOT / "dist"
 LOCKS = {"raytide": "runtime.txt", "raytide-image": "image.txt"}
 SPECIFICATION = "1.6"
 VALIDATE = """
@@ -47,7 +43,7 @@ def build(packages: Path, name: str) -> Json:
 
 
 def completed(sbom: Json, name: str) -> Json:
-    """With what the lock does not say: name and version of the package, and that it needs all others."""
+    """Add to an SBOM what is not in the lock: name and version of the package, and that it depends on all others."""
     root = sbom["metadata"]["component"]
     root |= {"name": name, "version": VERSION}
     if name == "raytide":
@@ -67,7 +63,7 @@ def validate(packages: Path, text: str) -> None:
 
 
 def write(target: Path, packages: Path) -> list[Path]:
-    """Both SBOMs in the folder `target`; raises SbomError."""
+    """Write both SBOMs to the folder `target`; returns the files. Raises SbomError."""
     target.mkdir(parents=True, exist_ok=True)
     files = []
     for name in LOCKS:
@@ -76,19 +72,3 @@ def write(target: Path, packages: Path) -> list[Path]:
         files.append(target / f"{name}-{VERSION}.cdx.json")
         files[-1].write_text(text)
     return files
-
-
-def main() -> int:
-    """Write both and print how much is in them."""
-    try:
-        files = write(DIST, security_tools.provide_packages("release.txt"))
-    except (SbomError, security_tools.PackagesMissingError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    for file in files:
-        print(f"{file.relative_to(ROOT)}: {len(json.loads(file.read_text())['components'])} components, valid")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,8 +1,8 @@
-"""Scanners of `make security` and tools of `make release`: programs built with Go, and Python packages with environments of their own.
+"""Scanners of `make security`, and packages of `make release` and `make site`: built with Go, or in virtual environments.
 
-kube-score and actionlint come from the Go module proxy, with the versions that tests/controlplane/tools/security
-pins; detect-secrets, pip-audit and zizmor are locked in requirements/security.txt, checkov in requirements/checkov.txt,
-cyclonedx-py and what signs a release in requirements/release.txt, mkdocs of `make site` in requirements/docs.txt. All are kept in the user's cache folder, by a digest of these files; a second call builds nothing.
+kube-score and actionlint are built from tests/controlplane/tools/security. Each lock in requirements/ has an environment of its
+own: security.txt (detect-secrets, pip-audit, zizmor), checkov.txt, release.txt (cyclonedx-py and what signs a release) and docs.txt
+(mkdocs). All are kept in the cache folder by a hash of go.mod and go.sum, or of the lock.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import environments
 import go_build
+from build_cache import cache_folder
 
 MODULE = go_build.MODULE / "tools" / "security"
 PACKAGES = {
@@ -26,17 +27,9 @@ class PackagesMissingError(Exception):
     """The Python packages could not be installed; uv has printed why."""
 
 
-def provide_programs(environ: Mapping[str, str] = os.environ, module: Path = MODULE) -> Path:
-    """The folder with the Go programs, built where they are missing; raises GoMissingError or BuildError."""
-    files = [module / "go.mod", module / "go.sum"]
-    cache = environments.cache_folder("security-programs", environ)
-    folder = cache / go_build.digest(files, go_build.go_version(module)) / "bin"
-    with go_build.locked(cache):
-        for name, package in PACKAGES.items():
-            if not (folder / name).exists():
-                print(f"building {name} with Go (a minute for all on two cores) …", flush=True)
-                go_build.build(module, package, folder / name)
-    return folder
+def provide_programs(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder with the Go programs, built at the first call; raises GoMissingError or BuildError."""
+    return go_build.build_missing(cache_folder("security-programs", environ), MODULE, PACKAGES)
 
 
 def provide_packages(lock: str, environ: Mapping[str, str] = os.environ) -> Path:
@@ -44,7 +37,7 @@ def provide_packages(lock: str, environ: Mapping[str, str] = os.environ) -> Path
     file = REQUIREMENTS / lock
     name = f"{file.stem}-{hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
     try:
-        folder = environments.cache_folder("python", environ) / name
+        folder = cache_folder("python", environ) / name
         return environments.provide(folder, "--require-hashes", "-r", file).parent
     except subprocess.CalledProcessError as error:
         raise PackagesMissingError(f"the packages of requirements/{lock} could not be installed") from error

@@ -1,9 +1,8 @@
-"""What must be true before any make target can run?
+"""Create `.venv` in the repository from the locks in `requirements/`.
 
-Takes nothing, makes `.venv` in the repository with everything the project needs, from the locks in `requirements/`. It
-runs on the system's Python (tools/builders/python.sh finds it) with the standard library alone, writes only into the repository
-and the user's cache folder, and ends in well under a second when nothing changed. Called by every target of the
-Makefile; two at once wait for each other.
+Runs on the system's Python (tools/builders/python.sh finds it) and imports the standard library only. Writes only to the
+repository and the user's cache folder, and takes less than a second if nothing changed. Concurrent calls wait for each other.
+Called by all targets of the Makefile.
 """
 
 import fcntl
@@ -22,29 +21,29 @@ LOCKS = [ROOT / "requirements" / name for name in ("uv.txt", "dev.txt")]
 
 
 def fingerprint() -> str:
-    """Changes when a lock, a project file, this file or the folder (scripts name it) changes."""
+    """Hash of the locks, the project files, this file and the path of the repository, which scripts in `.venv` contain."""
     digest = hashlib.sha256(str(ROOT).encode())
     for path in [*LOCKS, *PROJECTS, Path(__file__)]:
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def is_set_up(wanted: str, *, is_python_asked_for: bool) -> bool:
-    """Whether `.venv` is as wanted; another Python than ours counts only when somebody asked for ours."""
+def is_set_up(wanted: str, *, is_python_required: bool) -> bool:
+    """Whether `.venv` has this fingerprint and, if `is_python_required`, the version of the running Python."""
     if not (STAMP.exists() and STAMP.read_text() == wanted and (VENV / "bin" / "python").exists()):
         return False
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    return not is_python_asked_for or (VENV / "lib" / version).is_dir()
+    return not is_python_required or (VENV / "lib" / version).is_dir()
 
 
 def run(*command: str | Path) -> None:
-    """Run one step; its own words stand when it fails."""
+    """Run a command, which prints its errors; exit if it fails."""
     if subprocess.run(list(map(str, command)), cwd=ROOT, check=False).returncode:
         sys.exit(f"setting up failed at: {' '.join(map(str, command))}")
 
 
 def install() -> None:
-    """Fill `.venv` from the locks; hashes are checked."""
+    """Create `.venv` from the locks, with hashes."""
     shutil.rmtree(VENV, ignore_errors=True)
     print("setting up .venv (once; about a minute with an empty cache) …", flush=True)
     python = VENV / "bin" / "python"
@@ -52,28 +51,16 @@ def install() -> None:
     run(sys.executable, "-m", "venv", VENV)
     run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", LOCKS[0])
     run(uv, "pip", "install", "--quiet", "--python", python, "--require-hashes", "-r", LOCKS[1])
-    run(
-        uv,
-        "pip",
-        "install",
-        "--quiet",
-        "--python",
-        python,
-        "--no-deps",
-        "--no-build-isolation",
-        "-e",
-        ".",
-        "-e",
-        "sandbox",
-    )
+    options = ("--quiet", "--python", python, "--no-deps", "--no-build-isolation")
+    run(uv, "pip", "install", *options, "-e", ".", "-e", "sandbox")
 
 
 def main() -> None:
-    """Set up once; afterwards only compare a fingerprint."""
+    """Install unless the fingerprint is that of the last installation."""
     folder = os.open(ROOT, os.O_RDONLY)
-    fcntl.flock(folder, fcntl.LOCK_EX)  # let go by the end of this program
+    fcntl.flock(folder, fcntl.LOCK_EX)  # released when this process ends
     wanted = fingerprint()
-    if not is_set_up(wanted, is_python_asked_for="--asked-for" in sys.argv):
+    if not is_set_up(wanted, is_python_required="--asked-for" in sys.argv):
         install()
         STAMP.write_text(wanted)
 

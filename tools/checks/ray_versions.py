@@ -14,7 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from environments import BIN, cache_folder, provide
+from build_cache import cache_folder
+from environments import BIN, provide
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = ("2.47.1", "2.52.1")

@@ -1,9 +1,9 @@
-"""Supervisor of a Docker daemon in namespaces of its own: starts dockerd and ends when it does.
+"""Supervisor of a Docker daemon in namespaces of its own: starts dockerd and ends with it.
 
-Runs where node_supervisor.py runs a node, and uses its root, its cgroup and its image store: dockerd sees unpacked Debian
-packages as its root, and each node of the kind cluster finds a copy of the store's databases over bind-mounted layers in
-/var/lib/kind. The daemon is reached by a socket in the folder of the daemon (kind_docker.py). Its containers get no
-capability that this process lacks (runc_capabilities.py). Started by node_init.py.
+Runs in place of node_supervisor.py, with the same root, cgroup and image store: the root of dockerd is unpacked Debian packages, and
+/var/lib/kind has for each node of the kind cluster a copy of the store's databases and its layers, bind-mounted. The socket of the
+daemon is in its folder (kind_docker.py). Its containers have no capability that this process does not have
+(runc_capabilities.py). Started by node_init.py.
 """
 
 import os
@@ -26,7 +26,7 @@ RUNC_SOURCE = Path(__file__).with_name("runc_capabilities.py")
 
 
 def command(settings: NodeSettings) -> list[str]:
-    """The command line of dockerd, with the paths that it sees."""
+    """Command line of dockerd, with paths in its root."""
     return [
         f"/usr/sbin/{DOCKER}",
         "--add-runtime=raytide=" + RUNC,
@@ -44,7 +44,7 @@ def command(settings: NodeSettings) -> list[str]:
 
 
 class DockerSupervisor(Supervisor):
-    """dockerd, and the images of the nodes that it will run."""
+    """dockerd, with the images of its nodes."""
 
     def __init__(self, settings: NodeSettings) -> None:
         super().__init__(settings)
@@ -53,19 +53,20 @@ class DockerSupervisor(Supervisor):
         self._programs[DOCKER] = self._docker
 
     def start(self) -> Report:
-        """Start it; raises NodeError, ControlPlaneError or OSError."""
+        """Start dockerd; raises NodeError, ControlPlaneError or OSError."""
         node_root.prepare(self.settings.root)
         self._write_configuration()
         if not self._store.exists():
-            with self._timed("images that are kept"):
+            with self._timed("kept images"):
                 self._make_store()
         with self._timed("Docker"):
-            layers = self._lay_out()
+            layers = self._prepare_nodes()
             self._root = root_namespace(lambda: node_root.enter_new(self.settings.root, layers))
             with Netlink() as links:
                 links.set_up("lo")
-            shutil.copyfile(RUNC_SOURCE, self.settings.root.configuration / Path(RUNC).name)
-            (self.settings.root.configuration / Path(RUNC).name).chmod(0o755)
+            runc = self.settings.root.configuration / Path(RUNC).name
+            shutil.copyfile(RUNC_SOURCE, runc)
+            runc.chmod(0o755)
             self._launch(DOCKER)
             socket = str(socket_of(self.settings.work))
             self._await(lambda: accepts_connections(socket), self._docker, "accepts no connections")
@@ -86,14 +87,15 @@ class DockerSupervisor(Supervisor):
         if not self._store.exists():
             raise NodeError(f"images cannot be kept in {self._store}: set XDG_CACHE_HOME to a folder on one disk")
 
-    def _lay_out(self) -> dict[str, Path]:
-        """Make the folder of each node's containerd; the store's layers by where they are to be mounted."""
+    def _prepare_nodes(self) -> dict[str, Path]:
+        """Create the containerd folder of each node; returns the layers of the store by the paths where they are mounted."""
         found = {}
         for number in range(node_count(KIND_YAML.read_text())):
-            place = containerd_folder(number)
-            folder = self.settings.work / place.relative_to("/")
+            path = containerd_folder(number)
+            folder = self.settings.work / path.relative_to("/")
             folder.mkdir(parents=True)
-            found |= {f"{place}/{layer}": self._store / layer for layer in node_store.lay_out(self._store, folder)}
+            layers = node_store.prepare_folder(self._store, folder)
+            found |= {f"{path}/{layer}": self._store / layer for layer in layers}
         return found
 
 

@@ -1,8 +1,8 @@
-"""A kind cluster for the end-to-end suite: created, filled with images, and deleted, by the program kind.
+"""A kind cluster for the end-to-end suite: created, loaded with images and deleted by the program kind.
 
-Input: a `Docker` (kind_docker.py) and a folder for the cluster's files. Nodes of the image that is made here get the routes
-between their pods from here, and the images that are loaded come from docker-archives, so that no registry is asked. Raises
-KindError with one line. Called by tools/checks/e2e.py.
+Input: a `Docker` (kind_docker.py) and a folder for the files of the cluster. Images are loaded from docker-archives, without a
+registry. If the nodes are of the image of kind_image.py, the routes between their pods are set here. Errors are KindError. Called by
+tools/checks/e2e.py.
 """
 
 import json
@@ -20,14 +20,14 @@ from raytide_sandbox.controlplane.files import AUDIT_POLICY
 
 NAME = "raytide-e2e"
 AUDIT_FOLDER = Path("/var/log/raytide-audit")
-"""Where a daemon of its own has the folder of the audit log."""
+"""Folder of the audit log in the root of a daemon of its own."""
 CREATE_S = 600.0
 READY_S = 180.0
 _POLL_S = 0.5
 
 
 class KindCluster:
-    """One cluster of the nodes in e2e/kind.yaml."""
+    """A cluster with the nodes in e2e/kind.yaml."""
 
     def __init__(self, docker: Docker, folder: Path, kubectl: Path) -> None:
         self._docker = docker
@@ -37,20 +37,20 @@ class KindCluster:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's; its server is on loopback of the daemon's network."""
+        """Of the administrator; its server is on loopback in the network of the daemon."""
         return self._folder / "kubeconfig"
 
     @property
     def audit_log(self) -> Path:
-        """The API server's audit log."""
+        """Audit log of the API server."""
         return self._audit / "audit.log"
 
     def create(self) -> str:
-        """Create it; returns when all nodes are Ready: how long each part took. Raises KindError."""
+        """Create the cluster and wait until its nodes are Ready; returns the duration of each part. Raises KindError."""
         started = time.monotonic()
         self._write_files()
         if self._docker.own is None:
-            self.delete()  # what a killed run left
+            self.delete()  # of a killed run
         image = ("--image", self._docker.node_image)
         files = ("--config", self._folder / "kind.yaml", "--kubeconfig", self.kubeconfig)
         self._must(
@@ -65,28 +65,28 @@ class KindCluster:
         return f"kind create {created - started:.1f} s, nodes and DNS Ready {time.monotonic() - created:.1f} s"
 
     def load(self, archive: Path) -> str:
-        """Load the image of a docker-archive into all nodes: how long it took. Raises KindError."""
+        """Load the image of a docker-archive to all nodes; returns the duration. Raises KindError."""
         started = time.monotonic()
         self._must(self._docker.kind, "load", "image-archive", archive, "--name", NAME)
         return f"{archive.name} {time.monotonic() - started:.1f} s"
 
     def load_from_docker(self, image: str) -> None:
-        """Load an image that Docker has into all nodes; without effect if it does not have it."""
+        """Load an image of Docker to all nodes; without effect if Docker does not have it. Raises KindError."""
         if self._run(self._docker.docker, "image", "inspect", image).returncode == 0:
             self._must(self._docker.kind, "load", "docker-image", image, "--name", NAME)
 
     def tag(self, image: str, name: str) -> None:
-        """Give an image of all nodes another name; raises KindError."""
+        """Tag an image on all nodes; raises KindError."""
         for node in self._must(self._docker.kind, "get", "nodes", "--name", NAME).split():
             words = ("ctr", "--namespace=k8s.io", "images", "tag", "--force", image, name)
             self._must(self._docker.docker, "exec", node, *words)
 
     def delete(self) -> None:
-        """Delete it, if it is there; raises KindError."""
+        """Delete the cluster if it exists; raises KindError."""
         self._must(self._docker.kind, "delete", "cluster", "--name", NAME, "--kubeconfig", self.kubeconfig)
 
     def export_logs(self) -> None:
-        """Write the nodes' logs into the cluster's folder, as far as they are there."""
+        """Write the logs of the nodes to the folder of the cluster, and print its path."""
         logs = self._folder / "logs"
         shutil.rmtree(logs, ignore_errors=True)
         self._run(self._docker.kind, "export", "logs", logs, "--name", NAME)
@@ -96,13 +96,13 @@ class KindCluster:
         for folder in (self._folder, self._audit):
             folder.mkdir(parents=True, exist_ok=True)
         (self._audit / "policy.yaml").write_text(yaml.safe_dump(dict(AUDIT_POLICY)))
-        self.audit_log.write_text("")  # the API server appends to it, and it stays readable for this user
+        self.audit_log.write_text("")  # created by this user, who can then read what the API server appends
         audit = str(AUDIT_FOLDER if self._docker.own else self._audit)
         made = kind_config.cluster(KIND_YAML.read_text(), audit, self._docker.own)
         (self._folder / "kind.yaml").write_text(yaml.safe_dump(made))
 
     def _connect_pods(self) -> None:
-        """Set the routes between the nodes' pods, as soon as each node has a range of addresses for them."""
+        """Set the routes between the pods of the nodes when each node has a pod CIDR."""
         deadline = time.monotonic() + READY_S
         while True:
             nodes = json.loads(self._kubectl_must("get", "nodes", "--output=json"))["items"]
@@ -111,7 +111,7 @@ class KindCluster:
                 break
             except LookupError:
                 if time.monotonic() > deadline:
-                    raise KindError(f"a node got no range of pod addresses within {READY_S:.0f} s") from None
+                    raise KindError(f"a node has no pod CIDR after {READY_S:.0f} s") from None
             time.sleep(_POLL_S)
         for route in routes:
             self._must(self._docker.docker, "exec", route.node, *route.command)
@@ -120,7 +120,7 @@ class KindCluster:
         return self._must(self._kubectl, f"--kubeconfig={self.kubeconfig}", *words, deadline_s=READY_S + 10)
 
     def _must(self, *words: str | Path, deadline_s: float = READY_S) -> str:
-        """The output of a program that reaches the daemon and has to succeed."""
+        """Run a program that reaches the daemon and return its output; raises KindError if it fails."""
         done = self._run(*words, deadline_s=deadline_s)
         if done.returncode:
             raise KindError(f"{' '.join(map(str, words))} failed:\n{(done.stderr or done.stdout).strip()[-2000:]}")

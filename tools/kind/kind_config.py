@@ -1,12 +1,12 @@
 """Configuration of the kind cluster, as values.
 
-Input: e2e/kind.yaml and, where the nodes are of an image made here (kind_image.py), what such nodes need in addition.
-Output: the configuration that kind reads, and the routes between the pods of these nodes, which kind's own network would
-set. Does no I/O. Used by kind_cluster.py.
+Input: e2e/kind.yaml and, if the nodes are of the image of kind_image.py, what they need in addition. Output: the configuration that
+kind reads, and the routes between the pods of these nodes, which do not have kind's network plugin. Does no I/O. Used by
+kind_cluster.py.
 """
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,37 +15,37 @@ import yaml
 
 KIND_YAML = Path(__file__).resolve().parents[2] / "e2e" / "kind.yaml"
 AUDIT_FOLDER = "AUDIT_FOLDER"
-"""What e2e/kind.yaml has in place of the folder of the audit log."""
+"""Placeholder in e2e/kind.yaml for the folder of the audit log."""
 CONTAINERD = "/var/lib/containerd"
 SYSFS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
-"""Folders of the root of Docker that a node sees at the same path; they tell the number of processors (node_root.py)."""
+"""Folders of the root of Docker that are mounted in nodes; the kubelet counts CPUs in them (node_root.py)."""
 
 
 def socket_of(work: Path) -> Path:
-    """The socket of a daemon with this folder, as the machine sees it."""
+    """Path on the machine of the socket of a daemon with this folder."""
     return work / "var" / "docker.sock"
 
 
 def containerd_folder(number: int) -> Path:
-    """The folder of the containerd of one node, in the daemon's root."""
+    """Path in the root of the daemon of the containerd folder of one node."""
     return Path("/var/lib/kind", str(number), "containerd")
 
 
 @dataclass(frozen=True)
 class OwnNodes:
-    """What the nodes of an image made here need in addition to e2e/kind.yaml."""
+    """What nodes of the image of kind_image.py need in addition to e2e/kind.yaml."""
 
     containerd: tuple[str, ...]
-    """A folder per node with the images that its containerd has from the start, where Docker sees it."""
+    """Per node a folder in the root of Docker with the images that its containerd has from the start."""
     has_cgroup_v1: bool
     sysfs: tuple[str, ...] = SYSFS
-    """Those of `SYSFS` that the machine has."""
+    """Those of `SYSFS` that exist on the machine."""
 
     @property
     def patches(self) -> list[str]:
         """Patches of kubeadm's configuration."""
         found: list[dict[str, Any]] = [
-            # The data of etcd is gone with the cluster anyway.
+            # The data of etcd is deleted with the cluster.
             {"kind": "ClusterConfiguration", "etcd": {"local": {"extraArgs": {"unsafe-no-fsync": "true"}}}}
         ]
         if self.has_cgroup_v1:
@@ -54,7 +54,7 @@ class OwnNodes:
 
 
 def cluster(text: str, audit_folder: str, own: OwnNodes | None = None) -> dict[str, Any]:
-    """The configuration in this text of e2e/kind.yaml, with the folder of the audit log as Docker sees it."""
+    """The configuration in this text of e2e/kind.yaml; `audit_folder` is a path in the root of Docker."""
     made: dict[str, Any] = copy.deepcopy(yaml.safe_load(text))
     for node in made["nodes"]:
         for mount in node.get("extraMounts", []):
@@ -62,7 +62,9 @@ def cluster(text: str, audit_folder: str, own: OwnNodes | None = None) -> dict[s
                 mount["hostPath"] = audit_folder
     if own is not None:
         made["kubeadmConfigPatches"] = own.patches
-        made["networking"] = {"disableDefaultCNI": True}  # the image has a network, kind's is in images of its own
+        made["networking"] = {
+            "disableDefaultCNI": True
+        }  # the image has a CNI configuration; kind's plugin is in an image of a registry
         for node, folder in zip(made["nodes"], own.containerd, strict=True):
             mounts = [{"hostPath": folder, "containerPath": CONTAINERD}]
             mounts += [{"hostPath": path, "containerPath": path, "readOnly": True} for path in own.sysfs]
@@ -71,36 +73,29 @@ def cluster(text: str, audit_folder: str, own: OwnNodes | None = None) -> dict[s
 
 
 def node_count(text: str) -> int:
-    """The number of nodes in this text of e2e/kind.yaml."""
+    """Number of nodes in this text of e2e/kind.yaml."""
     return len(yaml.safe_load(text)["nodes"])
 
 
 @dataclass(frozen=True)
 class Route:
-    """A route on one node to the pods of another."""
+    """A route on `node` to the pods of another node."""
 
     node: str
     pods: str
-    """The other node's range of addresses."""
+    """Pod CIDR of the other node."""
     gateway: str
 
     @property
     def command(self) -> list[str]:
-        """What `node` runs to have it."""
+        """The command that sets it, to be run on `node`."""
         return ["ip", "route", "replace", self.pods, "via", self.gateway]
 
 
 def routes(nodes: Iterable[dict[str, Any]]) -> list[Route]:
-    """The routes between each two of these nodes; raises LookupError while one has no pod addresses yet."""
-    places = [(node["metadata"]["name"], node["spec"]["podCIDR"], _address(node)) for node in nodes]
-    return list(_routes(places))
-
-
-def _routes(places: list[tuple[str, str, str]]) -> Iterator[Route]:
-    for node, _, _ in places:
-        for other, pods, address in places:
-            if other != node:
-                yield Route(node, pods, address)
+    """The routes between all pairs of these nodes; raises LookupError while a node has no pod CIDR."""
+    found = [(node["metadata"]["name"], node["spec"]["podCIDR"], _address(node)) for node in nodes]
+    return [Route(node, pods, address) for node, _, _ in found for other, pods, address in found if other != node]
 
 
 def _address(node: dict[str, Any]) -> str:

@@ -1,8 +1,7 @@
-"""A Docker daemon for kind: the one that is installed, or one in namespaces of its own from unpacked Debian packages.
+"""Docker daemon for kind: the installed one, or one in namespaces of its own from unpacked Debian packages.
 
-Each is a `Docker`: how a program reaches it, and what its nodes need. `installed` looks for Docker and kind on PATH.
-`prepare_own` makes what a daemon of its own needs: packages, programs, images; tools/node starts and ends it without a trace
-on the machine. Called by tools/checks/e2e.py.
+A `Docker` has how programs reach a daemon and what its nodes need. `installed` is the Docker on PATH. `prepare_own` builds what a
+daemon of its own needs: packages, programs, images; tools/node starts and ends it. Called by tools/checks/e2e.py and tests/kind.
 """
 
 import gzip
@@ -25,26 +24,26 @@ import node_images
 import node_machine
 import node_programs
 import node_requirements
+from build_cache import cache_folder
 from debian_packages import DebianError
-from environments import cache_folder
 from go_build import BuildError, GoMissingError
 from kind_config import KIND_YAML, SYSFS, OwnNodes, containerd_folder, node_count, socket_of
 from node_settings import NodeSettings
 from raytide_sandbox.controlplane.component import ControlPlaneError
 
 PACKAGES = ("docker.io", "python3")
-"""What Docker's root has besides the node's packages; Python runs runc_capabilities.py."""
+"""Debian packages in the root of Docker in addition to those of a node; Python runs runc_capabilities.py."""
 SUPERVISOR = "../kind/docker_supervisor.py"
 NODE_IMAGE = os.environ.get("RAYTIDE_E2E_NODE_IMAGE") or "kindest/node:v1.35.0"
 NEWEST_SYSTEMD_V1 = 255
 """The newest systemd that starts in a container with cgroup version 1."""
 LONGEST_SOCKET_PATH = 107
-ASK_S = 600.0
-"""Pulling the node image is included."""
+COMMAND_S = 600.0
+"""Time limit of a command; pulling the node image takes longest."""
 
 
 class KindError(Exception):
-    """Docker or kind fails; the text is the reason."""
+    """Docker or kind failed."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +54,16 @@ class Docker:
     docker: str
     node_image: str
     environ: Mapping[str, str] = field(default_factory=dict)
-    """Variables by which both programs find the daemon."""
+    """Environment variables with which both programs find the daemon."""
     inside: Callable[..., list[str]] = lambda *words: [*map(str, words)]
-    """Makes a command one that runs in the daemon's network."""
+    """Returns the command line that runs a command in the network of the daemon."""
     root: Path = Path("/")
-    """The folder that is the daemon's root."""
+    """The folder that is the root of the daemon."""
     own: OwnNodes | None = None
-    """What the nodes need, if they are of the image that is made here."""
+    """What the nodes need if they are of the image of kind_image.py."""
 
     def run(self, *words: str | Path, deadline_s: float) -> subprocess.CompletedProcess[str]:
-        """Run a program that reaches the daemon; raises KindError if it takes too long."""
+        """Run a program that reaches the daemon; raises KindError if it exceeds the deadline."""
         command = self.inside(*words)
         environ = os.environ | dict(self.environ)
         try:
@@ -73,9 +72,9 @@ class Docker:
             raise KindError(f"not within {deadline_s:.0f} s: {' '.join(map(str, words))}") from None
 
     def load(self, archive: Path) -> str:
-        """Load the image of a docker-archive into the daemon: how long it took. Raises KindError."""
+        """Load the image of a docker-archive; returns the duration. Raises KindError."""
         started = time.monotonic()
-        done = self.run(self.docker, "load", "--quiet", "--input", archive, deadline_s=ASK_S)
+        done = self.run(self.docker, "load", "--quiet", "--input", archive, deadline_s=COMMAND_S)
         if done.returncode:
             raise KindError(f"{archive} cannot be loaded: {done.stderr.strip()}")
         return f"{time.monotonic() - started:.1f} s"
@@ -85,7 +84,7 @@ class Docker:
 
 
 def why_not_installed() -> str:
-    """What is missing on this machine for its own Docker and kind; empty when nothing is."""
+    """Why the Docker and kind on PATH cannot be used; empty if they can."""
     for program in ("docker", "kind"):
         if shutil.which(program) is None:
             return f"there is no {program} on PATH"
@@ -97,13 +96,13 @@ def why_not_installed() -> str:
 
 
 def installed() -> Docker:
-    """The machine's Docker and kind."""
+    """The Docker and kind on PATH."""
     return Docker("kind", "docker", NODE_IMAGE)
 
 
 def _succeeds(*words: str) -> bool:
     try:
-        return subprocess.run(words, capture_output=True, timeout=ASK_S, check=False).returncode == 0
+        return subprocess.run(words, capture_output=True, timeout=COMMAND_S, check=False).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
 
@@ -113,19 +112,20 @@ def _succeeds(*words: str) -> bool:
 
 @dataclass(frozen=True)
 class OwnDocker:
-    """A daemon that can be started, and the image that it loads then."""
+    """Settings of a daemon of its own, and the node image to load when it runs."""
 
     settings: NodeSettings
-    programs: kind_programs.KindPrograms
+    programs: Path
+    """Folder of the programs of kind_programs.py."""
     image: Path
     has_cgroup_v1: bool
 
     def reached_by(self, running: node.RunningNode) -> Docker:
-        """The daemon, once it runs."""
+        """The running daemon."""
         sysfs = tuple(path for path in SYSFS if Path(path).exists())
         nodes = node_count(KIND_YAML.read_text())
         return Docker(
-            kind=str(self.programs.kind),
+            kind=str(self.programs / "kind"),
             docker=str(client_folder(self.settings) / "docker"),
             node_image=kind_image.NODE_IMAGE,
             environ={
@@ -141,20 +141,20 @@ class OwnDocker:
 
 
 def client_folder(settings: NodeSettings) -> Path:
-    """The folder with Docker's client and nothing else: kind takes the first one on PATH."""
+    """The folder on PATH with Docker's client only: kind takes the first one."""
     return settings.state / "client"
 
 
 def why_no_own(machine: node_machine.Machine) -> str:
-    """What this machine lacks for a daemon of its own; empty when nothing is missing."""
-    missing = [f"{lack.name}: {lack.found}: {lack.remedy}" for lack in node_requirements.lacks(machine)]
-    if not missing and (error := machine.trials.get("overlay", "not tried")):
-        missing.append(f"overlay mounts: {error}: {node_requirements.PRIVILEGED}")
-    return "; ".join(missing)
+    """Why a daemon of its own is not possible on this machine; empty if it is."""
+    if unmet := node_requirements.unmet(machine):
+        return node_requirements.in_one_line(unmet)
+    error = machine.trials.get("overlay", "not tried")
+    return f"overlay mounts: {error}: {node_requirements.PRIVILEGED}" if error else ""
 
 
 def systemd_version(packages: Path) -> int:
-    """The version of systemd in the release of these unpacked packages; 0 if they do not tell it."""
+    """Major version of systemd in the release of these unpacked packages; 0 if it is unknown."""
     try:
         with gzip.open(packages / "usr" / "share" / "doc" / "libsystemd0" / "changelog.Debian.gz", "rt") as changes:
             found = re.match(r"systemd \((\d+)", changes.readline())
@@ -164,12 +164,12 @@ def systemd_version(packages: Path) -> int:
 
 
 def prepare_own(kept_images: tuple[Path, ...], *, is_tethered: bool = True, state: Path | None = None) -> OwnDocker:
-    """Make all that a daemon of its own needs; its nodes have the kept images and those of the control plane from the start.
+    """Build what a daemon of its own needs; its nodes have the kept images and the system image from the start.
 
-    Raises NodeMissingError where the machine does not allow one, and NodeError.
+    Raises NodeMissingError if the machine does not meet a requirement, and NodeError.
     """
-    if lack := why_no_own(node_machine.read()):
-        raise node.NodeMissingError(lack)
+    if reason := why_no_own(node_machine.read()):
+        raise node.NodeMissingError(reason)
     has_cgroup_v1 = node_cgroups.read().version == 1
     try:
         packages = _unpack(has_cgroup_v1=has_cgroup_v1)
@@ -177,10 +177,10 @@ def prepare_own(kept_images: tuple[Path, ...], *, is_tethered: bool = True, stat
         settings = node.prepare(
             kept_images=kept_images, is_tethered=is_tethered, state=state or node.state_folder("kind")
         )
-        programs, nodes = kind_programs.provide(), node_programs.provide()
+        programs = kind_programs.provide()
         images = kind_image.KindImages(
             kind=programs,
-            node=nodes,
+            node=node_programs.provide(),
             control_plane=settings.control_plane,
             iptables=settings.config.iptables,
             may_lower_oom_scores=settings.config.may_lower_oom_scores,
@@ -191,7 +191,7 @@ def prepare_own(kept_images: tuple[Path, ...], *, is_tethered: bool = True, stat
     settings = replace(
         settings,
         packages=packages,
-        programs=programs.folder,
+        programs=programs,
         kept_images=(*settings.kept_images, system),
         stores=cache_folder("kind") / "stores",
         supervisor=SUPERVISOR,
@@ -208,11 +208,13 @@ def prepare_own(kept_images: tuple[Path, ...], *, is_tethered: bool = True, stat
 
 
 def _unpack(*, has_cgroup_v1: bool) -> Path:
-    """The root of the daemon; raises NodeMissingError where the release's systemd does not start in its containers."""
+    """The root of the daemon; raises NodeMissingError if systemd of the release does not start in its containers."""
     packages = debian_root.provide((*node_machine.PACKAGES, *PACKAGES))
     version = systemd_version(packages)
     if has_cgroup_v1 and version > NEWEST_SYSTEMD_V1:
         reason = f"cgroups: version 1, with which systemd {version} of this release does not start"
         raise node.NodeMissingError(f"{reason}: boot with systemd.unified_cgroup_hierarchy=1")
-    (packages / "usr" / "lib" / "modules").mkdir(exist_ok=True)  # kind mounts the folder, and the root is read-only
+    (packages / "usr" / "lib" / "modules").mkdir(
+        exist_ok=True
+    )  # kind mounts this folder, and cannot create it in a read-only root
     return packages

@@ -1,9 +1,9 @@
-"""Images of a kind cluster that no registry is asked for: the nodes' own, and the one of all programs that kubeadm starts in pods.
+"""Images of a kind cluster that are not pulled from a registry: the node image, and one system image for all pods of kubeadm.
 
-The node image has what kind's base image has: Debian's systemd, containerd and runc, the entry point and the units from kind's
-module, and kubelet, kubeadm and kubectl from the Go module proxy. The system image is etcd, API server, controller manager,
-scheduler, kube-proxy and CoreDNS in one, under all names that kubeadm asks for. Both are docker-archives in the user's
-cache folder, written once. Nothing runs as root meanwhile, and no maintainer script. Called by kind_cluster.py.
+The node image has what kind's base image has: Debian's systemd, containerd and runc, the entry point and the units of kind's module,
+and kubelet, kubeadm and kubectl from the Go module proxy. The system image has etcd, API server, controller manager, scheduler,
+kube-proxy and CoreDNS, and all names that kubeadm requires. Both are docker-archives in the cache folder, built once, without root
+and maintainer scripts. Called by kind_docker.py.
 """
 
 import re
@@ -18,10 +18,9 @@ import debian_packages
 import image_base
 import node_images
 import node_root
-from kind_programs import KindPrograms
+from kind_programs import base_files as base_files_of
 from node_config import CNI_PROGRAMS, CONFIGURATION, PAUSE_IMAGE
 from node_images import Entry, ImageError, file_entry
-from node_programs import NodePrograms
 
 NODE_IMAGE = "localhost/raytide-kind-node:dev"
 NODE_PACKAGES = (
@@ -30,8 +29,8 @@ NODE_PACKAGES = (
     "mount", "netbase", "procps", "runc", "sed", "systemd", "tar", "util-linux",
 )  # fmt: skip
 SYSTEM_PACKAGES = ("base-files", "conntrack", "iptables", "netbase")
-RECIPE = 1
-"""Counts up with every change of this file that changes an image."""
+REVISION = 1
+"""Increased with each change of another file that changes an image."""
 ENTRYPOINT = "usr/local/bin/raytide-entrypoint"
 CNI_TEMPLATE = f"{CONFIGURATION}/cni-template.json"
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -41,7 +40,7 @@ LEFT_OUT = re.compile(
     r"usr/lib/systemd/system/(?:(?:multi-user|local-fs|basic)\.target\.wants/.|sysinit\.target\.wants/systemd-tmpfiles-setup\."
     r"|sockets\.target\.wants/.*(?:udev|initctl))|usr/lib/sysctl\.d/."
 )
-"""Units of Debian that kind's Dockerfile removes too, and settings for the whole machine."""
+"""Units of Debian that kind's Dockerfile removes too, and sysctls of the whole machine."""
 LINKS = {
     "usr/sbin/init": "../lib/systemd/systemd",
     "usr/bin/awk": "mawk",
@@ -52,15 +51,17 @@ LINKS = {
     **{f"etc/systemd/system/multi-user.target.wants/{name}.service": f"../{name}.service" for name in SERVICES},
     **{f"etc/systemd/system/{name}.service": "/dev/null" for name in MASKED},
 }
-"""What maintainer scripts and kind's Dockerfile would make."""
+"""Links that maintainer scripts and kind's Dockerfile create."""
 
 
 @dataclass(frozen=True)
 class KindImages:
-    """What the images are made of."""
+    """Sources of the images."""
 
-    kind: KindPrograms
-    node: NodePrograms
+    kind: Path
+    """Folder of the programs of kind_programs.py."""
+    node: Path
+    """Folder of the programs of node_programs.py."""
     control_plane: Path
     iptables: str
     """`nft` or `legacy`."""
@@ -68,10 +69,10 @@ class KindImages:
 
     @property
     def digest(self) -> str:
-        """Changes with everything that the images are made of, but for the version of Debian's packages."""
+        """Hash of the sources, except the Debian packages."""
         texts = [path.read_text() for path in (Path(__file__), Path(__file__).with_name("node_entrypoint.sh"))]
-        folders = (self.kind.folder, self.node.folder, self.control_plane)
-        words = (RECIPE, *map(str, folders), self.iptables, self.may_lower_oom_scores, *texts)
+        folders = (self.kind, self.node, self.control_plane)
+        words = (REVISION, *map(str, folders), self.iptables, self.may_lower_oom_scores, *texts)
         return sha256(repr(words).encode()).hexdigest()[:12]
 
 
@@ -93,7 +94,7 @@ def version(kubeadm: Path) -> str:
 
 
 def system_names(kubeadm: Path) -> list[str]:
-    """Names of the images that kubeadm's manifests ask for, but for the pause."""
+    """Names of the images in kubeadm's manifests, except the pause image."""
     listed = _output(kubeadm, "config", "images", "list", f"--kubernetes-version={version(kubeadm)}").split()
     return [name for name in listed if "/pause:" not in name]
 
@@ -109,11 +110,13 @@ def _output(*command: str | Path) -> str:
 
 
 def _write_node(images: KindImages, folder: Path, target: Path) -> None:
+    kubeadm = images.kind / "kubeadm"
+    programs = {"kubeadm": kubeadm, "kubectl": images.kind / "kubectl", "node-programs": images.node / "node"}
     own = [
-        *base_files(images.kind.base_files, may_lower_oom_scores=images.may_lower_oom_scores),
-        *settings(version(images.kind.kubeadm)),
+        *base_files(base_files_of(images.kind), may_lower_oom_scores=images.may_lower_oom_scores),
+        *settings(version(kubeadm)),
         *links(LINKS),
-        *(file_entry(f"usr/bin/{name}", path.read_bytes(), 0o755) for name, path in _node_programs(images).items()),
+        *(file_entry(f"usr/bin/{name}", path.read_bytes(), 0o755) for name, path in programs.items()),
     ]
     layer = _layer(folder, own, NODE_PACKAGES)
     config = {
@@ -124,12 +127,8 @@ def _write_node(images: KindImages, folder: Path, target: Path) -> None:
     image_base.write_archive(layer, target, NODE_IMAGE, config)
 
 
-def _node_programs(images: KindImages) -> dict[str, Path]:
-    return {"kubeadm": images.kind.kubeadm, "kubectl": images.kind.kubectl, "node-programs": images.node.node}
-
-
 def _layer(folder: Path, own: Iterable[Entry], packages: tuple[str, ...]) -> Path:
-    """A layer with our files and those of Debian's packages that are not among them."""
+    """A layer with the entries `own` and those of Debian packages with other paths."""
     found = debian_packages.Apt(folder / "apt").download(packages)
     layer = folder / "layer.tar"
     with tarfile.open(layer, "w", format=tarfile.PAX_FORMAT) as archive:
@@ -142,12 +141,12 @@ def _layer(folder: Path, own: Iterable[Entry], packages: tuple[str, ...]) -> Pat
 
 
 def wanted(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """The entries of a package without those that a node must not have."""
+    """The entries of a package without `LEFT_OUT`."""
     return (each for each in entries if not LEFT_OUT.match(image_base.merged_path(each[0].name)))
 
 
 def base_files(folder: Path, *, may_lower_oom_scores: bool) -> Iterator[Entry]:
-    """Files of kind's base image, with the settings of containerd that this node needs; raises ImageError."""
+    """Files of kind's base image, with containerd configured for this node; raises ImageError."""
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if path.is_dir() or "fuse-overlayfs" in name:
@@ -161,9 +160,9 @@ def base_files(folder: Path, *, may_lower_oom_scores: bool) -> Iterator[Entry]:
 
 
 def containerd(text: str, *, may_lower_oom_scores: bool) -> str:
-    """Kind's config.toml for the containerd of Debian; raises ImageError if it is not as expected."""
+    """Change kind's config.toml for Debian's containerd; raises ImageError if it has unexpected content."""
     changes = {
-        r"^\s*discard_unpacked_layers = true\n": "",  # the layers of the images that the node starts with stay
+        r"^\s*discard_unpacked_layers = true\n": "",  # the initial images of the node keep their layers
         r"^\s*base_runtime_spec = .*\n": "",  # it hides the machine's product name
         r"(sandbox_image = ).*": rf'\1"{PAUSE_IMAGE}"',
     }
@@ -190,7 +189,7 @@ def substituted(text: str, changes: Mapping[str, str]) -> str:
 
 
 def settings(kubernetes: str) -> Iterator[Entry]:
-    """Files of our own."""
+    """Files that are not in kind's base image; `kubernetes` is the version."""
     entrypoint = Path(__file__).with_name("node_entrypoint.sh").read_bytes()
     yield file_entry(ENTRYPOINT, entrypoint, 0o755)
     yield file_entry(CNI_TEMPLATE.lstrip("/"), CNI.encode())
@@ -215,11 +214,11 @@ CNI = """\
  ]
 }
 """
-"""The pods' network as containerd fills it in; routes to other nodes' pods are set from outside (kind_config.py)."""
+"""Template of the CNI configuration, which containerd fills in; kind_cluster.py sets the routes to pods of other nodes."""
 
 
 def links(targets: Mapping[str, str]) -> Iterator[Entry]:
-    """Symbolic links by their path."""
+    """Entries of symbolic links, from their targets by path."""
     for name, target in targets.items():
         entry = tarfile.TarInfo(name)
         entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, target, 0o777
@@ -230,11 +229,11 @@ def links(targets: Mapping[str, str]) -> Iterator[Entry]:
 
 
 def _write_system(images: KindImages, folder: Path, target: Path) -> None:
-    first, *others = system_names(images.kind.kubeadm)
+    first, *others = system_names(images.kind / "kubeadm")
     programs = {
-        "coredns": images.node.coredns,
+        "coredns": images.node / "coredns",
         "usr/local/bin/controlplane": images.control_plane,
-        "usr/local/bin/kube-proxy": images.node.node,
+        "usr/local/bin/kube-proxy": images.node / "node",
     }
     own = [
         *(file_entry(name, path.read_bytes(), 0o755) for name, path in programs.items()),
@@ -246,6 +245,6 @@ def _write_system(images: KindImages, folder: Path, target: Path) -> None:
 
 
 def iptables_links(backend: str) -> dict[str, str]:
-    """Each program of iptables under the name that kube-proxy calls."""
+    """Symbolic links of iptables: the programs of this backend by the names that kube-proxy calls."""
     programs = [f"{name}{suffix}" for name in ("iptables", "ip6tables") for suffix in ("", "-restore", "-save")]
     return {f"usr/sbin/{name}": "-".join((*name.split("-")[:1], backend, *name.split("-")[1:])) for name in programs}

@@ -1,7 +1,8 @@
 #!/bin/bash
-# First program of a node: kind's own entry point, after what keeps the machine as it is and what Debian's installer would do.
+# Entry point of a node: separate the sysctls from those of the machine, set up iptables as Debian's installer does, and execute
+# kind's entry point.
 #
-# A privileged container shares the machine's sysctls. The network's belong to the node; those that the kubelet sets
+# A privileged container shares the sysctls of the machine. Those of the network belong to the node; those that the kubelet writes
 # (/etc/raytide/sysctl) are files of the node; all others are read-only.
 set -euo pipefail
 

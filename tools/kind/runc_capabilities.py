@@ -1,10 +1,9 @@
 #!/usr/bin/python3 -IS
-"""Runs runc with a specification that asks for no capability which this process lacks.
+"""Execute runc with a specification without the capabilities that this process does not have.
 
-Docker gives a privileged container all capabilities of the kernel, and runc fails at the first that it may not give. So
-each specification that is passed to `runc create` or `runc exec` loses those that the bounding set of this process has
-not, such as CAP_SYS_RESOURCE in many containers. Imports only the standard library: Docker calls it as its runtime, in the
-root of docker_supervisor.py, with Debian's Python.
+Docker requests all capabilities of the kernel for a privileged container, and runc fails at the first that is not in its bounding
+set, such as CAP_SYS_RESOURCE in many containers. So these are removed from the specifications of `runc create` and `runc exec`.
+Imports the standard library only: Docker calls it as its runtime, in the root of docker_supervisor.py, with Debian's Python.
 """
 
 import json
@@ -27,13 +26,13 @@ RUNC = "/usr/sbin/runc"
 
 
 def missing(status: str) -> frozenset[str]:
-    """Capabilities outside of the bounding set, from the text of /proc/self/status."""
+    """Capabilities that are not in the bounding set, from the text of /proc/self/status."""
     bounding = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapBnd:"))
     return frozenset(f"CAP_{name}" for number, name in enumerate(NAMES) if not bounding >> number & 1)
 
 
 def specification(arguments: list[str]) -> Path | None:
-    """The file of the process that these arguments of runc name, if they name one."""
+    """The file with the specification in these arguments of runc; None if they have none."""
     for option, value in pairwise(arguments):
         if option in {"--bundle", "-b"} and "create" in arguments:
             return Path(value, "config.json")
@@ -53,12 +52,12 @@ def without(specified: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Replace this process by runc."""
+    """Change the specification and execute runc."""
     arguments = sys.argv[1:]
-    lacking = missing(Path("/proc/self/status").read_text())
+    missing_names = missing(Path("/proc/self/status").read_text())
     file = specification(arguments)
-    if lacking and file is not None:
-        file.write_text(json.dumps(without(json.loads(file.read_text()), lacking)))
+    if missing_names and file is not None:
+        file.write_text(json.dumps(without(json.loads(file.read_text()), missing_names)))
     os.execv(RUNC, [RUNC, *arguments])
 
 

@@ -1,9 +1,9 @@
 """A real Kubernetes node on this machine: containerd, runc, kubelet, kube-proxy and CoreDNS beside a control plane.
 
-`Node` starts one in namespaces of its own and ends it, whatever happens. In between its kubeconfig is valid in its network
-only, into which `command` takes a program. Nothing of it is seen on the machine but cgroups and files below the cache
-folder, and both are gone at the end. `prepare` makes what a start needs: programs, packages, images. Raises NodeError with
-one line. Called by tools/checks/e2e.py and tests/node.
+`Node` starts one in namespaces of its own, and ends it in any case. Its kubeconfig is valid in its network only, in which
+`RunningNode.command` runs programs. On the machine it has only cgroups and files below the cache folder, which are removed at the
+end. `prepare` builds what a start needs: programs, packages, images. Errors are NodeError with one line. Called by
+tools/checks/e2e.py, tools/kind and tests/node.
 """
 
 import os
@@ -21,11 +21,10 @@ import node_keeper
 import node_machine
 import node_programs
 import node_requirements
-from environments import cache_folder
+from build_cache import cache_folder
 from kube_tools import ToolMissingError, find_tool
 from node_config import NodeConfig
-from node_settings import FILE, FIRST, NodeSettings, Report
-from node_settings import KEEPER as KEEPER_PID
+from node_settings import FIRST_PID_FILE, KEEPER_PID_FILE, SETTINGS_FILE, NodeSettings, Report
 from raytide_sandbox.controlplane.binaries import find_binary
 from raytide_sandbox.controlplane.component import ControlPlaneError
 from raytide_sandbox.state_dir import AlreadyRunningError, StateDirectory, start_ticks
@@ -34,16 +33,16 @@ NAME = "node-1"
 KEEPER = Path(__file__).with_name("node_keeper.py")
 LOG = "node.log"
 END_S = 120.0
-"""The kernel ends the processes in a moment, but a busy disk may take long to remove their files."""
+"""Removing the files can take long on a busy disk."""
 _POLL_S = 0.05
 
 
 class NodeError(Exception):
-    """There is no node; one line with the reason and, if there is one, the remedy."""
+    """A node could not be started or ended; the message is one line."""
 
 
 class NodeMissingError(NodeError):
-    """This machine lacks something that a node needs."""
+    """The machine does not meet a requirement; the message has the remedy."""
 
 
 @dataclass(frozen=True)
@@ -51,21 +50,21 @@ class RunningNode:
     """A node that is Ready."""
 
     kubeconfig: Path
-    """The administrator's; its server is reached in the node's network only."""
+    """Of the administrator; its server is reachable in the network of the node only."""
     audit_log: Path
     first_pid: int
-    """The first process: when it is killed, the node is gone."""
+    """PID of the first process of the PID namespace: the node ends with it."""
     keeper_pid: int
     seconds: str
-    """How long each part of the start took."""
+    """Duration of each part of the start, for the log."""
 
     def command(self, *words: str | Path) -> list[str]:
-        """The command, run in the node's network with the machine's files."""
+        """The command line that runs a program of the machine in the network of the node."""
         return ["nsenter", f"--net=/proc/{self.first_pid}/ns/net", "--", *map(str, words)]
 
 
 def state_folder(level: str = "node") -> Path:
-    """The folder of the node of this user, or of the Docker daemon with the nodes of kind (tools/kind)."""
+    """The state folder of the node, or (`kind`) of the Docker daemon with the nodes of the kind cluster."""
     return cache_folder(level) / "state"
 
 
@@ -76,25 +75,25 @@ def prepare(
     is_tethered: bool = True,
     state: Path | None = None,
 ) -> NodeSettings:
-    """Make all that a node with these images needs; those that rarely change are kept from start to start.
+    """Build what a node with these images needs; `kept_images` are imported once and kept between starts.
 
-    Raises NodeMissingError where the machine does not allow a node, and NodeError.
+    Raises NodeMissingError if the machine does not meet a requirement, and NodeError.
     """
     machine = node_machine.read()
-    if missing := node_requirements.lacks(machine):
-        raise NodeMissingError("; ".join(f"{lack.name}: {lack.found}: {lack.remedy}" for lack in missing))
-    assert machine.root is not None  # noqa: S101 - or the packages would be missing
+    if unmet := node_requirements.unmet(machine):
+        raise NodeMissingError(node_requirements.in_one_line(unmet))
+    assert machine.root is not None  # noqa: S101 - else the packages are an unmet requirement
     state = state or state_folder()
     try:
         programs = node_programs.provide()
-        pause = node_images.pause(programs.pause)
+        pause = node_images.pause(programs / "pause")
         control_plane, kubectl = find_binary(), find_tool("kubectl")
     except (go_build.BuildError, node_images.ImageError, ControlPlaneError, ToolMissingError, OSError) as error:
         raise NodeError(str(error)) from error
     return NodeSettings(
         state=state,
         packages=machine.root,
-        programs=programs.folder,
+        programs=programs,
         control_plane=control_plane,
         kubectl=kubectl,
         kept_images=(pause, *kept_images),
@@ -114,19 +113,19 @@ def prepare(
 
 
 def cgroup_of(state: Path) -> str:
-    """The cgroup of the node with this folder: the next start finds what an earlier one left."""
+    """Name of the cgroup of the node with this state folder; always the same, so that the next start can remove it."""
     return f"raytide-node-{sha256(str(state).encode()).hexdigest()[:8]}"
 
 
 class Node:
-    """A node of these settings; a context manager that starts and ends it."""
+    """A node with these settings, as a context manager."""
 
     def __init__(self, settings: NodeSettings) -> None:
         self._settings = settings
         self._keeper: subprocess.Popen[str] | None = None
 
     def start(self) -> RunningNode:
-        """Start the node; returns when it is Ready. Raises NodeError, and then nothing of it is left."""
+        """Start the node and wait until it is Ready. Raises NodeError after removing what was started."""
         state = self._settings.state
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (state / LOG).open("wb") as log:
@@ -142,7 +141,7 @@ class Node:
         if report.error:
             self.end()
             raise NodeError(report.error)
-        first = int((state / FIRST).read_text())
+        first = int((state / FIRST_PID_FILE).read_text())
         return RunningNode(Path(report.kubeconfig), Path(report.audit_log), first, self._keeper.pid, report.seconds)
 
     def _report(self, keeper: "subprocess.Popen[str]") -> Report:
@@ -156,11 +155,11 @@ class Node:
 
     @property
     def log(self) -> Path:
-        """The log of the keeper and the supervisor."""
+        """Log file of the keeper and the supervisor."""
         return self._settings.state / LOG
 
     def end(self) -> None:
-        """End it; returns when nothing of it is left. Raises NodeError if something is."""
+        """End the node and wait until everything is removed; raises NodeError after `END_S`."""
         if self._keeper is None:
             return
         self._keeper.terminate()
@@ -179,14 +178,14 @@ class Node:
 
 
 def clear(settings: NodeSettings) -> None:
-    """Remove what an earlier node in this folder left; raises NodeError if one runs, or if something cannot be removed.
+    """Remove what an earlier node with this state folder left; raises NodeError if one runs, or if that fails.
 
-    A start does the same. Call this before a snapshot of the machine, or the removal looks like a change by the new node.
+    A start does the same. Call it before a snapshot of the machine, because the removal would count as a change by the new node.
     """
-    place = StateDirectory(settings.state)
-    place.create()
+    directory = StateDirectory(settings.state)
+    directory.create()
     try:
-        with place.claim():
+        with directory.claim():
             node_keeper.clear(settings)
     except AlreadyRunningError:
         raise NodeError(node_keeper.another_runs(settings)) from None
@@ -195,10 +194,10 @@ def clear(settings: NodeSettings) -> None:
 
 
 def clean(state: Path) -> str:
-    """End the node in this folder, if one runs, and remove what an earlier one left; returns a message."""
+    """End the node with this state folder, if one runs, and remove what an earlier one left; returns a message."""
     try:
-        settings = NodeSettings.from_json((state / FILE).read_text())
-        pid, ticks = map(int, (state / KEEPER_PID).read_text().split())
+        settings = NodeSettings.from_json((state / SETTINGS_FILE).read_text())
+        pid, ticks = map(int, (state / KEEPER_PID_FILE).read_text().split())
     except FileNotFoundError:
         return "there is no node"
     if start_ticks(pid) == ticks:
@@ -217,7 +216,7 @@ def clean(state: Path) -> str:
 
 
 def main() -> int:
-    """`make e2e DOWN=1`."""
+    """End the node and the Docker daemon: `make e2e DOWN=1`. Returns the exit code."""
     code = 0
     for level in ("node", "kind"):
         try:

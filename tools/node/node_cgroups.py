@@ -1,8 +1,8 @@
-"""Control groups of the machine, as a node needs them.
+"""Control groups of the machine.
 
-Input: text of /proc/self/mounts and /proc/filesystems' neighbors in /sys/fs/cgroup. Output: the version, the controllers,
-and the folders in which a node has its own group. A node keeps all pods below one group per hierarchy, `/raytide-node-…`,
-which is made before its first process and removed after its last one. Used by node_machine.py and node_keeper.py.
+Reads /proc/self/mounts and /sys/fs/cgroup: the version, the controllers and the mount points. All processes of a node are in
+one group per hierarchy, `/raytide-node-…`, which is created before its first process and removed after its last one. Used by
+node_machine.py, node_keeper.py and node_traces.py.
 """
 
 import contextlib
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NEEDED = ("cpu", "cpuset", "memory", "pids")
-"""Controllers that the kubelet requires with either version."""
+"""Controllers that the kubelet requires with version 1 and 2."""
 NEEDED_V1 = ("cpuacct", "devices", "freezer")
-"""Controllers of version 1 that runc requires; version 2 has them built in."""
+"""Controllers of version 1 that runc also requires; in version 2 they are built in."""
 INHERITED = ("cpuset.cpus", "cpuset.mems")
-"""Files of version 1 that are empty in a new group; no process can join it until they have a value."""
+"""Files of version 1 that are empty in a new group; until they have a value, no process can join it."""
 REMOVAL_S = 10.0
 _POLL_S = 0.05
 
@@ -26,22 +26,22 @@ class Cgroups:
     """The machine's hierarchies."""
 
     version: int
-    """1, 2, or 0 without any."""
+    """1, 2, or 0 if none is mounted."""
     controllers: frozenset[str]
     folders: tuple[Path, ...]
     """Mount points: one per hierarchy of version 1, one for all controllers of version 2."""
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Controllers that a node needs and the machine does not have."""
+        """Required controllers that the machine does not have."""
         needed = (*NEEDED, *NEEDED_V1) if self.version == 1 else NEEDED
         return tuple(name for name in needed if name not in self.controllers)
 
 
 def parse_mounts(mounts: str, unified_controllers: str) -> Cgroups:
-    """From the text of /proc/self/mounts, and of cgroup.controllers of version 2 (empty if there is none).
+    """Parse the text of /proc/self/mounts, and of cgroup.controllers of version 2 (empty if it is not mounted).
 
-    A hybrid machine has both; version 2 then has no controllers, and version 1 counts.
+    A hybrid machine has both versions, with all controllers in version 1, which is then returned.
     """
     v1: dict[Path, frozenset[str]] = {}
     v2: list[Path] = []
@@ -67,8 +67,8 @@ def read() -> Cgroups:
     return parse_mounts(mounts, controllers.read_text() if controllers.exists() else "")
 
 
-def passed_on(folder: Path) -> frozenset[str]:
-    """Controllers that the groups in this folder have; none in a hierarchy of version 1."""
+def delegated(folder: Path) -> frozenset[str]:
+    """Controllers that are enabled for the groups in this folder; none in a hierarchy of version 1."""
     try:
         return frozenset((folder / "cgroup.subtree_control").read_text().split())
     except FileNotFoundError:
@@ -76,15 +76,15 @@ def passed_on(folder: Path) -> frozenset[str]:
 
 
 def restore(folders: Iterable[Path], before: Mapping[str, Iterable[str]]) -> None:
-    """Pass on no more controllers than before the node, whose kubelet enables all that it finds, as version 2 has it."""
+    """Disable the controllers that were not enabled before the node: its kubelet enables all that exist, with version 2."""
     for folder in folders:
-        for name in passed_on(folder) - set(before.get(str(folder), passed_on(folder))):
-            with contextlib.suppress(OSError):  # another program may have begun to use it
+        for name in delegated(folder) - set(before.get(str(folder), delegated(folder))):
+            with contextlib.suppress(OSError):  # another program may use it now
                 (folder / "cgroup.subtree_control").write_text(f"-{name}")
 
 
 def create(cgroups: Cgroups, name: str) -> None:
-    """Make the group `name` in each hierarchy, with all processors and memory nodes of the machine; raises OSError."""
+    """Create the group `name` in each hierarchy, with all CPUs and memory nodes of the machine; raises OSError."""
     for folder in cgroups.folders:
         if cgroups.version == 2:
             wanted = " ".join(f"+{controller}" for controller in NEEDED)
@@ -96,9 +96,9 @@ def create(cgroups: Cgroups, name: str) -> None:
 
 
 def remove(folders: Iterable[Path], name: str) -> list[Path]:
-    """Remove the group `name` and all below it from each hierarchy; returns what could not be removed.
+    """Remove the group `name` and its children from each hierarchy; returns the groups that could not be removed.
 
-    The kernel takes a moment to release the group of a process that has ended.
+    Retries for `REMOVAL_S`, because the kernel releases the group of an ended process with a delay.
     """
     deadline = time.monotonic() + REMOVAL_S
     while True:

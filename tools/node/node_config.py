@@ -1,9 +1,8 @@
-"""Configuration files of a node's programs, as text.
+"""Configuration files of the programs of a node, as text.
 
-Input: the names, addresses and decisions in `NodeConfig`. Output: the configuration of containerd, the pods' network,
-kubelet, kube-proxy and CoreDNS, the objects by which pods find CoreDNS, and the flags by which the API server leaves
-loopback. Paths are those that the programs see in the node's own root (node_root.py). Does no I/O. Used by
-node_supervisor.py.
+Input: `NodeConfig`. Output: the configuration of containerd, the pod network, kubelet, kube-proxy and CoreDNS, the objects of the
+DNS service, and the flags with which the API server listens on other addresses than loopback. Paths are those in the root of the
+node (node_root.py). Does no I/O. Used by node_supervisor.py.
 """
 
 import json
@@ -15,7 +14,7 @@ import yaml
 
 NODE_ADDRESS = "10.200.0.1"
 GATEWAY = "10.200.0.254"
-"""No machine has this address: the default route only gives replies and the API server's address a source."""
+"""No host has this address: with the default route, replies and connections to the API server have a source address."""
 PREFIX_LENGTH = 24
 POD_NETWORK = "10.244.0.0/24"
 DNS_ADDRESS = "10.96.0.10"
@@ -24,7 +23,7 @@ RUNTIME_SOCKET = "/run/containerd/containerd.sock"
 PAUSE_IMAGE = "localhost/raytide-pause:1"
 DNS_USER = "system:coredns"
 
-# In the node's root:
+# Paths in the root of the node:
 CONFIGURATION = "/etc/raytide"
 PROGRAMS = "/mnt"
 CNI_PROGRAMS = "/usr/lib/cni"
@@ -32,22 +31,22 @@ CNI_PROGRAMS = "/usr/lib/cni"
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """What the files depend on."""
+    """Values in the configuration files."""
 
     name: str
     cgroup: str
-    """Name of the group of all pods, without a slash."""
+    """Name of the cgroup of all pods, without a slash."""
     snapshotter: str
-    """How containerd keeps layers: `overlayfs` or `native`."""
+    """Of containerd: `overlayfs` or `native`."""
     may_lower_oom_scores: bool
     iptables: str
     """`nft` or `legacy`."""
     cpus: int
-    """Processors that the node reports."""
+    """Number of CPUs that the node reports."""
 
     @property
     def path(self) -> str:
-        """PATH of the node's programs: iptables is the one that the kernel takes."""
+        """PATH of the programs, with the iptables of the backend that the kernel supports."""
         return f"{CONFIGURATION}/iptables-{self.iptables}:/usr/sbin:/usr/bin"
 
 
@@ -64,7 +63,7 @@ def files(config: NodeConfig) -> dict[str, str]:
 
 
 def iptables_programs(root: Path) -> dict[str, str]:
-    """Links by their path below `CONFIGURATION`: each program under the name that kube-proxy calls, of either backend."""
+    """Symbolic links below `CONFIGURATION`: for each backend, its programs by the names that kube-proxy calls."""
     found = {}
     for backend in ("nft", "legacy"):
         for program in sorted((root / "usr" / "sbin").glob(f"ip*tables-{backend}*")):
@@ -74,7 +73,7 @@ def iptables_programs(root: Path) -> dict[str, str]:
 
 
 def containerd(config: NodeConfig) -> str:
-    """containerd.toml."""
+    """Text of containerd.toml."""
     restricts = "false" if config.may_lower_oom_scores else "true"
     return f"""\
 version = 2
@@ -109,14 +108,14 @@ SystemdCgroup = false
 
 
 def pod_network() -> dict[str, Any]:
-    """A bridge with an address per pod; packets to the pod itself may come back (a service that leads to its client)."""
+    """CNI configuration: a bridge with an address per pod, in hairpin mode for services whose endpoint is their client."""
     addresses = {"type": "host-local", "ranges": [[{"subnet": POD_NETWORK}]], "dataDir": "/var/lib/cni/networks"}
     bridge = {"type": "bridge", "bridge": "cni0", "isDefaultGateway": True, "hairpinMode": True, "ipam": addresses}
     return {"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}
 
 
 def kubelet(config: NodeConfig) -> dict[str, Any]:
-    """KubeletConfiguration; what is not here has the kubelet's default."""
+    """KubeletConfiguration; other fields have their defaults."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -127,12 +126,12 @@ def kubelet(config: NodeConfig) -> dict[str, Any]:
             "x509": {"clientCAFile": f"{CONFIGURATION}/ca.crt"},
         },
         "authorization": {"mode": "Webhook"},
-        "cgroupDriver": "cgroupfs",  # systemd would have to make the groups, and it need not run here
+        "cgroupDriver": "cgroupfs",  # systemd is not required on the machine
         "cgroupRoot": f"/{config.cgroup}",
         "clusterDNS": [DNS_ADDRESS],
         "clusterDomain": DOMAIN,
         "containerRuntimeEndpoint": f"unix://{RUNTIME_SOCKET}",
-        # The disk is the machine's: what others write on it may evict no pod and delete no image.
+        # The disk is shared with the machine: what other programs write must not evict pods or delete images.
         "evictionHard": {
             "imagefs.available": "0%",
             "imagefs.inodesFree": "0%",
@@ -152,7 +151,7 @@ def kubelet(config: NodeConfig) -> dict[str, Any]:
 
 
 def kube_proxy(config: NodeConfig) -> dict[str, Any]:
-    """KubeProxyConfiguration; conntrack's limits are the machine's and stay as they are."""
+    """KubeProxyConfiguration; it leaves the conntrack limits, which are those of the machine, unchanged."""
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -165,7 +164,7 @@ def kube_proxy(config: NodeConfig) -> dict[str, Any]:
 
 
 def corefile() -> str:
-    """The Corefile of kubeadm, without a server for names outside of the cluster: the node's network has no way out."""
+    """The Corefile of kubeadm without forwarding, because the network of the node is isolated."""
     return f"""\
 {DOMAIN}:53 in-addr.arpa:53 {{
     bind {NODE_ADDRESS}
@@ -182,7 +181,7 @@ def corefile() -> str:
 
 
 def dns_objects() -> list[dict[str, Any]]:
-    """The Service that pods resolve names with, its endpoint on the node, and CoreDNS' right to read."""
+    """The DNS Service with its endpoint on the node, and the read permissions of CoreDNS."""
     ports = [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"}]
     rbac = "rbac.authorization.k8s.io"
     return [
@@ -224,12 +223,12 @@ def dns_objects() -> list[dict[str, Any]]:
 
 
 def apiserver_flags() -> tuple[str, ...]:
-    """The API server listens on all addresses of the node's network, and the service `kubernetes` leads to it."""
+    """Flags with which the API server listens on all addresses, and is the endpoint of the Service `kubernetes`."""
     return ("--bind-address=0.0.0.0", f"--advertise-address={NODE_ADDRESS}", "--endpoint-reconciler-type=lease")
 
 
 def commands(config: NodeConfig) -> dict[str, list[str]]:
-    """The command line of each program, in the order of their start."""
+    """Command line of each program, in the order of their start."""
     return {
         "containerd": ["/usr/bin/containerd", "--config", f"{CONFIGURATION}/containerd.toml"],
         "kubelet": [

@@ -1,51 +1,43 @@
-"""Images that a node's pods use and that no registry is asked for: Ray's and the pause of pods.
+"""Images for the pods of a node that are not pulled from a registry: Ray and the pause image.
 
-Each is a docker-archive in the user's cache folder, written once. Ray's has what the project's own image rayproject/ray offers
-to pods: Python, Ray with its dashboard, bash, wget, and user 1000 with a home folder. It is made of Debian packages and of the
-wheels that uv takes from the package registry. Raytide's own image is not made here but by `make image`. Called by
-node.py.
+Each is a docker-archive in the cache folder, built once. The Ray image has what pods use of rayproject/ray: Python, Ray with its
+dashboard, bash, wget, and user 1000 with a home folder. It is made of Debian packages and of wheels from the package registry.
+Called by node.py, e2e.py and kind_image.py.
 """
 
 import io
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 
 import debian_packages
-import go_build
 import image_base
-from environments import BIN, cache_folder
+from build_cache import cache_folder, create_once
+from environments import BIN
 from node_config import PAUSE_IMAGE
 
 RAY_PACKAGES = (*image_base.PACKAGES, "grep", "hostname", "procps", "wget")
 RAY_USER = 1000
 RAY_HOME = "home/ray"
 DIST_PACKAGES = "usr/local/lib/python{version}/dist-packages"
-"""Where Debian's Python looks for packages that are not Debian's."""
-RECIPE = 3
-"""Counts up with every change of this file that changes an image."""
+"""Where Debian's Python finds packages that Debian did not install."""
+REVISION = 3
+"""Increased with each change of this file that changes an image."""
 Entry = tuple[tarfile.TarInfo, bytes | None]
 
 
 class ImageError(Exception):
-    """An image cannot be made; one line with the reason."""
-
-
-def images_cache() -> Path:
-    """The folder of the archives."""
-    return cache_folder("node") / "images"
+    """An image cannot be built; the message is one line."""
 
 
 def pause(program: Path) -> Path:
-    """The archive with the pause program."""
-    name = f"pause-{RECIPE}-{sha256(program.read_bytes()).hexdigest()[:12]}.tar"
+    """The archive of the pause image; raises ImageError."""
+    name = f"pause-{REVISION}-{sha256(program.read_bytes()).hexdigest()[:12]}.tar"
     return once(name, lambda folder, target: _write_pause(program, folder, target))
 
 
@@ -58,28 +50,23 @@ def _write_pause(program: Path, folder: Path, target: Path) -> None:
 
 
 def ray(reference: str) -> Path:
-    """The archive with Ray under this name, such as rayproject/ray:2.60.0; its tag is Ray's version. Raises ImageError."""
+    """The archive of the Ray image with this name, such as rayproject/ray:2.60.0; the tag is Ray's version. Raises ImageError."""
     version = reference.rpartition(":")[2]
-    name = f"ray-{version}-{RECIPE}-{debian_packages.release()}.tar"
+    name = f"ray-{version}-{REVISION}-{debian_packages.release()}.tar"
     return once(name, lambda folder, target: _write_ray(reference, version, folder, target))
 
 
 def once(name: str, write: Callable[[Path, Path], None]) -> Path:
-    """The archive with this name; `write` makes it in a folder that is removed, if it is not there. Raises ImageError."""
-    cache = images_cache()
-    target = cache / name
-    with go_build.locked(cache):
-        if not target.exists():
-            for left in cache.glob(f"{go_build.UNFINISHED}*"):
-                shutil.rmtree(left)
-            print(f"making {name} …", flush=True)
-            with tempfile.TemporaryDirectory(dir=cache, prefix=go_build.UNFINISHED) as folder:
-                try:
-                    write(Path(folder), Path(folder, name))
-                except (OSError, debian_packages.DebianError, tarfile.TarError) as error:
-                    raise ImageError(f"{name} cannot be made: {error}") from error
-                Path(folder, name).replace(target)
-    return target
+    """The archive with this name; if it does not exist, `write` writes it, with a temporary folder. Raises ImageError."""
+
+    def create(folder: Path) -> Path:
+        write(folder, folder / name)
+        return folder / name
+
+    try:
+        return create_once(cache_folder("node") / "images" / name, f"building {name}", create)
+    except (OSError, debian_packages.DebianError, tarfile.TarError) as error:
+        raise ImageError(f"{name} cannot be built: {error}") from error
 
 
 def _write_ray(reference: str, version: str, folder: Path, target: Path) -> None:
@@ -103,7 +90,7 @@ def _write_ray(reference: str, version: str, folder: Path, target: Path) -> None
             "HOME=/home/ray",
             "LANG=C.UTF-8",
             "PYTHONUNBUFFERED=1",
-            "RAY_raylet_start_wait_time_s=120",  # else three workers that start at once on two busy processors give up
+            "RAY_raylet_start_wait_time_s=120",  # with the default, workers that start together on two busy CPUs time out
         ],
         "User": str(RAY_USER),
         "WorkingDir": f"/{RAY_HOME}",
@@ -112,12 +99,12 @@ def _write_ray(reference: str, version: str, folder: Path, target: Path) -> None
 
 
 def python_version(names: Iterator[str]) -> str:
-    """`3.11`, if the package with these paths is the one with Debian's Python; else empty."""
+    """Version such as 3.11 if these are the paths of the package with Debian's Python; else empty."""
     return next((found[1] for name in names if (found := re.search(r"usr/bin/python(3\.\d+)$", name))), "")
 
 
 def with_user(entries: list[Entry]) -> Iterator[Entry]:
-    """The entries, and beside the list of users that Debian starts with, /etc/passwd and /etc/group with Ray's user."""
+    """The entries, and /etc/passwd and /etc/group: Debian's initial lists with the user `ray`."""
     lines = {
         "passwd.master": f"ray:x:{RAY_USER}:{RAY_USER}::/{RAY_HOME}:/bin/bash\n",
         "group.master": f"ray:x:{RAY_USER}:\n",
@@ -130,7 +117,7 @@ def with_user(entries: list[Entry]) -> Iterator[Entry]:
 
 
 def home() -> Iterator[Entry]:
-    """The user's home folder."""
+    """The home folder of the user `ray`."""
     for name, owner in (("home", 0), (RAY_HOME, RAY_USER)):
         entry = tarfile.TarInfo(name)
         entry.type, entry.mode, entry.uid, entry.gid = tarfile.DIRTYPE, 0o755, owner, owner
@@ -138,14 +125,14 @@ def home() -> Iterator[Entry]:
 
 
 def file_entry(name: str, content: bytes, mode: int = 0o644) -> Entry:
-    """A file of root's."""
+    """A file that root owns."""
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = len(content), mode
     return entry, content
 
 
 def tree(folder: Path, target: str) -> Iterator[Entry]:
-    """What uv installed in `folder`: its programs in /usr/local/bin, where they find Debian's Python, the rest in `target`."""
+    """Files that uv installed in `folder`: scripts in /usr/local/bin, with Debian's Python as interpreter, the rest in `target`."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         if path.is_dir() or path.is_symlink():
@@ -159,13 +146,11 @@ def tree(folder: Path, target: str) -> Iterator[Entry]:
 
 
 def with_interpreter(script: bytes) -> bytes:
-    """A script of Python that names Debian's interpreter instead of the one of this machine; anything else as it is."""
+    """The script with Debian's Python as interpreter; files that are not Python scripts are unchanged."""
     first, _, rest = script.partition(b"\n")
     if not first.startswith(b"#!"):
         return script
-    if (
-        first == b"#!/bin/sh" and b"python" in rest.partition(b"\n")[0]
-    ):  # the interpreter's path was too long for the kernel
+    if first == b"#!/bin/sh" and b"python" in rest.partition(b"\n")[0]:  # the path is too long for the kernel
         rest = rest.partition(b"'''\n")[2] if b"'''\n" in rest else rest
     elif b"python" not in first:
         return script
@@ -173,7 +158,7 @@ def with_interpreter(script: bytes) -> bytes:
 
 
 def _install(package: str, python: str, folder: Path) -> None:
-    """Install wheels for this Python; with bytecode, which user 1000 could not write, if this process runs the same."""
+    """Install wheels for this version of Python, with bytecode if it is the running one: user 1000 cannot write bytecode."""
     options = ["--quiet", "--target", folder, "--python-version", python, "--only-binary", ":all:"]
     command = [BIN / "uv", "pip", "install", "--python", sys.executable, *options, package]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -181,6 +166,5 @@ def _install(package: str, python: str, folder: Path) -> None:
         raise ImageError(f"{package} cannot be installed: {debian_packages.last_line(done.stderr)}")
     if python == "{}.{}".format(*sys.version_info):
         compile_all = [sys.executable, "-m", "compileall", "-qq", "-j", "0", "--invalidation-mode", "unchecked-hash"]
-        subprocess.run(
-            [*compile_all, "-s", folder, folder], capture_output=True, check=False
-        )  # some wheels have templates
+        # Not checked: some wheels have templates, which do not compile.
+        subprocess.run([*compile_all, "-s", folder, folder], capture_output=True, check=False)

@@ -1,8 +1,7 @@
-"""First process of a node's PID namespace: makes the other namespaces, starts the supervisor, waits for orphans.
+"""First process of the PID namespace of a node: creates the other namespaces, starts the supervisor, reaps orphans.
 
-When it ends, for whatever reason, the kernel ends every process of the node. It ends when the supervisor does. The
-supervisor is another process because this one has to wait for all orphans of the node, of which most are shims of
-containerd. Called by node_keeper.py in a forked process.
+When it ends, the kernel kills all processes of the node. It ends with the supervisor, which is another process because this one
+has to reap all orphans of the node, most of them shims of containerd. Called by node_keeper.py in a forked process.
 """
 
 import os
@@ -10,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from node_settings import FILE, NodeSettings, release_output
+from node_settings import SETTINGS_FILE, NodeSettings, release_output
 from raytide_sandbox.container_runtime import syscalls
 
 NAMESPACES = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWUTS
@@ -18,7 +17,7 @@ FOLDER = Path(__file__).parent
 
 
 def main(settings: NodeSettings) -> NoReturn:
-    """Run until the supervisor ends; the exit code is its own."""
+    """Run until the supervisor ends, and exit with its exit code."""
     syscalls.unshare(NAMESPACES)
     syscalls.mount(None, "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
     syscalls.mount("proc", "/proc", "proc")
@@ -27,10 +26,10 @@ def main(settings: NodeSettings) -> NoReturn:
     supervisor = os.fork()
     if not supervisor:
         syscalls.die_with_parent()
-        found = filter(None, (str(FOLDER), os.environ.get("PYTHONPATH")))
-        os.environ["PYTHONPATH"] = os.pathsep.join(found)  # a supervisor of another folder uses this one's modules
+        folders = filter(None, (str(FOLDER), os.environ.get("PYTHONPATH")))
+        os.environ["PYTHONPATH"] = os.pathsep.join(folders)  # a supervisor of another folder imports from this one
         program = str(FOLDER / settings.supervisor)
-        os.execv(sys.executable, [sys.executable, program, str(settings.state / FILE)])
+        os.execv(sys.executable, [sys.executable, program, str(settings.state / SETTINGS_FILE)])
     release_output()
     while True:
         ended, status = os.wait()

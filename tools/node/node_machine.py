@@ -1,7 +1,7 @@
-"""Facts about this machine that decide whether and how a node runs on it.
+"""State of this machine as far as a node depends on it.
 
-Reads /proc, /sys and the PATH, unpacks the packages (debian_root.py) and lets node_trial.py try what the kernel allows.
-Decides nothing; node_requirements.py does. Used by node_check.py and node.py.
+Reads /proc and /sys, unpacks the packages (debian_root.py) and runs node_trial.py, which tests what the kernel allows.
+node_requirements.py compares the result with the requirements. Used by node_check.py, node.py and tools/kind.
 """
 
 import json
@@ -16,24 +16,24 @@ import debian_root
 import go_build
 import node_cgroups
 import node_programs
+from build_cache import cache_folder
 from debian_packages import DebianError
-from environments import cache_folder
 from node_cgroups import Cgroups
 
 PACKAGES = ("conntrack", "containerd", "containernetworking-plugins", "iptables", "mount", "runc")
-"""Programs of a node that Debian has and the Go module proxy has not, or only with C sources."""
+"""Debian packages of a node: their programs are not in the Go module proxy, or require cgo."""
 CAPABILITIES = {"CAP_SETPCAP": 8, "CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21, "CAP_SYS_RESOURCE": 24, "CAP_MKNOD": 27}
-"""Those that a root in a container may lack, with their numbers (linux/capability.h)."""
+"""Capabilities that root in a container may not have, with their numbers (linux/capability.h)."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What is known of the machine."""
+    """State of the machine."""
 
     uid: int
     capabilities: frozenset[str]
     trials: dict[str, str]
-    """The error of each trial, empty where it succeeded; see node_trial.py. Empty without root."""
+    """Error of each trial of node_trial.py, empty if it succeeded. No trials without root."""
     cgroups: Cgroups
     cpus: int
     memory_bytes: int
@@ -49,15 +49,14 @@ class Machine:
 
 
 def read() -> Machine:
-    """Everything; takes seconds, with packages to download about ten."""
+    """The state now; takes seconds, about ten if packages have to be downloaded."""
     cache = cache_folder("node")
     cache.mkdir(parents=True, exist_ok=True)
     is_root = os.geteuid() == 0
-    root, packages_error = _packages() if is_root else (None, "")  # another user would own the files
-    status = Path("/proc/self/status").read_text()
+    root, packages_error = _packages() if is_root else (None, "")  # the files have to be owned by root
     return Machine(
         uid=os.geteuid(),
-        capabilities=parse_capabilities(status),
+        capabilities=parse_capabilities(Path("/proc/self/status").read_text()),
         trials=_trials(cache, root) if is_root else {},
         cgroups=node_cgroups.read(),
         cpus=len(os.sched_getaffinity(0)),
@@ -72,7 +71,7 @@ def read() -> Machine:
 
 
 def parse_capabilities(status: str) -> frozenset[str]:
-    """Those of `CAPABILITIES` that are effective, from the text of /proc/self/status."""
+    """The effective ones of `CAPABILITIES`, from the text of /proc/self/status."""
     mask = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapEff:"))
     return frozenset(name for name, number in CAPABILITIES.items() if mask >> number & 1)
 

@@ -1,8 +1,7 @@
-"""Requirements of a node, compared with the machine, and the settings that depend on it.
+"""Requirements of a node, compared with the machine, and the settings that depend on the machine.
 
-Input: a Machine (node_machine.py). Output: one line per requirement with what was found, and with the remedy where
-something is missing; and the settings that follow from what was found. Reads nothing itself. Used by node_check.py and
-node.py.
+Input: a Machine (node_machine.py). Output: one line per requirement with the state of the machine, and with the remedy if it is
+not met; and settings. Does no I/O. Used by node_check.py, node.py and kind_docker.py.
 """
 
 from collections.abc import Iterator
@@ -15,11 +14,11 @@ GIB = 1 << 30
 NEEDED_DISK_BYTES = 6 * GIB
 """Free space for images in containerd and for what pods write."""
 BUILD_DISK_BYTES = 6 * GIB
-"""In addition, as long as Go has to build: its module and build caches, and both images."""
+"""Additional space until Go has built the programs: its module and build caches, and both images."""
 NEEDED_MEMORY_BYTES = 4 * GIB
-"""A control plane, the operator, a head and four workers."""
+"""For a control plane, the operator, a head and four workers."""
 REPORTED_CPUS = 8
-"""The least number of processors that a node reports: the suite's pods request five, and wait most of their time."""
+"""Least number of CPUs that a node reports: the pods of the suite request five, and are idle most of the time."""
 NEEDED_CAPABILITIES = ("CAP_MKNOD", "CAP_NET_ADMIN", "CAP_SETPCAP", "CAP_SYS_ADMIN")
 PRIVILEGED = "use the machine itself, or a container with --privileged"
 PACKAGES_REMEDY = "use Debian or Ubuntu, with a network and the component main in /etc/apt/sources.list"
@@ -32,11 +31,11 @@ class Requirement:
     name: str
     found: str
     remedy: str = ""
-    """What to do about it; empty if it is met."""
+    """Empty if it is met."""
 
     @property
     def line(self) -> str:
-        """The line that people read."""
+        """The line of `make e2e CHECK=1`."""
         return f"{self.name + ':':<18} {self.found}{'; ' + self.remedy if self.remedy else ''}"
 
 
@@ -45,32 +44,36 @@ def requirements(machine: Machine) -> list[Requirement]:
     return list(_requirements(machine))
 
 
-def lacks(machine: Machine) -> list[Requirement]:
+def unmet(machine: Machine) -> list[Requirement]:
     """The requirements that are not met."""
     return [requirement for requirement in requirements(machine) if requirement.remedy]
 
 
+def in_one_line(unmet: list[Requirement]) -> str:
+    """These requirements in one line for an error message."""
+    return "; ".join(f"{each.name}: {each.found}: {each.remedy}" for each in unmet)
+
+
 def _requirements(machine: Machine) -> Iterator[Requirement]:
-    yield Requirement(
-        "root", "yes" if machine.uid == 0 else "no", "" if machine.uid == 0 else "run `sudo make e2e ON=node`"
-    )
     if machine.uid == 0:
+        yield Requirement("root", "yes")
         yield _capabilities(machine)
         yield from _trials(machine)
+    else:
+        yield Requirement("root", "no", "run `sudo make e2e ON=node`")
     yield _cgroups(machine)
     yield _packages(machine)
     yield _programs(machine)
     yield _disk(machine)
     yield _memory(machine)
-    yield Requirement("processors", f"{machine.cpus}{_and_reported(machine.cpus)}")
+    reported = f"; the node reports {REPORTED_CPUS}" if machine.cpus < REPORTED_CPUS else ""
+    yield Requirement("processors", f"{machine.cpus}{reported}")
 
 
 def _capabilities(machine: Machine) -> Requirement:
     missing = [name for name in NEEDED_CAPABILITIES if name not in machine.capabilities]
     if missing:
-        return Requirement(
-            "capabilities", f"no {', '.join(missing)}", PRIVILEGED if machine.uid == 0 else "run as root"
-        )
+        return Requirement("capabilities", f"no {', '.join(missing)}", PRIVILEGED)
     lowered = "" if "CAP_SYS_RESOURCE" in machine.capabilities else " (no CAP_SYS_RESOURCE: OOM scores are not lowered)"
     return Requirement("capabilities", f"enough{lowered}")
 
@@ -145,28 +148,24 @@ def _memory(machine: Machine) -> Requirement:
     )
 
 
-def _and_reported(cpus: int) -> str:
-    return f"; the node reports {REPORTED_CPUS}" if cpus < REPORTED_CPUS else ""
-
-
-# --- settings that follow --------------------------------------------------------------------------------------------------
+# --- settings --------------------------------------------------------------------------------------------------------------
 
 
 def iptables_backend(machine: Machine) -> str:
-    """`nft` or `legacy`, whichever the kernel takes; empty if it takes neither."""
+    """`nft` or `legacy`, the first that the kernel supports; empty if it supports neither."""
     return next((name for name in ("nft", "legacy") if machine.trials.get(f"iptables-{name}") == ""), "")
 
 
 def snapshotter(machine: Machine) -> str:
-    """How containerd keeps the layers of images."""
+    """Snapshotter of containerd."""
     return "native" if machine.trials.get("overlay", "not tried") else "overlayfs"
 
 
 def may_lower_oom_scores(machine: Machine) -> bool:
-    """Whether runc may give a process a lower OOM score than its own; without CAP_SYS_RESOURCE it fails."""
+    """Whether runc may set OOM scores below its own, which requires CAP_SYS_RESOURCE."""
     return "CAP_SYS_RESOURCE" in machine.capabilities
 
 
 def reported_cpus(machine: Machine) -> int:
-    """The number of processors that the node reports."""
+    """Number of CPUs that the node reports."""
     return max(machine.cpus, REPORTED_CPUS)

@@ -1,9 +1,9 @@
-"""The root file system of a node: unpacked Debian packages, read-only, and folders of its own for all that is written.
+"""Root file system of a node: unpacked Debian packages, read-only, with writable folders of the node.
 
-`enter_new` makes the mounts in a new mount namespace and makes them the root of this process: the kubelet and containerd
-find /var/lib/kubelet, /run, /etc/raytide and the like there, and the machine's folders are not reachable. The machine's
-sysctls are read-only but for those of the network, which belong to the node's network namespace; the six that the
-kubelet sets are files of the node. Called by node_supervisor.py in a process of its own.
+`enter_new` creates the mounts in a new mount namespace and makes them the root of this process. It has /var/lib/kubelet, /run,
+/etc/raytide and so on; the folders of the machine are not reachable. Sysctls are read-only except those of the network, which
+belong to the network namespace of the node, and the six that the kubelet writes, which are files of the node. Called by
+node_supervisor.py and docker_supervisor.py in a forked process.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ SYSCTLS = {
     "kernel/keys/root_maxkeys": "1000000",
     "kernel/keys/root_maxbytes": "25000000",
 }
-"""Settings of the whole machine that the kubelet writes at its start, with the values that it writes."""
+"""Sysctls of the whole machine that the kubelet writes at its start, with these values."""
 DEVICES = ("full", "kmsg", "null", "random", "tty", "urandom", "zero")
 VARIABLE = ("lib/cni", "lib/containerd", "lib/kubelet", "log/containers", "log/pods", "tmp")
 """Folders of /var that must exist."""
@@ -31,22 +31,22 @@ _SYSFS_NODE = "/sys/devices/system/node"
 
 @dataclass(frozen=True)
 class RootPlan:
-    """Folders of the machine from which the root is made."""
+    """Folders of the machine of which the root consists."""
 
     packages: Path
     programs: Path
     work: Path
-    """Everything that the node writes; its folders `etc` and `var` become those of the root."""
+    """The folder that the node writes to; its folders `etc` and `var` are mounted in the root."""
     cpus: int
 
     @property
     def configuration(self) -> Path:
-        """The folder that programs see as `CONFIGURATION`."""
+        """The folder that is `CONFIGURATION` in the root."""
         return self.work / "etc" / Path(CONFIGURATION).name
 
 
 def prepare(plan: RootPlan) -> None:
-    """Make the folders and files that the root consists of, without any mount."""
+    """Create the folders and files of the root, without mounts."""
     for name in VARIABLE:
         (plan.work / "var" / name).mkdir(parents=True, exist_ok=True)
     (plan.work / "var" / "run").symlink_to("/run")
@@ -63,9 +63,9 @@ def prepare(plan: RootPlan) -> None:
 
 
 def _write_cpus(folder: Path, count: int, online: str) -> None:
-    """A copy of sysfs with `count` processors: the kubelet counts the folders of cores.
+    """Write folders of sysfs with `count` CPUs, which the kubelet counts.
 
-    The list of those online stays as it is, so that no cpuset names a processor that the machine does not have.
+    `online` is unchanged, so that no cpuset has a CPU that the machine does not have.
     """
     for number in range(count):
         _write(folder / "cpu" / f"cpu{number}" / "topology" / "core_id", f"{number}\n")
@@ -80,9 +80,9 @@ def _write(path: Path, text: str) -> None:
 
 
 def enter_new(plan: RootPlan, layers: Mapping[str, Path]) -> None:
-    """Make the root in a new mount namespace and move this process into it; raises OSError.
+    """Create the root in a new mount namespace and move this process into it; raises OSError.
 
-    `layers` are folders of the machine by the path at which they appear in the root, read-only.
+    `layers` are folders of the machine by the path in the root where they are mounted read-only.
     """
     syscalls.unshare(syscalls.CLONE_NEWNS)
     syscalls.mount(None, "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
@@ -104,7 +104,9 @@ def enter_new(plan: RootPlan, layers: Mapping[str, Path]) -> None:
     syscalls.pivot_root(root, old)
     syscalls.detach("/run/old-root")
     Path("/run/old-root").rmdir()
-    syscalls.mount(None, "/", flags=syscalls.MS_REC | MS_SHARED)  # the kubelet needs it for mounts that pods share
+    syscalls.mount(
+        None, "/", flags=syscalls.MS_REC | MS_SHARED
+    )  # the kubelet requires it for mount propagation of volumes
 
 
 MS_SHARED = 1 << 20
@@ -130,7 +132,7 @@ def _add_devices(root: str) -> None:
 def _add_proc(root: str, sysctls: Path) -> None:
     syscalls.mount("proc", f"{root}/proc", "proc")
     syscalls.bind(f"{root}/proc/sys", f"{root}/proc/sys", is_read_only=True)
-    syscalls.bind("/proc/sys/net", f"{root}/proc/sys/net")  # a second mount, which is not read-only
+    syscalls.bind("/proc/sys/net", f"{root}/proc/sys/net")  # writable, over the read-only mount
     for name in SYSCTLS:
         syscalls.bind(str(sysctls / name), f"{root}/proc/sys/{name}")
 

@@ -1,7 +1,7 @@
-"""What a node is started with, and how its start ended: values that pass between its processes as JSON.
+"""Settings of a node and the report of its start: JSON between its processes.
 
-node.py gives the settings to the keeper, which writes them for the supervisor and for a later clean-up. Keeper or
-supervisor report once, by one line on their standard output: that the node is ready, or why it is not.
+node.py writes the settings to the keeper, which stores them for the supervisor and for a later cleanup. The keeper or the
+supervisor writes one report to its standard output: that the node is ready, or the error.
 """
 
 import json
@@ -14,42 +14,42 @@ from typing import Self
 from node_config import NodeConfig
 from node_root import RootPlan
 
-FILE = "settings.json"
-FIRST = "first.pid"
-KEEPER = "keeper.pid"
+SETTINGS_FILE = "settings.json"
+FIRST_PID_FILE = "first.pid"
+KEEPER_PID_FILE = "keeper.pid"
 
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """Everything that the node's processes need."""
+    """Settings for the processes of a node."""
 
     state: Path
-    """The folder of the lock and the logs, which stay; all else is below `work`."""
+    """The folder of the lock and the logs, which are kept; everything else is below `work`."""
     packages: Path
     programs: Path
     control_plane: Path
     kubectl: Path
     kept_images: tuple[Path, ...]
-    """Archives of images that rarely change: containerd imports them once (node_store.py)."""
+    """Archives that containerd imports once (node_store.py)."""
     images: tuple[Path, ...]
     """Archives that containerd imports at each start."""
     stores: Path
-    """The folder of the stores with the images that are kept."""
+    """The folder of the stores with `kept_images`."""
     cgroup_folders: tuple[Path, ...]
     config: NodeConfig
     is_tethered: bool
-    """Whether the node ends when the process that started it does."""
+    """Whether the node ends with the process that started it."""
     supervisor: str = "node_supervisor.py"
-    """Program that starts everything in the namespaces: its path, relative to this folder."""
+    """Path of the program that starts everything in the namespaces, relative to this folder."""
 
     @property
     def work(self) -> Path:
-        """The folder that is removed at the end."""
+        """The folder that is removed when the node ends."""
         return self.state / "work"
 
     @property
     def logs(self) -> Path:
-        """The folder of the programs' logs, of the last start."""
+        """The folder of the logs of the last start."""
         return self.state / "logs"
 
     @property
@@ -59,57 +59,51 @@ class NodeSettings:
 
     @property
     def root(self) -> RootPlan:
-        """The folders of the node's root."""
+        """The folders of the root of the node."""
         return RootPlan(self.packages, self.programs, self.work, self.config.cpus)
 
     def to_json(self) -> str:
-        """As `from_json` reads it."""
+        """The settings as JSON."""
         return json.dumps(asdict(self), default=str, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The settings in this text."""
+        """Parse the output of `to_json`."""
         found = json.loads(text)
-        paths = {
-            name: Path(found[name]) for name in ("state", "packages", "programs", "control_plane", "kubectl", "stores")
-        }
-        lists = {name: tuple(map(Path, found[name])) for name in ("kept_images", "images", "cgroup_folders")}
-        return cls(
-            **paths,
-            **lists,
-            config=NodeConfig(**found["config"]),
-            is_tethered=found["is_tethered"],
-            supervisor=found.get("supervisor", cls.supervisor),  # an earlier version wrote none
-        )
+        for name in ("state", "packages", "programs", "control_plane", "kubectl", "stores"):
+            found[name] = Path(found[name])
+        for name in ("kept_images", "images", "cgroup_folders"):
+            found[name] = tuple(map(Path, found[name]))
+        return cls(**found | {"config": NodeConfig(**found["config"])})
 
 
 @dataclass(frozen=True)
 class Report:
-    """How the start ended."""
+    """Result of a start."""
 
     error: str = ""
-    """Why there is no node; empty if it is ready."""
+    """Empty if the node is ready."""
     kubeconfig: str = ""
     audit_log: str = ""
     seconds: str = ""
-    """How long each part of the start took."""
+    """Duration of each part of the start, for the log."""
 
     @classmethod
     def from_line(cls, line: str) -> Self:
-        """The report in this line; an empty one means that the supervisor ended without a word."""
-        return cls(**json.loads(line)) if line else cls(error="the node ended while it was starting")
+        """Parse the output of `to_line`."""
+        return cls(**json.loads(line))
 
     def to_line(self) -> str:
-        """One line of JSON."""
+        """The report as one line of JSON."""
         return json.dumps(asdict(self)) + "\n"
 
     def send(self) -> None:
-        """Write the line, and give the pipe back: this process writes no other."""
+        """Write the report to standard output and close the pipe."""
         sys.stdout.write(self.to_line())
         release_output()
 
 
 def release_output() -> None:
-    """Let go of the pipe that is the standard output; what is printed later goes to the log."""
+    """Close the pipe that is the standard output: later output goes to standard error, which is the log."""
     sys.stdout.flush()
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

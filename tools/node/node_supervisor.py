@@ -1,8 +1,8 @@
-"""Supervisor of a node: starts the control plane and the node's programs, and ends when one of them does.
+"""Supervisor of a node: starts the control plane and the programs of the node, and ends when one of them ends.
 
-Runs in the node's namespaces, with the machine's files; containerd, the kubelet, kube-proxy and CoreDNS run in the node's
-own root (node_root.py). Reports once, when the node is Ready and pods can resolve names, or with the reason why not. Images
-are imported while the control plane starts. All programs die with this process. Started by node_init.py.
+Runs in the namespaces of the node with the machine's files; containerd, kubelet, kube-proxy and CoreDNS run in the root of the node
+(node_root.py). Reports once: that the node is Ready and DNS works, or the error. Images are imported while the control plane
+starts. All programs end with this process. Started by node_init.py.
 """
 
 import json
@@ -33,14 +33,14 @@ READY_S = 60.0
 END_S = 10.0
 RUNTIME = "containerd"
 FULL_DISK_BYTES = 256 << 20
-"""With less than that left, the disk is taken for the reason of an error: etcd alone reserves 64 MiB."""
+"""With less free space, errors are attributed to the full disk: etcd alone allocates 64 MiB."""
 ENTER = Path(__file__).with_name("node_enter.py")
 _POLL_S = 0.05
 _CHECK_S = 1.0
 
 
 class NodeError(Exception):
-    """The node does not start, or one of its programs ended; the text is the reason."""
+    """The node does not start, or one of its programs ended."""
 
 
 class Supervisor:
@@ -73,7 +73,7 @@ class Supervisor:
         """Start everything; raises NodeError, ControlPlaneError or OSError."""
         with self._timed("root and network"):
             node_root.prepare(self.settings.root)
-            self._layers = node_store.lay_out(self._store, self._folder) if self._store.exists() else []
+            self._layers = node_store.prepare_folder(self._store, self._folder) if self._store.exists() else []
             mounts = {f"/var/lib/containerd/{layer}": self._store / layer for layer in self._layers}
             self._root = root_namespace(lambda: node_root.enter_new(self.settings.root, mounts))
             _set_up_network()
@@ -88,7 +88,7 @@ class Supervisor:
             for name in ("kubelet", "kube-proxy"):
                 self._launch(name)
             self._apply(node_config.dns_objects())
-            self._launch("coredns")  # it retries with long pauses what it may not list yet
+            self._launch("coredns")  # after its permissions: it retries a forbidden list with long back-off
             self._await_ready()
         audit_log = str(self.plane.audit_log)
         return Report(kubeconfig=str(self.plane.kubeconfig), audit_log=audit_log, seconds=", ".join(self._seconds))
@@ -117,7 +117,7 @@ class Supervisor:
             (folder / name).symlink_to(target)
 
     def _write_identities(self) -> None:
-        """A certificate per program: the kubelet has the rights of one node, the others what their roles allow."""
+        """Write a certificate per program: of the kubelet for the node authorizer, of the others for their RBAC roles."""
         folder, name = self.settings.root.configuration, self.config.name
         users = {
             "kubelet": (f"system:node:{name}", "system:nodes"),
@@ -136,7 +136,7 @@ class Supervisor:
 
     # --- programs --------------------------------------------------------------------------------------------------------
     def _enter(self, command: list[str]) -> list[str]:
-        """The command, run in the node's root."""
+        """The command line that runs a command in the root of the node."""
         namespace = f"/proc/{os.getpid()}/fd/{self._root}"
         return [sys.executable, "-I", "-S", str(ENTER), namespace, *command]
 
@@ -150,9 +150,9 @@ class Supervisor:
         self._programs[name].start(command, directory=self.settings.logs, variables=self._variables)
 
     def _start_runtime(self) -> None:
-        """Start containerd with all images; at the first time, keep those that rarely change."""
+        """Start containerd with all images; if there is no store with the kept images, create it before."""
         if not self._layers:
-            with self._timed("images that are kept"):
+            with self._timed("kept images"):
                 self._launch_runtime()
                 self._import(self.settings.kept_images)
                 self._programs[RUNTIME].end(END_S)
@@ -194,9 +194,9 @@ class Supervisor:
             raise self._programs["kubelet"].error(f"did not get the node Ready ({error})") from None
         self._await(_is_dns_ready, self._programs["coredns"], "is not ready")
 
-    def _await(self, is_so: Callable[[], bool], program: Component, what: str) -> None:
+    def _await(self, is_done: Callable[[], bool], program: Component, what: str) -> None:
         deadline = time.monotonic() + READY_S
-        while not is_so():
+        while not is_done():
             if not program.is_running:
                 raise program.error(f"{program.how_it_ended()} while starting")
             if time.monotonic() > deadline:
@@ -211,35 +211,35 @@ class Supervisor:
 
 
 def root_namespace(enter: Callable[[], None]) -> int:
-    """Run `enter` in a new process; a descriptor of the mount namespace that it is in then. Raises OSError."""
-    reading, writing = os.pipe()
-    going, leaving = os.pipe()
+    """Call `enter` in a new process; returns a descriptor of the mount namespace of that process. Raises OSError."""
+    result_reader, result_writer = os.pipe()
+    exit_reader, exit_writer = os.pipe()  # the process ends when its other end is closed
     child = os.fork()
     if not child:
-        os.close(leaving)
+        os.close(exit_writer)
         try:
             enter()
-            os.write(writing, b"ready")
-            os.read(going, 1)
+            os.write(result_writer, b"ready")
+            os.read(exit_reader, 1)
         except OSError as error:
-            os.write(writing, str(error).encode())
+            os.write(result_writer, str(error).encode())
         finally:
             os._exit(0)
-    os.close(writing)
-    os.close(going)
+    os.close(result_writer)
+    os.close(exit_reader)
     try:
-        answer = os.read(reading, 4096).decode()
-        if answer != "ready":
-            raise OSError(0, f"the node's root cannot be mounted: {answer or 'the process ended'}")
+        result = os.read(result_reader, 4096).decode()
+        if result != "ready":
+            raise OSError(0, f"the node's root cannot be mounted: {result or 'the process ended'}")
         return os.open(f"/proc/{child}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     finally:
-        os.close(reading)
-        os.close(leaving)
+        os.close(result_reader)
+        os.close(exit_writer)
         os.waitpid(child, 0)
 
 
 def _set_up_network() -> None:
-    """Loopback, the node's address with a default route that leads nowhere, and what services need."""
+    """Set up loopback, the address of the node with a default route to an unused address, and the sysctls for Services."""
     with Netlink() as links:
         links.set_up("lo")
         links.add_bridge("node0")
@@ -251,7 +251,7 @@ def _set_up_network() -> None:
 
 
 def accepts_connections(path: str) -> bool:
-    """Whether a program listens at this socket."""
+    """Whether a program listens on this Unix socket."""
     with socket.socket(socket.AF_UNIX) as client:
         try:
             client.connect(path)
@@ -261,7 +261,7 @@ def accepts_connections(path: str) -> bool:
 
 
 def _is_dns_ready() -> bool:
-    """Whether CoreDNS has synced: its plugin `ready` answers 200 then."""
+    """Whether CoreDNS has synced: its plugin `ready` returns 200."""
     with socket.socket() as client:
         client.settimeout(1)
         try:
@@ -272,8 +272,8 @@ def _is_dns_ready() -> bool:
             return False
 
 
-def reason(error: str, free_bytes: int, folder: Path) -> str:
-    """The error; on a full disk one line, because most programs then end with a stack trace."""
+def error_message(error: str, free_bytes: int, folder: Path) -> str:
+    """The error; on a full disk one line instead, because most programs then end with a stack trace."""
     if free_bytes >= FULL_DISK_BYTES:
         return error
     print(error, file=sys.stderr, flush=True)
@@ -284,14 +284,14 @@ def reason(error: str, free_bytes: int, folder: Path) -> str:
 
 
 def main(make: Callable[[NodeSettings], Supervisor] = Supervisor) -> int:
-    """Run the node until a program of it ends."""
+    """Run the node until one of its programs ends; returns the exit code."""
     settings = NodeSettings.from_json(Path(sys.argv[1]).read_text())
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the keeper's child ignored it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ignored in the forked process of the keeper
     supervisor = make(settings)
     try:
         report = supervisor.start()
     except (NodeError, ControlPlaneError, OSError) as error:
-        report = Report(error=reason(str(error), shutil.disk_usage(settings.state).free, settings.state))
+        report = Report(error=error_message(str(error), shutil.disk_usage(settings.state).free, settings.state))
     report.send()
     if report.error:
         return 1

@@ -1,9 +1,9 @@
-"""Traces of a node on the machine, found by two snapshots: one before it starts and one after it has ended.
+"""Traces of a node on the machine: differences between a snapshot before its start and one after its end.
 
-`snapshot` reads sysctls, packet filter rules, network links and routes, mounts, cgroups, kernel modules, folders that a
-kubelet or containerd make by default, and processes that name the node's folder. `traces` returns the differences that a
-node could have made; `other_changes` the rest, because other programs make cgroups, links and mounts at any time. What
-changes by itself, such as counters of the kernel, is left out. Called by tools/checks/e2e.py and tests/node.
+`snapshot` reads sysctls, packet filter rules, network links and routes, mounts, cgroups, kernel modules, default folders of the
+kubelet and containerd, and processes with the node's folder in their command line or environment. `traces` returns the differences
+that a node can have caused, `other_changes` those of other programs. Kernel counters and the like are left out. Called by
+tools/checks/e2e.py, tests/node and tests/kind.
 """
 
 import os
@@ -20,28 +20,28 @@ FOLDERS = (
 )  # fmt: skip
 SYSCTLS = ("kernel", "net", "vm")
 CHANGING = ("kernel/ns_last_pid", "kernel/random/", "nf_conntrack_count", "/stat", "vm/stat_refresh")
-"""Sysctls that are not settings."""
+"""Sysctls that are counters or actions instead of settings."""
 RULES = ("iptables-nft-save", "ip6tables-nft-save")
 LEGACY_TABLES = ("ip_tables_names", "ip6_tables_names")
 MARKS = {
-    # Settings of an interface come and go with it.
+    # Settings of an interface are created and deleted with it.
     "sysctls": re.compile(r"^.(?!net/ipv[46]/(?:conf|neigh)/(?!all/|default/|node0/|cni0/))"),
     "rules": re.compile(r"KUBE|CNI|cni0|node0|10\.(?:96|200|244)\."),
     "links": re.compile(r"^.(?:cni0|node0|kube-)"),
     "routes": re.compile(r"cni0|node0|00(?:C8|F4|60)0A"),  # addresses in hexadecimal, the last byte first
     "mounts": re.compile(r"kubelet|containerd|cni|raytide|/run/netns"),
-    "cgroups": re.compile(r"/raytide-node|/kube|/k8s\.io|/containerd|/cri-| passes on "),
-    "modules": re.compile(r"$^"),  # the kernel loads modules of its own accord when rules name them
+    "cgroups": re.compile(r"/raytide-node|/kube|/k8s\.io|/containerd|/cri-| delegates "),
+    "modules": re.compile(r"$^"),  # the kernel loads modules for rules of any program
     "folders": re.compile(""),
     "processes": re.compile(""),
 }
-"""What in a changed line of each kind a node could be the reason of."""
+"""Changed lines of each kind that a node can have caused."""
 SHOWN = 5
 Snapshot = Mapping[str, frozenset[str]]
 
 
 def snapshot(name: str, packages: Path | None = None) -> Snapshot:
-    """The machine now; `name` marks the node's processes, and `packages` has the programs that list rules."""
+    """The machine now; `name` is in command lines or environments of the node, and `packages` has the programs that list rules."""
     mounts = Path("/proc/self/mounts").read_text().splitlines()
     return {
         "sysctls": frozenset(_sysctls()),
@@ -57,21 +57,20 @@ def snapshot(name: str, packages: Path | None = None) -> Snapshot:
 
 
 def traces(before: Snapshot, after: Snapshot) -> list[str]:
-    """One line per kind with what a node could have added or removed; empty if it left nothing."""
+    """Differences that a node can have caused, one line per kind; empty if it left nothing."""
     return _lines_of(before, after, is_wanted=lambda kind, line: MARKS[kind].search(line) is not None)
 
 
 def other_changes(before: Snapshot, after: Snapshot) -> list[str]:
-    """The same for what other programs have added or removed meanwhile."""
+    """Differences that other programs have caused, one line per kind."""
     return _lines_of(before, after, is_wanted=lambda kind, line: MARKS[kind].search(line) is None)
 
 
 def _lines_of(before: Snapshot, after: Snapshot, is_wanted: Callable[[str, str], bool]) -> list[str]:
     found = []
     for kind, old in before.items():
-        changes = [
-            *(f"+{line}" for line in sorted(after[kind] - old)),
-            *(f"-{line}" for line in sorted(old - after[kind])),
+        changes = [f"+{line}" for line in sorted(after[kind] - old)] + [
+            f"-{line}" for line in sorted(old - after[kind])
         ]
         wanted = [line for line in changes if is_wanted(kind, line)]
         if wanted:
@@ -89,7 +88,7 @@ def _sysctls() -> Iterator[str]:
 
 
 def _rules(packages: Path | None) -> Iterator[str]:
-    """Rules of the machine's own network namespace, without their counters and the time of the listing."""
+    """Rules of the initial network namespace, without counters and timestamps."""
     for name in LEGACY_TABLES:
         yield from (f"{name}: {line}" for line in _lines(Path("/proc/net", name)))
     for program in RULES if packages else ():
@@ -101,12 +100,12 @@ def _rules(packages: Path | None) -> Iterator[str]:
 
 
 def _cgroups(mounts: list[str]) -> Iterator[str]:
-    """Groups below the root of each hierarchy, where a node makes its own, and the controllers that they have."""
+    """Groups below the root of each hierarchy, where the group of a node is, and the controllers that are enabled for them."""
     for line in mounts:
         _, folder, kind, *_ = line.split()
         if kind in {"cgroup", "cgroup2"}:
             yield from (str(path) for path in Path(folder).iterdir() if path.is_dir())
-            yield from (f"{folder} passes on {name}" for name in node_cgroups.passed_on(Path(folder)))
+            yield from (f"{folder} delegates {name}" for name in node_cgroups.delegated(Path(folder)))
 
 
 def processes(name: str) -> Iterator[str]:

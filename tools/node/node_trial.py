@@ -1,8 +1,8 @@
 """Trials of what the kernel allows this process: namespaces, overlay mounts, a bridge, rules of iptables.
 
-`python node_trial.py FOLDER [ROOT]` prints one JSON object: the name of each trial with the kernel's error, empty where it
-succeeded. FOLDER is where overlay mounts will be; ROOT holds unpacked packages with iptables. All of it happens in namespaces
-that end with this process, and FOLDER is left as it was. Run by node_machine.py.
+`python node_trial.py FOLDER [ROOT]` prints a JSON object: the error of each trial by its name, empty if it succeeded. FOLDER is on
+the disk of the overlay mounts; ROOT has unpacked packages with iptables. The trials run in namespaces that end with this process.
+Run by node_machine.py.
 """
 
 import json
@@ -23,12 +23,12 @@ NAMESPACES = {
     "uts": syscalls.CLONE_NEWUTS,
 }
 RULE = "-t nat -A POSTROUTING -m comment --comment trial -m addrtype --dst-type LOCAL -m conntrack --ctstate NEW -j MASQUERADE"
-"""The matches and the target that kube-proxy and the pods' network need."""
+"""The matches and the target that kube-proxy and the pod network use."""
 BACKENDS = ("nft", "legacy")
 
 
 def main() -> None:
-    """Print the results."""
+    """Run all trials and print their errors."""
     folder, *root = sys.argv[1:]
     found = {name: attempt(lambda flag=flag: syscalls.unshare(flag)) for name, flag in NAMESPACES.items()}
     if not found["mount"] and not found["net"]:
@@ -37,7 +37,7 @@ def main() -> None:
         found["bridge"] = attempt(try_bridge)
         for backend in BACKENDS if root else ():
             found[f"iptables-{backend}"] = attempt(lambda backend=backend: try_rule(root[0], backend))
-    # Last: after the first child of a new PID namespace has ended, the kernel starts no second one.
+    # Last: the next child is the first of the new PID namespace, and when it has ended, no other can be started.
     found["pid"] = attempt(lambda: syscalls.unshare(syscalls.CLONE_NEWPID))
     found["kmsg"] = attempt(lambda: os.close(os.open("/dev/kmsg", os.O_RDONLY)))
     print(json.dumps(found))
@@ -63,13 +63,13 @@ def try_overlay(folder: str) -> None:
 
 
 def try_bridge() -> None:
-    """Look for what br_netfilter adds to a network namespace: without it, services do not work between pods of a node."""
+    """Set the sysctl of br_netfilter: without this module, Services do not work between pods of a node."""
     with Path("/proc/sys/net/bridge/bridge-nf-call-iptables").open("w") as file:
         file.write("1")
 
 
 def try_rule(root: str, backend: str) -> None:
-    """Add kube-proxy's kind of rule to this empty network namespace."""
+    """Add `RULE` in this empty network namespace."""
     syscalls.mount("tmpfs", f"{root}/run", "tmpfs")
     try:
         command = [shutil.which("chroot") or "chroot", root, f"/usr/sbin/iptables-{backend}", *RULE.split()]

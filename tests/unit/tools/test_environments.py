@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import build_cache
 import environments
 import paddle_env
 
@@ -17,7 +18,7 @@ import paddle_env
     ],
 )
 def test_they_are_in_the_users_cache_folder(environ: dict[str, str], folder: str) -> None:
-    assert environments.cache_folder("ray", environ) == Path(folder)
+    assert build_cache.cache_folder("ray", environ) == Path(folder)
 
 
 def test_a_complete_environment_is_not_created_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

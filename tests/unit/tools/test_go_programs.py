@@ -154,7 +154,9 @@ def test_two_builds_at_once_are_one(env):
     ("version", "message"),
     [
         pytest.param(None, "Go 1.25.0 or newer is needed, and there is no go on PATH", id="no Go"),
-        pytest.param("go1.19.8", "Go 1.25.0 or newer is needed, and this one will not do (go1.19.8)", id="an old Go"),
+        pytest.param(
+            "go1.19.8", "Go 1.25.0 or newer is needed, but the one on PATH cannot be used (go1.19.8)", id="an old Go"
+        ),
     ],
 )
 def test_one_line_names_what_to_install_or_set(env, monkeypatch, capsys, version, message):

@@ -62,7 +62,7 @@ def test_a_group_that_cannot_be_removed_is_reported(tmp_path, monkeypatch):
 def test_controllers_that_the_kubelet_passed_on_are_taken_back(tmp_path):
     control = tmp_path / "cgroup.subtree_control"
     control.write_text("cpu memory")
-    before = {str(tmp_path): sorted(node_cgroups.passed_on(tmp_path))}
+    before = {str(tmp_path): sorted(node_cgroups.delegated(tmp_path))}
     control.write_text("cpu cpuset memory")
     node_cgroups.restore([tmp_path, tmp_path / "version-1"], before)
     assert control.read_text() == "-cpuset"

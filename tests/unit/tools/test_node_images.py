@@ -43,7 +43,7 @@ def test_an_image_that_cannot_be_written_leaves_nothing(cache, monkeypatch, tmp_
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(node_images, "_write_pause", fill_the_disk)
-    with pytest.raises(node_images.ImageError, match=r"cannot be made: .*No space left on device"):
+    with pytest.raises(node_images.ImageError, match=r"cannot be built: .*No space left on device"):
         node_images.pause(tmp_path / "pause")
     assert [path.name for path in cache.iterdir()] == ["lock"]
 

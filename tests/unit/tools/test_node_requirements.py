@@ -10,11 +10,11 @@ from node_machine import Machine, parse_available_memory, parse_capabilities
 from node_requirements import (
     GIB,
     iptables_backend,
-    lacks,
     may_lower_oom_scores,
     reported_cpus,
     requirements,
     snapshotter,
+    unmet,
 )
 
 V1 = "\n".join(
@@ -39,8 +39,8 @@ GOOD = Machine(
 
 
 def test_a_good_machine_lacks_nothing():
-    assert lacks(GOOD) == []
-    assert lacks(replace(GOOD, cgroups=parse_mounts(V2, "cpuset cpu io memory pids"))) == []
+    assert unmet(GOOD) == []
+    assert unmet(replace(GOOD, cgroups=parse_mounts(V2, "cpuset cpu io memory pids"))) == []
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,11 @@ def test_a_good_machine_lacks_nothing():
     ],
 )
 def test_each_lack_is_one_line_with_its_remedy(changes, line):
-    assert [lack.line for lack in lacks(replace(GOOD, **changes))] == [line]
+    assert [requirement.line for requirement in unmet(replace(GOOD, **changes))] == [line]
 
 
 def test_without_go_programs_that_are_built_do():
-    assert lacks(replace(GOOD, go_error="there is no go on PATH", are_programs_built=True)) == []
+    assert unmet(replace(GOOD, go_error="there is no go on PATH", are_programs_built=True)) == []
 
 
 def test_without_root_nothing_else_is_guessed():
@@ -143,14 +143,14 @@ def test_an_older_kernel_gets_the_legacy_rules():
 def test_without_overlay_mounts_images_are_copied():
     assert snapshotter(GOOD) == "overlayfs"
     machine = replace(GOOD, trials={**TRIALS, "overlay": "Invalid argument"})
-    assert (snapshotter(machine), lacks(machine)) == ("native", [])
+    assert (snapshotter(machine), unmet(machine)) == ("native", [])
 
 
 def test_without_cap_sys_resource_oom_scores_are_not_lowered():
     assert may_lower_oom_scores(GOOD)
     machine = replace(GOOD, capabilities=GOOD.capabilities - {"CAP_SYS_RESOURCE"})
     assert not may_lower_oom_scores(machine)
-    assert lacks(machine) == []
+    assert unmet(machine) == []
 
 
 @pytest.mark.parametrize(("found", "reported"), [(2, 8), (8, 8), (64, 64)])

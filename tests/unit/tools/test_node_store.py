@@ -20,7 +20,7 @@ def store(tmp_path):
 
 def test_layers_are_left_to_mounts_and_databases_are_copies(store, tmp_path):
     target = tmp_path / "containerd"
-    assert [str(layer) for layer in node_store.lay_out(store, target)] == ["snapshots/1"]
+    assert [str(layer) for layer in node_store.prepare_folder(store, target)] == ["snapshots/1"]
     assert list((target / "snapshots/1").iterdir()) == []
     assert (target / "blobs/sha256/abc").samefile(store / "blobs/sha256/abc")
     assert (target / "meta.db").read_text() == "meta.db"
@@ -32,7 +32,7 @@ def test_on_another_disk_everything_is_a_copy(store, tmp_path, monkeypatch):
         raise OSError(18, "Invalid cross-device link")
 
     monkeypatch.setattr(os, "link", fail)
-    node_store.lay_out(store, tmp_path / "containerd")
+    node_store.prepare_folder(store, tmp_path / "containerd")
     assert (tmp_path / "containerd/blobs/sha256/abc").read_text() == "blobs/sha256/abc"
 
 

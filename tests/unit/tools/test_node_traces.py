@@ -49,7 +49,7 @@ def test_many_traces_are_counted():
         ("mounts", "overlay /cache/raytide/node/state/rootfs overlay rw 0 0"),
         ("cgroups", "/sys/fs/cgroup/memory/raytide-node-1234"),
         ("cgroups", "/sys/fs/cgroup/pids/kubepods"),
-        ("cgroups", "/sys/fs/cgroup passes on cpuset"),
+        ("cgroups", "/sys/fs/cgroup delegates cpuset"),
         ("folders", "/var/lib/kubelet"),
         ("processes", "17 containerd-shim-runc-v2"),
     ],
