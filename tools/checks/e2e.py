@@ -1,12 +1,12 @@
-"""Does the chart, installed by helm, do the whole job?
+"""Run the end-to-end suite in `e2e/`, which installs the chart with helm.
 
-Starts a real control plane with process kubelets (`raytide sandbox up --api kubernetes --audit`), runs the suite of `e2e/`
-against it, which knows nothing but a kubeconfig, an image name and the audit log, ends it and looks whether anything is
-left. `--node` takes containerd and a real kubelet in namespaces of this machine, `--kind` a kind cluster of three nodes, with
-the Docker and kind that are installed or else with those of tools/kind, both with the image built from the Dockerfile; where
-that is not possible it says "not run" and why. `--kubeconfig` takes any other
-cluster. The suite is one story: if a test fails, all of it is run once more, on another cluster, and if that passes, the level
-is green and `RAYTIDE_RERUN_LOG` gets both outputs. Called by `make e2e`, `make e2e ON=node` and `make e2e ON=kind`.
+By default on a real control plane with process kubelets (`raytide sandbox up --api kubernetes --audit`). `--node` takes containerd
+and a real kubelet in namespaces of this machine, `--kind` a kind cluster of three nodes with the installed Docker and kind, or else
+with those of tools/kind; both need the image of `make image`. Where that is not possible, "not run" and the reason are printed.
+`--kubeconfig` takes any other cluster. Afterwards the cluster is ended, and whatever it left on the machine is an error.
+
+The tests of the suite depend on each other: if one fails, the whole suite is run once more on another cluster. If that passes, the
+exit code is 0, and the first output is appended to `RAYTIDE_RERUN_LOG`. Called by `make e2e`, with ON=node and ON=kind too.
 """
 
 import argparse
@@ -44,15 +44,15 @@ RAY_IMAGE = "rayproject/ray:2.60.0"
 
 
 class E2eError(Exception):
-    """What a person should read instead of a traceback."""
+    """The suite cannot be run; the message is printed without a traceback."""
 
 
 class TestsFailedError(E2eError):
-    """Tests failed; the text is the output of the suite."""
+    """Tests failed; the message is the output of the suite."""
 
 
 def run(*words: str | Path, deadline_s: float, is_shown: bool = True) -> subprocess.CompletedProcess[str]:
-    """One program; its words are shown unless they are wanted."""
+    """Run a program; raises E2eError if it exceeds the deadline. Its output is captured unless `is_shown`."""
     command = [str(word) for word in words]
     try:
         return subprocess.run(command, text=True, timeout=deadline_s, check=False, capture_output=not is_shown)
@@ -65,16 +65,13 @@ def run_suite(
     audit_log: str,
     wanted: list[str],
     inside: Callable[..., list[str]] = lambda *words: [*words],
-    more: Mapping[str, str] = MappingProxyType({}),
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
-    """Run pytest on e2e/; returns its exit code, and raises TestsFailedError if a test failed.
+    """Run pytest on e2e/; returns its exit code. Raises TestsFailedError if a test failed, and ToolMissingError.
 
-    `inside` makes a command one that reaches the cluster; `more` are variables with what only this level has.
+    `inside` returns the command line that runs a command where the cluster is reachable; `variables` are added to the environment.
     """
-    try:
-        folders = {str(find_tool(name).parent) for name in ("helm", "kubectl")}
-    except ToolMissingError as error:
-        raise E2eError(str(error)) from error
+    folders = {str(find_tool(name).parent) for name in ("helm", "kubectl")}
     patience = max(float(os.environ.get("RAYTIDE_TEST_PATIENCE") or 1), machine_speed.patience())
     print(f"e2e: deadlines are {patience:.1f} times as long as on an idle machine", flush=True)
     environ = os.environ | {
@@ -83,24 +80,15 @@ def run_suite(
         "KUBECONFIG": str(kubeconfig),
         "RAYTIDE_E2E_IMAGE": IMAGE,
         "RAYTIDE_E2E_AUDIT_LOG": audit_log,
-        **more,
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # the plugins of our own tests have no business there
+        **variables,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # plugins of the other tests
     }
-    options = [
-        "-p",
-        "pytest_timeout",
-        "-c",
-        "pytest.ini",
-        "--rootdir",
-        ".",
-        "--timeout",
-        f"{TEST_ENDS_WITHIN_S * patience:.0f}",
-    ]
-    command = [sys.executable, "-m", "pytest", *options, *wanted]
+    options = ("-p", "pytest_timeout", "-c", "pytest.ini", "--rootdir", ".")
+    timeout_s = f"{TEST_ENDS_WITHIN_S * patience:.0f}"
+    command = inside(sys.executable, "-m", "pytest", *options, "--timeout", timeout_s, *wanted)
     printed = []
-    with subprocess.Popen(
-        inside(*command), env=environ, cwd=ROOT / "e2e", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as suite:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, env=environ, cwd=ROOT / "e2e", text=True, **pipes) as suite:
         assert suite.stdout is not None  # noqa: S101 - it is a pipe
         for line in suite.stdout:
             printed.append(line)
@@ -110,83 +98,96 @@ def run_suite(
     return suite.returncode
 
 
-# --- a real control plane here -------------------------------------------------------------------------------------------
+def not_run(message: str) -> int:
+    """Print the message; returns the exit code, which is 1 if every level has to run."""
+    print(message)
+    return 1 if os.environ.get("RAYTIDE_ALL_RUN") else 0
 
 
-ON_KIND_ALONE = ("--ignore", "test_2c_nodes.py")
-"""Two nodes for pods and an upgrade to another image: the sandbox has three nodes without images, a node here is one."""
+# --- on process kubelets -------------------------------------------------------------------------------------------------
+
+
+KIND_ONLY = ("--ignore", "test_2c_nodes.py")
+"""Requires two nodes and an upgrade to another image: the nodes of the sandbox have no images, and `--node` has one node."""
 
 
 def on_sandbox(wanted: list[str], *, is_kept: bool) -> int:
-    """Start, test, end, look."""
-    before = set(node_traces.processes(str(STATE)))  # somebody's shell may have our kubeconfig in its environment
+    """Run the suite on a sandbox; returns its exit code, or 1 if processes of the sandbox remain."""
+    before = set(node_traces.processes(str(STATE)))  # such as a shell with this kubeconfig in its environment
     run(RAYTIDE, "sandbox", "down", "--state-dir", STATE, deadline_s=60, is_shown=False)
     up = run(RAYTIDE, "sandbox", "up", "--api", "kubernetes", "--audit", "--state-dir", STATE, deadline_s=180)
     if up.returncode:
         raise E2eError("the control plane did not start")
     try:
         record = json.loads((STATE / "sandbox.json").read_text())
-        ignored = [*ON_KIND_ALONE, "--ignore", "test_2d_why.py"]  # no image has to be pulled there
+        ignored = [*KIND_ONLY, "--ignore", "test_2d_why.py"]  # process kubelets pull no images
         code = run_suite(STATE / "kubeconfig", record["audit_log"], [*wanted, *ignored])
     finally:
         if not is_kept:
             run(RAYTIDE, "sandbox", "down", "--state-dir", STATE, deadline_s=120)
-    left = [] if is_kept else what_is_left(before)
-    if left:
-        print("e2e: these processes are left:", *left, sep="\n  ")
-    return code or (1 if left else 0)
+    remaining = [] if is_kept else remaining_processes(before)
+    if remaining:
+        print("e2e: these processes are left:", *remaining, sep="\n  ")
+    return code or (1 if remaining else 0)
 
 
-def what_is_left(before: set[str]) -> list[str]:
-    """Command lines of processes that belong to our sandbox, once they had time to end."""
+def remaining_processes(before: set[str]) -> list[str]:
+    """Command lines of processes of the sandbox that have not ended after `ENDS_WITHIN_S`."""
     deadline = time.monotonic() + ENDS_WITHIN_S
-    while (
-        found := [line for line in node_traces.processes(str(STATE)) if line not in before]
-    ) and time.monotonic() < deadline:
+    while (found := set(node_traces.processes(str(STATE))) - before) and time.monotonic() < deadline:
         time.sleep(0.2)
-    return found
+    return sorted(found)
 
 
-# --- a real node here ----------------------------------------------------------------------------------------------------
+# --- on a node -----------------------------------------------------------------------------------------------------------
 
 
 def on_node(wanted: list[str], *, is_kept: bool) -> int:
-    """Run the suite on containerd and a kubelet; 0 with the reason where they cannot run, if something may be missing."""
+    """Run the suite on containerd and a kubelet; returns its exit code, or that of `not_run`."""
     try:
         kept = (node_images.ray(RAY_IMAGE),)
         settings = node.prepare((raytide_archive(),), kept_images=kept, is_tethered=not is_kept)
     except node.NodeMissingError as error:
-        print(f"e2e on a node: not run: {error}")
-        return 1 if os.environ.get("RAYTIDE_ALL_RUN") else 0
-    except (node.NodeError, node_images.ImageError) as error:
-        raise E2eError(str(error)) from error
-    kubelet = node.Node(settings)
-    try:
-        before = machine_before(settings)
-        running = kubelet.start()
-        print(f"e2e on a node: {running.seconds}", flush=True)
+        return not_run(f"e2e on a node: not run: {error}")
+
+    def run_on(running: node.RunningNode) -> int:
         if is_kept:
-            reach = " ".join(running.command("kubectl", "--kubeconfig", running.kubeconfig))
-            print(f"the node runs until `make e2e DOWN=1`; reach it with {reach}", flush=True)
-        try:
-            options = [*wanted, *ON_KIND_ALONE]
-            code = run_suite(running.kubeconfig, str(running.audit_log), options, running.command)
-        finally:
-            if not is_kept:
-                kubelet.end()
-    except node.NodeError as error:
-        raise E2eError(str(error)) from error
+            print_access("the node", running, running.kubeconfig)
+        return run_suite(running.kubeconfig, str(running.audit_log), [*wanted, *KIND_ONLY], running.command)
+
+    return in_namespaces("e2e on a node", settings, run_on, is_kept=is_kept)
+
+
+def in_namespaces(
+    level: str, settings: NodeSettings, run_on: Callable[[node.RunningNode], int], *, is_kept: bool
+) -> int:
+    """Start a node or a Docker daemon, call `run_on` and end it; returns that exit code, or 1 if it left traces."""
+    before = machine_before(settings)
+    started = node.Node(settings)
+    running = started.start()
+    try:
+        print(f"{level}: {running.seconds}", flush=True)
+        code = run_on(running)
+    finally:
+        if not is_kept:
+            started.end()
     return code or (1 if not is_kept and are_traces_left(before, settings) else 0)
 
 
+def print_access(what: str, running: node.RunningNode, kubeconfig: Path) -> None:
+    """Print how to use kubectl on a cluster that keeps running."""
+    kubectl = " ".join(running.command("kubectl", "--kubeconfig", kubeconfig))
+    print(f"{what} runs until `make e2e DOWN=1`; use it with {kubectl}", flush=True)
+
+
 def machine_before(settings: NodeSettings) -> node_traces.Snapshot:
-    """The machine without the new node and without what an earlier one left: its removal is not a change by the new one."""
+    """Snapshot of the machine after the removal of what an earlier node left, which is not a change by the new one."""
     node.clear(settings)
     return node_traces.snapshot(str(settings.state), settings.packages)
 
 
 def are_traces_left(before: node_traces.Snapshot, settings: NodeSettings) -> bool:
-    """Whether the machine is not as it was before the node; prints the differences."""
+    """Whether the node changed the machine since this snapshot; prints all changes."""
     after = node_traces.snapshot(str(settings.state), settings.packages)
     if others := node_traces.other_changes(before, after):
         print("e2e: other programs changed this machine meanwhile:", *others, sep="\n  ")
@@ -197,33 +198,30 @@ def are_traces_left(before: node_traces.Snapshot, settings: NodeSettings) -> boo
 
 
 def raytide_archive() -> Path:
-    """The image of the Dockerfile as `make image` left it."""
+    """The image of `make image`; raises E2eError if it does not exist."""
     archive = CACHE / "image" / "raytide.tar"
     if not archive.exists():
         raise E2eError(f"there is no image at {archive}: run `make image`")
     return archive
 
 
-# --- kind ----------------------------------------------------------------------------------------------------------------
+# --- on kind -------------------------------------------------------------------------------------------------------------
 
 
 def on_kind(wanted: list[str], *, is_kept: bool) -> int:
-    """Run the suite on a kind cluster of three nodes; 0 with the reason where there can be none, if something may be missing."""
-    why = kind_docker.why_not_installed()
+    """Run the suite on a kind cluster of three nodes; returns its exit code, or that of `not_run`."""
+    reason = kind_docker.why_not_installed()
     archive = raytide_archive()
     try:
-        if not why:
-            return on_installed_docker(archive, wanted, is_kept=is_kept)
-        return on_own_docker(archive, wanted, is_kept=is_kept)
+        level = on_own_docker if reason else on_installed_docker
+        return level(archive, wanted, is_kept=is_kept)
     except node.NodeMissingError as error:
-        print(f"e2e on kind: not run: {why}, and this machine allows no Docker daemon of its own: {error}")
-        return 1 if os.environ.get("RAYTIDE_ALL_RUN") else 0
-    except (node.NodeError, node_images.ImageError, KindError, ToolMissingError) as error:
-        raise E2eError(str(error)) from error
+        own = f"this machine allows no Docker daemon of its own: {error}"
+        return not_run(f"e2e on kind: not run: {reason}, and {own}")
 
 
 def on_installed_docker(archive: Path, wanted: list[str], *, is_kept: bool) -> int:
-    """Run it with the machine's Docker and kind; nodes pull Ray's image if Docker does not have it."""
+    """Run the suite with the installed Docker and kind; nodes pull Ray's image if Docker does not have it."""
     cluster = KindCluster(kind_docker.installed(), CACHE / "e2e-kind", find_tool("kubectl"))
     try:
         return run_on_cluster(cluster, archive, wanted, [RAY_IMAGE])
@@ -233,24 +231,18 @@ def on_installed_docker(archive: Path, wanted: list[str], *, is_kept: bool) -> i
 
 
 def on_own_docker(archive: Path, wanted: list[str], *, is_kept: bool) -> int:
-    """Run it in namespaces of this machine, with a Docker daemon of unpacked packages and a node image that is made here."""
+    """Run the suite with a Docker daemon in namespaces of this machine and the node image of kind_image.py."""
     own = kind_docker.prepare_own((node_images.ray(RAY_IMAGE),), is_tethered=not is_kept)
-    before = machine_before(own.settings)
-    daemon = node.Node(own.settings)
-    running = daemon.start()
-    try:
-        print(f"e2e on kind: {running.seconds}", flush=True)
+
+    def run_on(running: node.RunningNode) -> int:
         docker = own.reached_by(running)
         print(f"e2e on kind: node image {docker.load(own.image)}", flush=True)
         cluster = KindCluster(docker, own.settings.state / "cluster", own.settings.kubectl)
         if is_kept:
-            reach = " ".join(running.command("kubectl", "--kubeconfig", cluster.kubeconfig))
-            print(f"the cluster runs until `make e2e DOWN=1`; reach it with {reach}", flush=True)
-        code = run_on_cluster(cluster, archive, wanted, [], running.command)
-    finally:
-        if not is_kept:
-            daemon.end()
-    return code or (1 if not is_kept and are_traces_left(before, own.settings) else 0)
+            print_access("the cluster", running, cluster.kubeconfig)
+        return run_on_cluster(cluster, archive, wanted, [], running.command)
+
+    return in_namespaces("e2e on kind", own.settings, run_on, is_kept=is_kept)
 
 
 def run_on_cluster(
@@ -260,25 +252,23 @@ def run_on_cluster(
     images: list[str],
     inside: Callable[..., list[str]] = lambda *words: [*words],
 ) -> int:
-    """Create it, load the archive and those of the images that Docker has, and run the suite; its exit code."""
+    """Create the cluster, load the archive and those of the images that Docker has, and run the suite; its exit code."""
+    code = 1
     try:
         print(f"e2e on kind: {cluster.create()}; {cluster.load(archive)}", flush=True)
         for image in images:
             cluster.load_from_docker(image)
         cluster.tag(f"docker.io/library/{IMAGE}", f"docker.io/library/{NEXT_IMAGE}")
-        code = run_suite(
-            cluster.kubeconfig, str(cluster.audit_log), wanted, inside, {"RAYTIDE_E2E_NEXT_IMAGE": NEXT_IMAGE}
-        )
-    except BaseException:
-        cluster.export_logs()
-        raise
-    if code:
-        cluster.export_logs()
+        variables = {"RAYTIDE_E2E_NEXT_IMAGE": NEXT_IMAGE}
+        code = run_suite(cluster.kubeconfig, str(cluster.audit_log), wanted, inside, variables)
+    finally:
+        if code:
+            cluster.export_logs()
     return code
 
 
 def main() -> int:
-    """The exit code."""
+    """Run the suite as the options say; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--node", action="store_true", help="on containerd and a kubelet in namespaces of this machine")
     parser.add_argument("--kind", action="store_true", help="on a kind cluster of its own")
@@ -290,7 +280,7 @@ def main() -> int:
         code = run_level_twice(chosen, wanted)
     except TestsFailedError:
         return TESTS_FAILED
-    except E2eError as error:
+    except (E2eError, node.NodeError, node_images.ImageError, KindError, ToolMissingError) as error:
         print(f"e2e: {error}")
         return 1
     print(f"e2e: {time.monotonic() - started:.0f} s")
@@ -298,7 +288,7 @@ def main() -> int:
 
 
 def run_level_twice(chosen: argparse.Namespace, wanted: list[str]) -> int:
-    """Exit code of the suite; if a test fails, of its second run, unless the cluster is to be kept."""
+    """Run the suite, and once more if a test fails and the cluster is not to be kept; returns the exit code."""
     try:
         return run_level(chosen, wanted)
     except TestsFailedError as first:
@@ -312,7 +302,7 @@ def run_level_twice(chosen: argparse.Namespace, wanted: list[str]) -> int:
 
 
 def run_level(chosen: argparse.Namespace, wanted: list[str]) -> int:
-    """Exit code of the suite on a cluster of the chosen kind."""
+    """Run the suite on the chosen cluster; returns the exit code."""
     if chosen.kubeconfig:
         return run_suite(chosen.kubeconfig, os.environ.get("RAYTIDE_E2E_AUDIT_LOG", ""), wanted)
     level = on_node if chosen.node else on_kind if chosen.kind else on_sandbox
@@ -320,7 +310,7 @@ def run_level(chosen: argparse.Namespace, wanted: list[str]) -> int:
 
 
 def report_second_run(first: str) -> None:
-    """Name what failed at first, at the end of the level and of the run, where all such tests are listed."""
+    """Report the failures of the first run, at the end of the level and in the log of the run."""
     title = "=== passed only when run again, to be mended: the end-to-end suite"
     print(title)
     if path := os.environ.get("RAYTIDE_RERUN_LOG"):

@@ -1,8 +1,8 @@
-"""Contents of the container image, read from its docker-archive: what it may have, and what not.
+"""Check of the contents of the container image, read from its docker-archive.
 
-`read_image` returns the image's configuration and the files of its root, `problems` what is wrong with them: user, setuid
-files, packages, size, and whether the installed package is the wheel that `pip install .` installs. Pure but for the
-reading; nothing of the image runs. Called by `make image`.
+`read_image` returns the configuration and the files of the image, `problems` what is wrong with them: user, setuid files, shells,
+packages, size, and differences between the installed package and the wheel that `pip install .` installs. Nothing of the image is
+executed. Called by `make image`.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from typing import Any, Final
 USER: Final = "1000:100"
 SET_ID: Final = 0o6000
 LARGEST_MB: Final = 80
-"""Of the layers above the base image, uncompressed."""
+"""Limit for the layers above the base image, uncompressed."""
 ENVIRONMENT: Final = "opt/raytide/"
 NOT_INSIDE: Final = ("raytide_sandbox", "raytide-sandbox")
 SHELL: Final = re.compile(r"(?:usr/(?:local/)?)?s?bin/(?:ash|bash|busybox|dash|ksh|rbash|sh|zsh)")
@@ -30,7 +30,7 @@ OPAQUE: Final = ".wh..wh..opq"
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A path of the image's root."""
+    """A path of the image."""
 
     mode: int
     layer: int
@@ -42,7 +42,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What the checks read of an image."""
+    """Configuration and files of an image."""
 
     config: Mapping[str, Any]
     files: Mapping[str, File]
@@ -72,7 +72,7 @@ def _content(archive: tarfile.TarFile, name: str) -> Any:
 
 
 def _add_layer(files: dict[str, File], layer: tarfile.TarFile, index: int, *, is_own: bool) -> int:
-    """Apply one layer to the files below it; its size in bytes."""
+    """Apply a layer to the files of the layers below; returns its size in bytes."""
     size = 0
     for member in layer:
         path = member.name.removeprefix("./").strip("/")
@@ -97,7 +97,7 @@ def _add_layer(files: dict[str, File], layer: tarfile.TarFile, index: int, *, is
 
 
 def problems(image: Image, wheel: Path, lock: Path) -> list[str]:
-    """Everything that is wrong; one line each."""
+    """All problems, one line each."""
     return [
         *start_problems(image.config),
         *privilege_problems(image.files),
@@ -110,7 +110,7 @@ def problems(image: Image, wheel: Path, lock: Path) -> list[str]:
 
 
 def start_problems(config: Mapping[str, Any]) -> Iterator[str]:
-    """The user and what it starts."""
+    """Problems of user, entry point and command."""
     if config.get("User") != USER:
         yield f"it runs as {config.get('User') or 'root'}, not as {USER}"
     started = [config.get("Entrypoint"), config.get("Cmd")]
@@ -119,7 +119,7 @@ def start_problems(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def privilege_problems(files: Mapping[str, File]) -> Iterator[str]:
-    """Files that give a process another user, group or capability."""
+    """Files with which a process changes its user, group or capabilities."""
     for path, file in files.items():
         if file.is_regular and file.mode & SET_ID:
             yield f"/{path} is setuid or setgid ({file.mode:o})"
@@ -128,12 +128,12 @@ def privilege_problems(files: Mapping[str, File]) -> Iterator[str]:
 
 
 def shell_problems(files: Mapping[str, File]) -> Iterator[str]:
-    """Shells: neither the operator nor the autoscaler starts one."""
+    """Shells, which neither the operator nor the autoscaler needs."""
     yield from (f"/{path} is a shell" for path in files if SHELL.fullmatch(path))
 
 
 def foreign_problems(files: Mapping[str, File]) -> Iterator[str]:
-    """The sandbox, and settings of the machine that built the image."""
+    """Files of the sandbox, and settings of the machine that built the image."""
     for path in files:
         if any(name in path for name in NOT_INSIDE):
             yield f"/{path} is of the sandbox"
@@ -142,27 +142,24 @@ def foreign_problems(files: Mapping[str, File]) -> Iterator[str]:
 
 
 def package_problems(files: Mapping[str, File], lock: Path) -> Iterator[str]:
-    """Installed distributions are those of the lock."""
+    """Differences between the installed distributions and the lock."""
     pattern = re.compile(rf"{ENVIRONMENT}lib/python[\d.]+/site-packages/([\w.]+)-([^/-]+)\.dist-info/METADATA")
     found = {(name.lower().replace("_", "-"), version) for path in files for name, version in pattern.findall(path)}
-    locked = {
-        (name.lower().replace("_", "-"), version)
-        for name, version in re.findall(r"(?m)^([\w.-]+)==(\S+)", lock.read_text())
-    }
-    ours = {pair for pair in found if pair[0] == "raytide"}
-    yield from (
-        f"{name} {version} is installed and not in {lock.name}" for name, version in sorted(found - locked - ours)
-    )
-    yield from (f"{name} {version} of {lock.name} is not installed" for name, version in sorted(locked - found))
+    pins = re.findall(r"(?m)^([\w.-]+)==(\S+)", lock.read_text())
+    locked = {(name.lower().replace("_", "-"), version) for name, version in pins}
+    own = {pair for pair in found if pair[0] == "raytide"}
+    for name, version in sorted(found - locked - own):
+        yield f"{name} {version} is installed and not in {lock.name}"
+    for name, version in sorted(locked - found):
+        yield f"{name} {version} of {lock.name} is not installed"
 
 
 def wheel_problems(files: Mapping[str, File], wheel: Path) -> Iterator[str]:
-    """The installed package has the files of the wheel, unchanged, and no others but bytecode."""
+    """Differences between the installed package, without bytecode, and the wheel."""
     with zipfile.ZipFile(wheel) as archive:
         packed = {name: hashlib.sha256(archive.read(name)).hexdigest() for name in archive.namelist()}
-    packages = next(
-        iter({m[0] for path in files if (m := re.match(rf"{ENVIRONMENT}lib/[^/]+/site-packages/", path))}), ""
-    )
+    folder = re.compile(rf"{ENVIRONMENT}lib/[^/]+/site-packages/")
+    packages = next((match[0] for path in files if (match := folder.match(path))), "")
     for name, digest in packed.items():
         installed = files.get(f"{packages}{name}")
         if installed is None:
@@ -176,6 +173,6 @@ def wheel_problems(files: Mapping[str, File], wheel: Path) -> Iterator[str]:
 
 
 def size_problems(image: Image) -> Iterator[str]:
-    """Our layers have a bound."""
+    """The layers above the base image exceed `LARGEST_MB`."""
     if image.own_bytes > LARGEST_MB * 10**6:
         yield f"its layers have {image.own_bytes / 1e6:.1f} MB, more than {LARGEST_MB} MB"

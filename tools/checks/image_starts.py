@@ -1,9 +1,8 @@
-"""Starts of the container image, as a kubelet starts it in a hardened pod.
+"""Check that the container image starts as in a hardened pod.
 
-Operator and sidecar run with a read-only root without any writable folder, once as the image's user and once as an arbitrary
-user of group 0 (OpenShift), with the service account of a pod. A start has succeeded when the process connects to a listener
-of ours in the place of the API server or the GCS: then all of its modules are imported, without `kubernetes`. Called by
-`make image` with a builder's containers.
+Operator and sidecar run with a read-only root and the service account of a pod, as the user of the image and as an arbitrary user of
+group 0 (OpenShift). A start succeeds when the process connects to a listener in place of the API server or the GCS: it has then
+imported all of its modules. Called by `make image` with the containers of a builder.
 """
 
 import contextlib
@@ -27,19 +26,19 @@ USERS: Final = {"the image's user": (1000, 100), "an arbitrary user of group 0":
 CONNECTS_WITHIN_S: Final = 60.0
 ENDS_WITHIN_S: Final = 20.0
 SIDECAR_STARTS_WITHIN_S: Final = 1.5
-"""CPU time where it can be read, which waits for no other process, else the time until the connection; longer on a slower machine."""
+"""Limit for the CPU time of the start, or where that is unknown, for the time until the connection; multiplied on slower machines."""
 ATTEMPTS: Final = 5
 """The fastest start counts."""
 LOCALHOST: Final = "127.0.0.1"
 
 
 class StartError(Exception):
-    """A process did not connect; the message has its last lines."""
+    """A process did not connect; the message has its last lines of output."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class Start:
-    """How long a process took until it connected."""
+    """Duration of a start until the connection."""
 
     bar_s: float
     """CPU time of all its processes, or `took_s` where that is unknown."""
@@ -48,9 +47,9 @@ class Start:
 
 @contextmanager
 def service_account() -> Iterator[Path]:
-    """The folder that a kubelet mounts, readable for all users."""
-    with tempfile.TemporaryDirectory(prefix="raytide-account-") as place:
-        folder = Path(place)
+    """The folder of a service account, as a kubelet mounts it, readable for all users."""
+    with tempfile.TemporaryDirectory(prefix="raytide-account-") as name:
+        folder = Path(name)
         (folder / "token").write_text("token")
         (folder / "namespace").write_text("default")
         (folder / "ca.crt").write_bytes(make_certificates(datetime.now(UTC), [LOCALHOST]).authority)
@@ -59,7 +58,7 @@ def service_account() -> Iterator[Path]:
 
 
 def cpu_by_process(pid: int) -> dict[int, float]:
-    """CPU seconds of a process and of each of its descendants so far, by their process ids."""
+    """CPU seconds of a process and of each of its descendants, by their PIDs."""
     used: dict[int, float] = {}
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -74,7 +73,7 @@ def cpu_by_process(pid: int) -> dict[int, float]:
 
 
 def connect_once(containers: Containers, user: tuple[int, int], environ: Mapping[str, str], *arguments: str) -> Start:
-    """Start a container and wait until it connects to `{port}` of its arguments or environment; raises StartError."""
+    """Start a container and wait until it connects to `{port}` in its arguments or environment; raises StartError."""
     with socket.create_server((LOCALHOST, 0)) as listener, tempfile.TemporaryFile("w+") as log:
         listener.settimeout(0.2)
         port = str(listener.getsockname()[1])
@@ -92,7 +91,7 @@ def connect_once(containers: Containers, user: tuple[int, int], environ: Mapping
         finally:
             members = cpu_by_process(process.pid)
             _end(process, containers)
-            _see_gone(members)
+            _wait_for_end(members)
         log.seek(0)
         lines = log.read().strip().splitlines()[-10:]
         raise StartError("\n".join([f"raytide {arguments[0]} did not connect, its last lines are:", *lines]))
@@ -107,8 +106,8 @@ def _end(process: subprocess.Popen[bytes], containers: Containers) -> None:
         process.wait()
 
 
-def _see_gone(members: Iterable[int]) -> None:
-    """Wait until none of these processes is left; raises StartError."""
+def _wait_for_end(members: Iterable[int]) -> None:
+    """Wait until these processes have ended; raises StartError after `ENDS_WITHIN_S`."""
     ends = time.monotonic() + ENDS_WITHIN_S
     while left := [member for member in members if Path("/proc", str(member)).exists()]:
         if time.monotonic() > ends:
@@ -117,14 +116,14 @@ def _see_gone(members: Iterable[int]) -> None:
 
 
 def start_operator(containers: Containers, user: tuple[int, int]) -> Start:
-    """Start the operator; it connects to the API server."""
+    """Start the operator, which connects to the API server."""
     environ = {"KUBERNETES_SERVICE_HOST": LOCALHOST, "KUBERNETES_SERVICE_PORT": "{port}", "POD_NAMESPACE": "default"}
     endpoints = ("--metrics-addr", "0", "--health-probe-bind-address", "0")
     return connect_once(containers, user, environ, "operator", *endpoints)
 
 
 def start_sidecar(containers: Containers, user: tuple[int, int]) -> Start:
-    """Start the autoscaler; it connects to the GCS."""
+    """Start the autoscaler, which connects to the GCS."""
     environ = {
         "KUBERNETES_SERVICE_HOST": LOCALHOST,
         "KUBERNETES_SERVICE_PORT_HTTPS": "1",
@@ -136,7 +135,7 @@ def start_sidecar(containers: Containers, user: tuple[int, int]) -> Start:
 
 
 def problems(containers: Containers) -> tuple[list[str], Start]:
-    """What does not start, and the sidecar's fastest start."""
+    """Failed starts, and the fastest start of the sidecar."""
     found, fastest = [], Start(float("inf"), float("inf"))
     for name, user in USERS.items():
         for start in (start_operator, start_sidecar):

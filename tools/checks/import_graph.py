@@ -1,9 +1,8 @@
 """Size of the import graphs of raytide and raytide_sandbox, and their circular imports.
 
-Prints the number of modules and imports, and each circle: a set of modules, or of packages one or two levels below
-the root, in which each imports all others directly or indirectly. The exit code is 1 if there are any. Imports inside of
-functions and under TYPE_CHECKING count. Called by `make lint`; the import rules themselves are contracts in
-pyproject.toml.
+Prints the number of modules and imports, and each circle: a set of modules, or of packages one or two levels below the root, in which
+each imports all others directly or indirectly. The exit code is 1 if there are any. Imports inside of functions and under
+TYPE_CHECKING count. Called by `make lint`; contracts in pyproject.toml have the import rules.
 """
 
 import sys
@@ -24,7 +23,7 @@ def import_edges(graph: grimp.ImportGraph) -> set[Edge]:
 
 
 def between_packages(edges: set[Edge], level: int) -> dict[Edge, list[Edge]]:
-    """The imports between what is at most `level` levels below the root, by importing and imported package."""
+    """The imports between packages at most `level` levels below the root, by importing and imported package."""
     found: dict[Edge, list[Edge]] = {}
     for edge in sorted(edges):
         importer, imported = (".".join(name.split(".")[: level + 1]) for name in edge)
@@ -48,7 +47,7 @@ def circles(edges: set[Edge] | Mapping[Edge, object]) -> list[list[str]]:
 
 
 def _reachable(name: str, imported: Mapping[str, set[str]]) -> set[str]:
-    """Everything that it imports directly or indirectly; itself only if it is in a circle."""
+    """All modules that it imports directly or indirectly, including itself if it is in a circle."""
     found: set[str] = set()
     pending = [name]
     while pending:
@@ -59,7 +58,7 @@ def _reachable(name: str, imported: Mapping[str, set[str]]) -> set[str]:
 
 
 def report(package: str) -> Iterator[tuple[str, bool]]:
-    """Lines to print, each with whether it is about a circle."""
+    """Lines to print, each with whether it reports a circle."""
     graph = grimp.build_graph(package, cache_dir=None)
     edges = import_edges(graph)
     yield f"import graph of {package}: {len(graph.modules)} modules and packages, {len(edges)} imports", False
@@ -75,7 +74,7 @@ def report(package: str) -> Iterator[tuple[str, bool]]:
 
 
 def main(*packages: str) -> int:
-    """Print the reports; 1 if there is a circle."""
+    """Print the reports; returns 1 if there is a circle."""
     lines = list(chain.from_iterable(map(report, packages or PACKAGES)))
     print("\n".join(text for text, _ in lines))
     return 1 if any(is_circle for _, is_circle in lines) else 0

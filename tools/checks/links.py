@@ -32,30 +32,30 @@ def anchors(text: str) -> set[str]:
 
 
 def broken_links(page: Path) -> Iterator[str]:
-    """What is wrong with each link of one page."""
+    """Messages about the broken links of a page."""
     text = CODE.sub("", FENCED.sub("", page.read_text()))
     for target in LINK.findall(text):
         if re.match(r"[a-z][a-z0-9+.-]*:", target):
             continue
         path, _, anchor = target.partition("#")
-        goal = (page.parent / path).resolve() if path else page
-        if not goal.exists():
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists():
             yield f"{target}: no such file"
-        elif anchor and goal.suffix == ".md" and anchor not in anchors(goal.read_text()):
+        elif anchor and file.suffix == ".md" and anchor not in anchors(file.read_text()):
             yield f"{target}: no such heading or anchor"
 
 
 def pages() -> list[Path]:
-    """Every Markdown file that is, or is about to be, part of the repository."""
+    """All Markdown files of the repository, also those not yet committed."""
     command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [page for line in listed.splitlines() if (page := ROOT / line).is_file()]
 
 
 def main() -> int:
-    """Print what is broken; 1 if anything is."""
+    """Print the broken links; returns 1 if there are any."""
     found = [f"{page.relative_to(ROOT)}: {fault}" for page in pages() for fault in broken_links(page)]
-    print("\n".join(found) or f"links: all of {len(pages())} pages lead somewhere")
+    print("\n".join(found) or f"links: all of {len(pages())} pages resolve")
     return 1 if found else 0
 
 

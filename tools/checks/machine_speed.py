@@ -1,9 +1,8 @@
-"""How slow and how busy this machine is at the moment, beside the one on which bars and deadlines were set.
+"""Current speed and load of this machine, compared with the one on which bars and deadlines were set.
 
-A processor whose neighbors are busy does less in a second of CPU time: bars of CPU time are multiplied by `slowness`, measured
-before and after what they judge. A process that shares the processors waits for its turn as well: deadlines, which count wall
-time, are multiplied by `patience`, measured when a level starts. Used by tests (tests/support/deadlines.py), the end-to-end
-suite and the image's check.
+On a slow or shared CPU, a second of CPU time does less work: bars of CPU time are multiplied by `slowness`, measured before and
+after the process that they apply to. Other processes also delay a process: deadlines, in wall time, are multiplied by `patience`,
+measured when a level starts. Used by tests (tests/support/deadlines.py), benchmarks, the end-to-end suite and image_starts.py.
 """
 
 import os
@@ -11,14 +10,14 @@ import time
 from typing import Final
 
 REFERENCE_S: Final = 0.02
-"""What the fixed piece of work takes on the machine on which the bars were set."""
+"""CPU time of the fixed work on the machine on which the bars were set."""
 LONGEST: Final = 20.0
-"""Most that deadlines are multiplied by: on a machine that is slower than this, a hanging test must still end."""
+"""Highest factor for deadlines, so that a hanging test ends on any machine."""
 _PIECES: Final = 10
 
 
 def slowness() -> float:
-    """CPU time of a fixed piece of work as a multiple of `REFERENCE_S`; at least 1."""
+    """CPU time of the fixed work as a multiple of `REFERENCE_S`; at least 1."""
     started = time.thread_time()
     _work()
     return max(1.0, (time.thread_time() - started) / REFERENCE_S)
@@ -27,8 +26,8 @@ def slowness() -> float:
 def patience() -> float:
     """Factor for deadlines in wall time, from 1 to `LONGEST`: `slowness` times the processes that share a processor.
 
-    How many share one is the larger of two measures: wall by CPU time of the work, which also shows a quota of the container,
-    and the other runnable processes by processor, which also shows load that only fills the second processor.
+    The latter is the larger of two measures: wall time divided by CPU time of the work, which includes a CPU quota of the container,
+    and the number of other runnable processes per CPU, which includes load on the other CPUs.
     """
     cpu, wall, runnable = time.thread_time(), time.monotonic(), 0
     for _ in range(_PIECES):
@@ -45,6 +44,6 @@ def _work() -> None:
 
 
 def _runnable_processes() -> int:
-    """Processes and threads that run or wait for a processor, this one included."""
+    """Number of threads that run or wait for a CPU, including this one."""
     with open("/proc/loadavg", encoding="ascii") as load:  # noqa: PTH123 - read ten times while something is measured
         return max(1, int(load.read().split()[3].partition("/")[0]))

@@ -1,8 +1,9 @@
-"""Check of the chart's alerts and dashboards with promtool: the syntax of all expressions, and a case for each alert.
+"""Check of the alerts and dashboards of the chart with promtool: the syntax of all expressions, and a test for each alert.
 
 `promtool check rules` reads helm/raytide/rules, and the expressions of helm/raytide/dashboards as recording rules; `promtool test
-rules` runs tests/alerts, and a case with series that the operator's registry had in a simulated hour. Where there is no promtool
-and no Debian to unpack one from, it says so in one line and ends with 0, or with --require with 1. Called by `make chart`.
+rules` runs tests/alerts, and a test with series of the operator's metrics from a simulated hour. Without promtool, and without
+Debian packages to unpack it from, it prints "not run" with the reason, and the exit code is 0, with --require 1. Called by
+`make chart`.
 """
 
 import argparse
@@ -24,33 +25,30 @@ CASES = ROOT / "tests" / "alerts"
 
 
 def expressions(dashboard: Path) -> Iterator[str]:
-    """All expressions of a dashboard, with an interval for Grafana's."""
+    """All expressions of a dashboard, with 5m in place of Grafana's `$__rate_interval`."""
     for panel in json.loads(dashboard.read_text())["panels"]:
         for target in panel.get("targets", ()):
             yield target["expr"].replace("$__rate_interval", "5m")
 
 
 def recording_rules() -> str:
-    """The expressions of all dashboards as a rule file, in JSON, which YAML contains."""
-    groups = [
-        {
-            "name": path.stem,
-            "rules": [{"record": f"panel:{number}", "expr": text} for number, text in enumerate(expressions(path))],
-        }
-        for path in sorted(DASHBOARDS.glob("*.json"))
-    ]
+    """The expressions of all dashboards as a rule file, in JSON, which is valid YAML."""
+    groups = []
+    for path in sorted(DASHBOARDS.glob("*.json")):
+        rules = [{"record": f"panel:{number}", "expr": text} for number, text in enumerate(expressions(path))]
+        groups.append({"name": path.stem, "rules": rules})
     return json.dumps({"groups": groups})
 
 
 def recorded_case() -> str:
-    """The case with recorded series as a file for promtool."""
+    """The test with recorded series, as a file for promtool."""
     program = ROOT / "tests" / "simulation" / "recorded_series.py"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
     return subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, check=True).stdout
 
 
 def commands(panels: Path, recorded: Path) -> list[list[str | Path]]:
-    """The arguments of the calls of promtool; `panels` has the expressions of the dashboards, `recorded` a case."""
+    """Arguments of the calls of promtool; `panels` has the expressions of the dashboards, `recorded` the recorded test."""
     return [
         ["check", "rules", "--lint=all", "--lint-fatal", *sorted(RULES.glob("*.yaml"))],
         ["check", "rules", "--lint=none", panels],
@@ -59,7 +57,7 @@ def commands(panels: Path, recorded: Path) -> list[list[str | Path]]:
 
 
 def main() -> int:
-    """Run all; 1 if one of them fails."""
+    """Run promtool; returns 1 if a call fails."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--require", action="store_true", help="fail where there is no promtool")
     is_required = parser.parse_args().require

@@ -1,10 +1,8 @@
-"""Does the sidecar understand every Ray it may meet?
+"""Run the tests of the GCS client with other versions of Ray than the installed one.
 
-`PYTHONPATH=tools/builders python tools/checks/ray_versions.py [VERSION …]` puts each of them into a virtual environment of its
-own in the user's cache folder, with uv and from the package registry, and runs the tests of the GCS against it; nothing it starts is shared with
-another Ray on the machine. A version that is in the cache is not asked for again. Called by `make test-ray`; without
-arguments: the oldest one that has Autoscaler V2 on by default, and the first one with tokens. With the one installed here
-`make test` and `make test-ray` run the same tests.
+`PYTHONPATH=tools/builders python tools/checks/ray_versions.py [VERSION …]` installs each version in a virtual environment in the
+cache folder. Without arguments: the oldest version with autoscaler v2 by default, and the first one with token authentication.
+`make test` and `make test-ray` run the same tests with the installed version. Called by `make test-ray`.
 """
 
 import importlib.metadata
@@ -24,32 +22,29 @@ PYTHON_VARIABLE = "RAYTIDE_TEST_RAY"
 
 
 def run_tests(python: Path) -> bool:
-    """Whether all of them pass."""
+    """Whether all tests pass with the Ray of this Python."""
     environ = {**os.environ, PYTHON_VARIABLE: str(python)}
     command = [BIN / "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "300", "--at-least", "15", *TESTS]
     return subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode == 0
 
 
 def main() -> None:
-    """One version after the other; the exit code says whether all were understood."""
+    """Run the tests with one version after the other; exit with an error if some fail."""
     installed = importlib.metadata.version("ray")
     failed = []
     for version in sys.argv[1:] or VERSIONS:
         started = time.monotonic()
         print(f"Ray {version}", flush=True)
         try:
-            python = (
-                Path(sys.executable)
-                if version == installed
-                else provide(cache_folder("ray") / version, f"ray=={version}")
-            )
+            folder = cache_folder("ray") / version
+            python = Path(sys.executable) if version == installed else provide(folder, f"ray=={version}")
         except subprocess.CalledProcessError:
-            sys.exit(f"Ray {version} could not be installed; uv's words stand above")
+            sys.exit(f"Ray {version} could not be installed; uv has printed why")
         if not run_tests(python):
             failed.append(version)
         print(f"Ray {version}: {time.monotonic() - started:.0f} s", flush=True)
     if failed:
-        sys.exit(f"not understood: {', '.join(failed)}")
+        sys.exit(f"tests failed with Ray {', '.join(failed)}")
 
 
 if __name__ == "__main__":

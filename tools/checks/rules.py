@@ -5,12 +5,13 @@ too (`<a id="RC-5.4"></a>` before its heading). The check fails if a file cites 
 file and the line. It also fails if a rule is open that docs/reference/open-rules.txt does not list: a rule is open
 while no test and no benchmark cites it. `python tools/checks/rules.py` writes that list, with `--check` it changes nothing.
 
-Recognised are `RC:POD-21`, `TJ 7.12`, `RC §5.4`, `TJ §3 rows 6 and 7`, `TJ §7 item 4`, `RM §2.3 S13`, ranges
-(`RC:MH-1..9`, `RM:F1–F7`, `AS:S-1 to AS:S-4`), lists (`RM:I1, I4`), decisions (`D6`), and f-strings (`f"RC:{rule}"`):
-then each literal of that file counts that names a rule of the prefix. A benchmark whose docstring begins with
-`P9B:` cites `PF:P9B`.
+Recognized are `RC:POD-21`, `TJ 7.12`, `RC §5.4`, `TJ §3 rows 6 and 7`, `TJ §7 item 4`, `RM §2.3 S13`, ranges
+(`RC:MH-1..9`, `RM:F1–F7`, `AS:S-1 to AS:S-4`), lists (`RM:I1, I4`), decisions (`D6`), and f-strings (`f"RC:{rule}"`), for which all
+literals of the file that are rules of the prefix count. A benchmark whose docstring begins with `P9B:` cites `PF:P9B`. Called by
+`make verify`.
 """
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -53,7 +54,7 @@ NUMBERED = re.compile(r"(?P<stem>.*?)(?P<number>\d*)(?P<letter>[a-z]?)")
 
 @dataclass(frozen=True)
 class Citation:
-    """Mention of a rule or of a section, and whether the file's author wrote the id in full."""
+    """Citation of a rule or section; `is_literal` is false for a literal that counts because of an f-string."""
 
     rule: str
     line: int
@@ -61,30 +62,30 @@ class Citation:
 
     @property
     def key(self) -> str:
-        """Form in which it is looked up."""
+        """Normalized id, by which it is looked up."""
         return key_of(self.rule)
 
 
 @dataclass
 class Reference:
-    """Anchors and rules of docs/reference, and the faults of their notation."""
+    """Anchors and rules of docs/reference, and errors in them."""
 
     anchors: set[str] = field(default_factory=set)
     rules: dict[str, str] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
     def resolves(self, key: str) -> bool:
-        """Whether the key has an anchor; a lettered row such as 6c may stand in row 6."""
+        """Whether the key has an anchor; for a lettered row such as 6c, that of row 6 is enough."""
         return key in self.anchors or re.sub(r"(?<=\d)[a-z]$", "", key) in self.anchors
 
 
 def key_of(rule: str) -> str:
-    """Form in which `TJ:3.21`, `TJ:3-21` and the anchors `TJ-3.21` and `TJ-3-row-21` are equal."""
+    """Normalized id, equal for `TJ:3.21`, `TJ:3-21` and the anchors `TJ-3.21` and `TJ-3-row-21`."""
     return re.sub(r"[:.\s-]+(?:(?:row|item)-)?", "-", rule)
 
 
 def reference_of(pages: Mapping[str, str]) -> Reference:
-    """Reference of the pages, from their names and texts."""
+    """The reference in these pages, given as texts by their names."""
     found, seen, places = Reference(), set[str](), dict[str, str]()
     for name, text in pages.items():
         for line, words in enumerate(text.splitlines(), 1):
@@ -94,7 +95,7 @@ def reference_of(pages: Mapping[str, str]) -> Reference:
                 seen.add(anchor)
                 found.anchors.add(key_of(anchor))
             for match in ANCHORED.finditer(words):
-                if "§" not in match["rules"]:  # steps of a section, such as AS §2.4 FILL 1, are no rules of their own
+                if "§" not in match["rules"]:  # steps of a section, such as AS §2.4 FILL 1, are not rules
                     places |= {rule.rule: f"{name}:{line}" for rule in citations(match["rules"])}
     for rule, place in places.items():
         found.rules[key_of(rule)] = rule
@@ -104,7 +105,7 @@ def reference_of(pages: Mapping[str, str]) -> Reference:
 
 
 def citations(text: str) -> Iterator[Citation]:
-    """Citations of one file, in the order of each form."""
+    """Citations in the text of a file, by form."""
     for match in CITED.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
         prefix = match["prefix"]
@@ -130,7 +131,7 @@ def without_prefix(text: str) -> Iterator[Citation]:
 
 
 def _sections(text: str, end: int, section: str) -> Iterator[str]:
-    """Sections that are named one after the other, each with its rows, items or rules."""
+    """A section and those in a list or range after it, each with its rows, items or rules."""
     yield section
     while True:
         if items := ITEMS.match(text, end):
@@ -150,7 +151,7 @@ def _sections(text: str, end: int, section: str) -> Iterator[str]:
 
 
 def _series(text: str, end: int, first: str, prefix: str) -> tuple[list[str], int]:
-    """One id and those of the same series that follow it in a list or a range, and where they end."""
+    """An id and those of the same series in a list or range after it, and the position of their end."""
     found = [first]
     while (following := NEXT_ID.match(text, end)) and following["again"] in {None, prefix}:
         number, stem = following["id"], _stem(first)
@@ -164,18 +165,18 @@ def _series(text: str, end: int, first: str, prefix: str) -> tuple[list[str], in
 
 
 def _is_range(match: re.Match[str]) -> bool:
-    """Whether the word between two ids means all from the one to the other."""
+    """Whether the word between two ids denotes a range."""
     return match["join"].strip() in {"..", "–", "to"}
 
 
 def _stem(rule: str) -> str:
-    """Beginning of an id up to its last number, or up to its last letter if it has none: `RC-B` of `RC-B4`."""
+    """The id without its last number, or without its last letter if it has no number: `RC-B` of `RC-B4`."""
     match = NUMBERED.fullmatch(rule)
     return match["stem"] if match and match["number"] else rule[:-1]
 
 
 def _following(first: str, match: re.Match[str], last: str = "") -> list[str]:
-    """Ids after `first` up to `last`: all in between for a range, else `last` alone."""
+    """Ids after `first` up to `last` for a range, else only `last`."""
     last = last or match["number"]
     one, other = NUMBERED.fullmatch(first), NUMBERED.fullmatch(last)
     if _is_range(match) and one and other and one["number"] and one["stem"] == other["stem"]:
@@ -204,12 +205,12 @@ def open_rules(files: Mapping[str, str], reference: Reference) -> list[str]:
 
 
 def _by_number(rule: str) -> list[tuple[int, str]]:
-    """Sort key by which S2 stands before S10."""
+    """Sort key with which S2 is before S10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", rule)]
 
 
 def repository_files() -> dict[str, str]:
-    """Texts of the files that may cite rules, by their path in the repository."""
+    """Texts of the files that can cite rules, by their paths in the repository."""
     command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", *CITING]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     found: dict[str, str] = {}
@@ -217,15 +218,13 @@ def repository_files() -> dict[str, str]:
         path = ROOT / name
         if name in NOT_READ or not path.is_file():
             continue
-        try:
+        with contextlib.suppress(UnicodeDecodeError):  # a picture or an archive
             found[name] = path.read_text()
-        except UnicodeDecodeError:
-            continue  # a picture or an archive
     return found
 
 
 def main() -> int:
-    """Print faults and the number of open rules; 1 if there are faults, or a rule is open that is not listed."""
+    """Print errors and the number of open rules; returns 1 if there are errors or open rules that are not listed."""
     files = repository_files()
     reference = reference_of({str(page.relative_to(ROOT)): page.read_text() for page in sorted(REFERENCE.glob("*.md"))})
     faults = [*reference.faults, *unresolved(files, reference)]

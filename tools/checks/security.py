@@ -1,9 +1,9 @@
-"""`make security`: the scanners, one after the other, each with its own output; 1 if one of them is red.
+"""Run all scanners of `make security`; the exit code is 1 if one fails.
 
-What a scanner accepts is in its own file or in its options, with the reason beside it: checkov's in .checkov.yaml, zizmor's and
-detect-secrets' in the lines that they are about, the others' below; ruff, with the rules of bandit, is part of `make lint`.
-Where Go, helm or the package registry is missing, one line says so: green, but red with RAYTIDE_ALL_RUN. `PIP_AUDIT=1` also asks
-PyPI for known vulnerabilities of all locks: a registry that serves packages only has none to tell.
+Exceptions have their reasons beside them: of checkov in .checkov.yaml, of zizmor and detect-secrets in the lines that they apply to, of
+the others in their options below. ruff, with the rules of bandit, is part of `make lint`. Without Go, helm or the package registry,
+"not run" is printed; the exit code is then 0, with RAYTIDE_ALL_RUN 1. `PIP_AUDIT=1` also queries PyPI for known vulnerabilities
+of all locks, which mirrors that serve only packages do not have.
 """
 
 import os
@@ -25,23 +25,23 @@ VALUES = {
     "namespaced": "watchNamespaces={tenant-a,tenant-b},rbac.readNodes=false",
     "hardened": f"replicas=2,networkPolicy.apiServer={{10.96.0.1/32}},image.digest={DIGEST},image.pullPolicy=Always,ui.enabled=true",
 }
-"""The renderings of the chart: as it comes, in two namespaces only, and with all that protects and the page."""
+"""Values of the renderings of the chart: defaults, two namespaces only, and all security options with the page."""
 CHART = ("--namespace", "raytide", "--kube-version", "1.35.0", "--skip-tests")
-"""The pod of `helm test` is no part of an installation, and ends by itself: probes would be wrong."""
+"""Without the pod of `helm test`, which is not part of an installation and must not have probes."""
 KUBE_SCORE = (
-    # A version is never pushed twice, so that IfNotPresent starts the same image without a registry; a value changes it.
+    # A tag is never pushed twice: IfNotPresent starts the same image, without a registry. A value changes the policy.
     "--ignore-test=container-image-pull-policy",
-    # The root file system is read-only and there is no emptyDir: the operator writes to the node only its log, which the
-    # kubelet rotates. A limit would evict it for that log. The value `resources` can set one.
+    # The root file system is read-only and there is no emptyDir: the operator writes only its log, which the kubelet rotates. With
+    # a limit, the operator would be evicted for its log. The value `resources` can set one.
     "--ignore-test=container-ephemeral-storage-request-and-limit",
-    # The policy for hooks selects the pod of `helm test`, which is not rendered here, and the job for CRDs, which is not
-    # there with `watchNamespaces`. tests/unit/chart/test_chart.py looks at what policies select.
+    # The policy for hooks selects the pod of `helm test`, which is not rendered here, and the job for CRDs, which does not exist
+    # with `watchNamespaces`. tests/unit/chart/test_chart.py checks what policies select.
     "--ignore-test=networkpolicy-targets-pod",
 )
 SECRETS = (
-    # Finds names of fields only; ruff's S105 to S107 look for passwords in code.
+    # Finds field names only; ruff's S105 to S107 find passwords in code.
     "--disable-plugin=KeywordDetector",
-    # Hashes, pictures and recordings: entropy without secrets. The recordings are of a control plane that ended with its test.
+    # Hashes, pictures and recordings have entropy without secrets. The recordings are of a control plane that ended with its test.
     r"--exclude-files=^requirements/|^docs/figures/|^tests/golden/|(^|/)go\.sum$|^tools/generators/kubernetes-types\.json$",
     # Made-up secrets of each format, which the bundle of raytide diagnose must not contain.
     r"--exclude-files=^tests/unit/cli/test_diagnose_redaction\.py$",
@@ -49,15 +49,15 @@ SECRETS = (
     "--exclude-secrets=^bcdfghjklmnpqrstvwxz2456789$",
 )
 PIP_AUDIT = (
-    # PaddlePaddle of tests and demos: code injection by a string that paddle.audio evaluates, which they do not call. 2.6 is
-    # the last series whose wheels have the parameter server.
+    # PaddlePaddle in tests and demos: code injection in paddle.audio, which they do not use. 2.6 is the last series whose wheels
+    # have the parameter server.
     "--ignore-vuln=PYSEC-2022-43063",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Folders with programs, and helm."""
+    """Folders with programs, and the path of helm."""
 
     built: Path
     packages: Path
@@ -66,13 +66,13 @@ class Programs:
 
 
 def provide() -> Programs:
-    """All of them, installed where they are missing; raises what says in one line what to install."""
+    """All programs, installed at the first call; raises GoMissingError, PackagesMissingError or BuildError."""
     packages, checkov = (security_tools.provide_packages(lock) for lock in ("security.txt", "checkov.txt"))
     return Programs(security_tools.provide_programs(), packages, checkov, kube_tools.provide()["helm"])
 
 
 def commands(programs: Programs, charts: list[Path], *, asks_index: bool) -> Iterator[list[str | Path]]:
-    """The command of each scanner; `charts` has the renderings."""
+    """The command line of each scanner; `charts` are files with the renderings."""
     yield [programs.packages / "zizmor", "--offline", "--no-progress", "--persona=pedantic", ".github"]
     yield [programs.built / "actionlint", "-shellcheck=", "-pyflakes="]
     for chart in charts:
@@ -88,7 +88,7 @@ def commands(programs: Programs, charts: list[Path], *, asks_index: bool) -> Ite
 
 
 def main() -> int:
-    """Run all of them; the exit code is for make."""
+    """Run all scanners; returns the exit code."""
     asks_index = os.environ.get("PIP_AUDIT", "0") not in ("", "0")
     try:
         programs = provide()
@@ -97,7 +97,7 @@ def main() -> int:
         return 1 if os.environ.get("RAYTIDE_ALL_RUN") else 0
     except go_build.BuildError as error:
         sys.exit(str(error))
-    red = []
+    failed = []
     with tempfile.TemporaryDirectory(prefix="raytide-security-") as folder:
         charts = [Path(folder, f"{name}.yaml") for name in VALUES]
         for chart in charts:
@@ -108,11 +108,11 @@ def main() -> int:
             name = " ".join(word.name for word in (command[0], command[-1]) if isinstance(word, Path))
             print(f"=== {name}", flush=True)
             if subprocess.run(command, cwd=ROOT, check=False).returncode:
-                red.append(name)
+                failed.append(name)
     if not asks_index:
-        print("=== pip-audit: not run (PIP_AUDIT=1 asks PyPI)")
-    print(f"security: {', '.join(red)} red" if red else "security: all scanners are green")
-    return 1 if red else 0
+        print("=== pip-audit: not run (PIP_AUDIT=1 queries PyPI)")
+    print(f"security: failed: {', '.join(failed)}" if failed else "security: all scanners passed")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def test_a_red_scanner_makes_it_red_and_the_others_still_run(put, name, tmp_path
     assert set((tmp_path / "run").read_text().split()) == {"helm", *(scanner.values[0] for scanner in SCANNERS)}
     out = capfd.readouterr().out
     assert f"what {name} says" in out
-    assert out.splitlines()[-1].startswith(f"security: {name}")
+    assert out.splitlines()[-1].startswith(f"security: failed: {name}")
 
 
 def test_it_is_green_with_green_scanners_and_asks_no_index_by_itself(put, tmp_path, monkeypatch):
