@@ -1,8 +1,8 @@
-"""What does the demo's Ray job do, and how far is it?
+"""The Ray job of the demo: submission in the head pod, and progress.
 
-Submits one real Ray job in the head pod, as a user would: tasks of one CPU, then a STRICT_SPREAD placement group with a
-task in each bundle. The job prints a line per task with the pod that it ran on, and this module turns the lines into
-answers for the story's waits. A job that fails ends the wait at once, with its last words. Used by the demo only.
+The job runs tasks of one CPU, then a STRICT_SPREAD placement group with a task in each bundle. It prints a line per task with the
+pod that it ran on, from which the methods of `Job` compute whether a state is reached. If the job fails, they raise DemoError
+with the end of its output. Used by demo.py.
 """
 
 import asyncio
@@ -49,21 +49,20 @@ print("DEMO-GANG", time.monotonic(), *pods, flush=True)
 
 
 class Job:
-    """One job, and what it has said so far."""
+    """A job and its progress."""
 
     def __init__(self, cluster: DemoCluster, head: str, timeline: Timeline) -> None:
         self._cluster = cluster
         self._head = head
         self._timeline = timeline
         self._tasks: list[str] = []
-        """The pod of each task that ended."""
+        """The pod of each finished task."""
         self._gang: list[str] = []
-        self._words = "starting"
         self._call: asyncio.Task[tuple[str, int]] | None = None
 
     @asynccontextmanager
     async def running(self, tasks: int, bundles: int) -> AsyncIterator[None]:
-        """Submitted, and watched until the block ends."""
+        """Submit the job and read its output until the block ends."""
         program = PROGRAM.format(tasks=tasks, bundles=bundles)
         self._call = asyncio.create_task(self._cluster.execute(self._head, [*SUBMIT, program], on_line=self._read_line))
         try:
@@ -82,38 +81,36 @@ class Job:
             self._timeline.demand_ended(float(ended_at))
 
     def _check(self) -> None:
-        """Raises DemoError when the job ended in any way but well."""
+        """Raise DemoError if the job has failed."""
         if self._call is None or not self._call.done():
             return
         output, code = self._call.result()
         if code:
-            raise DemoError(f"the job ended with exit code {code}; its last words:\n{output[-LAST_OUTPUT_CHARS:]}")
-
-    # --- questions ---------------------------------------------------------------------------------------------------
+            raise DemoError(
+                f"the job ended with exit code {code}; its output ends with:\n{output[-LAST_OUTPUT_CHARS:]}"
+            )
 
     async def has_capacity(self) -> tuple[bool, str]:
-        """Whether every worker that is wanted has joined Ray."""
+        """Whether all desired workers have joined Ray, and their number."""
         self._check()
-        look = self._timeline.last
-        return self._timeline.capacity_s is not None, f"{look.nodes} of {look.wanted} workers in Ray"
+        last = self._timeline.last
+        return self._timeline.capacity_s is not None, f"{last.nodes} of {last.wanted} workers in Ray"
 
     async def has_done(self, tasks: int) -> tuple[bool, str]:
-        """Whether all tasks ended."""
+        """Whether all tasks have finished, and their number."""
         self._check()
         return len(self._tasks) == tasks, f"{len(self._tasks)} of {tasks} tasks on {len(set(self._tasks))} workers"
 
     async def has_spread(self, bundles: int) -> tuple[bool, str]:
-        """Whether the placement group stood, on as many workers as it has bundles."""
+        """Whether the placement group was created, on as many workers as it has bundles; raises DemoError if on fewer."""
         self._check()
         workers = len(set(self._gang))
         if self._gang and workers != bundles:
-            raise DemoError(f"the {bundles} bundles stood on {workers} workers: {', '.join(self._gang)}")
-        return bool(self._gang), f"on {workers} workers" if workers else "the placement group is waiting"
+            raise DemoError(f"the {bundles} bundles were on {workers} workers: {', '.join(self._gang)}")
+        return bool(self._gang), f"on {workers} workers" if workers else "the placement group is pending"
 
     async def has_ended(self) -> tuple[bool, str]:
-        """Whether the job ended well."""
+        """Whether the job has succeeded."""
         self._check()
-        return (
-            self._call is not None and self._call.done(),
-            "SUCCEEDED" if self._call and self._call.done() else "running",
-        )
+        is_done = self._call is not None and self._call.done()
+        return is_done, "SUCCEEDED" if is_done else "running"

@@ -1,8 +1,7 @@
-"""Which operator belongs to the demo, and how does it end?
+"""The operator process of a demo.
 
-Starts `raytide operator` as a process of its own, as a person would, and writes down which one it is beside the
-sandbox. It ends exactly that process, checked by its start time, also when the demo that started it was killed and
-somebody else clears up. Used by the demo only.
+Starts `raytide operator` and records its PID and start time in the state directory, so that a later demo can end it if the one that
+started it was killed. Only the process of the record is signaled. Used by demo.py and demo_elastic.py.
 """
 
 import json
@@ -20,16 +19,17 @@ KILLED_END_S: Final = 5.0
 
 
 class DemoOperator:
-    """The one operator of the demo's directory."""
+    """The operator of a demo with this state directory."""
 
     def __init__(self, directory: Path, program: Path) -> None:
+        self.directory = directory
         self._record = directory / "operator.json"
         self._program = program
         self.kubeconfig = directory / "kubeconfig"
         self.log = directory / "operator.log"
 
     def start(self) -> None:
-        """Start it in a session of its own, so that Ctrl-C reaches the demo alone; it logs beside the sandbox."""
+        """Start the operator in a session of its own, so that Ctrl-C does not signal it."""
         addresses = ["--metrics-addr", "0", "--health-probe-bind-address", "0"]
         with self.log.open("wb") as log:
             operator = subprocess.Popen(
@@ -42,7 +42,7 @@ class DemoOperator:
         self._record.write_text(json.dumps({"pid": operator.pid, "start_ticks": start_ticks(operator.pid)}))
 
     def end(self) -> bool:
-        """SIGTERM, then SIGKILL, to the recorded process; False when it does not run."""
+        """Send SIGTERM, then SIGKILL, to the recorded process; False if it does not run."""
         try:
             record = json.loads(self._record.read_text())
             return _end(record["pid"], record["start_ticks"])

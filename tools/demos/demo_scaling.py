@@ -1,8 +1,8 @@
-"""How does a RayCluster follow its demand, second by second?
+"""Timeline of a RayCluster that is scaled by demand.
 
-Takes looks at the cluster (what Ray asks for, the replicas that are wanted, pods, Ray nodes, tasks done), keeps those at
-which something changed, and shows them as a growing table, or as a line per change where there is no terminal. From the
-same looks it tells how long the first worker, the whole capacity and the way back to zero took. Used by the demo.
+Takes snapshots of the cluster (demand, desired replicas, pods, Ray nodes, finished tasks), keeps those with changes, and shows them as a
+table, or as a line per change without a terminal. Computes the durations until the first worker, the full capacity and the
+scale-down to zero. Used by demo.py.
 """
 
 import asyncio
@@ -17,29 +17,29 @@ from rich.table import Table
 from raytide.api.errors import ApiUnavailableError
 
 MAX_ROWS = 12
-"""Shown while it moves; the first ones scroll away."""
+"""Number of rows while the demo runs; older ones are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What stands at one moment."""
+class Snapshot:
+    """State of the cluster at one moment."""
 
     demand: int = 0
-    """Tasks, actors and bundles of placement groups for which Ray has no room now."""
+    """Tasks, actors and bundles of placement groups that are pending."""
     wanted: int = 0
-    """Replicas in the RayCluster's spec: the autoscaler's word."""
+    """Replicas in the spec of the RayCluster, set by the autoscaler."""
     pods: int = 0
     ready_pods: int = 0
     nodes: int = 0
-    """Workers that joined Ray, those on their way out not counted."""
-    leaving: int = 0
+    """Workers that have joined Ray, without those being drained."""
+    draining: int = 0
     """Ray nodes that are being drained."""
     done: int = 0
-    """Tasks that ended."""
+    """Finished tasks."""
 
     def cells(self) -> tuple[str, ...]:
-        """As columns of the table."""
-        nodes = f"{self.nodes} + {self.leaving} draining" if self.leaving else str(self.nodes)
+        """Cells of a row of the table."""
+        nodes = f"{self.nodes} + {self.draining} draining" if self.draining else str(self.nodes)
         return str(self.demand), str(self.wanted), f"{self.ready_pods}/{self.pods} Ready", nodes, str(self.done)
 
 
@@ -48,61 +48,59 @@ COLUMNS = ("demand", "wanted", "pods", "Ray nodes", "tasks done")
 
 @dataclass(slots=True)
 class Timeline:
-    """The looks at which something changed, with their seconds since the first demand was made."""
+    """The snapshots with changes, with their seconds since the first demand."""
 
     console: Console
     monotonic: Callable[[], float] = time.monotonic
-    looks: list[tuple[float, Look]] = field(default_factory=list)
+    snapshots: list[tuple[float, Snapshot]] = field(default_factory=list)
     idle_since_s: float | None = None
-    """When the last task had ended."""
+    """Seconds since the first demand when the last task finished; None before."""
     _started: float = 0.0
-    _has_begun: bool = False
-    """Whether there was any demand."""
+    _has_started: bool = False
+    """Whether there has been demand."""
     _done: int = 0
     _following: asyncio.Task[None] | None = None
 
     @property
     def now_s(self) -> float:
-        """Seconds since then."""
+        """Seconds since the first demand."""
         return self.monotonic() - self._started
 
     @property
-    def last(self) -> Look:
-        """What was seen last; raises what ended the looking before its time."""
+    def last(self) -> Snapshot:
+        """The last snapshot; raises the exception that ended `following`, if one did."""
         if self._following is not None and self._following.done():
             self._following.result()
-        return self.looks[-1][1] if self.looks else Look()
+        return self.snapshots[-1][1] if self.snapshots else Snapshot()
 
     def task_ended(self) -> None:
-        """One more."""
+        """Count a finished task."""
         self._done += 1
 
     def demand_ended(self, at_monotonic_s: float) -> None:
-        """Nobody has needed a worker since then."""
+        """Set the time at which the last task finished, on the monotonic clock."""
         self.idle_since_s = at_monotonic_s - self._started
 
-    def note(self, look: Look) -> None:
-        """Keep it if anything is new."""
-        look = replace(look, done=self._done)
-        if look.demand and not self._has_begun:
-            self._started, self._has_begun = self.monotonic(), True
-        if not self._has_begun:
+    def add(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot if there has been demand and something has changed."""
+        snapshot = replace(snapshot, done=self._done)
+        if snapshot.demand and not self._has_started:
+            self._started, self._has_started = self.monotonic(), True
+        if not self._has_started or (self.snapshots and snapshot == self.snapshots[-1][1]):
             return
-        if self.looks and look == self.looks[-1][1]:
-            return
-        self.looks.append((self.now_s, look))
+        self.snapshots.append((self.now_s, snapshot))
         if not self.console.is_terminal:
-            words = (f"{name} {cell}" for name, cell in zip(COLUMNS, look.cells(), strict=True))
+            words = (f"{name} {cell}" for name, cell in zip(COLUMNS, snapshot.cells(), strict=True))
             self.console.print(f"  +{self.now_s:.0f} s  " + "  ".join(words), highlight=False, soft_wrap=True)
 
     @contextlib.asynccontextmanager
-    async def followed(self, look: Callable[[], Awaitable[Look]], *, every_s: float = 0.25) -> AsyncIterator[None]:
-        """Look again and again, until the block ends; a look that fails is made up for by the next."""
+    async def following(self, take: Callable[[], Awaitable[Snapshot]], *, every_s: float = 0.25) -> AsyncIterator[None]:
+        """Take snapshots until the block ends; those for which the API is unavailable are omitted."""
 
         async def follow() -> None:
             while True:
                 with contextlib.suppress(ApiUnavailableError):
-                    self.note(await look())
+                    self.add(await take())
                 await asyncio.sleep(every_s)
 
         self._following = asyncio.create_task(follow())
@@ -114,55 +112,51 @@ class Timeline:
             self._following = None
 
     def table(self, most_rows: int = MAX_ROWS) -> Table:
-        """What happened so far, the present at the bottom."""
+        """The last snapshots, the newest at the bottom."""
         table = Table("s", *COLUMNS, title="demand → wanted → pods → Ray nodes", title_justify="left")
-        for at_s, look in self.looks[-most_rows:]:
-            table.add_row(f"+{at_s:.0f}", *look.cells())
+        for at_s, snapshot in self.snapshots[-most_rows:]:
+            table.add_row(f"+{at_s:.0f}", *snapshot.cells())
         return table
 
-    async def is_at_zero(self) -> tuple[bool, str]:
-        """Whether no worker is left."""
-        look = self.last
-        is_gone = look.wanted == look.pods == look.nodes + look.leaving == 0
-        return is_gone, f"{look.pods} pods, {look.nodes + look.leaving} Ray nodes"
+    async def has_no_workers(self) -> tuple[bool, str]:
+        """Whether all workers are deleted, and their number."""
+        last = self.last
+        is_gone = last.wanted == last.pods == last.nodes + last.draining == 0
+        return is_gone, f"{last.pods} pods, {last.nodes + last.draining} Ray nodes"
 
-    # --- how long ----------------------------------------------------------------------------------------------------
+    # --- durations ---------------------------------------------------------------------------------------------------
 
     @property
     def first_worker_s(self) -> float | None:
-        """From the demand to the first Ray node."""
-        return self._first(lambda look: look.nodes > 0)
+        """From the first demand to the first worker in Ray."""
+        return self._first(lambda snapshot: snapshot.nodes > 0)
 
     @property
     def capacity_s(self) -> float | None:
-        """From the demand to as many Ray nodes as were wanted at the most."""
-        most = max((look.wanted for _, look in self.looks), default=0)
-        return self._first(lambda look: look.nodes >= most > 0)
+        """From the first demand to as many workers in Ray as the largest number of desired replicas."""
+        most = max((snapshot.wanted for _, snapshot in self.snapshots), default=0)
+        return self._first(lambda snapshot: snapshot.nodes >= most > 0)
 
     @property
-    def zero_s(self) -> float | None:
-        """From the end of the last task to no worker at all."""
-        idle_since_s = self.idle_since_s
-        if idle_since_s is None:
+    def scale_down_s(self) -> float | None:
+        """From the end of the last task to the end of the last worker."""
+        if self.idle_since_s is None:
             return None
-        at_s = self._first(lambda look: look.pods == look.nodes + look.leaving == 0, after_s=idle_since_s)
-        return None if at_s is None else at_s - idle_since_s
+        at_s = self._first(lambda last: last.pods == last.nodes + last.draining == 0, after_s=self.idle_since_s)
+        return None if at_s is None else at_s - self.idle_since_s
 
-    def _first(self, is_it: Callable[[Look], bool], *, after_s: float = 0.0) -> float | None:
-        return next((at_s for at_s, look in self.looks if at_s >= after_s and is_it(look)), None)
+    def _first(self, is_reached: Callable[[Snapshot], bool], *, after_s: float = 0.0) -> float | None:
+        return next((at_s for at_s, snapshot in self.snapshots if at_s >= after_s and is_reached(snapshot)), None)
 
-    def sum_up(self) -> None:
-        """The end: all that moved, where it was not printed line by line already, and how long it took."""
+    def print_summary(self) -> None:
+        """Print the durations, and all snapshots if they were not printed line by line."""
         if self.console.is_terminal:
-            self.console.print(self.table(len(self.looks)))
-        self.console.print(self._figures())
-
-    def _figures(self) -> Table:
-        table = Table("from", "to", "seconds", title="how fast it followed", title_justify="left")
+            self.console.print(self.table(len(self.snapshots)))
+        table = Table("from", "to", "seconds", title="durations", title_justify="left")
         for since, until, seconds in (
-            ("the first task waits", "the first worker", self.first_worker_s),
-            ("the first task waits", "all the workers it gets", self.capacity_s),
-            ("the last task ended", "no worker any more", self.zero_s),
+            ("the first task is pending", "the first worker is in Ray", self.first_worker_s),
+            ("the first task is pending", "all desired workers are in Ray", self.capacity_s),
+            ("the last task finished", "all workers are deleted", self.scale_down_s),
         ):
             table.add_row(since, until, "-" if seconds is None else f"{seconds:.1f}")
-        return table
+        self.console.print(table)

@@ -1,8 +1,8 @@
-"""How does a long story look on a terminal?
+"""Output of the steps of a demo.
 
-Steps with a title and a deadline go in; a live line says what is waited for and for how long, below whatever moves beside
-it; a finished step leaves one line, and a table with times ends it. A step that runs out of time fails with what it saw
-last. Used by the demos.
+Each step has a title and a deadline. While it runs, a terminal shows its state and duration, below a live view; when it has ended, one
+line is printed, and after the last step a table with all durations. A step that exceeds its deadline fails with its last state.
+Used by the demos.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from demo_cluster import DemoError
 
 _REFRESH_S: Final = 0.25
 
-Seen = tuple[bool, str]
-"""Whether the state is reached, and what was seen."""
+State = tuple[bool, str]
+"""Whether a state is reached, and a description of the current state."""
 
 
 class Step:
-    """One step that is being told."""
+    """A running step."""
 
     def __init__(self, title: str, deadline_s: float) -> None:
         self.title = title
@@ -43,20 +43,20 @@ class Step:
         return time.monotonic() - self._started
 
     def note(self, seen: str) -> None:
-        """Show what is seen at the moment."""
+        """Show the current state."""
         self.seen = seen
         line = f"{self.title}: [dim]{seen}[/] ({self.took_s:.0f} of at most {self._deadline_s:.0f} s)"
         self._spinner.update(text=line)
 
-    def shown(self, beside: Callable[[], RenderableType] | None) -> RenderableType:
-        """The line, and what moves above it."""
-        return self._spinner if beside is None else Group(beside(), self._spinner)
+    def render(self, view: Callable[[], RenderableType] | None) -> RenderableType:
+        """The line of the step, below the live view."""
+        return self._spinner if view is None else Group(view(), self._spinner)
 
-    async def until(self, look: Callable[[], Awaitable[Seen]]) -> None:
-        """Look four times a second until the state is reached; the step's deadline is the limit."""
+    async def until(self, check: Callable[[], Awaitable[State]]) -> None:
+        """Call `check` four times a second until the state is reached."""
         while True:
             try:
-                is_reached, seen = await look()
+                is_reached, seen = await check()
             except ApiUnavailableError as error:
                 is_reached, seen = False, f"the API does not answer: {error}"
             self.note(seen)
@@ -66,61 +66,55 @@ class Step:
 
 
 class Transcript:
-    """The steps told so far."""
+    """The steps so far."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, title: str = "raytide demo") -> None:
+        self.console = console
+        self._title = title
         self._printed: list[tuple[str, float, bool]] = []
 
     @property
-    def is_on_terminal(self) -> bool:
-        """Whether anything can move."""
-        return self._console.is_terminal
-
-    @property
     def is_complete(self) -> bool:
-        """Whether every step that began also succeeded."""
+        """Whether all steps have succeeded."""
         return all(succeeded for _, _, succeeded in self._printed)
 
     def fail(self) -> None:
-        """What failed was between two steps, or clearing up before the first."""
+        """Record a failure between two steps or before the first."""
         if self.is_complete:
             self._printed.append(("between the steps", 0.0, False))
 
     @asynccontextmanager
     async def step(
-        self, title: str, *, deadline_s: float, beside: Callable[[], RenderableType] | None = None
+        self, title: str, *, deadline_s: float, view: Callable[[], RenderableType] | None = None
     ) -> AsyncIterator[Step]:
-        """Tell one step; raises DemoError with what was seen last when its time is over."""
+        """Run a step; raises DemoError with the last state if it exceeds its deadline."""
         step = Step(title, deadline_s)
         succeeded = False
-        async with self._drawn(lambda: step.shown(beside)):
+        async with self._drawn(lambda: step.render(view)):
             try:
                 async with asyncio.timeout(deadline_s):
                     yield step
                 succeeded = True
             except TimeoutError:
-                raise DemoError(
-                    f"{title}: not within {deadline_s:.0f} s; last seen: {step.seen or 'nothing'}"
-                ) from None
+                message = f"{title}: not within {deadline_s:.0f} s; last state: {step.seen or 'none'}"
+                raise DemoError(message) from None
             except (ApiStatusError, ApiUnavailableError, ClientError) as error:
                 raise DemoError(f"{title}: {error or type(error).__name__}") from error
             finally:
                 self._printed.append((title, step.took_s, succeeded))
-        self._console.print(
-            f"[green]✓[/] {title} [dim]{step.took_s:.1f} s  {step.seen}[/]", highlight=False, soft_wrap=True
-        )
+        line = f"[green]✓[/] {title} [dim]{step.took_s:.1f} s  {step.seen}[/]"
+        self.console.print(line, highlight=False, soft_wrap=True)
 
     @asynccontextmanager
     async def _drawn(self, view: Callable[[], RenderableType]) -> AsyncIterator[None]:
-        """Draw the view until the block ends, by the event loop: it changes the lanes, and a thread would read them meanwhile."""
+        """Draw the view until the block ends, in the event loop, which also changes the lanes: a thread could read them meanwhile."""
 
         async def draw(live: Live) -> None:
             while True:
                 live.refresh()
                 await asyncio.sleep(_REFRESH_S)
 
-        with Live(get_renderable=view, console=self._console, auto_refresh=False, transient=True) as live:
+        with Live(get_renderable=view, console=self.console, auto_refresh=False, transient=True) as live:
             drawing = asyncio.create_task(draw(live))
             try:
                 yield
@@ -128,10 +122,10 @@ class Transcript:
                 drawing.cancel()
                 await asyncio.gather(drawing, return_exceptions=True)
 
-    def table(self, heading: str = "raytide demo") -> None:
-        """The whole story with times."""
-        table = Table("step", "seconds", "", title=heading, title_justify="left")
+    def print_table(self) -> None:
+        """Print all steps with their durations."""
+        table = Table("step", "seconds", "", title=self._title, title_justify="left")
         for title, seconds, succeeded in self._printed:
             table.add_row(title, f"{seconds:.1f}", "[green]ok[/]" if succeeded else "[red]failed[/]")
         table.add_row("all", f"{sum(seconds for _, seconds, _ in self._printed):.1f}", "")
-        self._console.print(table)
+        self.console.print(table)

@@ -1,8 +1,8 @@
-"""Pictures of the page of `raytide ui` in docs/figures, from a real run: `make pictures`.
+"""Take the pictures of the page of `raytide ui` in docs/figures, from a real run.
 
-Starts a sandbox of 3 nodes with 8 CPUs each, the operator and `raytide ui`, lets RayClusters and TrainingJobs come, grow, give and wait
-for some minutes, and takes pictures of the page in Chromium, light and dark. The programs of the pods sleep: what is shown is what
-the operator does. Everything it starts ends with it. `--serve` keeps all running until Ctrl-C, and prints the address of the page.
+Starts a sandbox of 3 nodes with 8 CPUs each, the operator and `raytide ui`, creates and scales RayClusters and TrainingJobs for some
+minutes, and takes screenshots of the page in Chromium, light and dark. The containers only sleep. All processes end with this one.
+`--serve` keeps everything running until Ctrl-C, and prints the address of the page. Called by `make pictures`.
 """
 
 import argparse
@@ -33,12 +33,12 @@ FIGURES = ROOT / "docs" / "figures"
 RAYTIDE = Path(sys.executable).parent / "raytide"
 SIZE = {"width": 1360, "height": 830}
 GPU = "nvidia.com/gpu"
-"""The sandbox's nodes have none: the run adds them to their status."""
+"""Resource that is added to the status of the nodes."""
 STEP_S = 12.0
-"""Between two things that happen, so that the lanes have steps that can be seen."""
+"""Pause between two changes, so that the steps of the lanes are visible."""
 ENVIRONMENT = {"ENABLE_INIT_CONTAINER_INJECTION": "false", "ENABLE_PROBES_INJECTION": "false"}
-"""Of the operator: there is no Ray in these pods that a probe could ask."""
-DROPPED = """\
+"""Of the operator: the pods have no Ray for probes and init containers."""
+WHAT_IF_YAML = """\
 apiVersion: paddlepaddle.org/v1
 kind: TrainingJob
 metadata: {name: ablation, namespace: research}
@@ -69,11 +69,11 @@ spec:
         containers:
         - {name: ray-worker, image: rayproject/ray, resources: {requests: {cpu: 250m, memory: 2Gi}}}
 """
-"""A YAML of both kinds, whose effect is shown: the RayCluster fits into the free capacity, the job gets that of others."""
+"""Objects for the view "What if": for the RayCluster there is free capacity, for the job other jobs are scaled down."""
 
 
 class Group(NamedTuple):
-    """Worker group: number of workers, their GPUs, and the nodes where they may run."""
+    """Worker group: number of workers, their GPUs and node selector."""
 
     replicas: int
     gpus: int = 0
@@ -81,7 +81,7 @@ class Group(NamedTuple):
 
 
 def template(container: str, cpu: str, memory: str, group: Group) -> Json:
-    """Template of pods that sleep."""
+    """Pod template with a container that sleeps."""
     requests: Json = {"cpu": cpu, "memory": memory}
     limits = {GPU: str(group.gpus)} if group.gpus else {}
     resources = {"requests": requests | limits, "limits": limits}
@@ -117,7 +117,7 @@ def raycluster(namespace: str, name: str, **groups: Group) -> Json:
 
 
 def trainingjob(namespace: str, name: str, low: int, high: int, cpu: str = "1") -> Json:
-    """An elastic TrainingJob that gives and takes at once."""
+    """An elastic TrainingJob without cooldowns."""
     trainer = {"entrypoint": "exec sleep 3600", "min-instance": low, "max-instance": high}
     trainer |= {"resources": {"requests": {"cpu": cpu, "memory": "4Gi"}}, "gracePeriodSeconds": 3}
     scaling = {"rebalance": True, "growCooldownSeconds": 0, "shrinkCooldownSeconds": 0}
@@ -130,14 +130,14 @@ def trainingjob(namespace: str, name: str, low: int, high: int, cpu: str = "1") 
     }
 
 
-class Story:
-    """What happens in the cluster."""
+class Workloads:
+    """Creates and scales the objects of the run."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def play(self) -> None:
-        """From an empty cluster to one that shows most of what can be."""
+    async def run(self) -> None:
+        """Create and scale all objects, with pauses."""
         for name in ("ml", "research", "team-a", "team-b", "web"):
             await self._client.create(meta.NAMESPACES, {"metadata": {"name": name}})
         async for node in self._client.list(meta.NODES):
@@ -183,7 +183,7 @@ class Story:
 async def running(
     *words: str | Path, environ: dict[str, str] | None = None, log: Path
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A `raytide` process, ended with the block."""
+    """A `raytide` process until the block ends."""
     with log.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             RAYTIDE, *words, env={**os.environ, **(environ or {})}, stdout=asyncio.subprocess.PIPE, stderr=errors
@@ -197,7 +197,7 @@ async def running(
 
 
 def require_running(process: asyncio.subprocess.Process, log: Path) -> None:
-    """Exit with the last line of its log if it has ended: the pictures would show nothing after that."""
+    """Exit with the last line of its log if the process has ended, because the pictures would be incomplete."""
     if process.returncode is not None:
         lines = log.read_text(errors="replace").split("\n")
         last = next((line for line in reversed(lines) if line.strip()), "its log is empty")
@@ -206,17 +206,17 @@ def require_running(process: asyncio.subprocess.Process, log: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def sandbox(folder: Path) -> AsyncIterator[Path]:
-    """The kubeconfig of a sandbox of its own."""
+    """The kubeconfig of a new sandbox, until the block ends."""
     state = folder / "s"
     words = ("--nodes", "3", "--node-cpu", "8", "--isolation", "plain")
     try:
-        await _done("sandbox", "up", *words, "--state-dir", state)
+        await _run("sandbox", "up", *words, "--state-dir", state)
         yield state / "kubeconfig"
     finally:
-        await _done("sandbox", "down", "--state-dir", state)
+        await _run("sandbox", "down", "--state-dir", state)
 
 
-async def _done(*words: str | Path) -> None:
+async def _run(*words: str | Path) -> None:
     process = await asyncio.create_subprocess_exec(RAYTIDE, *words, stdout=asyncio.subprocess.DEVNULL)
     if await process.wait():
         sys.exit(f"raytide {' '.join(map(str, words))} failed")
@@ -250,7 +250,7 @@ async def page_of(browser: Browser, address: str, scheme: Any) -> AsyncIterator[
 
 
 async def take(browser: Browser, address: str, scheme: str, out: Path) -> None:
-    """The picture of one color scheme: the page, an explanation, and the effect of a YAML."""
+    """Take the pictures of one color scheme: the page, an explanation, and "What if"."""
     async with page_of(browser, address, scheme) as page:
         await page.locator("#connection[data-state=live]").wait_for()
         await page.wait_for_timeout(1500)
@@ -263,14 +263,14 @@ async def take(browser: Browser, address: str, scheme: str, out: Path) -> None:
         await page.locator(".steps").wait_for()
         await page.screenshot(path=out / f"ui-why-{scheme}.png")
         await page.get_by_role("button", name="What if").click()
-        await page.locator("#yaml").fill(DROPPED)
+        await page.locator("#yaml").fill(WHAT_IF_YAML)
         await page.get_by_role("button", name="Show the effect").click()
         await page.locator("#effect li").first.wait_for()
         await page.screenshot(path=out / f"ui-what-if-{scheme}.png")
 
 
-async def run(out: Path, *, is_served: bool, namespace: tuple[str, ...] = ("-A",)) -> None:
-    """The whole run."""
+async def run(out: Path, *, is_served: bool) -> None:
+    """Run the workloads and take all pictures, or serve the page until cancelled."""
     browser = None if is_served else await asyncio.to_thread(provide)
     folder = Path(tempfile.mkdtemp(prefix="rp"))
     try:
@@ -281,12 +281,12 @@ async def run(out: Path, *, is_served: bool, namespace: tuple[str, ...] = ("-A",
             operator = await stack.enter_async_context(
                 running("operator", "--kubeconfig", kubeconfig, *words, environ=ENVIRONMENT, log=log)
             )
-            ui = running("ui", "--kubeconfig", kubeconfig, *namespace, "--port", "0", log=folder / "ui.log")
+            ui = running("ui", "--kubeconfig", kubeconfig, "-A", "--port", "0", log=folder / "ui.log")
             address = await address_of(await stack.enter_async_context(ui))
             print(address, flush=True)
             transport = await connect(kubeconfig)
             stack.push_async_callback(transport.close)
-            await Story(Client(transport, clock=Clock())).play()
+            await Workloads(Client(transport, clock=Clock())).run()
             require_running(operator, log)
             if browser is None:
                 print("Ctrl-C ends it", flush=True)
@@ -299,13 +299,13 @@ async def run(out: Path, *, is_served: bool, namespace: tuple[str, ...] = ("-A",
 
 
 def main() -> int:
-    """Take the pictures."""
+    """Take the pictures; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=FIGURES, help="folder of the pictures")
     parser.add_argument("--serve", action="store_true", help="take no pictures, keep everything running")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     try:
-        asyncio.run(run(asked.out, is_served=asked.serve))
+        asyncio.run(run(options.out, is_served=options.serve))
     except BrowserMissingError as error:
         print(f"not run: {error}", file=sys.stderr)
         return 1

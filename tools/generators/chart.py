@@ -1,9 +1,8 @@
-"""Write what the chart repeats from elsewhere, or check that it is current.
+"""Write the generated parts of the chart, or check that they are current.
 
-The operator's rights (raytide/api/rbac_rules.py) become the rules of its roles and the table in SECURITY.md; the values'
-schema and defaults become the table in the chart's README. `python tools/generators/chart.py` writes, with `--check` it changes
-nothing and fails if a file differs or if the chart's version is not the package's. Everything else in the chart is
-written by hand.
+From the operator's permissions (raytide/api/rbac_rules.py): the rules of its roles, and the table in SECURITY.md. From the schema and
+the defaults of the values: the tables in the chart's README. With `--check` it fails if a file differs, or if the version of the chart
+or the sandbox is not that of the package. The rest of the chart is written by hand.
 """
 
 import json
@@ -59,7 +58,7 @@ def _rule(permission: Permission) -> str:
 
 
 def _conditions(permission: Permission) -> Iterator[tuple[str, str]]:
-    """The values under which the chart grants it, each as a template's condition and in words."""
+    """The values with which the chart grants it, each as a condition in a template and as text."""
     if permission.kind is not None:
         yield f".Values.{SWITCHES[permission.kind]}", f"`{SWITCHES[permission.kind]}`"
     if permission.is_for_autoscaler_rbac:
@@ -102,7 +101,7 @@ def build_values_table() -> str:
 
 
 def build_kuberay_table() -> str:
-    """The values of KubeRay's chart that have no default here, and what becomes of them."""
+    """The rows of values of KubeRay's chart that have no default here."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     lines = ["| value of KubeRay's chart | here |", "|---|---|"]
     lines += [f"| `{path}` | {node['description']} |" for path, node in described(schema) if is_of_kuberay(node)]
@@ -110,12 +109,12 @@ def build_kuberay_table() -> str:
 
 
 def is_of_kuberay(node: dict[str, Any]) -> bool:
-    """Whether the value exists only because KubeRay's chart has it."""
+    """Whether the value exists only for compatibility with KubeRay's chart."""
     return node.get("$comment") == "KubeRay"
 
 
 def described(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every value that has a description, with its path."""
+    """Path and schema of each value that has a description."""
     for name, node in schema.get("properties", {}).items():
         here = f"{path}.{name}" if path else name
         if "description" in node:
@@ -129,7 +128,7 @@ def _shown(default: Any) -> str:
 
 
 def between_marks(text: str, mark: str, rows: str) -> str:
-    """The text with the rows between the two marks; raises when the marks are not there once."""
+    """The text with these rows between the two marks; exits unless the marks occur once."""
     begin, end = (line.format(mark) for line in MARKS)
     new, count = re.subn(re.escape(begin) + ".*?" + re.escape(end), lambda _: begin + rows + end, text, flags=re.DOTALL)
     if count != 1:
@@ -138,7 +137,7 @@ def between_marks(text: str, mark: str, rows: str) -> str:
 
 
 def build_all() -> dict[Path, str]:
-    """Every file that is written here, as it should be."""
+    """Text of each generated file by its path."""
     readme, security = CHART / "README.md", ROOT / "SECURITY.md"
     return {
         RULES: build_rules(),
@@ -154,10 +153,10 @@ def _version(project: Path) -> str:
 
 
 def odd_versions() -> list[str]:
-    """Versions of chart and sandbox that differ from the operator's, which is in raytide/api/constants.py."""
+    """Errors about versions of chart and sandbox that differ from that in raytide/api/constants.py."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    says_else = [] if _version(SANDBOX) == VERSION else [f"{SANDBOX}: version is not {VERSION}"]
-    return says_else + [
+    errors = [] if _version(SANDBOX) == VERSION else [f"{SANDBOX}: version is not {VERSION}"]
+    return errors + [
         f"{CHART / 'Chart.yaml'}: {field} is not {VERSION}"
         for field in ("version", "appVersion")
         if chart[field] != VERSION
@@ -165,7 +164,7 @@ def odd_versions() -> list[str]:
 
 
 def main() -> None:
-    """Write, or with `--check` compare."""
+    """Write the files, or with `--check` compare them."""
     built = build_all()
     if "--check" in sys.argv[1:]:
         errors = odd_versions()
@@ -176,7 +175,7 @@ def main() -> None:
             sys.exit("\n".join(errors))
         return
     for path, text in built.items():
-        if path.read_text() != text:  # a scanner of another process may be reading the chart
+        if path.read_text() != text:  # another process, such as a scanner, may read the chart
             path.write_text(text)
 
 

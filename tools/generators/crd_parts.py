@@ -1,8 +1,7 @@
 """Builders of `openAPIV3Schema` shared by both CRDs.
 
-Small builders of `openAPIV3Schema`: types, objects, lists, maps, enums, conditions, rules in CEL that never make a stored
-object impossible to edit, and the sentences of `kubectl explain`. Plain values come in and out. Used by the schemas and
-rules of each kind, and by crds.py.
+Types, objects, lists, maps, enums, conditions, rules in CEL with which stored objects stay editable, and the descriptions of `kubectl
+explain`. Used by the schemas and rules of each kind, and by crds.py.
 """
 
 import json
@@ -22,7 +21,7 @@ DNS_1035_MESSAGE = (
     "must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an "
     "alphanumeric character"
 )
-"""As Kubernetes words it for DNS-1035 labels."""
+"""The message of Kubernetes for DNS-1035 labels."""
 ANYTHING: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
@@ -33,12 +32,12 @@ def build_object(properties: Schema, *, required: tuple[str, ...] = (), **more: 
 
 
 def build_list(items: Schema, **more: Any) -> Schema:
-    """A list of such items."""
+    """A list of items with this schema."""
     return {"type": "array", "items": items, **more}
 
 
 def build_map(values: Schema, **more: Any) -> Schema:
-    """A map from any key to such values."""
+    """A map of values with this schema."""
     return {"type": "object", "additionalProperties": values, **more}
 
 
@@ -48,7 +47,7 @@ def build_enum(*words: str) -> Schema:
 
 
 def build_conditions() -> Schema:
-    """`status.conditions`, one of each type."""
+    """`status.conditions`, as a list map by type."""
     condition = build_object(
         {
             "lastTransitionTime": {**STRING, "format": "date-time"},
@@ -73,14 +72,14 @@ def build_conditions() -> Schema:
 
 
 def rule(expression: str, message: str, **more: Any) -> Rule:
-    """A rule for a small value; an unchanged value is not judged again."""
+    """A rule for a small value: Kubernetes does not validate unchanged values again."""
     return {"rule": expression, "message": message, **more}
 
 
 def unless_before(expression: str, message: str, **more: Any) -> list[Rule]:
-    """A rule for a large value: it rejects only a write that breaks it, not one that leaves it broken.
+    """A rule for a large value: it rejects only writes before which it was not violated.
 
-    Two rules, one for creates and one for updates, because the API server cannot bound the cost of `oldSelf.value()`.
+    Returns two rules, for creates and for updates, because the API server cannot bound the cost of `oldSelf.value()`.
     """
     before = re.sub(r"\bself\b", "oldSelf", expression)
     return [
@@ -90,7 +89,7 @@ def unless_before(expression: str, message: str, **more: Any) -> list[Rule]:
 
 
 def described(schema: Schema, words: Mapping[str, str]) -> Schema:
-    """A copy of the schema with a sentence at each path (`spec.items[].name`); KeyError where a path does not exist."""
+    """A copy of the schema with a description at each path (`spec.items[].name`); raises KeyError for an unknown path."""
     schema = json.loads(json.dumps(schema))
     for path, sentence in words.items():
         node = schema

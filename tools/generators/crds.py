@@ -1,8 +1,8 @@
-"""Write the CRDs, or check that the written ones are current.
+"""Write the CRDs, or check that they are current.
 
-`python tools/generators/crds.py` writes one file per kind to `crds/`, which the package and the chart link to; with `--check` it
-changes nothing and fails if a file differs or is too large. The result depends on the files in this folder
-only. `kubectl apply` keeps the object as JSON in an annotation of at most 256 KiB; that is the limit checked here.
+`python tools/generators/crds.py` writes one file per kind to `crds/`, to which package and chart link; with `--check` it fails if a
+file differs. It also fails if a CRD is too large for `kubectl apply`, which stores objects as JSON in an annotation of at most
+256 KiB.
 """
 
 import json
@@ -36,7 +36,7 @@ RAYCLUSTER_COLUMNS: Columns = (
     ("age", "date", ".metadata.creationTimestamp", 0),
     ("head pod IP", "string", ".status.head.podIP", 1),
     ("head service IP", "string", ".status.head.serviceIP", 1),
-    # Last, so that scripts find KubeRay's columns where they were.
+    # Last, so that KubeRay's columns have the same positions for scripts.
     ("ready workers", "integer", ".status.readyWorkerReplicas", 0),
     ("reason", "string", '.status.conditions[?(@.type=="WorkersMissing")].reason', 0),
 )
@@ -54,14 +54,14 @@ DEPRECATION = "ray.io/v1alpha1 RayCluster is deprecated: no new fields, gone fro
 
 
 class _Compact(yaml.CSafeDumper):
-    """YAML without anchors; what is short stands on one line."""
+    """YAML without anchors, with short mappings on one line."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write every schema in full: `kubectl apply` does not take anchors kindly."""
+        """Write all schemas in full, without anchors."""
         return data is not None
 
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:  # noqa: FBT001 - PyYAML's
-        """Put a short mapping on one line."""
+        """Write short mappings on one line."""
         is_short = len(json.dumps(mapping)) <= LINE_LENGTH
         return super().represent_mapping(tag, mapping, flow_style=flow_style or is_short)
 
@@ -83,38 +83,34 @@ def build_version(name: str, schema: dict[str, Any], columns: Columns, **more: A
     }
 
 
-def build_raycluster_crd() -> dict[str, Any]:
-    """The CustomResourceDefinition of RayCluster."""
-    types = KubernetesTypes()
-    schema = RayClusterSchema(types)
+def build_crd(group: str, kind: str, *versions: dict[str, Any], **names: Any) -> dict[str, Any]:
+    """A CustomResourceDefinition of a namespaced kind; `names` are added to `spec.names`."""
+    singular = kind.lower()
+    all_names = {"kind": kind, "listKind": f"{kind}List", "plural": f"{singular}s", "singular": singular}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": "rayclusters.ray.io"},
+        "metadata": {"name": f"{singular}s.{group}"},
         "spec": {
-            "group": "ray.io",
-            "names": {
-                "kind": "RayCluster",
-                "listKind": "RayClusterList",
-                "plural": "rayclusters",
-                "singular": "raycluster",
-                "categories": ["all"],
-            },
+            "group": group,
+            "names": {**all_names, **names, "categories": ["all"]},
             "scope": "Namespaced",
-            "versions": [
-                build_version(
-                    "v1", described(schema.v1(), raycluster_descriptions.WORDS), RAYCLUSTER_COLUMNS, storage=True
-                ),
-                build_version(
-                    "v1alpha1",
-                    schema.v1alpha1(),
-                    RAYCLUSTER_COLUMNS,
-                    deprecated=True,
-                    deprecationWarning=DEPRECATION,
-                ),
-            ],
+            "versions": list(versions),
         },
     }
+
+
+def build_raycluster_crd() -> dict[str, Any]:
+    """The CustomResourceDefinition of RayCluster."""
+    schema = RayClusterSchema(KubernetesTypes())
+    v1 = described(schema.v1(), raycluster_descriptions.WORDS)
+    old = {"deprecated": True, "deprecationWarning": DEPRECATION}
+    return build_crd(
+        "ray.io",
+        "RayCluster",
+        build_version("v1", v1, RAYCLUSTER_COLUMNS, storage=True),
+        build_version("v1alpha1", schema.v1alpha1(), RAYCLUSTER_COLUMNS, **old),
+    )
 
 
 def build_trainingjob_crd() -> dict[str, Any]:
@@ -125,31 +121,13 @@ def build_trainingjob_crd() -> dict[str, Any]:
         "statusReplicasPath": ".status.trainer.replicas",
         "labelSelectorPath": ".status.selector",
     }
-    version = build_version(
-        "v1", schema, TRAININGJOB_COLUMNS, storage=True, subresources={"status": {}, "scale": scale}
-    )
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "trainingjobs.paddlepaddle.org"},
-        "spec": {
-            "group": "paddlepaddle.org",
-            "names": {
-                "kind": "TrainingJob",
-                "listKind": "TrainingJobList",
-                "plural": "trainingjobs",
-                "singular": "trainingjob",
-                "shortNames": ["tj"],
-                "categories": ["all"],
-            },
-            "scope": "Namespaced",
-            "versions": [version],
-        },
-    }
+    subresources = {"status": {}, "scale": scale}
+    version = build_version("v1", schema, TRAININGJOB_COLUMNS, storage=True, subresources=subresources)
+    return build_crd("paddlepaddle.org", "TrainingJob", version, shortNames=["tj"])
 
 
 def build_all() -> dict[str, dict[str, Any]]:
-    """Every CRD by the name of its file."""
+    """All CRDs by the names of their files."""
     return {
         f"{crd['spec']['group']}_{crd['spec']['names']['plural']}.yaml": crd
         for crd in (build_raycluster_crd(), build_trainingjob_crd())
@@ -157,19 +135,19 @@ def build_all() -> dict[str, dict[str, Any]]:
 
 
 def written(crd: dict[str, Any]) -> str:
-    """The file's text."""
+    """Text of the file of a CRD."""
     head = "# Made by `make generate` (tools/generators/crds.py) from Kubernetes' published types; do not edit.\n"
     return head + yaml.dump(crd, Dumper=_Compact, sort_keys=False, default_flow_style=False, width=1_000_000)
 
 
 def faults_of_size(name: str, crd: dict[str, Any]) -> list[str]:
-    """Why plain `kubectl apply` could not store this, if it could not."""
+    """Errors if the CRD is too large for `kubectl apply`."""
     sizes = {"as YAML": len(written(crd).encode()), "as JSON": len(json.dumps(crd, separators=(",", ":")).encode())}
     return [f"{name} is {size} bytes {form}, above {MAX_BYTES}" for form, size in sizes.items() if size >= MAX_BYTES]
 
 
 def main(arguments: list[str]) -> int:
-    """Write or check; returns the exit code."""
+    """Write the files, or with `--check` compare them; returns the exit code."""
     faults = []
     for name, crd in build_all().items():
         text = written(crd)

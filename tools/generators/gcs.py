@@ -1,9 +1,8 @@
-"""Write the Python of gcs.proto, or check that the written one is current.
+"""Write the Python of gcs.proto, or check that it is current.
 
-`python tools/generators/gcs.py` makes `gcs_pb2.py` and `gcs_pb2.pyi` beside the proto file; with `--check` it changes nothing and
-fails if a file differs. protoc's own Python demands a protobuf at least as new as the protoc that wrote it, so only its
-description of the messages and its types are taken: the classes come from protobuf's reflection, which every release
-since 5 has, in a pool of their own, where Ray's messages cannot clash with ours.
+`python tools/generators/gcs.py` writes `gcs_pb2.py` and `gcs_pb2.pyi` beside the proto file; with `--check` it fails if a file differs.
+The Python of protoc requires a protobuf at least as new as protoc. So only its message descriptors and types are used: protobuf's
+reflection (since release 5) creates the classes, in a descriptor pool of their own, without conflicts with Ray's messages.
 """
 
 import importlib.resources
@@ -34,13 +33,13 @@ for _name, _descriptor in DESCRIPTOR.message_types_by_name.items():
 
 
 def generate() -> dict[Path, str]:
-    """Every generated file and what it should say."""
+    """Text of each generated file by its path."""
     with tempfile.TemporaryDirectory() as folder:
         description = Path(folder, "description")
         options = [f"-I{FOLDER}", f"--pyi_out={folder}", f"--descriptor_set_out={description}", f"{NAME}.proto"]
         well_known = importlib.resources.files("grpc_tools") / "_proto"
         if protoc.main(["protoc", f"-I{well_known}", *options]):
-            sys.exit("protoc rejected gcs.proto; its words stand above")
+            sys.exit("protoc rejected gcs.proto; its errors are above")
         files = descriptor_pb2.FileDescriptorSet.FromString(description.read_bytes()).file
         return {
             FOLDER / f"{NAME}_pb2.py": build_module(files[0].SerializeToString(deterministic=True)),
@@ -49,13 +48,13 @@ def generate() -> dict[Path, str]:
 
 
 def build_module(description: bytes) -> str:
-    """Python that makes a class for every message so described."""
+    """Text of the module that creates a class for each message of these descriptors."""
     lines = [f"    {description[start : start + WIDTH]!r}\n" for start in range(0, len(description), WIDTH)]
     return HEADER + "".join(lines) + FOOTER.format(name=NAME)
 
 
 def main() -> None:
-    """Write, or compare."""
+    """Write the files, or with `--check` compare them."""
     files = generate()
     if "--check" not in sys.argv:
         for path, text in files.items():

@@ -1,9 +1,9 @@
-"""Which schemas of core Kubernetes types may stand in a CRD?
+"""Schemas of core Kubernetes types for the CRDs.
 
-Reads `tools/generators/kubernetes-types.json`, which holds the types a RayCluster embeds as Kubernetes publishes them
-(`api/openapi-spec/v3`, Apache-2.0), and gives them with references resolved and in the form a structural schema asks for:
-int-or-string marked, embedded metadata reduced to the five keys KubeRay keeps, defaults only where a type declares one.
-`python tools/generators/kubernetes_types.py FOLDER` makes the file again from a Kubernetes source tree. Used by crds.py.
+Reads `tools/generators/kubernetes-types.json`, the types that a RayCluster embeds as Kubernetes publishes them
+(`api/openapi-spec/v3`, Apache-2.0), and returns them as a structural schema requires: references resolved, int-or-string marked,
+embedded metadata reduced to the five keys that KubeRay keeps, defaults only where a type declares one.
+`python tools/generators/kubernetes_types.py FOLDER` writes the file from a Kubernetes source tree. Used by crds.py.
 """
 
 import json
@@ -51,15 +51,14 @@ SPECIAL: dict[str, Schema] = {
 
 
 class KubernetesTypes:
-    """The types of the source file, ready to be embedded."""
+    """The types in the source file."""
 
     def __init__(self) -> None:
         document = json.loads(SOURCE.read_text())
-        self.version: str = document["kubernetes"]
         self._types: dict[str, Schema] = document["types"]
 
     def schema(self, name: str) -> Schema:
-        """One type with everything below it; a fresh value on every call."""
+        """The schema of a type with references resolved; a new value on each call."""
         if name in SPECIAL:
             return json.loads(json.dumps(SPECIAL[name]))
         return self._resolved(self._types[name])
@@ -78,7 +77,7 @@ class KubernetesTypes:
 
 
 def reduced(node: Schema, *, is_required: bool) -> Schema:
-    """One published schema without prose, patch hints and the zero values that stand for "no default"."""
+    """A published schema without descriptions, patch hints and zero values that mean "no default"."""
     node = {key: value for key, value in node.items() if key not in DROPPED}
     for reference in node.pop("allOf", ()):
         node = {**reference, **node}
@@ -98,25 +97,25 @@ def reduced(node: Schema, *, is_required: bool) -> Schema:
 
 
 def import_from(tree: Path) -> dict[str, Any]:
-    """The source file's content, made from a Kubernetes source tree."""
+    """The content of the source file, from a Kubernetes source tree."""
     published: dict[str, Schema] = {}
     for name in DOCUMENTS:
         document = json.loads((tree / "api/openapi-spec/v3" / name).read_text())
         published.update(document["components"]["schemas"])
     types: dict[str, Schema] = {}
-    todo = list(ROOTS)
-    while todo:
-        name = todo.pop()
+    pending = list(ROOTS)
+    while pending:
+        name = pending.pop()
         short = name.rpartition(".")[2]
         if short in types or short in SPECIAL:
             continue
         types[short] = reduced(published[name], is_required=False)
-        todo += re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(published[name]))
+        pending += re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(published[name]))
     return {"kubernetes": tree.name.rpartition("@")[2], "types": dict(sorted(types.items()))}
 
 
 def written(document: dict[str, Any]) -> str:
-    """The file's text: one type a line, so that a diff reads well."""
+    """The text of the file: one type per line, for readable diffs."""
     lines = [
         f"  {json.dumps(name)}: {json.dumps(schema, sort_keys=True)}" for name, schema in document["types"].items()
     ]

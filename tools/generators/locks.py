@@ -1,7 +1,7 @@
-"""Which exact versions does the project use?
+"""Resolve pyproject.toml into the locks in `requirements/`.
 
-Resolves pyproject.toml into `requirements/*.txt`, with hashes and without any address, so that every machine uses its
-own registry. Called by `make generate LOCKS=1`; the result is committed.
+Locks have hashes and no registry address, so that each machine uses its own registry. Called by `make generate LOCKS=1`; the
+result is committed.
 """
 
 import re
@@ -13,23 +13,23 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 UV = Path(sys.executable).parent / "uv"
 PADDLE = "paddlepaddle==2.6.2\nprotobuf==4.25.3\nnumpy<2\nsetuptools<80\n"
-"""An environment of its own (tools/builders/paddle_env.py): the last wheel with parameter servers, and what it runs with."""
+"""Of the environment of tools/builders/paddle_env.py: the last wheel with parameter servers, and compatible dependencies."""
 
 SCANNERS = "detect-secrets\npip-audit\nzizmor\n"
-"""An environment of its own (tools/builders/security_tools.py)."""
+"""Of an environment of tools/builders/security_tools.py."""
 
 CHECKOV = "checkov\n"
-"""Another one: checkov pins old versions, and its package bc-detect-secrets overwrites the files of detect-secrets."""
+"""Of another environment: checkov pins old versions, and its package bc-detect-secrets overwrites files of detect-secrets."""
 
 SITE = "mkdocs-material\n"
-"""An environment of its own: what builds the documentation site (tools/builders/docs_site.py)."""
+"""Of the environment that builds the documentation site (tools/builders/docs_site.py)."""
 
 RELEASE = "build\ncyclonedx-bom[validation]\npypi-attestations\ntwine\nuv\n"
-"""An environment of its own: what builds, describes, signs and uploads a release."""
+"""Of the environment that builds, signs and uploads a release."""
 
 NOT_IN_PODS = ("kubernetes", "rich")
-"""Dependencies that the container image leaves out. kube/kubeconfig.py reads kubeconfigs with the first, and a pod has none; with
-its own dependencies it is two thirds of what is installed. `raytide top` draws in terminals with the second."""
+"""Dependencies that are not in the container image. kube/kubeconfig.py reads kubeconfigs, which pods do not have, with the first; with
+its dependencies it is two thirds of the installed size. `raytide top` draws in terminals with the second."""
 
 PLAIN = ["--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url"]
 
@@ -37,13 +37,13 @@ PLAIN = ["--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-u
 def compile_lock(
     source: str, target: str, *options: str, stdin: str | None = None, machines: str = "--universal"
 ) -> None:
-    """One lock file from one source."""
+    """Write one lock."""
     command = [str(UV), "pip", "compile", "--quiet", *PLAIN, machines, "--python-version", "3.11", *options, source]
     subprocess.run([*command, "-o", f"requirements/{target}"], cwd=ROOT, check=True, input=stdin, text=True)
 
 
 def image_requirements() -> str:
-    """The package's dependencies without those that no pod imports, one per line."""
+    """The dependencies of the package without `NOT_IN_PODS`, one per line."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     names = re.compile(r"[\w.-]+")
     return "".join(f"{line}\n" for line in project["dependencies"] if names.findall(line)[0] not in NOT_IN_PODS)

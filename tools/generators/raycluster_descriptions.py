@@ -1,7 +1,7 @@
 """Descriptions of the fields of a RayCluster, for `kubectl explain raycluster`.
 
-One short sentence per field of ours; core types stay without, their documentation is Kubernetes'. `crd_parts.described`
-writes them into a schema, and fails if a path does not exist, so that they cannot outlive their fields. Used by crds.py.
+One short sentence per field; fields of core types have none. `crd_parts.described` adds them to the schema, and raises KeyError for
+a path that does not exist. Used by crds.py.
 """
 
 WORDS = {

@@ -1,9 +1,9 @@
 """CEL rules of the RayCluster CRD.
 
-Each function gives the `x-kubernetes-validations` of one place in the schema; rule ids in docstrings are those of
-`raytide.raycluster.validation`, which judges the same without an API server. A rule must never make an object that is
-already stored impossible to edit. On small values Kubernetes sees to that (an unchanged value is not judged again); on
-large ones `unless_before` does: what was broken before the write may stay broken. Used by raycluster_schema.py.
+Each function returns the `x-kubernetes-validations` of one path in the schema; rule ids in docstrings are those of
+`raytide.raycluster.validation`, which checks the same without an API server. Stored objects must stay editable. For small values
+Kubernetes ensures that (unchanged values are not validated again), for large ones `unless_before`: a rule that was violated before
+the write may still be violated. Used by raycluster_schema.py.
 """
 
 from crd_parts import DNS_1035_MESSAGE, Rule, rule, unless_before
@@ -14,14 +14,14 @@ LABEL_VALUE_PATTERN = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"
 LABEL_KEY_PATTERN = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 MANAGED_BY = ("ray.io/kuberay-operator", "kueue.x-k8s.io/multikueue")
 
-# A Ray version of at least 2.52, 2.55, 2.56, read as validation reads it: v optional, what follows is ignored.
+# A Ray version of at least 2.52, 2.55, 2.56, parsed as in validation: v is optional, a suffix is ignored.
 SINCE_2_52 = r"^v?(2[.](5[2-9]|[6-9][0-9]|[1-9][0-9][0-9]+)|[3-9][.][0-9]|[1-9][0-9]+[.][0-9])"
 SINCE_2_55 = SINCE_2_52.replace("5[2-9]", "5[5-9]")
 SINCE_2_56 = SINCE_2_52.replace("5[2-9]", "5[6-9]")
 
 HEAD = "self.headGroupSpec"
 HEAD_POD = f"{HEAD}.template.spec"
-# What an older CRD let in may lack even what is required: a rule that reads it would reject every write of it.
+# Objects stored with an older CRD may lack required fields: a rule that reads them would reject all writes.
 HAS_HEAD_TEMPLATE = f"has({HEAD}) && has({HEAD}.template) && has({HEAD}.template.spec)"
 V2_BY_FIELD = (
     "(has(self.autoscalerOptions) && has(self.autoscalerOptions.version) && self.autoscalerOptions.version == 'v2')"
@@ -30,10 +30,7 @@ IS_AUTOSCALED = "(has(self.enableInTreeAutoscaling) && self.enableInTreeAutoscal
 
 
 def head_has_env(condition: str) -> str:
-    """Whether the head's Ray container, the first, has an environment variable `e` for which the condition holds.
-
-    All containers are asked and the first answer is taken: the API server cannot bound the cost of `containers[0].env`.
-    """
+    """Whether the Ray container of the head, the first, has an environment variable `e` for which the condition holds."""
     container = f"{HEAD_POD}.containers[0]"
     return (
         f"({HAS_HEAD_TEMPLATE} && has({HEAD_POD}.containers) && size({HEAD_POD}.containers) > 0 && "
@@ -42,12 +39,12 @@ def head_has_env(condition: str) -> str:
 
 
 def any_group(condition: str) -> str:
-    """Whether some worker group `g` meets the condition."""
+    """Whether a worker group `g` meets the condition."""
     return f"(has(self.workerGroupSpecs) && self.workerGroupSpecs.exists(g, {condition}))"
 
 
 def root_rules() -> list[Rule]:
-    """The whole object: it has a spec, which `required` would also ask of objects stored without one."""
+    """The object: it has a spec. `required` would also apply to objects stored without one."""
     return [
         rule(
             "oldSelf.hasValue() || has(self.spec)",
@@ -63,10 +60,7 @@ def name_rules() -> list[Rule]:
     """The name: V-1, V-2."""
     return [
         rule(f"self.size() <= {MAX_NAME_LENGTH}", f"must be no more than {MAX_NAME_LENGTH} characters"),
-        rule(
-            f"self.matches('{NAME_PATTERN}')",
-            DNS_1035_MESSAGE,
-        ),
+        rule(f"self.matches('{NAME_PATTERN}')", DNS_1035_MESSAGE),
     ]
 
 
@@ -86,7 +80,7 @@ def param_rules() -> list[Rule]:
 
 
 def ray_group_rules() -> list[Rule]:
-    """What head and worker groups share: V-4, V-12."""
+    """Head and worker groups: V-4, V-12."""
     doubled = " || ".join(
         f"('{key}' in self.rayStartParams && self.rayStartParams['{key}'] != '')"
         for key in ("num-cpus", "num-gpus", "memory", "resources")
@@ -113,7 +107,7 @@ def worker_group_rules() -> list[Rule]:
 
 
 def managed_by_rules() -> list[Rule]:
-    """Who reconciles is chosen once."""
+    """Field managedBy: known controllers, immutable."""
     return [
         rule(f"self in {list(MANAGED_BY)!r}", f"must be {' or '.join(MANAGED_BY)}"),
         rule("self == oldSelf", "field is immutable; to change it, delete the RayCluster and create it again"),
@@ -121,7 +115,7 @@ def managed_by_rules() -> list[Rule]:
 
 
 def backend_rules() -> list[Rule]:
-    """The backend is chosen once."""
+    """Backend of fault tolerance: immutable."""
     return [rule("self == oldSelf", "field is immutable; to change it, delete the RayCluster and create it again")]
 
 
@@ -174,7 +168,7 @@ def auth_rules() -> list[Rule]:
 
 
 def spec_rules() -> list[Rule]:
-    """What holds between parts of spec: V-14, V-15, V-18 to V-20, V-32, V-34 to V-38, V-48 to V-51."""
+    """Rules across fields of spec: V-14, V-15, V-18 to V-20, V-32, V-34 to V-38, V-48 to V-51."""
     return [*_v2_rules(), *_autoscaling_rules(), *_fault_tolerance_and_head_rules(), *_token_rules()]
 
 

@@ -1,8 +1,7 @@
-"""Which fields does a RayCluster have?
+"""Schema of a RayCluster, v1 and v1alpha1.
 
-Gives the `openAPIV3Schema` of v1 and v1alpha1: types, defaults and enums as KubeRay's CRD has them (RC §1.1, §1.2, §1.5),
-with full core types in v1 and rules in CEL. Stricter than KubeRay only where the operator would reject the object
-anyway, and never in a way that makes a stored object impossible to read or edit. Used by crds.py.
+Types, defaults and enums are those of KubeRay's CRD (RC §1.1, §1.2, §1.5), with full core types in v1 and rules in CEL. Stricter
+than KubeRay only where the operator rejects the object anyway; stored objects can always be read and edited. Used by crds.py.
 """
 
 import raycluster_rules as rules
@@ -24,14 +23,14 @@ from kubernetes_types import KubernetesTypes
 from raytide.api.limits import MAX_GROUPS, MAX_HOSTS, MAX_NAMES, MAX_REPLICAS
 
 LABEL_VALUE: Schema = {**STRING, "maxLength": 63, "pattern": rules.LABEL_VALUE_PATTERN}
-# The API server wants bounds where rules loop. These are far above anything real; an unchanged value above them stays.
+# The API server requires bounds where rules loop. These exceed all real values; unchanged larger values are accepted.
 MAX_LABELS = 100
 MAX_VARIABLES = 10_000
 MAX_VERSION_LENGTH = 1000
 
 
 class RayClusterSchema:
-    """Builds the schema of one version."""
+    """Builder of the schema."""
 
     def __init__(self, types: KubernetesTypes) -> None:
         self._types = types
@@ -43,11 +42,8 @@ class RayClusterSchema:
         return {**root, "x-kubernetes-validations": rules.root_rules()}
 
     def v1alpha1(self) -> Schema:
-        """The schema of ray.io/v1alpha1: old fields only, core types as they come."""
-        group = {
-            "rayStartParams": build_map(STRING),
-            "template": ANYTHING,
-        }
+        """The schema of ray.io/v1alpha1: old fields only, without schemas of core types."""
+        group = {"rayStartParams": build_map(STRING), "template": ANYTHING}
         head = {**group, "enableIngress": BOOLEAN, "headService": ANYTHING, "serviceType": STRING}
         worker = {
             **group,
@@ -105,7 +101,7 @@ class RayClusterSchema:
         return self._types.schema(name)
 
     def _list_field(self, name: str, field: str) -> Schema:
-        """A list of Kubernetes' outside a pod template: one value as in KubeRay's CRD, so that a double name is no rejection."""
+        """A list of a core type outside of a pod template, atomic as in KubeRay's CRD, which accepts duplicate names."""
         schema = self._core_field(name, field)
         return {key: value for key, value in schema.items() if not key.startswith("x-kubernetes-list-")}
 
@@ -122,12 +118,10 @@ class RayClusterSchema:
         return template
 
     def _group(self) -> Schema:
-        """What head and worker groups share."""
+        """Fields of head and worker groups."""
         return {
             "labels": build_map(
-                LABEL_VALUE,
-                maxProperties=MAX_LABELS,
-                **{"x-kubernetes-validations": rules.label_key_rules()},
+                LABEL_VALUE, maxProperties=MAX_LABELS, **{"x-kubernetes-validations": rules.label_key_rules()}
             ),
             "rayStartParams": build_map(STRING, **{"x-kubernetes-validations": rules.param_rules()}),
             "resources": build_map(STRING),
@@ -185,11 +179,7 @@ class RayClusterSchema:
         return build_object(properties, **{"x-kubernetes-validations": rules.autoscaler_rules()})
 
     def _auth_options(self) -> Schema:
-        properties = {
-            "enableK8sTokenAuth": BOOLEAN,
-            "mode": build_enum("disabled", "token"),
-            "secretName": STRING,
-        }
+        properties = {"enableK8sTokenAuth": BOOLEAN, "mode": build_enum("disabled", "token"), "secretName": STRING}
         return build_object(properties, **{"x-kubernetes-validations": rules.auth_rules()})
 
     def _fault_tolerance_options(self) -> Schema:

@@ -1,8 +1,7 @@
-"""Where do the programs of the training sample come from?
+"""Write `samples/trainingjob.yaml` from samples/training: the job, and a ConfigMap with its two programs.
 
-Puts `samples/training/trainingjob.yaml` and the two programs beside it, as a ConfigMap, into one file that works as it is,
-`samples/trainingjob.yaml`: programs are edited and tested as programs, and users apply one file. Called by `make generate`;
-`make verify` calls it with --check and fails where the file is not what it would write.
+Programs are edited and tested as programs, and users apply one file. Called by `make generate`; with --check it compares the file
+and fails if it differs, for `make verify`.
 """
 
 import sys
@@ -24,7 +23,7 @@ data:
 
 
 def build_sample() -> str:
-    """The whole file."""
+    """Text of the file."""
     job = (SOURCES / "trainingjob.yaml").read_text()
     return job + CONFIG_MAP + "".join(f"  {name}: |\n{_indented(SOURCES / name)}" for name in PROGRAMS)
 
@@ -35,11 +34,11 @@ def _indented(program: Path) -> str:
 
 
 def main() -> int:
-    """Write the file, or say that it is not as it should be."""
+    """Write the file, or with `--check` compare it; returns the exit code."""
     wanted = build_sample()
     if sys.argv[1:] == ["--check"]:
         is_same = TARGET.exists() and TARGET.read_text() == wanted
-        print(f"samples: {'as they should be' if is_same else 'not as they should be; run make generate'}")
+        print(f"samples/trainingjob.yaml is {'current' if is_same else 'not current; run `make generate`'}")
         return 0 if is_same else 1
     TARGET.write_text(wanted)
     return 0

@@ -1,7 +1,7 @@
 """Descriptions of the fields of a TrainingJob, for `kubectl explain trainingjob`.
 
-One short sentence per field of ours and of Paddle's; core types stay without. `crd_parts.described` writes them into the
-schema, and fails if a path does not exist. Fields that have no effect say so. Used by crds.py.
+One short sentence per field, also for fields without effect; fields of core types have none. `crd_parts.described` adds them to the
+schema, and raises KeyError for a path that does not exist. Used by crds.py.
 """
 
 from crd_parts import Schema

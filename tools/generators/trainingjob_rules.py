@@ -1,8 +1,8 @@
 """CEL rules of the TrainingJob CRD.
 
-Each function gives the `x-kubernetes-validations` of one place in the schema. They say what
-`raytide.trainingjob.validation` says, as far as the API server can compute it; what is stored already may stay as it is
-(`crd_parts.unless_before`). Both spellings of a count are read, the first one wins. Used by trainingjob_schema.py.
+Each function returns the `x-kubernetes-validations` of one path in the schema. They are the rules of
+`raytide.trainingjob.validation` that the API server can compute; stored objects stay editable (`crd_parts.unless_before`). Of two
+spellings of a number the first one takes precedence. Used by trainingjob_schema.py.
 """
 
 from crd_parts import DNS_1035_MESSAGE, Rule, rule, unless_before
@@ -15,12 +15,12 @@ DEFAULT_PORT = 7164
 
 
 def field(spelled: str) -> str:
-    """A field as rules spell it."""
+    """A field in the syntax of CEL."""
     return f"self.{spelled.replace('-', '__dash__')}"
 
 
 def first_of(one: str, other: str, otherwise: str) -> str:
-    """The value of a field that has two spellings."""
+    """The value of a field with two spellings, `otherwise` if it has neither."""
     return f"(has({field(one)}) ? {field(one)} : (has({field(other)}) ? {field(other)} : {otherwise}))"
 
 
@@ -30,7 +30,7 @@ TRAINER_LOW, TRAINER_HIGH = LOW.replace("self.", "self.trainer."), HIGH.replace(
 
 
 def set_only_once(one: str, other: str) -> list[Rule]:
-    """Two spellings of one field may both be there only if they say the same."""
+    """Two spellings of a field must be equal if both are set."""
     a, b = field(one), field(other)
     return unless_before(
         f"!has({a}) || !has({b}) || {a} == {b}",
@@ -40,17 +40,12 @@ def set_only_once(one: str, other: str) -> list[Rule]:
 
 
 def name_rules() -> list[Rule]:
-    """The name becomes a service and the beginning of host names."""
-    return [
-        rule(
-            f"self.matches('{NAME_PATTERN}')",
-            DNS_1035_MESSAGE,
-        )
-    ]
+    """The name is also that of a service, and the prefix of host names."""
+    return [rule(f"self.matches('{NAME_PATTERN}')", DNS_1035_MESSAGE)]
 
 
 def root_rules() -> list[Rule]:
-    """The whole object: its spec is there, and the longest name of a trainer is a host name."""
+    """The object: it has a spec, and the longest name of a trainer is a valid host name."""
     low, high = TRAINER_LOW.replace("self.", "self.spec."), TRAINER_HIGH.replace("self.", "self.spec.")
     max_length = MAX_HOST_NAME - len(TRAINER_INFIX)
     most = f"({high} > {low} ? {high} : {low})"
@@ -70,7 +65,7 @@ def root_rules() -> list[Rule]:
 
 
 def instances_rules(*, at_least: int) -> list[Rule]:
-    """A role whose number has bounds: trainers and parameter servers."""
+    """A role with a minimum and a maximum of pods: trainers and parameter servers."""
     return [
         *unless_before(
             f"has({field('min-instance')}) || has({field('minInstance')})",
@@ -78,15 +73,9 @@ def instances_rules(*, at_least: int) -> list[Rule]:
             fieldPath=".min-instance",
         ),
         *unless_before(
-            f"{LOW} >= {at_least}",
-            f"must be greater than or equal to {at_least}",
-            fieldPath=".min-instance",
+            f"{LOW} >= {at_least}", f"must be greater than or equal to {at_least}", fieldPath=".min-instance"
         ),
-        *unless_before(
-            f"{LOW} <= {HIGH}",
-            "must be less than or equal to max-instance",
-            fieldPath=".min-instance",
-        ),
+        *unless_before(f"{LOW} <= {HIGH}", "must be less than or equal to max-instance", fieldPath=".min-instance"),
         *set_only_once("min-instance", "minInstance"),
         *set_only_once("max-instance", "maxInstance"),
         *set_only_once("node_selector", "nodeSelector"),
@@ -95,7 +84,7 @@ def instances_rules(*, at_least: int) -> list[Rule]:
 
 
 def spec_rules() -> list[Rule]:
-    """What several fields say together."""
+    """Rules across fields of spec."""
     is_fixed = " && ".join(f"!(has({field(name)}) && !{field(name)})" for name in ("fault_tolerant", "faultTolerant"))
     ports = " + ".join(
         first_of(one, other, "1")

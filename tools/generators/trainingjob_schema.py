@@ -1,9 +1,8 @@
-"""Which fields does a TrainingJob have?
+"""Schema of a TrainingJob, paddlepaddle.org/v1.
 
-Gives the `openAPIV3Schema` of paddlepaddle.org/v1: every spelling that real YAML uses, of all versions of Paddle's own
-controllers (TJ §2.1), and ours (TJ §8). Go wrote `null` for whatever was not there, so those fields take it; nothing has
-a default, so that what was written is what is stored. Templates are opaque: they are merged over what is built, and the
-API server judges the pod. Used by crds.py.
+It has the fields of all versions of Paddle's controllers in all spellings (TJ §2.1), and those of Raytide (TJ §8). Fields that
+Paddle's Go clients write as `null` are nullable; no field has a default, so that objects are stored as written. Templates are not
+validated: they are merged over the generated pods, which the API server validates. Used by crds.py.
 """
 
 import trainingjob_rules as rules
@@ -34,12 +33,12 @@ TIME: Schema = {**STRING, "format": "date-time", "nullable": True}
 
 
 def nullable(schema: Schema) -> Schema:
-    """What Go writes as null when it is not there."""
+    """The schema of a field that Go clients write as null if it is absent."""
     return {**schema, "nullable": True}
 
 
 class TrainingJobSchema:
-    """Builds the schema of v1."""
+    """Builder of the schema."""
 
     def __init__(self, types: KubernetesTypes) -> None:
         self._types = types
@@ -68,7 +67,7 @@ class TrainingJobSchema:
         return build_object(properties, required=("trainer",), **{RULES: rules.spec_rules()})
 
     def _of_paddle(self) -> Schema:
-        """What every version had."""
+        """Fields of all versions of Paddle's controller."""
         mounts = nullable(self._core_field("Container", "volumeMounts"))
         return {
             "VolumeMounts": mounts,
@@ -89,7 +88,7 @@ class TrainingJobSchema:
         }
 
     def _of_paddles_last_operator(self) -> Schema:
-        """What its fork for Baidu added, and the later copies of the design."""
+        """Fields of the fork for Baidu, and of later copies of the design."""
         annotations = {
             "priority": STRING,
             "scheduler": STRING,
@@ -114,7 +113,7 @@ class TrainingJobSchema:
         }
 
     def _ours(self) -> Schema:
-        """TJ §8."""
+        """Fields of Raytide: TJ §8."""
         scaling = {
             "accounting": build_enum("Limits", "Requests"),
             "allowedSizes": build_list(POSITIVE, maxItems=MAX_SIZES),
@@ -143,7 +142,7 @@ class TrainingJobSchema:
         }
 
     def _role(self, own: Schema, **more: list[Schema]) -> Schema:
-        """What master, pserver and trainer share."""
+        """A role: fields of master, pserver and trainer, and `own`."""
         command = nullable(build_list(STRING))
         seconds = nullable({**COUNT, "format": "int64"})
         selector = nullable(build_map(STRING))
@@ -174,7 +173,7 @@ class TrainingJobSchema:
         return build_object(properties, **more)
 
     def _instances(self, own: Schema, *, at_least: int) -> Schema:
-        """A role whose number has bounds."""
+        """A role with a minimum and a maximum of pods."""
         counts = dict.fromkeys(("max-instance", "maxInstance", "min-instance", "minInstance"), INSTANCES)
         return self._role({**counts, **own}, **{RULES: rules.instances_rules(at_least=at_least)})
 
@@ -182,7 +181,7 @@ class TrainingJobSchema:
         return self._instances({"passes": COUNT, "replicas": INSTANCES, "workspace": STRING}, at_least=1)
 
     def _pserver(self) -> Schema:
-        # A bare word or an object: a schema cannot say that, the operator does.
+        # A string or an object, which a structural schema cannot express; the operator validates it.
         return self._instances({"scaling": UNTYPED}, at_least=0)
 
     def _template(self) -> Schema:
@@ -198,23 +197,12 @@ class TrainingJobSchema:
 
 
 def build_status() -> Schema:
-    """What the operator reports: TJ §8."""
+    """The status: TJ §8."""
     counts = dict.fromkeys(
         ("desired", "failed", "max", "min", "pending", "ready", "replicas", "running", "succeeded"), INT32
     )
-    resize = {
-        "forJob": STRING,
-        "from": INT32,
-        "message": STRING,
-        "reason": STRING,
-        "time": TIME,
-        "to": INT32,
-    }
-    scaling = {
-        "history": build_list(build_object(resize)),
-        "lastReason": STRING,
-        "lastScaleTime": TIME,
-    }
+    resize = {"forJob": STRING, "from": INT32, "message": STRING, "reason": STRING, "time": TIME, "to": INT32}
+    scaling = {"history": build_list(build_object(resize)), "lastReason": STRING, "lastScaleTime": TIME}
     failures = {
         "counted": {"type": "array", "items": STRING},
         "inARow": INT32,

@@ -25,7 +25,7 @@ def test_a_demo_job_is_a_valid_copy_of_the_sample_and_twelve_trainers_fit():
     assert f"--tasks {demo_elastic.TASKS} --passes 1000" in container["command"][-1]
     millis = {role: int(cpu.removesuffix("m")) for role, cpu in demo_elastic.CPU.items()}
     per_node, remainder = divmod(demo_elastic.NODE_CPUS * 1000, millis["trainer"])
-    assert per_node * demo_elastic.NODES == demo_elastic.SLOTS
+    assert per_node * demo_elastic.NODES == demo_elastic.CAPACITY
     assert remainder >= millis["master"] + millis["pserver"]
 
 

@@ -45,7 +45,7 @@ async def test_a_failed_job_ends_the_wait_with_its_last_output():
     job = job_of(cluster)
     async with job.running(2, 2):
         await cluster.is_connected.wait()
-        with pytest.raises(DemoError, match=r"exit code 1; its last words:\nit broke"):
+        with pytest.raises(DemoError, match=r"exit code 1; its output ends with:\nit broke"):
             await job.has_done(2)
 
 
@@ -54,5 +54,5 @@ async def test_bundles_that_share_a_worker_are_a_failure():
     job = job_of(cluster)
     async with job.running(0, 3):
         await cluster.is_connected.wait()
-        with pytest.raises(DemoError, match="the 3 bundles stood on 2 workers"):
+        with pytest.raises(DemoError, match="the 3 bundles were on 2 workers"):
             await job.has_spread(3)
