@@ -1,8 +1,8 @@
-"""A Kubernetes API for benchmarks: the sandbox's server, with a fleet that makes pods Ready at once.
+"""Kubernetes API for benchmarks: the API server of the sandbox, and a fleet that makes pods Ready at once.
 
-Runs as a process of its own, so that its CPU and memory are not the operator's. Counts the requests of everybody whose
-User-Agent is not `bench`; `GET /bench/requests` tells them, `POST /bench/ballast/<n>/<first>` stores n Ready pods of a
-RayCluster of another controller. Started by `harness.py`; prints its address when it listens.
+A process of its own, so that its CPU and memory do not count for the operator. Counts the requests of all clients but those with the
+User-Agent `bench`; `GET /bench/requests` returns the counts, `POST /bench/ballast/<n>/<first>` stores n Ready pods of a RayCluster
+of another controller. Started by `harness.py`; prints its port when it listens.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ def running(pod: dict) -> dict:
 
 
 def ballast(store: Store, count: int, first: int) -> None:
-    """Ready pods of a RayCluster that we do not manage, of the size pods really have."""
+    """Store Ready pods of a RayCluster of another controller, as large as real ones."""
     cluster = {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
@@ -93,7 +93,7 @@ def ballast(store: Store, count: int, first: int) -> None:
 
 
 def ballast_pod(namespace: str, owner_uid: str, index: int) -> dict:
-    """One worker of the RayCluster `ballast`, of the size pods really have."""
+    """A worker of the RayCluster `ballast`, as large as a real one."""
     reference = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "ballast", "uid": owner_uid}
     container = {"name": "ray-worker", "image": "rayproject/ray:2.60.0", "args": ["x" * 1500]}
     container["env"] = [{"name": f"VARIABLE_{i}", "value": "x" * 40} for i in range(30)]
@@ -110,7 +110,7 @@ def ballast_pod(namespace: str, owner_uid: str, index: int) -> dict:
 
 
 def verb_of(request: web.Request) -> str:
-    """What a request is, for counting: LIST, WATCH, GET, or the method with the collection or subresource."""
+    """Name of a request in the counts: LIST, WATCH, GET, or the method with the collection or subresource."""
     last = request.path.rsplit("/", 1)[1]
     if request.query.get("watch"):
         return f"WATCH {last}"
@@ -119,8 +119,8 @@ def verb_of(request: web.Request) -> str:
     return f"{request.method} {last}" if request.method == "POST" or last == "status" else request.method
 
 
-def front(store: Store, counter: Counter[str]) -> Middleware:
-    """Middleware that counts the requests of all clients except the bench, and answers the bench's own."""
+def counting_middleware(store: Store, counter: Counter[str]) -> Middleware:
+    """Middleware that counts the requests of all clients except the bench, and handles those to /bench."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]) -> web.StreamResponse:
@@ -137,7 +137,7 @@ def front(store: Store, counter: Counter[str]) -> Middleware:
 
 
 async def listen(app: web.Application) -> int:
-    """Serve on a free port of loopback; returns it."""
+    """Serve on a free port of loopback; returns the port."""
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     listener = socket.create_server(("127.0.0.1", 0))
@@ -161,7 +161,7 @@ async def main(*, has_fleet: bool) -> None:
     made = api.handle(Request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", {}, {}, crd))
     assert made.status == 201, made.body
     app = application(api)
-    app.middlewares.append(front(store, Counter()))
+    app.middlewares.append(counting_middleware(store, Counter()))
     print(json.dumps({"port": await listen(app)}), flush=True)
     tasks = [asyncio.create_task(Fleet(store).run())] if has_fleet else []
     while not any(task.done() for task in tasks):

@@ -1,8 +1,8 @@
 """Memory and CPU of the autoscaler's sidecar, and its reaction to demands: P7S, P9, P9B and S1.
 
-The API process of the other benchmarks behind a TLS proxy, a GCS over gRPC with as many nodes as needed in this process, and
-`raytide autoscaler` as it runs in a head pod. CPU and memory are read from /proc of the child process that does the work; turns are
-counted by the GCS's answers. P9B calls `reconcile()` in this process.
+The API process of the other benchmarks runs behind a TLS proxy, a GCS over gRPC in this process, and `raytide autoscaler` as in a head
+pod. CPU and memory are read from /proc of its child process, which runs the loop; turns are counted by the responses of the GCS.
+P9B calls `reconcile()` in this process.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Sidecar:
-    """The process, its GCS and its costs."""
+    """The process with its GCS, and its CPU and memory."""
 
     def __init__(self, ours: Harness, world: GcsWorld) -> None:
         self.ours = ours
@@ -46,7 +46,7 @@ class Sidecar:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, folder: Path, api_port: int, gcs_address: str, interval_s: int) -> None:
-        """As a head pod's second container."""
+        """Start it as in the second container of a head pod."""
         environ = {
             **os.environ,
             "KUBERNETES_SERVICE_HOST": "127.0.0.1",
@@ -65,12 +65,12 @@ class Sidecar:
         )
 
     def pid(self) -> int:
-        """Of the child that does the work."""
+        """PID of the child process, which runs the loop."""
         pid = self.process.pid
         return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
 
     def rss_mb(self) -> tuple[float, float]:
-        """Of the loop, and of the supervisor."""
+        """Resident memory of the loop and of its supervisor."""
         return rss_mb(self.pid()), rss_mb(self.process.pid)
 
     def cpu_s(self) -> float:
@@ -79,7 +79,7 @@ class Sidecar:
         return (int(words[11]) + int(words[12])) / TICKS_PER_S
 
     async def ticks(self) -> tuple[int, float]:
-        """How many turns there were, and how long all of them took."""
+        """Number of turns so far, and the sum of their seconds."""
         async with self.ours.session.get(f"http://127.0.0.1:{self.metrics_port}/metrics") as answer:
             text = await answer.text()
         found = re.findall(r"^raytide_autoscaler_tick_seconds_(count|sum)\{.*\} (\S+)$", text, re.MULTILINE)
@@ -87,7 +87,7 @@ class Sidecar:
         return int(float(values.get("count", 0))), float(values.get("sum", 0))
 
     async def turned(self, more: int, *, within_s: float = 300) -> list[float]:
-        """Wait for so many turns; returns how long each of them took."""
+        """Wait for this number of turns; returns the seconds of each."""
         lasted: list[float] = []
         before, sum_before = await self.ticks()
         async with asyncio.timeout(within_s):
@@ -127,7 +127,7 @@ def manifest(workers: int, cpus: int) -> dict:
 
 
 async def populate(ours: Harness, world: GcsWorld, workers: int, cpus: int) -> None:
-    """The RayCluster, its pods of the size pods really have, and their Ray nodes, all busy."""
+    """Create the RayCluster, its pods, as large as real ones, and their Ray nodes, all busy."""
     made = await ours.call("POST", CLUSTERS, manifest(workers, cpus))
     owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": NAME, "uid": made["metadata"]["uid"]}
     names = [(f"{NAME}-head", HEAD_TYPE), *((f"{NAME}-g-worker-{n:05d}", "g") for n in range(workers))]
@@ -152,7 +152,7 @@ async def populate(ours: Harness, world: GcsWorld, workers: int, cpus: int) -> N
 
 @asynccontextmanager
 async def sidecar(workers: int, *, cpus: int = 16, interval_s: int = 1) -> AsyncIterator[Sidecar]:
-    """A cluster of that size and its sidecar, after its first turns."""
+    """A cluster of this size and its sidecar, after its first turns."""
     with tempfile.TemporaryDirectory(prefix="rt") as name:
         folder = Path(name)
         world = GcsWorld(temp_dir=name)
@@ -200,7 +200,7 @@ async def memory() -> Met:
 
 
 def answered(one: Sidecar) -> int:
-    """Turns so far, by the requests that the GCS answered."""
+    """Number of turns so far, by the responses of the GCS."""
     return one.world.calls["GetClusterResourceState"]
 
 
@@ -219,10 +219,7 @@ async def cpu_per_turn() -> Met:
     asked = {kind: count - before.get(kind, 0) for kind, count in after.items() if count != before.get(kind, 0)}
     print(f"requests in {turns} turns: {asked}")
     lists = sum(count for kind, count in asked.items() if kind.startswith("LIST"))
-    return [
-        result("P9", float(lists), "LISTs", 0),
-        result("P9", cpu_ms, f"ms CPU per turn with {nodes} nodes", 20),
-    ]
+    return [result("P9", float(lists), "LISTs", 0), result("P9", cpu_ms, f"ms CPU per turn with {nodes} nodes", 20)]
 
 
 # --- P9B -------------------------------------------------------------------------------------------------------------------
@@ -234,7 +231,7 @@ GIB = 1 << 30
 
 
 def snapshots(groups: int) -> list[Snapshot]:
-    """The same cluster, every five seconds."""
+    """Snapshots of the same cluster, every five seconds."""
     rng = random.Random(1)
     each = POD_COUNT // groups
     cluster = raycluster(
@@ -256,7 +253,7 @@ def snapshots(groups: int) -> list[Snapshot]:
 
 
 def mean_cpu_ms(groups: int) -> float:
-    """Of a steady turn."""
+    """Mean CPU milliseconds of a turn in the steady state."""
     state, times = ReconcilerState(), []
     for snapshot in snapshots(groups):
         started = time.process_time()
@@ -288,17 +285,17 @@ BURST, WORKERS, QUEUE, QUEUE_TURNS = 1000, 1337, 13_315, 30
 
 
 def demand(count: int, cpus: float) -> list[Demand]:
-    """So many tasks of one shape, each reported by itself, as from many raylets."""
+    """Tasks of one shape, reported one by one, as by many raylets."""
     return [Demand(Request(amounts_of({"CPU": cpus}), selectors=((),)), 1)] * count
 
 
 async def patches(one: Sidecar) -> int:
-    """Writes to the RayCluster so far."""
+    """Number of patches of the RayCluster so far."""
     return (await one.ours.requests()).get("PATCH", 0)
 
 
 async def burst() -> Met:
-    """Time and writes from the demands until `replicas` has the number."""
+    """Time and patches from the demands until `replicas` has their number."""
     async with sidecar(0, interval_s=5) as one:
         before = await patches(one)
         one.world.tasks = demand(BURST, 15.0)
@@ -312,7 +309,7 @@ async def burst() -> Met:
 
 
 async def queue() -> Met:
-    """Turns of a large cluster."""
+    """Duration of turns, and memory, with a large cluster."""
     async with sidecar(WORKERS, interval_s=1) as one:
         one.world.tasks = demand(QUEUE, 2.0)
         lasted = await one.turned(QUEUE_TURNS)

@@ -1,10 +1,10 @@
 """Raytide and KubeRay, one after the other, on the same real control plane in the same run: KUBERAY.
 
-`KUBERAY=<path of a manager built from KubeRay's source>` names its program; there is none in this repository. Each round starts each
-operator again and measures three things: one cluster from 0 to 1,000 workers; 50 clusters of a head and 20 workers; and small clusters
-that are created while another one grows to 1,000 workers, from their POST until a watch shows their first pod. KubeRay runs twice, with its
-defaults and with limits that are no limit here. The first round warms everything and does not count, and the operators take turns to
-be first. Prints a table, and with BENCH_OUT=<folder> writes it as CSV and as an SVG. BENCH_PODS and BENCH_ROUNDS make it smaller.
+`KUBERAY=<path>` is a manager built from KubeRay's source, which is not in this repository. Each round starts each operator and measures
+three workloads: one cluster scaled from 0 to 1,000 workers; 50 clusters of a head and 20 workers; and small clusters created while
+another one is scaled to 1,000 workers, from their POST until a watch shows their first pod. KubeRay runs twice, with its defaults and
+with limits that are not reached here. The first round is a warm-up, and the order of the operators rotates. Prints a table, and
+with BENCH_OUT=<folder> writes it as CSV and SVG. BENCH_PODS and BENCH_ROUNDS make it smaller.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from support.operator_process import OperatorProcess
 from harness import Met, cluster, result, run
 
 RAISED = ("--reconcile-concurrency=10", "--qps=5000", "--burst=10000")
-"""For KubeRay: as many reconciles at once as Raytide has, and more requests per second than the control plane answers here."""
+"""Of KubeRay: as many concurrent reconciles as Raytide, and more requests per second than the control plane can handle here."""
 OURS, DEFAULT, UNLIMITED = "Raytide", "KubeRay, defaults", "KubeRay, raised limits"
 COLORS = {OURS: "#264b96", DEFAULT: "#c9a227", UNLIMITED: "#0b6e4f"}
 
 
 @dataclass
 class Figures:
-    """Of one operator, a value per round (of waits: several)."""
+    """Results of one operator, a value per round (of waits: several)."""
 
     one: list[float] = field(default_factory=list)
     """Pods per second, one cluster."""
@@ -56,7 +56,7 @@ TITLES: Mapping[str, str] = {
 
 
 async def measure_operator(ours: ControlPlaneHarness, seen: FirstPods, name: str, number: int) -> Figures:
-    """One operator in one round, in a new process; all clusters are gone again afterwards."""
+    """Measure one operator in one round, in a new process; all clusters are deleted afterwards."""
     figures = Figures()
     await ours.start_operator()
     try:
@@ -77,7 +77,7 @@ async def measure_operator(ours: ControlPlaneHarness, seen: FirstPods, name: str
 
 
 def in_words(figures: Figures) -> str:
-    """One line for people."""
+    """The results of a round in one line."""
     return (
         f"{figures.one[0]:.0f} and {figures.many[0]:.0f} pods/s, {figures.cpu_ms[0]:.2f} ms CPU per pod, "
         f"{figures.rss_mb[0]:.0f} MB, first pods after {' '.join(f'{each:.0f}' for each in figures.waits_ms)} ms"
@@ -85,7 +85,7 @@ def in_words(figures: Figures) -> str:
 
 
 async def operators_of(ours: ControlPlaneHarness, program: Path) -> dict[str, OperatorProcess]:
-    """All that are compared, none of them running; KubeRay's account may do everything, as ours need not."""
+    """The operators to compare, not started; KubeRay's service account has all permissions."""
     for crd in crds_without_schema():
         await ours.admin.apply("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
     account = await ours.admin.powerful_account(HOME, ours.folder, "kuberay")
@@ -97,7 +97,7 @@ async def operators_of(ours: ControlPlaneHarness, program: Path) -> dict[str, Op
 
 
 async def measure(program: Path) -> dict[str, Figures]:
-    """All rounds of all operators."""
+    """Measure all rounds of all operators."""
     total = {name: Figures() for name in COLORS}
     async with control_plane_harness() as ours:
         operators = await operators_of(ours, program)
@@ -116,12 +116,12 @@ async def measure(program: Path) -> dict[str, Figures]:
 
 
 def middle(name: str, values: Sequence[float]) -> float:
-    """Of waits the median, of everything else the mean."""
+    """The median of waits, the mean of other values."""
     return statistics.median(values) if name == "waits_ms" else statistics.mean(values)
 
 
 def write(folder: Path, total: Mapping[str, Figures], version: str) -> None:
-    """`beside-kuberay.csv` and `beside-kuberay.svg`."""
+    """Write `beside-kuberay.csv` and `beside-kuberay.svg`."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "beside-kuberay.csv").open("w", newline="") as table:
         writer = csv.writer(table, lineterminator="\n")
@@ -139,7 +139,7 @@ LABEL_OF_ALL = "Raytide beside KubeRay on one control plane"
 
 
 def plot(total: Mapping[str, Figures], version: str) -> str:
-    """A block of bars for each figure, on a scale of its own, with the span of all values as a line."""
+    """SVG with a block of bars per figure, each with its own scale, and the range of all values as a line."""
     lines: list[str] = []
     top = 16
     for each, title in TITLES.items():
@@ -179,7 +179,7 @@ def plot(total: Mapping[str, Figures], version: str) -> str:
 
 
 def in_digits(value: float) -> str:
-    """Two decimals below ten, none above."""
+    """The value with two decimals below ten, without decimals above."""
     return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
 
 

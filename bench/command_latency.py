@@ -20,14 +20,14 @@ IN_FLIGHT, POD_COUNT, RUNS, STARTS = 16, 4000, 3, 3
 
 
 def pod(name: str) -> dict:
-    """A pod of about 4.5 kB of JSON, as Ray pods are."""
+    """A pod of about 4.5 kB of JSON, as large as a Ray pod."""
     env = [{"name": f"VARIABLE_{number}", "value": "x" * 60} for number in range(40)]
     container = {"name": "c", "image": "rayproject/ray:2.60.0", "env": env}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
 
 
 async def round_trips(ours: Harness, run: int) -> float:
-    """Round trips per second of one run."""
+    """Round trips per second in one run."""
     waiting: dict[str, asyncio.Event] = {}
     is_open = asyncio.Event()
 
@@ -101,7 +101,7 @@ async def why() -> Met:
         for number in range(RAYCLUSTERS):
             await ours.call("POST", CLUSTERS, cluster(f"c{number}", WORKERS))
         async with asyncio.timeout(300):
-            while await _is_missing(ours):
+            while await _is_any_unready(ours):
                 await asyncio.sleep(0.5)
         times, slow = [], []
         for _ in range(WHY_RUNS):
@@ -109,12 +109,12 @@ async def why() -> Met:
             times.append(await _run_why(ours))
     slowness = statistics.median(slow)
     print(f"fastest {min(times):.3f} s, slowest {max(times):.3f} s of {WHY_RUNS}", flush=True)
-    print(f"this machine takes {slowness:.2f} times as long as that of the bar, {BAR_S} s", flush=True)
+    print(f"this machine is {slowness:.2f} times as slow as that of the bar, {BAR_S} s", flush=True)
     return [result("WHY", statistics.median(times), f"s for one of {RAYCLUSTERS} RayClusters", BAR_S * slowness)]
 
 
-async def _is_missing(ours: Harness) -> bool:
-    """Whether a RayCluster is not ready yet."""
+async def _is_any_unready(ours: Harness) -> bool:
+    """Whether a RayCluster is not ready."""
     listed = await ours.call("GET", CLUSTERS)
     return any(item.get("status", {}).get("readyWorkerReplicas", 0) < WORKERS for item in listed["items"])
 

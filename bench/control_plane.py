@@ -1,10 +1,10 @@
-"""A real control plane for benchmarks: started, filled and measured, with the operator and with a bare client.
+"""Real control plane for benchmarks, with the operator and with a bare client.
 
-etcd, kube-apiserver and kube-controller-manager with fsync, without scheduler and kwok, because there operators can be
-told apart (PF §1.8); `raytide operator` as a process with the rights of its chart; and the client of the benchmark. Operator
-and client are service accounts: members of `system:masters` are exempt from priority and fairness. Same shape as
-`harness.py`, so that a benchmark can run on either. The bare client sends the same requests without an operator, in the same
-run: the machine sets the pace of a control plane, and a figure is only comparable beside what any client reaches there.
+etcd, kube-apiserver and kube-controller-manager with fsync, without scheduler and kwok, with which operators differ measurably
+(PF §1.8); `raytide operator` as a process with the permissions of its chart; and the client of the benchmark. Operator and client use
+service accounts, because members of `system:masters` are exempt from API priority and fairness. The interface is that of
+`harness.py`. The bare client sends the same requests as the operator in the same run: the machine limits the control plane, so that
+a figure is only comparable with what any client reaches on the same machine.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ HOME = "raytide-system"
 POLL_INTERVAL_S = 0.02
 GONE_WITHIN_S = 120
 IN_FLIGHT = 32
-"""Requests of the bare client at once: as many as the operator sends for one key (D7)."""
+"""Concurrent requests of the bare client: as many as the operator sends for one key (D7)."""
 
 
 class ControlPlaneHarness:
@@ -50,12 +50,12 @@ class ControlPlaneHarness:
         return self.operator.pid
 
     async def count_pods(self) -> int:
-        """How many pods there are; costs the API server next to nothing, unlike one more watch."""
+        """Number of pods; unlike a watch, this costs the API server almost nothing."""
         listed = await self.call("GET", f"{PODS}?limit=1")
         return len(listed["items"]) + (listed["metadata"].get("remainingItemCount") or 0)
 
     async def wait_for_pods(self, count: int, deadline_s: float = 120) -> float:
-        """When that many were there first, on the loop's clock."""
+        """Wait for this number of pods; returns the time on the clock of the loop."""
         now = asyncio.get_running_loop().time
         async with asyncio.timeout(deadline_s):
             while await self.count_pods() < count:
@@ -63,11 +63,11 @@ class ControlPlaneHarness:
         return now()
 
     async def create_clusters(self, clusters: Sequence[dict]) -> None:
-        """All at once."""
+        """Create all clusters concurrently."""
         await asyncio.gather(*(self.call("POST", CLUSTERS, each) for each in clusters))
 
     async def clear(self) -> None:
-        """Delete every RayCluster and pod, and wait until they are gone."""
+        """Delete all RayClusters and pods, and wait until they are gone."""
         await self.call("DELETE", CLUSTERS)
         async with asyncio.timeout(GONE_WITHIN_S):
             while (await self.call("GET", f"{CLUSTERS}?limit=1"))["items"]:
@@ -78,7 +78,7 @@ class ControlPlaneHarness:
                 await asyncio.sleep(0.2)
 
     async def watch_pods(self, seen: asyncio.Event | None = None, *, selector: str = "") -> AsyncIterator[dict]:
-        """Events of pods from now on; `seen` is set once the watch is open. A busy server closes watches: it goes on."""
+        """Watch events of pods from now on; `seen` is set when the watch is open. If the server closes it, it is opened again."""
         version = (await self.call("GET", f"{PODS}?limit=1"))["metadata"]["resourceVersion"]
         patience = aiohttp.ClientTimeout(total=None)
         while True:
@@ -93,7 +93,7 @@ class ControlPlaneHarness:
 
 
 async def lines_of(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Lines of any length."""
+    """The lines of a response, of any length."""
     rest = b""
     async for chunk in content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
@@ -102,7 +102,7 @@ async def lines_of(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 
 
 class FirstPods:
-    """When a watch shows the first pod of each RayCluster that `probed()` made."""
+    """Times at which a watch shows the first pods of RayClusters made by `probed()`."""
 
     def __init__(self) -> None:
         self.is_open = asyncio.Event()
@@ -130,7 +130,7 @@ class FirstPods:
 
 
 def probed(name: str, workers: int) -> dict:
-    """A small RayCluster whose pods a watch can select."""
+    """A small RayCluster whose pods have a label for a watch."""
     manifest = cluster(name, workers)
     groups = [manifest["spec"]["headGroupSpec"], *manifest["spec"]["workerGroupSpecs"]]
     for group in groups:
@@ -140,7 +140,7 @@ def probed(name: str, workers: int) -> dict:
 
 @asynccontextmanager
 async def control_plane_harness() -> AsyncIterator[ControlPlaneHarness]:
-    """Everything started fresh, on loopback, and ended at the end."""
+    """A new control plane and its clients, on loopback, until the block ends."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raytide-bench-")))
         settings = PlaneSettings(parts=PARTS, gogc=400, is_durable=True)
@@ -168,14 +168,14 @@ async def pod_template(ours: ControlPlaneHarness, kind: str) -> dict:
     for container in [*spec["containers"], *spec.get("initContainers", [])]:
         mounts = container.get("volumeMounts", [])
         container["volumeMounts"] = [each for each in mounts if not each["name"].startswith("kube-api-access")]
-    # the operator must not take them for its own
+    # with the label of another cluster, so that the operator does not adopt or delete them
     kept["labels"] = {**kept["labels"], "ray.io/cluster": "bare"}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": kept, "spec": {**spec, "volumes": own_volumes}}
 
 
 @asynccontextmanager
 async def operator_stopped(ours: ControlPlaneHarness) -> AsyncIterator[None]:
-    """Without the operator: its watch would be a second one."""
+    """Stop the operator until the block ends: its watch would be a second one."""
     await asyncio.to_thread(ours.operator.stop)
     try:
         yield
@@ -184,7 +184,7 @@ async def operator_stopped(ours: ControlPlaneHarness) -> AsyncIterator[None]:
 
 
 async def foreign_cluster(ours: ControlPlaneHarness, name: str) -> str:
-    """Create a RayCluster of another controller, so that its pods are left alone; returns its uid."""
+    """Create a RayCluster of another controller, which the operator ignores; returns its uid."""
     container = {"name": "ray-head", "image": "rayproject/ray:2.60.0"}
     spec = {"managedBy": "kueue.x-k8s.io/multikueue", "rayVersion": "2.60.0"}
     spec["headGroupSpec"] = {"template": {"spec": {"containers": [container]}}}
@@ -194,9 +194,9 @@ async def foreign_cluster(ours: ControlPlaneHarness, name: str) -> str:
 
 
 async def bare_creates(ours: ControlPlaneHarness, template: dict, pods: int) -> float:
-    """Pods per second of a client that does nothing else, but for one watch that it decodes.
+    """Pods per second of a client that only creates pods and decodes one watch.
 
-    They have an owner as the operator's have: admission checks for each whether its creator may block the deletion of the owner.
+    The pods have an owner like those of the operator: admission checks whether the creator may block the deletion of the owner.
     """
     now = asyncio.get_running_loop().time
     is_open = asyncio.Event()
@@ -228,7 +228,7 @@ async def bare_creates(ours: ControlPlaneHarness, template: dict, pods: int) -> 
 
 
 async def bare_cluster(ours: ControlPlaneHarness, template: dict, name: str) -> None:
-    """The requests that the first pod of a new RayCluster needs: it is created and read, and its pod is created."""
+    """Send the requests for the first pod of a new RayCluster: create and read the RayCluster, create the pod."""
     await ours.call("POST", CLUSTERS, probed(name, 1))
     await ours.call("GET", f"{CLUSTERS}/{name}")
     labels = {**template["metadata"]["labels"], "ray.io/cluster": name, "probe": "yes"}

@@ -1,9 +1,8 @@
-"""Parts that all benchmarks share: choice of the figure, result lines, diagrams, and an API server with an operator.
+"""Shared parts of the benchmarks: choice of the figure, result lines, diagrams, and an API server with an operator.
 
-A file with figures has the table `FIGURES` and calls `run()` with it; `make bench P=P1B` passes the figure as the first argument
-and sets PYTHONPATH to `tests:tools/checks`. A result line has one format: `ID value unit (bar …) ok|short`. `harness()` starts an
-API process (`api_process.py`), `raytide operator` as another process, and an aiohttp client of the benchmark's own, on
-loopback, and ends them by pid.
+A file with figures has the table `FIGURES` and calls `run()` with it; `make bench P=P1B` passes the figure as the first argument.
+Result lines have the format `ID value unit (bar …) ok|short`. `harness()` starts an API process (`api_process.py`) and an aiohttp
+client on loopback, and on request `raytide operator`, and ends the processes it started.
 """
 
 import asyncio
@@ -44,7 +43,7 @@ def run(figures: Mapping[str, Callable[[], Met | Coroutine[Any, Any, Met]]]) -> 
         return 2
     measured = figures[name]()
     met = asyncio.run(measured) if isinstance(measured, Coroutine) else measured
-    return 0 if all([*met]) else 1  # a generator measures as it goes: all bars, also after one that is not met
+    return 0 if all([*met]) else 1  # all bars of a generator, also after one that is not met
 
 
 def result(name: str, value: float, unit: str, bar: float, *, more_is_better: bool = False) -> bool:
@@ -56,25 +55,25 @@ def result(name: str, value: float, unit: str, bar: float, *, more_is_better: bo
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` (0..1) of all lie."""
+    """The value below which a share (0..1) of all values is."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation for people."""
+    """Mean and standard deviation as text."""
     deviation = statistics.stdev(values) if len(values) > 1 else 0.0
     return f"{statistics.mean(values):.2f} ± {deviation:.2f}"
 
 
 def exponent(before: tuple[int, float], after: tuple[int, float]) -> float:
-    """Of the growth of a cost between two (number, cost)."""
+    """Exponent of the growth of a cost between two pairs of number and cost."""
     return math.log(after[1] / before[1]) / math.log(after[0] / before[0])
 
 
 @dataclass(frozen=True)
 class LogLogPanel:
-    """A diagram of milliseconds over a number, both axes logarithmic, as elements of SVG."""
+    """A diagram of milliseconds by a number, with logarithmic axes, as SVG elements."""
 
     x0: int
     y0: int
@@ -82,7 +81,7 @@ class LogLogPanel:
     height: int
     numbers: Sequence[int]
     most_ms: float
-    """The upper end of the vertical axis; it begins at 1 ms."""
+    """Upper end of the vertical axis, which starts at 1 ms."""
 
     def x(self, number: int) -> float:
         """Horizontal position."""
@@ -119,13 +118,13 @@ class LogLogPanel:
 
 
 def svg(width: int, height: int, lines: Iterable[str]) -> str:
-    """A picture with a white background."""
+    """An SVG with a white background."""
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">'
     return "\n".join([head, f'<rect width="{width}" height="{height}" fill="#fff"/>', *lines, "</svg>\n"])
 
 
 def write_table(name: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A CSV file beside the diagrams."""
+    """Write a CSV file to the folder of the diagrams."""
     with (DIAGRAMS / f"{name}.csv").open("w", newline="") as table:
         writer = csv.writer(table, lineterminator="\n")
         writer.writerows([head, *rows])
@@ -162,7 +161,7 @@ def rss_mb(pid: int) -> float:
 
 
 class Harness:
-    """One API process and, once started, one operator process."""
+    """The API process, the client of the bench, and the operator process if it is started."""
 
     def __init__(self, base: str, session: aiohttp.ClientSession, folder: Path) -> None:
         self.base = base
@@ -173,17 +172,17 @@ class Harness:
         self.operator: subprocess.Popen[bytes] | None = None
 
     async def call(self, method: str, path: str, body: object = None) -> dict:
-        """One request of the bench."""
+        """Send a request as the bench; returns the response."""
         async with self.session.request(method, self.base + path, json=body) as answer:
             assert answer.status < 300, f"{method} {path}: {answer.status} {(await answer.text())[:300]}"
             return await answer.json()
 
     async def requests(self) -> dict[str, int]:
-        """Requests of all clients except the bench so far."""
+        """Number of requests so far by their names, of all clients except the bench."""
         return await self.call("GET", "/bench/requests")
 
     def write_kubeconfig(self) -> None:
-        """For the operator and other commands."""
+        """Write the kubeconfig for the operator and other commands."""
         context = {"name": "bench", "context": {"cluster": "bench", "user": "bench"}}
         config = {"apiVersion": "v1", "kind": "Config", "current-context": "bench", "contexts": [context]}
         config["clusters"] = [{"name": "bench", "cluster": {"server": self.base}}]
@@ -214,7 +213,7 @@ class Harness:
 
 @asynccontextmanager
 async def harness(*, has_fleet: bool = True) -> AsyncIterator[Harness]:
-    """An API process, and whatever is started on it, ended at the end."""
+    """An API process and its client; ends it and the operator with the block."""
     with tempfile.TemporaryDirectory(prefix="rt") as folder:
         api = subprocess.Popen(
             [sys.executable, str(HERE / "api_process.py"), *([] if has_fleet else ["--no-fleet"])],

@@ -1,8 +1,8 @@
 """Time from the end of the leading replica until another one reconciles, with the default lease of 30 s: TAKEOVER.
 
-Three ways to end: SIGTERM (counted from the exit), SIGKILL, and SIGKILL with the same pod's container started again at
-once. A RayCluster is created at that moment; its first pod shows that a replica reconciles. The slowest of the rounds counts.
-`python bench/leader_election.py TAKEOVER --kube` takes a real control plane instead of the embedded API.
+The replica ends by SIGTERM (measured from its exit), by SIGKILL, or by SIGKILL with an immediate restart of the container in the same
+pod. Then a RayCluster is created; its first pod shows that a replica reconciles. The slowest round counts.
+`python bench/leader_election.py TAKEOVER --kube` uses a real control plane instead of the embedded API.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ PODS_OF = PODS + "?labelSelector=ray.io/cluster%3D{name}"
 
 
 class Env:
-    """An API, and replicas that compete on it."""
+    """An API server, and replicas that compete for the Lease."""
 
     def __init__(self, admin: object, kubeconfig: Path, folder: Path, home: str) -> None:
         self.call = admin.call
@@ -38,12 +38,12 @@ class Env:
         self._clusters = 0
 
     def replica(self, uid: str) -> OperatorProcess:
-        """As the pod of that uid."""
+        """A replica in the pod with this uid, not started."""
         flags = ("--leader-election-namespace", self._home)
         return OperatorProcess(self._kubeconfig, self._folder / f"{uid}.log", *flags, environment={"POD_UID": uid})
 
-    async def acts(self) -> None:
-        """Return when a RayCluster created now has its first pod."""
+    async def wait_until_reconciled(self) -> None:
+        """Create a RayCluster and wait until it has its first pod."""
         self._clusters += 1
         name = f"c{self._clusters}"
         await self.call("POST", CLUSTERS, cluster(name, 0))
@@ -52,7 +52,7 @@ class Env:
                 await asyncio.sleep(0.02)
 
     async def leader(self, replicas: dict[str, OperatorProcess]) -> str:
-        """The uid that the Lease names."""
+        """Wait until one of the replicas holds the Lease; returns its uid."""
         async with asyncio.timeout(3 * LEASE_S):
             while True:
                 lease = await self.call("GET", LEASE.format(home=self._home))
@@ -62,19 +62,19 @@ class Env:
 
 
 async def take_over(env: Env, end: Callable[[OperatorProcess], None], *, is_restarted: bool = False) -> float:
-    """Seconds until an operator acts again."""
+    """Seconds from the end of the leading replica until a replica reconciles."""
     now = asyncio.get_running_loop().time
     replicas = {uid: env.replica(uid) for uid in ("one", "two")}
     try:
         for replica in replicas.values():
             await asyncio.to_thread(replica.start)
-        await env.acts()
+        await env.wait_until_reconciled()
         uid = await env.leader(replicas)
         end(replicas[uid])
         began = now()
         if is_restarted:
             restarting = asyncio.create_task(asyncio.to_thread(replicas[uid].start))
-        await env.acts()
+        await env.wait_until_reconciled()
         took_s = now() - began
         if is_restarted:
             await restarting
@@ -86,14 +86,14 @@ async def take_over(env: Env, end: Callable[[OperatorProcess], None], *, is_rest
 
 
 def kill(replica: OperatorProcess) -> None:
-    """SIGKILL, and its exit."""
+    """Kill the replica and wait for its exit."""
     os.kill(replica.pid, signal.SIGKILL)
     replica.stop()
 
 
 @asynccontextmanager
 async def embedded() -> AsyncIterator[Env]:
-    """The sandbox's API as a process."""
+    """The API process of the sandbox."""
     async with harness() as ours:
         ours.write_kubeconfig()
         yield Env(ours, ours.kubeconfig, ours.folder, "bench")
@@ -101,7 +101,7 @@ async def embedded() -> AsyncIterator[Env]:
 
 @asynccontextmanager
 async def real() -> AsyncIterator[Env]:
-    """A real control plane; the replicas have the rights of the chart."""
+    """A real control plane; the replicas have the permissions of the chart."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="raytide-bench-")))
         plane = stack.enter_context(ControlPlane(folder / "plane", find_binary(), PlaneSettings(parts=PARTS)))
@@ -112,7 +112,7 @@ async def real() -> AsyncIterator[Env]:
 
 
 async def takeover() -> Met:
-    """PF:TAKEOVER."""
+    """PF:TAKEOVER: time until another replica reconciles."""
     times: dict[str, list[float]] = {"SIGTERM": [], "SIGKILL": [], "restart": []}
     async with (real if "--kube" in sys.argv else embedded)() as env:
         for _ in range(ROUNDS):

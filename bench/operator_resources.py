@@ -20,7 +20,7 @@ async def memory_by_pods() -> Met:
         stored = 0
         for pods, bar in ((0, 95), (1000, 115), (4000, 150), (10_000, 210)):
             if pods:
-                # stored in the API process in one go; names continue where they ended
+                # stored by the API process with one request; names are numbered consecutively
                 await ours.call("POST", f"/bench/ballast/{pods - stored}/{stored}")
                 stored = pods
             await asyncio.sleep(5 + pods / 2000)
@@ -58,7 +58,7 @@ async def ready_clusters(ours: Harness) -> int:
 
 
 async def requests_of_start(ours: Harness) -> dict[str, int]:
-    """What a started operator has sent when its access reviews, one per permission and start, have ended."""
+    """Wait until a started operator has sent its access reviews, one per permission; returns the requests so far."""
     reviews, before = f"POST {ACCESS_REVIEWS.plural}", await ours.requests()
     async with asyncio.timeout(60):
         while True:

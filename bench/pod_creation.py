@@ -1,8 +1,8 @@
 """Pods that the operator creates on a real control plane: P3, P5, P12 and UI.
 
-P3 is the rate, P12 the CPU of the operator per pod, P5 the time that a small RayCluster waits while a large one grows; UI is what an open
-page of `raytide ui` costs of all that. The first round warms everything and does not count; of the others the mean does. A bare
-client does the same in the same rounds. BENCH_PODS and BENCH_ROUNDS make all of it smaller while it is being worked on.
+P3 is the rate, P12 the CPU of the operator per pod, P5 the time until the first pod of a small RayCluster while a large one is scaled up;
+UI is the effect of an open page of `raytide ui` on these. The first round is a warm-up; the result is the mean of the others. A bare
+client sends the same requests in the same rounds. BENCH_PODS and BENCH_ROUNDS make it smaller during development.
 """
 
 import asyncio
@@ -36,18 +36,18 @@ PODS_WANTED = int(os.environ.get("BENCH_PODS", "1000"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "6"))
 CLUSTERS_AT_ONCE = max(1, PODS_WANTED // 20)
 SETTLED_S = 1.5
-"""Statuses and events that follow the last pod belong to the price."""
+"""Status updates and events after the last pod count, too."""
 SMALL_PER_ROUND = 5
 APART_S = 0.2
 MOST_WORSE = 20
-"""Percent, with an open page."""
+"""Largest allowed difference with an open page, in percent."""
 
 # --- P3, P12 ---------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Rates:
-    """Of each round."""
+    """Results of each round."""
 
     one: list[float] = field(default_factory=list)
     many: list[float] = field(default_factory=list)
@@ -55,11 +55,11 @@ class Rates:
     cpu_ms_one: list[float] = field(default_factory=list)
     cpu_ms_many: list[float] = field(default_factory=list)
     idle: list[float] = field(default_factory=list)
-    """Of the machine's CPU while there were pods to create, percent."""
+    """Idle CPU of the machine while pods were created, in percent."""
 
 
 def machine_ticks() -> tuple[int, int]:
-    """What the machine's CPUs have counted so far: idle, and all."""
+    """Ticks of all CPUs since the boot: idle, and total."""
     ticks = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return ticks[3], sum(ticks)
 
@@ -77,7 +77,7 @@ async def operator_creates(ours: ControlPlaneHarness, clusters: list[dict], pods
 
 
 async def all_rounds(ours: ControlPlaneHarness) -> Rates:
-    """All rounds."""
+    """Measure all rounds."""
     rates = Rates()
     template: dict = {}
     for number in range(ROUNDS):
@@ -108,15 +108,14 @@ async def all_rounds(ours: ControlPlaneHarness) -> Rates:
 async def creation_rate(*, is_about_cpu: bool) -> Met:
     """PF:P3 and PF:P12: pods created per second, and CPU of the operator per pod, or only the latter.
 
-    One RayCluster from 0 to 1,000 pods and 50 of a head and 20 workers, in turns with a bare client that posts the same pods with
-    as many in flight and reads one watch of them. Also printed is how much CPU of the machine was idle: at 1 or 2 % the machine
-    sets the pace.
+    One RayCluster from 0 to 1,000 pods and 50 of a head and 20 workers, alternating with a bare client that posts the same pods with
+    the same concurrency and reads one watch. Also printed is the idle CPU of the machine: with 1 or 2 % the machine is the limit.
     """
     async with control_plane_harness() as ours:
         await ours.start_operator()
         rates = await all_rounds(ours)
     print(f"one cluster {spread(rates.one)}/s, many {spread(rates.many)}/s, bare client {spread(rates.bare)}/s")
-    print(f"of the machine's CPU {spread(rates.idle)} % lay idle")
+    print(f"{spread(rates.idle)} % of the machine's CPU was idle")
     one, many, bare = (statistics.mean(values) for values in (rates.one, rates.many, rates.bare))
     met = [
         result("P12", statistics.mean(rates.cpu_ms_many), "ms of CPU per pod, 50 × 20", 1.2),
@@ -135,7 +134,7 @@ async def creation_rate(*, is_about_cpu: bool) -> Met:
 
 
 async def waits(ours: ControlPlaneHarness, seen: FirstPods, number: int) -> list[float]:
-    """Seconds that the small clusters of one round waited, all of them while the big one was growing."""
+    """Seconds until the first pods of the small clusters of one round, while a big one is scaled up."""
     await ours.call("POST", CLUSTERS, cluster(f"big{number}", PODS_WANTED))
     times = await waits_meanwhile(ours, seen, f"small{number}")
     await ours.wait_for_pods(PODS_WANTED)
@@ -144,7 +143,7 @@ async def waits(ours: ControlPlaneHarness, seen: FirstPods, number: int) -> list
 
 
 async def waits_meanwhile(ours: ControlPlaneHarness, seen: FirstPods, prefix: str) -> list[float]:
-    """Seconds until the first pods of small clusters, created one after the other until a big one has its pods."""
+    """Seconds until the first pods of small clusters, created one after the other until a big one has all of its pods."""
     now = asyncio.get_running_loop().time
     times = []
     for small in range(SMALL_PER_ROUND):
@@ -160,7 +159,7 @@ async def waits_meanwhile(ours: ControlPlaneHarness, seen: FirstPods, prefix: st
 
 
 async def bare_waits(ours: ControlPlaneHarness, seen: FirstPods, template: dict, number: int) -> list[float]:
-    """The same without an operator."""
+    """The same with the bare client instead of the operator."""
     now = asyncio.get_running_loop().time
     times = []
     async with operator_stopped(ours):
@@ -191,9 +190,9 @@ async def example(ours: ControlPlaneHarness) -> dict:
 async def fairness() -> Met:
     """PF:P5: time to the first pod of a one-worker cluster while another cluster scales from 0 to 1,000 workers.
 
-    At default settings. Each round scales one large cluster and creates five small ones one after the other meanwhile; the time is
-    from a small cluster's POST until a watch shows its first pod. Then the same without the operator: a bare client creates as
-    many pods, and for each small cluster sends the three requests that have to be sent.
+    With default settings. Each round scales one large cluster and creates five small ones one after the other meanwhile; the time is
+    from the POST of a small cluster until a watch shows its first pod. Then the same without the operator: a bare client creates as
+    many pods, and sends the three requests that a small cluster requires.
     """
     async with control_plane_harness() as ours:
         await ours.start_operator()
@@ -217,7 +216,7 @@ async def fairness() -> Met:
 
 
 def in_ms(times: list[float]) -> str:
-    """For people."""
+    """The times in milliseconds as text."""
     return " ".join(f"{1000 * each:.0f}" for each in times)
 
 
@@ -226,7 +225,7 @@ def in_ms(times: list[float]) -> str:
 
 @dataclass
 class Costs:
-    """Of the rounds without a page, or with one."""
+    """Results of the rounds without a page, or with one."""
 
     pods_per_s: list[float] = field(default_factory=list)
     first_pod_s: list[float] = field(default_factory=list)
@@ -236,7 +235,7 @@ class Costs:
 
 @asynccontextmanager
 async def page(ours: ControlPlaneHarness) -> AsyncIterator[None]:
-    """`raytide ui` and a reader of its events, as an open page is one."""
+    """`raytide ui` with a client that reads its events like an open page, until the block ends."""
     kubeconfig = await ours.admin.powerful_account(HOME, ours.folder, "page")
     words = ("ui", "--kubeconfig", kubeconfig, "-A", "--port", "0")
     with (ours.folder / "ui.log").open("ab") as log:
@@ -261,7 +260,7 @@ async def page(ours: ControlPlaneHarness) -> AsyncIterator[None]:
 
 
 async def read_events(address: str, headers: dict[str, str], is_open: asyncio.Event) -> None:
-    """Until cancelled; `is_open` is set with the first bytes."""
+    """Read events until cancelled; `is_open` is set with the first bytes."""
     session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None), read_bufsize=2**20)
     async with session, session.get(address, headers=headers) as answer:
         answer.raise_for_status()
@@ -271,7 +270,7 @@ async def read_events(address: str, headers: dict[str, str], is_open: asyncio.Ev
 
 
 async def grow(ours: ControlPlaneHarness, seen: FirstPods, name: str, costs: Costs) -> None:
-    """One large cluster, and small ones meanwhile, by an operator that has just started."""
+    """Scale up one large cluster, and create small ones meanwhile, with a newly started operator."""
     await ours.start_operator()
     started = asyncio.get_running_loop().time()
     await ours.call("POST", CLUSTERS, cluster(f"big-{name}", PODS_WANTED))
@@ -287,9 +286,9 @@ async def grow(ours: ControlPlaneHarness, seen: FirstPods, name: str, costs: Cos
 async def with_a_page() -> Met:
     """P3, P5 and P7 while `raytide ui` follows the whole cluster for an open page, beside the same without it.
 
-    Rounds alternate. In each, one cluster goes from 0 to 1,000 workers while five small ones are created, as in P5. `raytide ui`
-    keeps the history of the page, not the operator: what the operator can lose is its share of the API server and of the
-    processors, which here all share two. The first pair does not count.
+    Rounds alternate. In each, one cluster is scaled from 0 to 1,000 workers while five small ones are created, as in P5. `raytide ui`,
+    not the operator, has the history for the page: the operator can only lose CPU time of the API server and of the two CPUs that
+    all processes share here. The first pair of rounds is a warm-up.
     """
     without, following = Costs(), Costs()
     async with control_plane_harness() as ours:
@@ -313,7 +312,7 @@ async def with_a_page() -> Met:
 
 
 def worse(before: list[float], after: list[float]) -> float:
-    """By how many percent the mean is smaller."""
+    """Decrease of the mean in percent."""
     return 100 * (1 - statistics.mean(after) / statistics.mean(before))
 
 

@@ -1,22 +1,21 @@
-"""Trainers that fair sharing ends, compared with the fewest that the same allocation needs: VICTIMS (PF:VICTIMS).
+"""Trainers that fair sharing ends, compared with the fewest that the same allocation requires: VICTIMS (PF:VICTIMS).
 
-400 random clusters of one to five nodes, uneven in CPUs and GPUs, which three to six jobs of different sizes have filled at random;
-some jobs wait to start, and two fifths of the clusters have two priorities. The product plans, the plan is carried out at
-once, and so on until nothing is to be done. Counted are the running trainers that are ended on the way, those that have been
-started on the way included: the sum of all decreases of sizes. A trainer that moves to another node is ended, too.
+400 random clusters of one to five nodes with different CPUs and GPUs, filled at random by three to six jobs of different sizes; some
+jobs are waiting, and two fifths of the clusters have two priorities. The planner of the product computes a plan, the plan is carried
+out at once, and so on until there is nothing to do. Counted are all running trainers that end, including those started on the way:
+the sum of all decreases of sizes. A trainer that moves to another node ends, too.
 
-Compared with: the least number of the trainers running at first that have to end, whatever the way, so that an allocation which
-is as fair as the product's one is reached. An allocation is a size for each job and a node for each trainer, within the CPUs
-and GPUs of each node. It is as fair if in each group of jobs with one priority, with GPUs or without them, the sorted scores are
-the same; which job has which score is left to the search, except that jobs which wait for their minimum stay the same, because age
-decides between them. The scores are those of the product, recomputed here: a maximum counts only as far as the resources of
-all nodes together are enough for it. The product also has to keep every job at its minimum, and trainer 0 where it is, all the time; the search
-does not, so a ratio of 1 is not always within reach.
+Compared with: the least number of the initially running trainers that have to end for an allocation which is as fair as that of the
+product. An allocation is a size for each job and a node for each trainer, within the CPUs and GPUs of the nodes. It is as fair if in
+each group of jobs with the same priority, with or without GPUs, the sorted scores are the same. The search chooses which job has
+which score, except that jobs which wait for their minimum stay the same, because their age decides. Scores are computed as in the
+product: a maximum counts only as far as the resources of all nodes together suffice. The product also has to keep all jobs at their
+minimum and trainer 0 on its node all the time; the search does not, so that a ratio of 1 is not always possible.
 
-The search is exact: for a number of trainers and all allocations that are as fair, node after node, it tries which trainers
-stay and which come, without what cannot be better, and takes the next number if there is no way. After `MOST_STEPS` steps in
-one cluster it gives up, and the number that it has proven to be too small, plus one, counts; that makes the product look worse,
-never better. Measured with the default of `--rebalance-gap` and with 0, each against what it reaches itself.
+The search is exact: for a number of trainers and all allocations that are as fair, node after node, it tries which trainers stay and
+which are started, prunes what cannot be better, and increases the number if there is no solution. After `MOST_STEPS` steps in a
+cluster it gives up, and the largest number proven to be too small, plus one, counts, which makes the ratio larger, never smaller.
+Measured with the default of `--rebalance-gap` and with 0, each compared with its own allocation.
 """
 
 import sys
@@ -45,7 +44,7 @@ Amounts = tuple[int, ...]
 
 
 def random_world(seed: int) -> World:
-    """Jobs on one to five nodes that are nearly full; in half of the clusters the last job has just been submitted."""
+    """Jobs on one to five nodes that are nearly full; in half of the clusters the last job is new."""
     random = Random(seed)
     nodes = [
         node(f"node-{number}", cpu=random.choice([8, 16, 24, 32]), gpu=random.choice([0, 0, 8]))
@@ -72,9 +71,9 @@ def random_world(seed: int) -> World:
 
 
 def filled(nodes: Sequence[Node], jobs: Sequence[Participant], running: int, random: Random) -> World:
-    """So many jobs run, if there is a node for each trainer of their minimum; then they grow in turn by random numbers.
+    """A cluster in which the first `running` jobs run, if their minimum fits, and are then scaled up by random numbers in turn.
 
-    Each trainer is on a random one of the nodes that can hold it.
+    Each trainer is on a random node with enough capacity.
     """
     world = World(nodes, jobs)
     free = dict(zip((each.name for each in nodes), capacities(world), strict=True))
@@ -105,7 +104,7 @@ def filled(nodes: Sequence[Node], jobs: Sequence[Participant], running: int, ran
 
 @dataclass(frozen=True)
 class Settled:
-    """A cluster after the product's last plan."""
+    """A cluster after the last plan of the product."""
 
     world: World
     ended: int
@@ -113,7 +112,7 @@ class Settled:
 
 
 def settle(world: World, gap: Fraction | None) -> Settled:
-    """Plans, each carried out as planned, until there is nothing to do."""
+    """Carry out plans until there is nothing to do."""
     if gap is not None:
         world = world.copy()
         world.options = AllocationOptions(rebalance_gap=gap)
@@ -131,22 +130,22 @@ def settle(world: World, gap: Fraction | None) -> Settled:
 
 
 def wants_of(one: Participant) -> Amounts:
-    """What one trainer requests."""
+    """Requests of a trainer."""
     return tuple(one.shape.requests.get(name, 0) for name in RESOURCES)
 
 
 def capacities(world: World) -> list[Amounts]:
-    """What each node has."""
+    """Allocatable resources of each node."""
     return [tuple(each.allocatable.get(name, 0) for name in RESOURCES) for each in world.nodes]
 
 
 def times(wants: Amounts, there: Amounts) -> int:
-    """How often a trainer fits."""
+    """Number of trainers that fit."""
     return min(has // asked for has, asked in zip(there, wants, strict=True) if asked)
 
 
 def scores_of(one: Participant, nodes: Sequence[Amounts]) -> dict[int, Fraction]:
-    """Size -> score, of all sizes that a running job may have."""
+    """Score by size, of all sizes of a running job."""
     if one.floor == one.ceiling:
         return {one.floor: Fraction(1)}
     together: Amounts = tuple(map(sum, zip(*nodes, strict=True)))
@@ -156,7 +155,7 @@ def scores_of(one: Participant, nodes: Sequence[Amounts]) -> dict[int, Fraction]
 
 
 def equally_fair(jobs: Sequence[Participant], sizes: Sequence[int], nodes: Sequence[Amounts]) -> Iterator[list[int]]:
-    """All sizes of which the sorted scores are those of `sizes`, in each group of jobs with one priority, with GPUs or without."""
+    """All sizes with the same sorted scores as `sizes`, in each group of jobs with the same priority, with or without GPUs."""
     scores = [scores_of(one, nodes) for one in jobs]
     by_score = [{score: size for size, score in each.items()} for each in scores]
     groups = [
@@ -197,15 +196,15 @@ class TooManyStepsError(Exception):
 
 @dataclass
 class Search:
-    """Which of the trainers running at first stay, node after node."""
+    """Search for the initially running trainers that stay, node after node."""
 
     nodes: list[Amounts]
     wants: list[Amounts]
     there: list[list[int]]
-    """Node -> trainers of each job at first."""
+    """Initial number of trainers of each job, by node."""
     steps: int = 0
     _failed: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
-    """Node and trainers of each job that still need one -> the most that may end without a way to place them."""
+    """By node and trainers to place of each job: the largest number that may end with which placing them is impossible."""
 
     def __post_init__(self) -> None:
         later = [0] * len(self.wants)
@@ -223,15 +222,15 @@ class Search:
             lists.reverse()  # type: ignore[attr-defined]
 
     def least(self, sizes: Sequence[int]) -> int:
-        """A lower bound: what has to end because jobs shrink."""
+        """Lower bound: trainers that have to end because their jobs are scaled down."""
         return sum(max(0, had - size) for had, size in zip(self._later[0], sizes, strict=True))
 
     def is_possible(self, sizes: Sequence[int], most: int) -> bool:
-        """Whether these sizes can be reached if at most so many end."""
+        """Whether these sizes can be reached if at most `most` trainers end."""
         return self._from(0, tuple(sizes), most)
 
     def _from(self, number: int, needed: tuple[int, ...], most: int) -> bool:
-        """Whether so many trainers of each job can be on this node and those after it."""
+        """Whether this number of trainers of each job can be on this node and the following ones."""
         if sum(max(0, had - size) for had, size in zip(self._later[number], needed, strict=True)) > most:
             return False
         if number == len(self.nodes):
@@ -252,19 +251,19 @@ class Search:
         )
 
     def _choices(self, number: int, needed: tuple[int, ...], most: int) -> Iterator[tuple[tuple[int, ...], int]]:
-        """What can be on this node: trainers that are needed after it, and how many may still end there."""
+        """Choices for this node: trainers to place on the following nodes, and how many may end there."""
         there, later, could = self.there[number], self._later[number + 1], self._could[number + 1]
         chosen: list[int] = []
 
         def choose(free: Amounts, left: int) -> Iterator[tuple[tuple[int, ...], int]]:
-            """`left`: how many may end on this node and, because there are too many, after it."""
+            """`left`: how many trainers may end on this node, and on the following ones because there are too many."""
             self.steps += 1
             if self.steps > MOST_STEPS:
                 raise TooManyStepsError
             which = len(chosen)
             if which == len(needed):
                 rest = tuple(need - count for need, count in zip(needed, chosen, strict=True))
-                if not any(  # a trainer that must be placed is placed here if it fits: later nodes have more capacity then
+                if not any(  # a trainer to place is placed here if it fits, which leaves more capacity on the following nodes
                     count > after and times(wants, free) > 0
                     for count, after, wants in zip(rest, later, self.wants, strict=True)
                 ):
@@ -286,7 +285,7 @@ class Search:
 
 
 def fewest(before: World, after: World, enough: int) -> tuple[int, bool]:
-    """The fewest trainers that have to end for an allocation as fair as `after`, at most `enough`; and whether that is exact."""
+    """Least number of trainers that have to end for an allocation as fair as `after`, at most `enough`, and whether it is exact."""
     jobs = [pods.job for pods in before.jobs.values()]
     nodes = capacities(before)
     there = [[pods.trainers.count(each.name) for pods in before.jobs.values()] for each in before.nodes]
@@ -307,7 +306,7 @@ def fewest(before: World, after: World, enough: int) -> tuple[int, bool]:
 
 @dataclass(frozen=True)
 class Compared:
-    """One cluster."""
+    """Result of one cluster."""
 
     seed: int
     ended: int
@@ -317,7 +316,7 @@ class Compared:
 
 
 def compare(seed: int, gap: Fraction | None) -> Compared:
-    """The product's plans in that cluster, and the fewest."""
+    """Trainers that the product ends in this cluster, and the fewest."""
     world = random_world(seed)
     settled = settle(world, gap)
     least, is_exact = fewest(world, settled.world, settled.ended)
@@ -325,7 +324,7 @@ def compare(seed: int, gap: Fraction | None) -> Compared:
 
 
 def report(found: Sequence[Compared]) -> str:
-    """For people."""
+    """The results in one line."""
     most = sorted(found, key=lambda each: (each.ended - each.fewest, each.ended), reverse=True)[:5]
     worst = ", ".join(f"{each.seed} ({each.ended} of {each.fewest})" for each in most)
     return (
@@ -337,7 +336,7 @@ def report(found: Sequence[Compared]) -> str:
 
 
 def victims() -> Met:
-    """Both gaps; the bar holds for each."""
+    """PF:VICTIMS: the ratio with both gaps."""
     for name, gap in (("the default gap", None), ("gap 0", Fraction(0))):
         found = [compare(seed, gap) for seed in range(WORLDS)]
         print(f"{name}: {report(found)}", flush=True)

@@ -1,11 +1,11 @@
 """Times and memory on a real kubelet, from `helm install` to the deletion of idle workers: NODE.
 
-Starts the node of `make e2e ON=node` (root, Debian) with the image of `make image` and real Ray. Raytide is installed by helm. With
-`KUBERAY=<path of a manager built from KubeRay's source>` the same cluster is then run by KubeRay with Ray's own autoscaler, on the same
-node: the manager runs as a process beside it, without the limits of a pod. A round submits four tasks to a cluster without
-workers: how long until the first worker runs and until the first task runs; and when the tasks have ended, until all workers
-are gone, less the idle time-out. At last Raytide has 100 RayClusters whose heads only sleep, within the memory limits of its pods.
-The bars: the limits of both pods, and times of at most a fifth more than KubeRay's. BENCH_ROUNDS and BENCH_CLUSTERS make it smaller.
+Starts the node of `make e2e ON=node` (root, Debian) with the image of `make image` and real Ray, and installs Raytide with helm. With
+`KUBERAY=<path of a manager built from KubeRay's source>`, KubeRay and Ray's own autoscaler then manage the same cluster on the same
+node; the manager is a process on the machine, without the limits of a pod. A round submits four tasks to a cluster without workers,
+and measures the time until the first worker runs, until the first task runs, and from the end of the tasks until all workers are
+gone, without the idle time-out. At the end Raytide has 100 RayClusters whose heads only sleep. Bars: the memory limits of both pods,
+and at most 120 % of the times of KubeRay. BENCH_ROUNDS and BENCH_CLUSTERS make it smaller.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ IDLE_S = 10
 TASKS = 4
 WITHIN_S = 300
 POD_S = 10
-"""That a kubelet may take for one more pod."""
+"""Time limit per pod for the kubelet."""
 POLL_S = 0.1
 RELEASE, HOME, PLACE = "raytide", "raytide-system", "bench"
 DRIVER = f"""
@@ -67,15 +67,15 @@ used = new / "memory.current" if is_new else old / "memory.usage_in_bytes"
 stat = dict(line.split() for line in open((new if is_new else old) / "memory.stat"))
 print(int(used.read_text()) - int(stat["inactive_file" if is_new else "total_inactive_file"]))
 """
-"""The working set of a container, in bytes: what its limit counts and the kernel cannot drop at once."""
+"""Program that prints the working set of its container in bytes: its memory without inactive file cache."""
 
 
 @dataclass
 class Figures:
-    """Of one operator, seconds of each round."""
+    """Results of one operator, seconds of each round."""
 
     worker_s: list[float] = field(default_factory=list)
-    """From the submission of the tasks until kubectl shows a worker that runs."""
+    """From the submission of the tasks until kubectl shows a running worker."""
     task_s: list[float] = field(default_factory=list)
     """From the submission until the first task runs."""
     gone_s: list[float] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Figures:
 
 
 class Cluster:
-    """The node's cluster, with kubectl and helm."""
+    """The cluster of the node, with kubectl and helm."""
 
     def __init__(self, running: node.RunningNode) -> None:
         self.kubeconfig = running.kubeconfig
@@ -91,7 +91,7 @@ class Cluster:
         self._environ = {**os.environ, "KUBECONFIG": str(running.kubeconfig)}
 
     def run(self, program: str, *words: str, stdin: str | None = None) -> str:
-        """Its output; ends the bench if it fails."""
+        """Run a program and return its output; ends the bench if it fails."""
         command = self._running.command(find_tool(program), *words)
         done = subprocess.run(
             command, input=stdin, env=self._environ, text=True, timeout=WITHIN_S, check=False, capture_output=True
@@ -101,13 +101,13 @@ class Cluster:
         return done.stdout
 
     def pods(self, selector: str) -> list[Json]:
-        """Pods of the bench's namespace."""
+        """Pods in the namespace of the bench."""
         found = json.loads(self.run("kubectl", "get", "pods", "-n", PLACE, "-l", selector, "-o", "json"))
         items: list[Json] = found["items"]
         return items
 
     def popen(self, program: Path, *words: str, **options: Any) -> "subprocess.Popen[str]":
-        """A program that keeps running, in the node's network."""
+        """Start a program in the network of the node."""
         return subprocess.Popen(self._running.command(program, *words), env=self._environ, text=True, **options)
 
 
@@ -129,7 +129,7 @@ def asleep(number: int) -> Json:
 
 
 def until(what: str, is_so: Callable[[], bool], within_s: float = WITHIN_S) -> None:
-    """Wait for a state; ends the bench if it does not come."""
+    """Wait for a state; ends the bench if it is not reached in time."""
     end = time.monotonic() + within_s
     while not is_so():
         if time.monotonic() > end:
@@ -138,13 +138,13 @@ def until(what: str, is_so: Callable[[], bool], within_s: float = WITHIN_S) -> N
 
 
 def is_running(pod: Json) -> bool:
-    """Whether all of its containers run."""
+    """Whether all containers of the pod run."""
     statuses = pod.get("status", {}).get("containerStatuses") or []
     return bool(statuses) and all("running" in each["state"] for each in statuses)
 
 
 def start_autoscaled(here: Cluster) -> str:
-    """The cluster without workers; the name of its head pod, which is ready."""
+    """Create the cluster without workers, and wait until its head is ready; returns the name of the head pod."""
     here.run("kubectl", "apply", "-n", PLACE, "-f", "-", stdin=autoscaled())
     ready = ("--for=condition=HeadPodReady", "raycluster/autoscaled", f"--timeout={WITHIN_S}s")
     here.run("kubectl", "wait", "-n", PLACE, *ready)
@@ -154,7 +154,7 @@ def start_autoscaled(here: Cluster) -> str:
 
 
 def measure_round(here: Cluster, head: str, figures: Figures) -> None:
-    """Tasks wait, run, end; workers come and go."""
+    """Submit the tasks and wait until the workers are gone; add the times to `figures`."""
     words = ("exec", "-n", PLACE, head, "-c", "ray-head", "--", "python", "-c", DRIVER)
     with here.popen(find_tool("kubectl"), *words, stdout=subprocess.PIPE) as driver:
         assert driver.stdout is not None
@@ -171,7 +171,7 @@ def measure_round(here: Cluster, head: str, figures: Figures) -> None:
 
 
 def measure(here: Cluster, name: str) -> Figures:
-    """All rounds of one operator, of which the first does not count; leaves nothing in the namespace."""
+    """Measure all rounds of one operator, the first as a warm-up; leaves no objects in the namespace."""
     figures, head = Figures(), start_autoscaled(here)
     for number in range(ROUNDS):
         of_round = Figures()
@@ -191,7 +191,7 @@ def measure(here: Cluster, name: str) -> Figures:
 
 
 def install(here: Cluster) -> None:
-    """As the README has it; prints how long it takes, to a first cluster too."""
+    """Install the chart as in the README; prints the times until it is ready, and until a first cluster is."""
     repository, _, tag = e2e.IMAGE.rpartition(":")
     values = ("--set", f"image.repository={repository}", "--set-string", f"image.tag={tag}")
     began = time.monotonic()
@@ -212,7 +212,7 @@ def install(here: Cluster) -> None:
 
 @contextlib.contextmanager
 def kuberay(here: Cluster, program: Path) -> Iterator[None]:
-    """Its manager, as a process in the node's network."""
+    """The manager of KubeRay, as a process in the network of the node, until the block ends."""
     for crd in crds_without_schema():
         here.run("kubectl", "apply", "--server-side", "-f", "-", stdin=json.dumps(crd))
     log = here.kubeconfig.with_name("kuberay.log")
@@ -228,13 +228,13 @@ def kuberay(here: Cluster, program: Path) -> Iterator[None]:
 
 
 def memory_mib(here: Cluster, namespace: str, pod: str, container: str) -> float:
-    """The working set of a container."""
+    """Working set of a container in MiB."""
     answer = here.run("kubectl", "exec", "-n", namespace, pod, "-c", container, "--", "python", "-c", MEMORY)
     return int(answer) / 2**20
 
 
 def measure_memory(here: Cluster) -> tuple[float, float]:
-    """Of the operator with all clusters, and of the autoscaler of one that works, in MiB."""
+    """MiB of the operator with all clusters, and of the autoscaler of a cluster with real Ray."""
     head = start_autoscaled(here)
     many = {"apiVersion": "v1", "kind": "List", "items": [*map(asleep, range(CLUSTERS))]}
     here.run("kubectl", "apply", "-n", PLACE, "-f", "-", stdin=json.dumps(many))
@@ -246,17 +246,14 @@ def measure_memory(here: Cluster) -> tuple[float, float]:
     )
     found = json.loads(here.run("kubectl", "get", "pods", "-n", HOME, "-o", "json"))
     (operator,) = [pod["metadata"]["name"] for pod in found["items"]]
-    measured = (
-        memory_mib(here, HOME, operator, "operator"),
-        memory_mib(here, PLACE, head, "autoscaler"),
-    )
+    measured = (memory_mib(here, HOME, operator, "operator"), memory_mib(here, PLACE, head, "autoscaler"))
     here.run("kubectl", "delete", "rayclusters", "--all", "-n", PLACE)
     until("their pods are gone", lambda: not here.pods(""))
     return measured
 
 
 def on_a_node() -> Met:
-    """Start the node, measure, print, end it."""
+    """Measure both operators on a node."""
     program = Path(os.environ["KUBERAY"]).resolve() if os.environ.get("KUBERAY") else None
     settings = node.prepare((e2e.raytide_archive(),), kept_images=(node_images.ray(e2e.RAY_IMAGE),))
     figures: dict[str, Figures] = {}

@@ -1,4 +1,4 @@
-"""Time from the creation of an object to what its controller does, with an idle operator: P6, P6K and REACTION.
+"""Time from the creation of an object until its controller acts, with an idle operator: P6, P6K and REACTION.
 
 P6 is the time from a RayCluster's POST until a watch shows its first pod, also with 10,000 pods of another cluster in the informer's
 cache, and P6K the same on a real control plane. REACTION is the time from a TrainingJob's POST until a watch shows its new size.
@@ -35,7 +35,7 @@ from harness import CLUSTERS, PODS, Harness, Met, cluster, harness, percentile, 
 
 
 async def first_pods(ours: Harness, seen: dict[str, float], ready: asyncio.Event) -> None:
-    """Store when the first pod of each cluster is added."""
+    """Store the time at which the first pod of each cluster is added."""
     url = f"{ours.base}{PODS}?watch=true"
     async with ours.session.get(url, timeout=None) as answer:
         ready.set()
@@ -87,13 +87,13 @@ async def first_pod() -> Met:
 BALLAST = int(os.environ.get("BENCH_PODS", "10000"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "200"))
 PAUSE_S = 0.6
-"""Until the status of the last cluster is written: the operator is to be idle."""
+"""Pause until the status of the last cluster is written and the operator is idle."""
 
 
 async def kube_reactions(
     begin: Callable[[str], Awaitable[object]], seen: FirstPods, prefix: str, rounds: int
 ) -> list[float]:
-    """Milliseconds from the beginning to the first pod, one cluster after the other."""
+    """Milliseconds from the call of `begin` to the first pod, one cluster after the other."""
     now = asyncio.get_running_loop().time
     times = []
     for number in range(rounds):
@@ -107,7 +107,7 @@ async def kube_reactions(
 
 
 async def fill(ours: ControlPlaneHarness) -> None:
-    """Pods of a RayCluster of another controller."""
+    """Create pods of a RayCluster of another controller."""
     owner = await foreign_cluster(ours, "ballast")
     numbers = itertools.count()
 
@@ -122,9 +122,9 @@ async def fill(ours: ControlPlaneHarness) -> None:
 
 
 async def first_pod_on_a_control_plane() -> Met:
-    """PF:P6K: on a real control plane, also for a bare client that sends the three requests that have to be sent.
+    """PF:P6K: on a real control plane, also for a bare client that sends the three required requests.
 
-    Percentiles over 200, 100 and 100 rounds. BENCH_PODS and BENCH_ROUNDS make it smaller while it is being worked on.
+    Percentiles over 200, 100 and 100 rounds. BENCH_PODS and BENCH_ROUNDS make it smaller during development.
     """
     async with control_plane_harness() as ours:
         await ours.start_operator()
@@ -158,7 +158,7 @@ JOBS = "/apis/paddlepaddle.org/v1/namespaces/bench/trainingjobs"
 RESIZES = 20
 RESIZE_BAR_S = 1.5
 RESIZE_PAUSE_S = 2.0
-"""Until the cluster is in its steady state again: a round must not meet the resizes of the one before."""
+"""Pause until the cluster is in its steady state: resizes of the round before must not overlap with the next."""
 
 
 def trainingjob(name: str, resources: dict[str, str]) -> dict:
@@ -175,7 +175,7 @@ def trainingjob(name: str, resources: dict[str, str]) -> dict:
 
 
 async def prepare(ours: Harness) -> None:
-    """The CRD, and a node with capacity for all pods."""
+    """Create the CRD, and add capacity for all pods to the node."""
     await ours.call("POST", DEFINITIONS, yaml.safe_load(CRD.read_text()))
     node = await ours.call("GET", "/api/v1/nodes/node-0")
     node["status"] = {
@@ -186,7 +186,7 @@ async def prepare(ours: Harness) -> None:
 
 
 async def resizes(ours: Harness, seen: dict[str, float], ready: asyncio.Event) -> None:
-    """Store when the size of each job is written first."""
+    """Store the time of the first resize of each job."""
     async with ours.session.get(f"{ours.base}{JOBS}?watch=true", timeout=None) as answer:
         ready.set()
         async for line in answer.content:
@@ -217,9 +217,9 @@ async def job_reactions(ours: Harness, seen: dict[str, float], prefix: str, reso
 async def first_resize() -> Met:
     """PF:REACTION: from a job's event to the first patch that resizes it, on the embedded API.
 
-    Two events: a new elastic job that may grow into free capacity, and a new GPU job, a gang that waits for its admission. The
-    clock starts when the POST is sent and ends when a watch shows the new `spec.trainer.replicas`. In between are the delay of one
-    second, in which the events of many changes are batched into one pass, and for the growth the first pods of the job.
+    Two cases: a new elastic job for which there is free capacity, and a new GPU job, a gang that waits for its admission. The time is
+    from the POST until a watch shows the new `spec.trainer.replicas`. It includes the delay of one second in which events are batched
+    into one pass, and for the scale-up the creation of the first pods of the job.
     """
     async with harness() as ours:
         await prepare(ours)

@@ -1,10 +1,9 @@
 """CPU of one decision of the autoscaler's scheduler, compared with Ray's own scheduler: P1, P1B, P1C, P2, GANGS and GROWTH.
 
-Nodes as in PF §1.2: worker types of 8 to 32 CPUs, every third one with GPUs; `free` is the share of each node that is free,
-or each node has a random share of its own. Of the object store, which no request names, each node has another
-amount in use, as in Ray, where it follows the bytes that tasks have put there. Times are CPU seconds of this process, best and mean
-of five decisions; Ray's scheduler gets the same question in a process of its own, with a limit. GROWTH writes a table and a diagram
-into docs/figures; `python bench/schedule.py GROWTH --alone` omits Ray.
+Nodes as in PF §1.2: worker types of 8 to 32 CPUs, every third one with GPUs; `free` is the free share of each node, or random per
+node. The used amount of the object store, which no request has, differs between nodes, as in Ray, where it depends on the objects
+of tasks. Times are CPU seconds of this process, best and mean of five decisions; Ray's scheduler gets the same request in another
+process, with a limit. GROWTH writes a table and a diagram to docs/figures; `python bench/schedule.py GROWTH --alone` omits Ray.
 """
 
 import multiprocessing
@@ -71,7 +70,7 @@ def running(count: int, types: tuple[NodeType, ...], free: float | None, seed: i
 
 
 def _node(number: int, node_type: NodeType, left: Amounts, stored: int) -> Instance:
-    """As the GCS shows it: a resource that is used up is missing; its address is a resource and its id a label."""
+    """An instance as in the GCS: used-up resources are missing; its address is a resource and its id a label."""
     address = (f"node:10.0.{number >> 8}.{number & 255}", RESOURCE_UNIT_SCALING)
     own = (address, ("object_store_memory", OBJECT_STORE * RESOURCE_UNIT_SCALING))
     own_left = (address, ("object_store_memory", (OBJECT_STORE - stored) * RESOURCE_UNIT_SCALING))
@@ -90,7 +89,7 @@ def _node(number: int, node_type: NodeType, left: Amounts, stored: int) -> Insta
 
 
 def demands(shapes: int, each: int) -> tuple[Demand, ...]:
-    """So many shapes, `each` times; with one shape, two CPUs."""
+    """Demands of `shapes` shapes, `each` times; a single shape has two CPUs."""
     if shapes == 1:
         return (Demand(Request(amounts_of({"CPU": 2}), ((),)), each),)
     kinds = [{"CPU": 1 + n % 8, "memory": (1 + n // 8) * GIB // 4} for n in range(shapes)]
@@ -112,21 +111,21 @@ def spread_gangs(count: int, bundles: int) -> tuple[Gang, ...]:
 # --- times -----------------------------------------------------------------------------------------------------------------
 
 
-def cpu_seconds(question: SchedulingRequest) -> list[float]:
-    """Of each of several decisions."""
+def cpu_seconds(request: SchedulingRequest) -> list[float]:
+    """CPU seconds of each of `ROUNDS` decisions."""
     times = []
     for _ in range(ROUNDS):
         started = time.process_time()
-        schedule(question)
+        schedule(request)
         times.append(time.process_time() - started)
     return times
 
 
-def ray_cpu_seconds(question: SchedulingRequest, limit_s: float) -> float | None:
-    """Of one decision of Ray's own scheduler; None if it takes longer than the limit of CPU seconds."""
+def ray_cpu_seconds(request: SchedulingRequest, limit_s: float) -> float | None:
+    """CPU seconds of a decision of Ray's own scheduler; None if it exceeds the limit."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_ask_ray, args=(theirs, question, limit_s))
+    child = context.Process(target=_ask_ray, args=(theirs, request, limit_s))
     child.start()
     theirs.close()
     try:
@@ -137,24 +136,24 @@ def ray_cpu_seconds(question: SchedulingRequest, limit_s: float) -> float | None
         child.join()
 
 
-def _ask_ray(answers: Connection, question: SchedulingRequest, limit_s: float) -> None:
+def _ask_ray(answers: Connection, request: SchedulingRequest, limit_s: float) -> None:
     from ray.autoscaler.v2.scheduler import ResourceDemandScheduler  # noqa: PLC0415 - same
 
     from oracle.ray_answers import build_request  # noqa: PLC0415 - Ray is only imported in this process
 
-    request = build_request(question)
+    ray_request = build_request(request)
     spent = int(time.process_time() + limit_s) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (spent, spent))
     started = time.process_time()
-    ResourceDemandScheduler().schedule(request)
+    ResourceDemandScheduler().schedule(ray_request)
     answers.send(time.process_time() - started)
 
 
-def measure(name: str, what: str, question: SchedulingRequest, bar_ms: float, ray_limit_s: float = 60) -> bool:
-    """Time us and Ray on the same question and print both; whether the bar is met."""
-    decision = schedule(question)
-    times = [1000 * seconds for seconds in cpu_seconds(question)]
-    rays = ray_cpu_seconds(question, ray_limit_s)
+def measure(name: str, what: str, request: SchedulingRequest, bar_ms: float, ray_limit_s: float = 60) -> bool:
+    """Measure both schedulers with the same request and print the results; returns whether the bar is met."""
+    decision = schedule(request)
+    times = [1000 * seconds for seconds in cpu_seconds(request)]
+    rays = ray_cpu_seconds(request, ray_limit_s)
     best, mean = min(times), statistics.mean(times)
     against = (
         f"> {ray_limit_s:.0f} s, not finished" if rays is None else f"{rays:.2f} s = {1000 * rays / mean:.0f} times"
@@ -175,25 +174,25 @@ def half_free_nodes() -> Met:
     """PF:P1: 1,000 half-free nodes and 1,000 demands, of one shape and of 64."""
     for types, shapes, each in ((1, 1, 1000), (10, 64, 16)):
         known = node_types(types)
-        question = SchedulingRequest(known, running(1000, known, 0.5), demands(shapes, each))
-        yield measure("P1", f"1000 half-free nodes, {shapes} x {each} demands, {types} types", question, 100)
+        request = SchedulingRequest(known, running(1000, known, 0.5), demands(shapes, each))
+        yield measure("P1", f"1000 half-free nodes, {shapes} x {each} demands, {types} types", request, 100)
 
 
 def uneven_nodes() -> Met:
     """PF:P1B: half-free nodes of which each has another amount of object store in use, 64 shapes x 16."""
     known = node_types(10)
     for nodes, bar_ms in ((1000, 100), (10_000, 1000)):
-        question = SchedulingRequest(known, running(nodes, known, 0.5), demands(64, 16))
+        request = SchedulingRequest(known, running(nodes, known, 0.5), demands(64, 16))
         what = f"{nodes} half-free nodes with uneven object stores, 64 x 16 demands, 10 types"
-        yield measure("P1B", what, question, bar_ms, ray_limit_s=20)
+        yield measure("P1B", what, request, bar_ms, ray_limit_s=20)
 
 
 def many_gangs() -> Met:
     """PF:P1C: 1,000 placement groups of 8 STRICT_SPREAD bundles on 5,000 nodes with uneven object stores."""
     known = node_types(5)
-    question = SchedulingRequest(known, running(5000, known, 0.5), gangs=spread_gangs(1000, 8))
+    request = SchedulingRequest(known, running(5000, known, 0.5), gangs=spread_gangs(1000, 8))
     what = "1000 x 8 STRICT_SPREAD, 5000 half-free nodes with uneven object stores"
-    yield measure("P1C", what, question, 2000, ray_limit_s=10)
+    yield measure("P1C", what, request, 2000, ray_limit_s=10)
 
 
 def full_nodes() -> Met:
@@ -210,8 +209,8 @@ def gangs() -> Met:
     """PF:GANGS: 100 placement groups of 8 STRICT_SPREAD bundles on 1,000 nodes."""
     known = node_types(5)
     for free, word, ray_limit_s in ((0.5, "half-free", 10), (0.0, "full", 30)):
-        question = SchedulingRequest(known, running(1000, known, free), gangs=spread_gangs(100, 8))
-        yield measure("GANGS", f"100 x 8 STRICT_SPREAD, 1000 {word} nodes", question, 500, ray_limit_s)
+        request = SchedulingRequest(known, running(1000, known, free), gangs=spread_gangs(100, 8))
+        yield measure("GANGS", f"100 x 8 STRICT_SPREAD, 1000 {word} nodes", request, 500, ray_limit_s)
     different = SchedulingRequest(known, running(1000, known, None), gangs=spread_gangs(100, 8))
     print(f"worst case, all nodes different, no bar: best {1000 * min(cpu_seconds(different)):.0f} ms CPU")
 
@@ -235,14 +234,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """What changes, and in which steps."""
+    """The number that changes, and its values."""
 
     name: str
     label: str
     numbers: tuple[int, ...]
 
-    def question(self, number: int) -> SchedulingRequest:
-        """The cluster and demand with this number."""
+    def request(self, number: int) -> SchedulingRequest:
+        """The scheduling request with this number."""
         sizes = {"demands": 10_000, "nodes": 1000, "types": 10, self.name.partition(",")[0]: number}
         known = node_types(sizes["types"])
         free = None if "different" in self.name else 0.5
@@ -259,13 +258,13 @@ ALL = (
 
 
 def points_of(series: Series, *, is_alone: bool) -> list[Point]:
-    """All points of a series; Ray is not measured further once it took too long."""
+    """All points of a series; Ray is omitted after it has exceeded its limit."""
     points: list[Point] = []
     is_ray_in_time = not is_alone
     for number in series.numbers:
-        question = series.question(number)
-        ours_ms = 1000 * min(cpu_seconds(question))
-        rays = ray_cpu_seconds(question, RAY_LIMIT_S) if is_ray_in_time else None
+        request = series.request(number)
+        ours_ms = 1000 * min(cpu_seconds(request))
+        rays = ray_cpu_seconds(request, RAY_LIMIT_S) if is_ray_in_time else None
         is_ray_in_time = rays is not None
         points.append(Point(series.name, number, ours_ms, None if rays is None else 1000 * rays))
         ray_text = "-" if rays is None else f"{1000 * rays:.0f} ms"
@@ -302,8 +301,8 @@ def plot(points: dict[str, list[Point]]) -> str:
 def growth() -> Met:
     """PF:GROWTH: cost of a decision by demands, nodes and node types.
 
-    Each series changes one number and keeps the others; the nodes are half free and equal per type, or all different, which
-    is the worst case. Ray's scheduler gets the same question as long as it needs less than ten seconds of CPU.
+    Each series changes one number; the nodes are half free and equal per type, or all different, which is the worst case. Ray's
+    scheduler gets the same request as long as it needs less than ten seconds of CPU.
     """
     points = {series.name: points_of(series, is_alone="--alone" in sys.argv) for series in ALL}
     rows = [

@@ -1,11 +1,11 @@
 """CPU time of a pass of the fair sharing, `build_snapshot()` and `allocate()`: P10, P10L and P10GROWTH.
 
-TrainingJobs of mixed requests on nodes of four kinds. From scratch: nothing is remembered; the slowest of the passes that follow
-each other when all jobs are new, from nothing placed (minimums) to everything shared out. After one change: all pods run where
-the plan put them, and then a job ends (its capacity is shared out) or a new one is submitted (others are scaled down);
-measured is what a running operator does then, with what it remembers of the snapshot before. CPU time of this process with the
-operator's settings of the garbage collector; mean and deviation are printed, and the mean is held against the bar (PF: method).
-P10GROWTH writes a table and a diagram into docs/figures.
+TrainingJobs with different requests on nodes of four kinds. From scratch: without state of an earlier snapshot; the slowest of
+consecutive passes when all jobs are new, from the placement of the minimums until nothing changes. After one change: all pods run
+as planned, and then a job ends (its capacity is distributed) or a new one is submitted (others are scaled down); measured with the
+state of the snapshot before, as in a running operator. Values are CPU time of this process with the operator's settings of the
+garbage collector; mean and deviation are printed, and the mean is compared with the bar (PF: method). P10GROWTH writes a table and a
+diagram to docs/figures.
 """
 
 import gc
@@ -45,8 +45,8 @@ ZONES = ("a", "b", "c")
 TAINT = NodeTaint(GPU, "present", "NoSchedule")
 TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
 PODS_PER_NODE = 110
-PASSES = 20
-"""In which everything is settled."""
+MAX_PASSES = 20
+"""Number of passes after which nothing must change."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ KINDS = (
 
 @dataclass(frozen=True)
 class ClusterState:
-    """Everything a pass looks at."""
+    """Input of a pass."""
 
     jobs: Sequence[TrainingJob]
     nodes: Sequence[CapacityNode]
@@ -99,28 +99,28 @@ class ClusterState:
     at: datetime = BORN + timedelta(hours=1)
 
     def pool(self, pools: SnapshotBuilder | None = None) -> ClusterSnapshot:
-        """What the planner is given; with `SnapshotBuilder` only what is another since the last time is looked at."""
+        """Snapshot for the planner; a given `SnapshotBuilder` only processes changes since its last snapshot."""
         return (pools or SnapshotBuilder(CONFIG)).build(
             self.jobs, [*self.pods, *self.external_pods], self.nodes, now=self.at
         )
 
     def without(self, job: TrainingJob) -> "ClusterState":
-        """With one job less, and its pods gone."""
+        """The cluster without this job and its pods."""
         uid = job.metadata.uid
         kept = [pod for pod in self.pods if pod.owner_uid != uid]
         return replace(self, jobs=[each for each in self.jobs if each is not job], pods=kept)
 
     def with_job(self, job: TrainingJob) -> "ClusterState":
-        """With one job more, that has just been created."""
+        """The cluster with an additional new job."""
         return replace(self, jobs=[*self.jobs, job])
 
 
 def new_cluster(jobs: int, nodes: int, seed: int = 1) -> ClusterState:
-    """So many new jobs, and so many nodes of which external pods hold a little."""
+    """New jobs, and nodes on which pods of other workloads run."""
     all_nodes = [_node(number) for number in range(nodes)]
     random = Random(seed)
     external_pods = [_foreign_pod(number, each, random) for number, each in enumerate(all_nodes)]
-    return ClusterState([a_job(number, random) for number in range(jobs)], all_nodes, external_pods=external_pods)
+    return ClusterState([new_job(number, random) for number in range(jobs)], all_nodes, external_pods=external_pods)
 
 
 def _node(number: int) -> CapacityNode:
@@ -141,8 +141,8 @@ def _foreign_pod(number: int, node: CapacityNode, random: Random) -> CapacityPod
     )  # fmt: skip
 
 
-def a_job(number: int, random: Random) -> TrainingJob:
-    """One new job of some kind, as a user writes it."""
+def new_job(number: int, random: Random) -> TrainingJob:
+    """A new job of a random kind, as written by a user."""
     kind = KINDS[random.randrange(len(KINDS))]
     low = kind.low + random.randrange(2)
     trainer: Manifest = {
@@ -170,29 +170,29 @@ def a_job(number: int, random: Random) -> TrainingJob:
     )
 
 
-# --- until nothing changes any more ----------------------------------------------------------------------------------------
+# --- until nothing changes -------------------------------------------------------------------------------------------------
 
 
 def passes(start: ClusterState) -> Iterator[ClusterState]:
-    """What pass after pass meets, until the last one finds nothing to change."""
+    """The input of each pass, until a pass changes nothing."""
     now = start
     pools = SnapshotBuilder(CONFIG)
-    for _ in range(PASSES):
+    for _ in range(MAX_PASSES):
         yield now
         before = now.pool(pools)
-        division = allocate(before)
-        if not division.resizes and now is not start:
+        allocation = allocate(before)
+        if not allocation.resizes and now is not start:
             return
-        now = carried_out(now, before, division, pools.trainers)
-    message = f"not settled after {PASSES} passes"
+        now = carried_out(now, before, allocation, pools.trainers)
+    message = f"not settled after {MAX_PASSES} passes"
     raise AssertionError(message)
 
 
 def carried_out(
-    now: ClusterState, before: ClusterSnapshot, division: Allocation, trainers: Mapping[ParticipantId, RolePods]
+    now: ClusterState, before: ClusterSnapshot, allocation: Allocation, trainers: Mapping[ParticipantId, RolePods]
 ) -> ClusterState:
-    """With the orders written and their pods there, an hour later, when no job is in a cooldown any more."""
-    plan = plan_patches(now.jobs, before, division, now.at, trainers=trainers)
+    """The cluster an hour later, without cooldowns, with all patches written and their pods running."""
+    plan = plan_patches(now.jobs, before, allocation, now.at, trainers=trainers)
     orders = {order.job.key: order.patch("1") for order in plan.patches}
     jobs = [_patched(job, orders.get(job.key)) for job in now.jobs]
     pods = _placed(now, jobs)
@@ -209,7 +209,7 @@ def _patched(job: TrainingJob, patch: Manifest | None) -> TrainingJob:
 
 
 def _placed(now: ClusterState, jobs: Sequence[TrainingJob]) -> list[CapacityPod]:
-    """The pods that the jobs want, kept where they are; a new one goes where the planner itself would put it."""
+    """The desired pods of the jobs: existing ones on their nodes, new ones on the first node with capacity."""
     known: dict[tuple[str, str], dict[int, CapacityPod]] = {}
     for pod in now.pods:
         known.setdefault((pod.owner_uid, pod.role), {})[pod.index or 0] = pod
@@ -235,13 +235,13 @@ def _wanted(job: TrainingJob) -> dict[str, int]:
 
 
 class FreeCapacity:
-    """What is free on each node, for a scheduler that takes the first node that fits."""
+    """Free capacity of each node, for a scheduler that takes the first node that fits."""
 
     def __init__(self, nodes: Sequence[CapacityNode], pods: Sequence[CapacityPod]) -> None:
         self._nodes = nodes
         self._free = {node.name: dict(node.allocatable) for node in nodes}
         self._first: dict[object, int] = {}
-        """Per kind of pod the first node that may still have capacity: capacity only decreases."""
+        """Per shape of pods the first node that can have capacity: capacity only decreases."""
         for pod in pods:
             self._take(pod.node, pod.requests)
 
@@ -268,7 +268,7 @@ class FreeCapacity:
         )
 
     def pod(self, job: TrainingJob, role: str, index: int, shape: Shape) -> CapacityPod | None:
-        """A running pod of the job; None if it fits nowhere."""
+        """A running pod of the job; None if it fits on no node."""
         node = self._find(shape)
         if node is None:
             return None
@@ -296,7 +296,7 @@ RUNS = 5
 
 
 def cpu_ms(work: Callable[[], object], runs: int = RUNS, before: Callable[[], object] | None = None) -> list[float]:
-    """CPU milliseconds of each run, after one that does not count; `before` comes before each and does not count."""
+    """CPU milliseconds of each run, after a warm-up; `before` is called before each run and not measured."""
     work()
     found = []
     for _ in range(runs):
@@ -310,15 +310,17 @@ def cpu_ms(work: Callable[[], object], runs: int = RUNS, before: Callable[[], ob
 
 
 def print_result(name: str, parts: dict[str, list[float]]) -> float:
-    """Print the parts; the mean of their sum."""
+    """Print the parts; returns the mean of their sum."""
     total = [sum(each) for each in zip(*parts.values(), strict=True)]
     words = ", ".join(f"{part} {spread(values)}" for part, values in parts.items())
     print(f"{name}: {spread(total)} ms CPU ({words})", flush=True)
     return statistics.mean(total)
 
 
-def halves(now: ClusterState, steady: ClusterState | None = None, runs: int = RUNS) -> dict[str, list[float]]:
-    """CPU of the two halves of a pass; of one that knows `steady`, as a running operator does, if that is given."""
+def measure_functions(
+    now: ClusterState, steady: ClusterState | None = None, runs: int = RUNS
+) -> dict[str, list[float]]:
+    """CPU of the two functions of a pass; `steady` is the state of the snapshot before, as in a running operator."""
     if steady is None:
         snapshot = cpu_ms(now.pool, runs)
     else:
@@ -329,7 +331,7 @@ def halves(now: ClusterState, steady: ClusterState | None = None, runs: int = RU
 
 
 def changes(steady: ClusterState) -> dict[str, ClusterState]:
-    """One change of a cluster in its steady state."""
+    """The cluster after each kind of change of its steady state."""
     size = {job.metadata.uid: 0 for job in steady.jobs}
     for pod in steady.pods:
         size[pod.owner_uid] += 1
@@ -338,13 +340,13 @@ def changes(steady: ClusterState) -> dict[str, ClusterState]:
     return {
         "a job of middle size ends": steady.without(middle),
         "the largest job ends": steady.without(largest),
-        "a new job comes": steady.with_job(a_job(len(steady.jobs) + 1, Random(7))),
+        "a new job comes": steady.with_job(new_job(len(steady.jobs) + 1, Random(7))),
         "nothing": steady,
     }
 
 
-def words(now: ClusterState) -> str:
-    """How much there is to do."""
+def describe(now: ClusterState) -> str:
+    """Number of pods and resizes as text."""
     resizes = allocate(now.pool()).resizes
     grown = sum(one.after - one.before for one in resizes)
     return f"{len(now.pods)} pods of jobs run, {len(resizes)} resizes by {grown} in all"
@@ -355,15 +357,18 @@ def measure(
 ) -> Met:
     """PF:P10 for 1,000 TrainingJobs on 500 nodes; P10L for ten times as many, the largest number of nodes of Kubernetes.
 
-    P10L has two runs each instead of five: what differs between runs is small beside a second.
+    P10L has two runs instead of five: the deviation between runs is small compared with a second.
     """
-    tune_gc()  # as the operator, before there is anything to look at
+    tune_gc()  # as in the operator, before objects are created
     stages = list(passes(new_cluster(jobs, nodes)))
-    scratch = max(print_result(f"from scratch, {words(now)}", halves(now, runs=runs)) for now in stages[:-1])
+    scratch = max(
+        print_result(f"from scratch, {describe(now)}", measure_functions(now, runs=runs)) for now in stages[:-1]
+    )
     steady = stages[-1]
     print(f"settled: {len(steady.pods)} pods of jobs run, {len(allocate(steady.pool()).waiting)} jobs would be larger")
     worst = max(
-        print_result(f"after one change ({name})", halves(now, steady, runs)) for name, now in changes(steady).items()
+        print_result(f"after one change ({name})", measure_functions(now, steady, runs))
+        for name, now in changes(steady).items()
     )
     yield result(figure, scratch, f"ms CPU from scratch, {jobs} jobs x {nodes} nodes", scratch_bar_ms)
     yield result(figure, worst, "ms CPU after one change, the worst of four", change_bar_ms)
@@ -389,7 +394,7 @@ class Point:
 
 
 def point_of(jobs: int, nodes: int) -> Point:
-    """All passes of one cluster."""
+    """Measure all passes of one cluster."""
     stages = list(passes(new_cluster(jobs, nodes)))
     steady = stages[-1]
     scratch = max(sum(fastest(now)) for now in stages[:-1])
@@ -399,8 +404,8 @@ def point_of(jobs: int, nodes: int) -> Point:
 
 
 def fastest(now: ClusterState, steady: ClusterState | None = None) -> tuple[float, float]:
-    """CPU of `build_snapshot()` and of `allocate()`."""
-    snapshot, plan = halves(now, steady, 3).values()
+    """Least CPU of `build_snapshot()` and of `allocate()` in three runs."""
+    snapshot, plan = measure_functions(now, steady, 3).values()
     return min(snapshot), min(plan)
 
 
@@ -416,7 +421,7 @@ def panel(title: str, field: str, points: Sequence[Point], column: int, bar_ms: 
 
 
 def plot(points: Sequence[Point]) -> str:
-    """From scratch, and after one change."""
+    """Diagrams from scratch and after one change."""
     width, height = LEFT + 2 * (WIDTH + GAP), TOP + HEIGHT + 60
     y = height - 12
     lines = [
@@ -434,8 +439,8 @@ def plot(points: Sequence[Point]) -> str:
 def growth() -> Met:
     """PF:P10GROWTH: CPU time of a pass by jobs and nodes, best of three.
 
-    After one change is the slower of a job that ends and one that is submitted. The result line is the exponent of growth after one
-    change, from 1,000 to 3,000 jobs on 2,000 nodes.
+    The value after one change is that of a job that ends or of one that is submitted, whichever is slower. The result is the exponent
+    of growth after one change, from 1,000 to 3,000 jobs on 2,000 nodes.
     """
     points = []
     for nodes, jobs in itertools.product(NODES, JOBS):
@@ -443,7 +448,7 @@ def growth() -> Met:
         last = points[-1]
         print(
             f"{jobs} jobs, {nodes} nodes: from scratch {last.scratch_ms:.0f} ms, after one change "
-            f"{last.change_ms:.0f} ms, {last.allocate_ms:.0f} ms of that in divide()",
+            f"{last.change_ms:.0f} ms, {last.allocate_ms:.0f} ms of that in allocate()",
             flush=True,
         )
     rows = [

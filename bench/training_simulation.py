@@ -23,47 +23,42 @@ from harness import DIAGRAMS, Met, percentile, result, run, svg
 
 PASSES = 10
 THEN = Circumstances(start_s=3.0, stop_s=31.0, longest_backoff_s=60.0)
-"""Kubernetes 1.6.2: terminating pods take their 30 s of grace, and a pod that fits no node waits up to a minute for its next attempt."""
+"""Kubernetes 1.6.2: pods terminate after 30 s of grace, and the back-off of unschedulable pods is up to a minute."""
 TODAY = replace(THEN, longest_backoff_s=0.0)
-"""The scheduler of the Kubernetes versions that Raytide runs on retries pods when capacity is freed."""
+"""The scheduler of the Kubernetes versions that Raytide supports retries pods when capacity is released."""
 NODE_SIZES = ((70, 12, 64), (62, 24, 128), (1, 20, 128))
-"""How many, of so many CPUs and GiB: 133 nodes with 2,348 CPUs, which is what the authors' logs add up to."""
+"""Number, CPUs and GiB: 133 nodes with 2,348 CPUs, the sum in the authors' logs."""
 SYSTEM_CPU_MILLIS = 379
 """Per node: 2.15 % of all CPUs were requested before the first job."""
 TRAINER, PSERVER, MASTER = Ask(5000, 8192), Ask(4000, 5120), Ask(1000, 1024)
 PSERVERS = 10
 NGINX = Ask(3000, 3072)
 GAP_S, JITTER_S = 13.5, 1.5
-"""Ten seconds between submissions, and what the submission itself took."""
+"""Ten seconds between submissions, and the duration of a submission."""
 END_S, CLEAN_S = 600.0, 35.0
 SHORT_GAP_S = 8.5
 NGINX_STEPS = ((118.0, 300), (212.0, 200), (303.0, 100), (397.0, 200), (465.0, 300), (555.0, 400))
 MIXED_END_S = 715.0
-PUBLISHED = {
-    "edl": (42.9, 76.3),
-    "fixed": (280.5, 76.2),
-    "mixed edl": (53.6, 83.4),
-    "mixed fixed": (1.5, 61.9),
-}
+PUBLISHED = {"edl": (42.9, 76.3), "fixed": (280.5, 76.2), "mixed edl": (53.6, 83.4), "mixed fixed": (1.5, 61.9)}
 TOLERANCE = 10.0
 
 
 @dataclass(frozen=True)
 class Means:
-    """The mean of all passes."""
+    """Means of all passes."""
 
     pending_s: float
     least_s: float
     most_s: float
     sampled: float
-    """Utilisation in percent, sampled as the authors' collector did: the more pods, the rarer."""
+    """Utilization in percent, sampled as by the authors' collector: the more pods, the less often."""
     timely: float
     """The same, weighted by time."""
     steady: float
-    """At the end, before everything is deleted."""
+    """Utilization at the end, before everything is deleted."""
 
     def row(self, name: str) -> str:
-        """For people."""
+        """The means in one line."""
         return (
             f"{name:44} pending {self.pending_s:6.1f} s ({self.least_s:.0f}..{self.most_s:.0f})  "
             f"utilisation {self.sampled:.1f} % sampled, {self.timely:.1f} % over time, {self.steady:.1f} % at the end"
@@ -71,7 +66,7 @@ class Means:
 
 
 def nodes() -> list[SimNode]:
-    """The cluster."""
+    """The nodes of the cluster."""
     sizes = [(cpu, memory) for count, cpu, memory in NODE_SIZES for _ in range(count)]
     return [SimNode(f"node-{i:03d}", cpu * 1000, memory * 1024) for i, (cpu, memory) in enumerate(sizes)]
 
@@ -90,7 +85,7 @@ class Collector:
 
 
 class Nginx:
-    """A Deployment of web servers that its user scales."""
+    """A Deployment of web servers that a user scales."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -106,7 +101,7 @@ class Nginx:
 
 
 def one_pass(policy: Policy, circumstances: Circumstances, *, initial: int, is_mixed: bool) -> tuple[float, ...]:
-    """Pending seconds, and utilisation sampled, over time and at the end."""
+    """Mean pending seconds, and utilization: sampled, weighted by time, and at the end."""
     world = World(nodes(), policy, circumstances)
     random = Random(circumstances.seed)
     for _ in world.nodes:
@@ -136,7 +131,7 @@ def one_pass(policy: Policy, circumstances: Circumstances, *, initial: int, is_m
 def measured(
     policy: Callable[[], Policy], circumstances: Circumstances, passes: int, *, initial: int, is_mixed: bool = False
 ) -> Means:
-    """All passes."""
+    """Simulate all passes."""
     found = [
         one_pass(policy(), replace(circumstances, seed=seed), initial=initial, is_mixed=is_mixed)
         for seed in range(passes)
@@ -147,17 +142,17 @@ def measured(
 
 
 def off_by(ours: Means, name: str) -> float:
-    """How far a baseline is from what was published, in percent; the worse of pending time and utilisation."""
+    """Deviation of a baseline from the published figures in percent, of pending time or utilization, whichever is larger."""
     pending_s, utilisation = PUBLISHED[name]
     return 100 * max(abs(ours.pending_s / pending_s - 1), abs(ours.sampled / utilisation - 1))
 
 
 def published() -> Met:
-    """EDL's published experiment (TJ 2.7) again in simulation: EDL itself, no scaling, and Raytide, on the same trace.
+    """EDL's published experiment (TJ 2.7) in simulation: EDL, no scaling, and Raytide, on the same trace.
 
-    133 nodes, 20 jobs one after the other, each 2..60 trainers of 5 CPU / 8Gi, and the mixed case with Nginx 400 -> 100 -> 400
-    pods. What the report leaves open was taken from the authors' archived scripts and logs, and the rest calibrated on EDL's side
-    alone. First the baseline has to come within 10 % of what was published, then ours may not be worse. `--passes n` takes fewer
+    133 nodes, 20 jobs one after the other, each with 2 to 60 trainers of 5 CPU / 8Gi, and the mixed case with Nginx 400 -> 100 -> 400
+    pods. Values that are not in the report are from the authors' archived scripts and logs, or calibrated with EDL only. The baselines
+    have to be within 10 % of the published figures, and Raytide must not be worse than EDL's. `--passes n` takes fewer passes
     than the ten of the original.
     """
     passes = int(sys.argv[sys.argv.index("--passes") + 1]) if "--passes" in sys.argv else PASSES
@@ -202,31 +197,31 @@ COLORS = {"fixed at minimum": "#777777", "fixed at maximum": "#c9a227", "EDL": "
 
 @dataclass(frozen=True)
 class Day:
-    """The results of one policy."""
+    """Results of one policy."""
 
     utilisation: float
     waiting_s: list[float]
     is_waiting: int
-    """Jobs whose minimum never ran."""
+    """Number of jobs whose minimum never ran."""
     ended: int
     cpu_hours: float
     resizes: list[int]
     seen: list[float]
     fairness: list[float]
-    """Jain's index of the scores of all jobs that run, each minute in which one of them is not at its maximum; 1: all equal."""
+    """Jain's index of the scores of all running jobs, each minute in which a job is below its maximum; 1 if all are equal."""
 
     def row(self, name: str) -> str:
-        """For people."""
+        """The results in one line."""
         return (
             f"{name:18} utilisation {self.utilisation:5.1f} %, waiting {statistics.mean(self.waiting_s):7.1f} s mean, "
-            f"{percentile(self.waiting_s, 0.95):7.1f} s p95, {self.is_waiting} never begun, {self.ended} jobs ended, "
+            f"{percentile(self.waiting_s, 0.95):7.1f} s p95, {self.is_waiting} never started, {self.ended} jobs ended, "
             f"{self.cpu_hours:,.0f} CPU hours of work, {statistics.mean(self.resizes):.1f} resizes per job, "
             f"fairness {statistics.mean(self.fairness or [1.0]):.3f}"
         )
 
 
 def submissions(jobs: int = JOBS, seed: int = SEED) -> list[Submission]:
-    """The day's jobs; two in three come between 8 and 18 o'clock."""
+    """The jobs of the day; two thirds are submitted between 8:00 and 18:00."""
     random = Random(seed)
     found = []
     for number in range(jobs):
@@ -254,7 +249,7 @@ def submissions(jobs: int = JOBS, seed: int = SEED) -> list[Submission]:
 
 
 def fairness(world: World) -> float | None:
-    """Jain's index of the scores of now; None if no jobs compete."""
+    """Jain's index of the current scores; None if no jobs compete."""
     running = [
         job for job in world.jobs if job.ended_s is None and job.complete_s is not None and job.of.low < job.of.high
     ]
@@ -266,12 +261,12 @@ def fairness(world: World) -> float | None:
 
 
 def at_maximum(submission: Submission) -> Submission:
-    """The same job with all the trainers it may have, from the beginning."""
+    """The same job, fixed at its maximum."""
     return Submission(**{**submission.__dict__, "low": submission.high, "initial": submission.high})
 
 
-def a_day(policy: Policy, jobs: list[Submission]) -> Day:
-    """Midnight to midnight."""
+def simulate_day(policy: Policy, jobs: list[Submission]) -> Day:
+    """Simulate a day from midnight to midnight."""
     world = World([SimNode(f"node-{i:03d}", 32_000, 128 * 1024) for i in range(NODES)], policy, QUICKNESS)
     seen: list[float] = []
     fair: list[float] = []
@@ -309,10 +304,8 @@ WIDTH, HEIGHT, LEFT, TOP = 760, 300, 60, 30
 
 
 def plot(days: dict[str, Day]) -> str:
-    """Utilisation over the day, one line each."""
-    lines = [
-        f'<text x="{LEFT}" y="{TOP - 10}">CPU requested by running pods, {NODES} nodes, {JOBS} jobs</text>',
-    ]
+    """Diagram of the utilization over the day, a line per policy."""
+    lines = [f'<text x="{LEFT}" y="{TOP - 10}">CPU requested by running pods, {NODES} nodes, {JOBS} jobs</text>']
     for share in range(0, 101, 20):
         y = TOP + HEIGHT * (1 - share / 100)
         lines.append(f'<line x1="{LEFT}" x2="{LEFT + WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
@@ -335,12 +328,11 @@ def plot(days: dict[str, Day]) -> str:
 def training_day() -> Met:
     """A simulated day of 50 training jobs on 200 nodes: Raytide, fixed sizes and EDL's rules.
 
-    The jobs come through the day, most of them in working hours, each with its own bounds, pod sizes and work; all numbers come
-    from one seed. Printed for each policy: how much of the CPU was requested by running pods, how long jobs waited for their minimum,
-    how much work was done and how many jobs ended, how often jobs were resized, and how equal their scores were while they
-    competed. Raytide may not be worse than EDL in waiting and utilization, and has bars of its own for resizes and fairness. With a
-    limit for scale-ups (98 % of the CPUs, or EDL's 97 %) it has one for waiting, because the rest is free for the minimums of new
-    jobs. The diagram shows utilization over the day: docs/figures/training-day.svg.
+    Jobs are submitted throughout the day, most of them in working hours, with random bounds, pod sizes and work from one seed. Printed
+    for each policy: the share of CPU requested by running pods, the time that jobs waited for their minimum, the work done and the
+    jobs ended, the number of resizes, and the fairness of scores while jobs competed. Raytide must not be worse than EDL in waiting and
+    utilization, and has bars for resizes and fairness. With a limit for scale-ups (98 % of the CPUs, or EDL's 97 %) it also has a bar
+    for waiting, because the rest is free for the minimums of new jobs. The diagram is docs/figures/training-day.svg.
     """
     jobs = submissions()
     assert all(earlier.name < later.name for earlier, later in pairwise(jobs))
@@ -351,10 +343,13 @@ def training_day() -> Met:
         ("EDL", Edl(period_s=30.0), jobs),
         ("Raytide", Raytide(), jobs),
     ):
-        days[name] = a_day(policy, trace)
+        days[name] = simulate_day(policy, trace)
         print(days[name].row(name), flush=True)
-    print(a_day(Raytide(scaling={"rebalance": False}), jobs).row("without evening out"), flush=True)
-    limited = {"with a limit": a_day(Raytide(LIMIT), jobs), "with EDL's limit": a_day(Raytide(EDL_LIMIT), jobs)}
+    print(simulate_day(Raytide(scaling={"rebalance": False}), jobs).row("without rebalancing"), flush=True)
+    limited = {
+        "with a limit": simulate_day(Raytide(LIMIT), jobs),
+        "with EDL's limit": simulate_day(Raytide(EDL_LIMIT), jobs),
+    }
     for name, day in limited.items():
         print(day.row(name), flush=True)
     (DIAGRAMS / "training-day.svg").write_text(plot(days))
