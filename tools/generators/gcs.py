@@ -62,7 +62,7 @@ def main() -> None:
         return
     stale = [path.name for path, text in files.items() if not path.exists() or path.read_text() != text]
     if stale:
-        sys.exit(f"not as gcs.proto says: {', '.join(stale)}; run `make generate` and commit")
+        sys.exit(f"not generated from the current gcs.proto: {', '.join(stale)}; run `make generate` and commit")
 
 
 if __name__ == "__main__":

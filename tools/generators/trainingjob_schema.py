@@ -71,45 +71,27 @@ class TrainingJobSchema:
         mounts = nullable(self._core_field("Container", "volumeMounts"))
         return {
             "VolumeMounts": mounts,
-            "fault_tolerant": BOOLEAN,
-            "faultTolerant": BOOLEAN,
-            "host_network": BOOLEAN,
-            "hostNetwork": BOOLEAN,
+            **dict.fromkeys(("fault_tolerant", "faultTolerant", "host_network", "hostNetwork"), BOOLEAN),
             "image": STRING,
             "imagePullSecrets": self._pull_secrets(),
             "passes": COUNT,
             "port": PORT,
-            "ports_num": PORTS,
-            "ports_num_for_sparse": PORTS,
-            "portsNum": PORTS,
-            "portsNumForSparse": PORTS,
+            **dict.fromkeys(("ports_num", "ports_num_for_sparse", "portsNum", "portsNumForSparse"), PORTS),
             "volumeMounts": mounts,
             "volumes": nullable(self._core_field("PodSpec", "volumes")),
         }
 
     def _of_paddles_last_operator(self) -> Schema:
         """Fields of the fork for Baidu, and of later copies of the design."""
-        annotations = {
-            "priority": STRING,
-            "scheduler": STRING,
-            "usergroupid": STRING,
-            "userid": STRING,
-            "walltime": COUNT,
-        }
+        annotations = {**dict.fromkeys(("priority", "scheduler", "usergroupid", "userid"), STRING), "walltime": COUNT}
         return {
             "annotations": build_object(annotations),
             "frame_work": nullable(build_object({"name": STRING, "type": STRING})),
-            "is_nccl": BOOLEAN,
-            "local_job": BOOLEAN,
-            "matrix": BOOLEAN,
-            "mountPath": STRING,
-            "mountpath": STRING,
-            "namespace": STRING,
-            "nfsmount": STRING,
-            "podGroupName": STRING,
-            "schedulerName": STRING,
-            "trainer_port": PORT,
-            "trainer_ports_num": PORT,
+            **dict.fromkeys(("is_nccl", "local_job", "matrix"), BOOLEAN),
+            **dict.fromkeys(
+                ("mountPath", "mountpath", "namespace", "nfsmount", "podGroupName", "schedulerName"), STRING
+            ),
+            **dict.fromkeys(("trainer_port", "trainer_ports_num"), PORT),
         }
 
     def _ours(self) -> Schema:

@@ -20,7 +20,7 @@ def test_a_generated_file_that_was_edited_is_named(monkeypatch: pytest.MonkeyPat
     (tmp_path / "gcs_pb2.pyi").write_text("right")
     monkeypatch.setattr(tool, "generate", lambda: {tmp_path / "gcs_pb2.py": "right", tmp_path / "gcs_pb2.pyi": "right"})
     monkeypatch.setattr(sys, "argv", ["gcs.py", "--check"])
-    with pytest.raises(SystemExit, match=r"not as gcs.proto says: gcs_pb2.py; run `make generate`"):
+    with pytest.raises(SystemExit, match=r"not generated from the current gcs.proto: gcs_pb2.py; run `make generate`"):
         tool.main()
     monkeypatch.setattr(sys, "argv", ["gcs.py"])
     tool.main()
