@@ -93,7 +93,7 @@ async def test_the_bundle_has_what_the_operator_made_and_no_secret(cluster, name
     )
     env = {each["name"]: each for each in worker["spec"]["containers"][0]["env"]}
     assert env["TOKEN"]["valueFrom"] == {"secretKeyRef": {"name": "tokens", "key": "mine"}}
-    assert env["REDIS_PASSWORD"]["value"] .startswith("<redacted ")
+    assert env["REDIS_PASSWORD"]["value"].startswith("<redacted ")
     assert env["RAY_CLUSTER_NAME"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['ray.io/cluster']"
     assert not [file for file, text in files.items() if SECRET in text or "hunter2" in text]
 

@@ -20,6 +20,7 @@ from raytide.api.trainingjob import TrainingJob
 from raytide.controller.base import ControllerOptions
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.controller import FairShareController, FairShareOptions
+from raytide.fairshare.reconciler import run_at_once
 from raytide.fairshare.snapshot import build_snapshot
 from raytide.kube.client import Client
 from raytide.kube.shared_watch import SharedWatches
@@ -49,7 +50,9 @@ class JobControllers:
         self._jobs = TrainingJobController(
             client, clock=clock, config=JobConfig(), options=ControllerOptions(watches=watches)
         )
-        sharing = FairShareController(client, clock=clock, config=config, options=FairShareOptions(watches=watches))
+        sharing = FairShareController(
+            client, clock=clock, config=config, options=FairShareOptions(watches=watches, run=run_at_once)
+        )
         self._controllers = (self._jobs, sharing)
 
     async def run(self) -> None:

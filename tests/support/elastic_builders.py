@@ -160,9 +160,9 @@ def _meets(there: Node, requirement: NodeRequirement) -> bool:
         case "DoesNotExist":
             return label is None
         case "Gt":
-            return label is not None and int(label) > int(requirement.values[0])
+            return label is not None and int(label) > int(*requirement.values)
         case "Lt":
-            return label is not None and int(label) < int(requirement.values[0])
+            return label is not None and int(label) < int(*requirement.values)
     raise ValueError(requirement.operator)
 
 

@@ -164,8 +164,8 @@ def test_node_selectors_and_affinity_of_a_pod():
     ).constraints
     assert seen.node_selector == (("disk", "ssd"),)
     assert seen.terms == (
-        (NodeRequirement("zone", "In", ("a",)),),
-        (NodeRequirement("metadata.name", "In", ("n",), is_field=True),),
+        (NodeRequirement("zone", "In", frozenset({"a"})),),
+        (NodeRequirement("metadata.name", "In", frozenset({"n"}), is_field=True),),
     )
     assert seen.tolerations == (PodToleration("", "Exists"), PodToleration("k", "Equal", "v", "NoSchedule"))
     required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] = [{}]

@@ -10,7 +10,7 @@ from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import MEMORY, Allocation, AllocationOptions, ClusterSnapshot, Node, Taint
 from support.elastic_builders import GPU, World, amounts, external_pod, id_of, job, node, quota
 
-EAST = (NodeRequirement("zone", "In", ("east",)),)
+EAST = (NodeRequirement("zone", "In", frozenset({"east"})),)
 
 
 def explanation(world: World, name: str) -> str:

@@ -23,6 +23,7 @@ from raytide.api.tenants import TENANT_LABEL
 from raytide.api.training_resources import is_gang
 from raytide.api.trainingjob import TrainingJob
 from raytide.fairshare.controller import FairShareController, FairShareOptions
+from raytide.fairshare.reconciler import run_at_once
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 from raytide.trainingjob.manifests.objects import build_pod
@@ -89,7 +90,10 @@ class Stage:
         self.wire.on_request = self._see
         client = Client(self.wire, clock=self.clock)
         self.controller = FairShareController(
-            client, clock=self.clock, config=config or SharingConfig(), options=FairShareOptions(**options)
+            client,
+            clock=self.clock,
+            config=config or SharingConfig(),
+            options=FairShareOptions(run=run_at_once, **options),
         )
         self._work: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()

@@ -10,7 +10,7 @@ from raytide.fairshare.algorithm.model import (
     Resize,
     Shape,
 )
-from raytide.fairshare.metrics import free_amounts, measure
+from raytide.fairshare.metrics import expose, free_amounts, measure
 
 GPU = "nvidia.com/gpu"
 
@@ -47,11 +47,11 @@ def test_metrics_follow_the_last_pass():
     steps = metrics.POOL_PLAN_STEPS._value.get()
     one = participant("one", cpu=1000)
     grown = Allocation((Resize(one.id, 1, 3, "Growing", ""), Resize(one.id, 4, 2, "Reclaimed", "")))
-    measure(ClusterSnapshot((node("a", **{GPU: 1}),), (one,)), grown, 0.01)
+    expose(measure(ClusterSnapshot((node("a", **{GPU: 1}),), (one,)), grown), 0.01)
     assert value("pool_free", GPU) == 1
     assert value("pool_fragmented", "cpu") == 0
     assert metrics.POOL_PLAN_STEPS._value.get() - steps == 4
-    measure(ClusterSnapshot((node("a"),), ()), Allocation(), 0.01)
+    expose(measure(ClusterSnapshot((node("a"),), ()), Allocation()), 0.01)
     assert value("pool_free", GPU) is None, "a resource that is gone is not told any more"
     assert value("pool_free", "cpu") == 8000
 

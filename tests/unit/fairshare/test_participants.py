@@ -249,9 +249,15 @@ def test_pods_count_where_they_are():
             1000,
             id="a terminating pod holds its capacity until it is gone, and does not count",
         ),
+        pytest.param(
+            [pod_of(0, "n1"), *(pod_of(i, "n1", role="evaluator") for i in range(1, 5))],
+            1,
+            None,
+            id="pods of a role that the job's controller does not know are in use, and not about to leave",
+        ),
     ],
 )
-@pytest.mark.rule("TJ:3.17")
+@pytest.mark.rule("TJ:3.17", "FD:SEC3-5")
 def test_what_is_leaving(pods, placed, leaving):
     found = made(job(replicas=2), pods, [node()])
     (one,), (there,) = found.participants, found.nodes

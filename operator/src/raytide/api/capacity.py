@@ -7,18 +7,28 @@ QuantityError. Used by fairshare/ and `raytide plan` (D3; TJ §3 rows 5 and 18).
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from sys import intern
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from raytide.api import constants, trainingjob_constants
+from raytide.api.limits import (
+    MAX_CLASSES,
+    MAX_CONSTRAINTS,
+    MAX_LABEL_BYTES,
+    MAX_QUOTA_RESOURCES,
+    MAX_RESOURCES,
+    MAX_UID,
+)
 from raytide.api.meta import Key
 from raytide.api.object_metadata import Metadata
 from raytide.api.pod_requirements import (
     ANYWHERE,
     CPU,
     NOTHING,
+    TOO_LARGE,
     Amounts,
     PodConstraints,
     PodShape,
@@ -82,6 +92,11 @@ class CapacityPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return PodShape(self.requests, self.limits, self.constraints)
 
     @property
+    def is_too_large(self) -> bool:
+        """Whether it has more constraints or resources than are kept: it matches no node, and claims no capacity."""
+        return self.constraints is TOO_LARGE
+
+    @property
     def scheduling_state(self) -> tuple[object, ...]:
         """The fields that can change and affect capacity; most status updates of a pod change none of them."""
         state = (self.uid, self.node, self.is_terminating, self.is_finished, self.is_running, self.is_scheduling_gated)
@@ -89,7 +104,10 @@ class CapacityPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class CapacityNode(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One node, reduced to what affects capacity; a node without a Ready condition counts as ready."""
+    """One node, reduced to what affects capacity; a node without a Ready condition counts as ready.
+
+    A node with more labels, taints or resources than are kept (api/limits.py) counts as cordoned: what it would admit is unknown.
+    """
 
     name: str
     allocatable: Amounts
@@ -97,6 +115,7 @@ class CapacityNode(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     taints: tuple[NodeTaint, ...] = ()
     is_ready: bool = True
     is_cordoned: bool = False
+    is_too_large: bool = False
 
 
 class CapacityQuota(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -306,7 +325,7 @@ def _pod_view(pod: _Pod) -> CapacityPod:
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
-        owner_uid=intern(meta.controller_uid),
+        owner_uid=intern(meta.controller_uid[:MAX_UID]),
         node=intern(spec.node_name or ""),
         job=intern(labels.get(trainingjob_constants.JOB_LABEL, "")),
         cluster=intern(labels.get(constants.CLUSTER_LABEL, "")),
@@ -336,13 +355,23 @@ def _is_unschedulable(status: _PodStatus) -> bool:
 
 def _node_view(node: _Node) -> CapacityNode:
     spec, status = node.spec or _NodeSpec(), node.status or _NodeStatus()
+    written = status.capacity if status.allocatable is None else status.allocatable
+    labels, taints = node.metadata.labels or {}, spec.taints or []
+    is_too_large = (
+        len(written or ()) > MAX_RESOURCES
+        or len(taints) > MAX_CONSTRAINTS
+        or sum(len(key) + len(value) for key, value in labels.items()) > MAX_LABEL_BYTES
+    )
+    if is_too_large:
+        labels, taints = {}, []
     return CapacityNode(
         name=intern(node.metadata.name),
-        allocatable=amounts_of(status.capacity if status.allocatable is None else status.allocatable),
-        labels=node.metadata.labels or {},
-        taints=tuple(NodeTaint(taint.key, taint.value or "", taint.effect or "") for taint in spec.taints or ()),
+        allocatable=amounts_of(written),
+        labels={intern(key): intern(value) for key, value in labels.items()},
+        taints=tuple(NodeTaint(taint.key, taint.value or "", taint.effect or "") for taint in taints),
         is_ready=all(each.status == "True" for each in status.conditions or () if each.type == "Ready"),
-        is_cordoned=bool(spec.unschedulable),
+        is_cordoned=bool(spec.unschedulable) or is_too_large,
+        is_too_large=is_too_large,
     )
 
 
@@ -350,15 +379,20 @@ def _quota_view(quota: _Quota) -> CapacityQuota:
     spec, status = quota.spec or _QuotaSpec(), quota.status or _QuotaStatus()
     selected = (spec.scope_selector or _ScopeSelector()).match_expressions or ()
     rules = [
-        (each.operator, frozenset(each.values or ())) for each in selected if each.scope_name == _PRIORITY_CLASS_SCOPE
+        (each.operator, frozenset(map(intern, islice(each.values or (), MAX_CLASSES))))
+        for each in islice(selected, MAX_CONSTRAINTS)
+        if each.scope_name == _PRIORITY_CLASS_SCOPE
     ]
     rules += [("Exists", frozenset())] if _PRIORITY_CLASS_SCOPE in (spec.scopes or ()) else []
+    hard = _quota_amounts(status.hard if status.hard is not None else spec.hard)
     return CapacityQuota(
         namespace=quota.metadata.namespace,
         name=quota.metadata.name,
-        hard=_quota_amounts(status.hard if status.hard is not None else spec.hard),
-        used=_quota_amounts(status.used),
-        scopes=(*(spec.scopes or ()), *(each.scope_name for each in selected)),
+        hard=hard,
+        used=_quota_amounts({name: text for name, text in (status.used or {}).items() if name in hard}),
+        scopes=tuple(
+            islice(dict.fromkeys((*(spec.scopes or ()), *(each.scope_name for each in selected))), MAX_CONSTRAINTS)
+        ),
         priority_class_rules=tuple(rules),
     )
 
@@ -375,10 +409,19 @@ def _namespace_view(given: _Namespace) -> NamespaceTenant:
 
 
 def _quota_amounts(written: Written) -> Amounts:
+    """Of at most MAX_QUOTA_RESOURCES: those that pods of TrainingJobs usually request come first."""
+    names = written or {}
+    if len(names) > MAX_QUOTA_RESOURCES:
+        names = {name: names[name] for name in islice(sorted(names, key=_by_use), MAX_QUOTA_RESOURCES)}
     return {
-        name: amount_of(str(text), in_millis=name.removeprefix("requests.").removeprefix("limits.") == CPU)
-        for name, text in (written or {}).items()
+        intern(name): amount_of(str(text), in_millis=name.removeprefix("requests.").removeprefix("limits.") == CPU)
+        for name, text in names.items()
     }
+
+
+def _by_use(name: str) -> tuple[bool, str]:
+    """Extended resources have a domain, and come last."""
+    return "/" in name, name
 
 
 def _index(text: str) -> int | None:

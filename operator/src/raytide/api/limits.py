@@ -1,4 +1,4 @@
-"""Upper bounds on the numbers and lists of one custom resource.
+"""Upper bounds on what is read of one object that tenants write: numbers and lists of custom resources, views of all others.
 
 The bounds lie above legitimate use, so that one small object cannot exhaust the memory or block the event loop of an
 operator that serves all tenants. The CRDs contain the same bounds (tools/generators/crds.py reads this file). `clamp_numbers` clamps the
@@ -31,7 +31,21 @@ MAX_SIZES: Final = 1_000
 """Entries of `scaling.allowedSizes`."""
 MAX_BUILT_BYTES: Final = 2_000_000
 """JSON size of the user-written specs of the pods that one plan builds: a 600 KB pod takes 10 ms, so three fit."""
-MAX_SCHEDULING_BYTES: Final = 64 * 1024
+MAX_RESOURCES: Final = 64
+"""Resources that one pod requests, and that one node offers."""
+MAX_CONSTRAINTS: Final = 100
+"""Entries of a pod's node selector, requirements of its required node affinity, and tolerations, together."""
+MAX_CONSTRAINT_BYTES: Final = 16 * 1024
+"""Characters of these: enough for a list of 300 long names of nodes."""
+MAX_LABEL_BYTES: Final = 64 * 1024
+"""Characters of a node's labels."""
+MAX_QUOTA_RESOURCES: Final = 256
+"""Resources of one ResourceQuota."""
+MAX_CLASSES: Final = 200
+"""PriorityClasses that one rule of a ResourceQuota names."""
+MAX_UID: Final = 64
+"""Characters of a uid: the API server's have 36; it does not check those of ownerReferences."""
+MAX_SCHEDULING_BYTES: Final = 16 * 1024
 """JSON size of the scheduling fields of one role's pod: containers' resources, selectors, affinity, tolerations."""
 
 M = TypeVar("M", bound=BaseModel)

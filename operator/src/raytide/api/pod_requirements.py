@@ -3,22 +3,31 @@
 Takes a pod's spec as JSON or decoded and returns its effective requests as kube-scheduler counts them (the sum of
 containers and sidecars, or the largest init container; pod-level resources; overhead), the limits used for capacity
 accounting (TJ §3 row 5), and its node constraints. Amounts are integers rounded up as Kubernetes does: `cpu` in
-millicores, everything else in its own unit. An amount that is not a quantity raises QuantityError. Used by
-api/capacity.py and fairshare/.
+millicores, everything else in its own unit. An amount that is not a quantity raises QuantityError.
+
+Tenants write pods, and the view of every pod in the cluster is kept, so what is kept of one is bounded (api/limits.py):
+a pod with more matches no node, and counts with what it requests of CPU, memory and the first other resources. Equal
+values share one object, which exists as long as a view that has it. Used by api/capacity.py and fairshare/
+(FD:SEC3-2).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import islice
 from sys import intern
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 import msgspec
 
+from raytide.api.limits import MAX_CONSTRAINT_BYTES, MAX_CONSTRAINTS, MAX_RESOURCES
 from raytide.api.quantity import Quantity
 
 CPU: Final = "cpu"
 PODS: Final = "pods"
+_FIRST: Final = (CPU, "memory", "ephemeral-storage", PODS)
+"""Resources that count whatever else is requested."""
 
 Amounts: TypeAlias = Mapping[str, int]
 """Resource name -> amount; a missing name is zero. A pod counts 1 of `pods`."""
@@ -42,11 +51,11 @@ class NodeRequirement(NamedTuple):
 
     key: str
     operator: str
-    values: tuple[str, ...] = ()
+    values: frozenset[str] = frozenset()
     is_field: bool = False
 
 
-class PodConstraints(NamedTuple):
+class PodConstraints(msgspec.Struct, frozen=True, weakref=True):
     """Node constraints of a pod: the whole selector, one of the affinity terms if there are any, and tolerations."""
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -57,6 +66,8 @@ class PodConstraints(NamedTuple):
 ANYWHERE: Final = PodConstraints()
 NOWHERE: Final = (NodeRequirement("", "In"),)
 """A term that no node matches."""
+TOO_LARGE: Final = PodConstraints(terms=(NOWHERE,), node_selector=(("", ""),))
+"""Stands for more constraints or resources than are kept of a pod."""
 
 
 class PodShape(NamedTuple):
@@ -65,6 +76,11 @@ class PodShape(NamedTuple):
     requests: Amounts
     limits: Amounts
     constraints: PodConstraints = ANYWHERE
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the pod has more constraints or resources than are kept of it; it matches no node."""
+        return self.constraints is TOO_LARGE
 
 
 # --- the JSON as the API sends it: only what is read, everything may be missing or null ------------------------------
@@ -140,7 +156,9 @@ def shape_of(spec: PodSpec) -> PodShape:
     if spec.resources is not None:
         requests, limits = _of_whole_pod(spec.resources, requests, limits)
     overhead = _parsed(spec.overhead)
-    return PodShape(_shared({**_sum(requests, overhead), PODS: 1}), _shared(_sum(limits, overhead)), _constraints(spec))
+    requests, limits = {**_sum(requests, overhead), PODS: 1}, _sum(limits, overhead)
+    constraints = TOO_LARGE if max(len(requests), len(limits)) > MAX_RESOURCES else _constraints(spec)
+    return PodShape(_shared(requests), _shared(limits), constraints)
 
 
 def _of_whole_pod(
@@ -160,19 +178,23 @@ def _main(spec: PodSpec) -> list[_Container]:
 
 
 def _effective(spec: PodSpec, amounts: list[dict[str, int]]) -> dict[str, int]:
-    """The peak amounts: all containers and sidecars together, or one init container and the sidecars before it."""
+    """The peak amounts: all containers and sidecars together, or one init container and the sidecars before it.
+
+    In time linear in the pod: each container may request other resources.
+    """
     init, main = _init(spec), amounts[len(_init(spec)) :]
     together: dict[str, int] = {}
-    peak: dict[str, int] = {}
+    peak: dict[str, int] = {}  # never below `together`
     for container, asked in zip(init, amounts, strict=False):
-        if container.restart_policy == "Always":
-            together = _sum(together, asked)
-            peak = _most(peak, together)
-        else:
-            peak = _most(peak, _sum(together, asked))
+        for name, amount in asked.items():
+            total = together.get(name, 0) + amount
+            peak[name] = max(peak.get(name, 0), total)
+            if container.restart_policy == "Always":
+                together[name] = total
     for asked in main:
-        together = _sum(together, asked)
-    return _most(peak, together)
+        for name, amount in asked.items():
+            together[name] = together.get(name, 0) + amount
+    return {name: max(peak.get(name, 0), together.get(name, 0)) for name in {**peak, **together}}
 
 
 def _requests(resources: _Resources | None) -> dict[str, int]:
@@ -195,14 +217,8 @@ def _sum(one: dict[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
 
 
-def _most(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
-    if not one:
-        return other
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
-
-
 def _parsed(written: Written) -> dict[str, int]:
-    return {intern(name): amount_of(str(text), in_millis=name == CPU) for name, text in (written or {}).items()}
+    return {name: amount_of(str(text), in_millis=name == CPU) for name, text in (written or {}).items()}
 
 
 def amounts_of(written: Written) -> Amounts:
@@ -217,49 +233,89 @@ def amount_of(text: str, *, in_millis: bool) -> int:
     return quantity.ceil_to_millis() if in_millis else quantity.ceil_to_int()
 
 
+class _Shared(dict[str, int]):
+    """Amounts that many pods share; unlike a dict it can be referenced weakly."""
+
+    __slots__ = ("__weakref__",)
+
+
+_shared_amounts: Final[WeakValueDictionary[tuple[tuple[str, int], ...], _Shared]] = WeakValueDictionary()
+
+
 def _shared(amounts: dict[str, int]) -> Amounts:
-    """The same amounts; equal mappings share one object, because thousands of pods are alike."""
-    return _shared_by(tuple(amounts.items()))
+    """The amounts, of at most MAX_RESOURCES resources; equal mappings share one object, because thousands of pods are alike."""
+    if len(amounts) > MAX_RESOURCES:
+        amounts = {name: amounts[name] for name in islice(_by_importance(amounts), MAX_RESOURCES)}
+    pairs = tuple((intern(name), amount) for name, amount in amounts.items())
+    found = _shared_amounts.get(pairs)
+    if found is None:
+        found = _shared_amounts[pairs] = _Shared(pairs)
+    return found
 
 
-@lru_cache(maxsize=4096)
-def _shared_by(pairs: tuple[tuple[str, int], ...]) -> Amounts:
-    return dict(pairs)
+def _by_importance(amounts: Mapping[str, int]) -> Iterator[str]:
+    yield from (name for name in _FIRST if name in amounts)
+    yield from sorted(amounts.keys() - set(_FIRST))
 
 
 # --- node constraints ----------------------------------------------------------------------------------------------
 
 
+_shared_constraints: Final[WeakKeyDictionary[PodConstraints, ref[PodConstraints]]] = WeakKeyDictionary()
+
+
 def _constraints(spec: PodSpec) -> PodConstraints:
+    """Equal constraints share one object; TOO_LARGE stands for those above the limits."""
     if not (spec.node_selector or spec.affinity or spec.tolerations):
         return ANYWHERE
-    return _shared_constraints(
-        PodConstraints(
-            node_selector=tuple(sorted((spec.node_selector or {}).items())),
-            terms=_terms(spec.affinity),
-            tolerations=tuple(
-                PodToleration(each.key or "", each.operator or "Equal", each.value or "", each.effect or "")
-                for each in spec.tolerations or ()
-            ),
-        )
+    count, size = 0, 0
+    for text_bytes in _sizes(spec):
+        count, size = count + 1, size + text_bytes
+        if count > MAX_CONSTRAINTS or size > MAX_CONSTRAINT_BYTES:
+            return TOO_LARGE
+    constraints = PodConstraints(
+        node_selector=tuple(sorted((intern(key), intern(value)) for key, value in (spec.node_selector or {}).items())),
+        terms=_terms(spec.affinity),
+        tolerations=tuple(
+            PodToleration(each.key or "", each.operator or "Equal", each.value or "", each.effect or "")
+            for each in spec.tolerations or ()
+        ),
     )
+    known = _shared_constraints.get(constraints)
+    found = None if known is None else known()
+    if found is None:
+        found = constraints
+        _shared_constraints[constraints] = ref(constraints)
+    return found
 
 
-@lru_cache(maxsize=1024)
-def _shared_constraints(constraints: PodConstraints) -> PodConstraints:
-    return constraints
+def _sizes(spec: PodSpec) -> Iterator[int]:
+    """The length of each entry of the selector, the terms and the tolerations."""
+    yield from (len(key) + len(value) for key, value in (spec.node_selector or {}).items())
+    for term in _terms_of(spec.affinity) or ():
+        for each in (*(term.match_expressions or ()), *(term.match_fields or ())):
+            yield len(each.key) + sum(map(len, each.values or ()))
+    yield from (len(each.key or "") + len(each.value or "") for each in spec.tolerations or ())
+
+
+def _terms_of(affinity: _Affinity | None) -> list[_Term] | None:
+    """The required terms; None if there is no such requirement."""
+    required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
+    return None if required is None else required.node_selector_terms or []
 
 
 def _terms(affinity: _Affinity | None) -> tuple[tuple[NodeRequirement, ...], ...]:
-    required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
-    if required is None:
+    written = _terms_of(affinity)
+    if written is None:
         return ()
-    terms = tuple(term for each in required.node_selector_terms or () if (term := _term(each)))
+    terms = tuple(term for each in written if (term := _term(each)))
     return terms or (NOWHERE,)  # an empty term matches no node, as in Kubernetes
 
 
 def _term(term: _Term) -> tuple[NodeRequirement, ...]:
-    return (
-        *(NodeRequirement(each.key, each.operator, tuple(each.values or ())) for each in term.match_expressions or ()),
-        *(NodeRequirement(each.key, each.operator, tuple(each.values or ()), True) for each in term.match_fields or ()),
+    expressions = ((each, False) for each in term.match_expressions or ())
+    fields = ((each, True) for each in term.match_fields or ())
+    return tuple(
+        NodeRequirement(intern(each.key), each.operator, frozenset(map(intern, each.values or ())), is_field)
+        for each, is_field in (*expressions, *fields)
     )

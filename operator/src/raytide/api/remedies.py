@@ -393,6 +393,11 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
     "AwaitingCapacity": Remedy(
         Stage.DECISION, "terminating pods, which still use the capacity", "wait until these pods are gone"
     ),
+    "TooManyShapes": Remedy(
+        Stage.DECISION,
+        "the number of different pods that wait in the namespace",
+        "let its jobs and pods use the same requests, selector, affinity and tolerations",
+    ),
     "CapacityUnknown": Remedy(
         Stage.DECISION, "the permissions of the operator", "set rbac.readNodes of the chart to true"
     ),

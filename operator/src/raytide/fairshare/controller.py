@@ -19,7 +19,7 @@ from raytide.fairshare import messages, metrics
 from raytide.fairshare.algorithm.allocate import allocate as fairly
 from raytide.fairshare.capacity_cache import CapacityCache
 from raytide.fairshare.job_view import SharedJob, decode_shared_job
-from raytide.fairshare.reconciler import Divide, FairShareReconciler
+from raytide.fairshare.reconciler import Divide, FairShareReconciler, Run
 from raytide.kube.client import Client
 from raytide.kube.informer import Informer
 from raytide.kube.shared_watch import SharedWatches
@@ -37,6 +37,8 @@ class FairShareOptions:
     watches: SharedWatches | None = None
     """Shared with the other controllers of the process; None: this controller has its own."""
     divide: Divide = fairly
+    run: Run = asyncio.to_thread
+    """How a pass plans; in virtual time `run_at_once`."""
 
 
 class FairShareController:
@@ -75,7 +77,12 @@ class FairShareController:
         self.streams = (self.jobs, CapacityStream(self.capacity))
         """Streams that readiness and liveness check; capacity counts as healthy while it is not wanted."""
         self.reconciler = FairShareReconciler(
-            client, clock=clock, config=config, seen=InformerSnapshot(self.jobs, self.capacity), divide=options.divide
+            client,
+            clock=clock,
+            config=config,
+            seen=InformerSnapshot(self.jobs, self.capacity),
+            divide=options.divide,
+            run=options.run,
         )
 
     async def run(self) -> None:

@@ -145,12 +145,13 @@ class NodeUsage:
 
 
 def external_pods(waiting: Iterable[CapacityPod]) -> tuple[ExternalPods, ...]:
-    """Pending pods of other workloads, equal ones grouped, by descending priority, then age."""
+    """Pending pods of other workloads, equal ones grouped, by descending priority, then age; none that match no node."""
     found: dict[_Kind, list[CapacityPod]] = {}
     for pod in waiting:
+        if pod.is_too_large:
+            continue
         found.setdefault((_pairs(pod.requests), pod.constraints, pod.priority, pod.is_unschedulable), []).append(pod)
-    ordered = sorted(((kind, _external_pod(kind, pods)) for kind, pods in found.items()), key=_place_in_line)
-    return tuple(pods for _kind, pods in ordered)
+    return tuple(sorted((_external_pod(kind, pods) for kind, pods in found.items()), key=_place_in_line))
 
 
 def _external_pod(kind: _Kind, pods: list[CapacityPod]) -> ExternalPods:
@@ -167,9 +168,8 @@ def _external_pod(kind: _Kind, pods: list[CapacityPod]) -> ExternalPods:
     )
 
 
-def _place_in_line(item: tuple[_Kind, ExternalPods]) -> tuple[int, str, _Kind]:
-    kind, pods = item
-    return -pods.priority, pods.created_at, kind
+def _place_in_line(pods: ExternalPods) -> tuple[int, str, str]:
+    return -pods.priority, pods.created_at, pods.name
 
 
 def _pairs(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from raytide.api.capacity import CapacityPod
-from raytide.api.trainingjob_constants import MASTER, PSERVER, TRAINER
+from raytide.api.trainingjob_constants import ROLES, TRAINER
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +60,14 @@ NO_PODS: Final = RolePods(wanted=0)
 def group_pods_by_role(
     pods: Iterable[CapacityPod], wanted_by_role: Mapping[str, int], victims: Collection[str] = ()
 ) -> dict[str, RolePods]:
-    """Role -> placement of its pods; for every role, including pods of roles that are not wanted.
+    """Role -> placement of its pods; pods of other roles are not the job's controller's, and are left out.
 
     `victims` are names of trainers that leave first while there are more than wanted.
     """
-    by_role: dict[str, list[CapacityPod]] = {role: [] for role in (MASTER, PSERVER, TRAINER)}
+    by_role: dict[str, list[CapacityPod]] = {role: [] for role in ROLES}
     for pod in pods:
-        by_role.setdefault(pod.role, []).append(pod)
+        if pod.role in by_role:
+            by_role[pod.role].append(pod)
     return {
         role: _role_pods(found, wanted_by_role.get(role, 0), victims if role == TRAINER else ())
         for role, found in by_role.items()

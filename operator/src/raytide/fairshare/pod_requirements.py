@@ -5,8 +5,8 @@ count as nothing but one pod; validation reports them elsewhere. Pure; called by
 `raytide plan` (TJ §2.2, §3 rows 5 and 18).
 """
 
-from functools import lru_cache
 from typing import Final, TypeAlias
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -30,11 +30,14 @@ def role_shape(job: TrainingJob, role: str) -> Shape:
     return shape_from(asked)
 
 
+_Key: TypeAlias = tuple[_Pairs, _Pairs, PodConstraints]
+_shapes: Final[WeakValueDictionary[_Key, Shape]] = WeakValueDictionary()
+
+
 def shape_from(asked: PodShape) -> Shape:
     """A pod's shape in the planner's types; equal shapes are mostly one object, so that a plan looks at each once."""
-    return _shape(tuple(sorted(asked.requests.items())), tuple(sorted(asked.limits.items())), asked.constraints)
-
-
-@lru_cache(maxsize=4096)
-def _shape(requests: _Pairs, limits: _Pairs, constraints: PodConstraints) -> Shape:
-    return Shape(dict(requests), dict(limits), constraints)
+    key = tuple(sorted(asked.requests.items())), tuple(sorted(asked.limits.items())), asked.constraints
+    found = _shapes.get(key)
+    if found is None:
+        found = _shapes[key] = Shape(dict(asked.requests), dict(asked.limits), asked.constraints)
+    return found

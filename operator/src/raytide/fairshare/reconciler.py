@@ -1,17 +1,20 @@
 """Fair-share reconciler: the loop of sharing passes.
 
-A pass runs one second after the first of a burst of changes, and every 30 s. It takes one frozen snapshot without an
-await in it, has the planner divide it, and writes each changed job with one patch that the API server rejects if the
-job has changed; scale-downs first. What is written is `plan_patches` the division. A broken or rejected job affects no
-other job; while the API server is unavailable, no pass completes. controller.py runs it for one term of leadership
-(architecture §5 flow c; TJ §3 row 19, §4 step 4).
+A pass runs one second after the first of a burst of changes, and every 30 s. It takes one frozen copy of the caches
+without an await in it, has a thread plan what to write, because tenants decide how much there is to plan and the event
+loop serves all controllers and probes (FD:SEC3-1), and writes each changed job with one patch that the API server rejects
+if the job has changed; scale-downs first. A broken or rejected job affects no other job; while the API server is
+unavailable, no pass completes. controller.py runs it for one term of leadership (architecture §5 flow c; TJ §3 row 19, §4
+step 4).
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from raytide.api.capacity import CapacityNode, CapacityPod, CapacityQuota
@@ -21,7 +24,7 @@ from raytide.api.meta import Key
 from raytide.api.trainingjob import TrainingJob
 from raytide.fairshare import messages
 from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot
-from raytide.fairshare.metrics import measure
+from raytide.fairshare.metrics import PassMetrics, expose, measure
 from raytide.fairshare.patch_plan import JobPatch, PatchPlan, plan_patches
 from raytide.fairshare.patcher import JobPatcher
 from raytide.fairshare.scheduler_mismatch import SchedulerMismatches
@@ -34,6 +37,31 @@ from raytide.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 Divide: TypeAlias = Callable[[ClusterSnapshot], Allocation]
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What one pass reads, as it was at one moment."""
+
+    jobs: Sequence[TrainingJob]
+    pods: Sequence[CapacityPod]
+    nodes: Sequence[CapacityNode]
+    quotas: Sequence[CapacityQuota]
+    priorities: Mapping[str, int]
+    tenants: Mapping[str, str]
+    error: str
+    """The API server's error if pods or nodes may not be read."""
+    now: datetime
+
+
+Planned: TypeAlias = tuple[PatchPlan, PassMetrics]
+Run: TypeAlias = Callable[[Callable[[], Planned]], Awaitable[Planned]]
+
+
+async def run_at_once(plan: Callable[[], Planned]) -> Planned:
+    """Plan in the event loop, for virtual time; `asyncio.to_thread` is the other one."""
+    return plan()
+
 
 LONGEST_AWAY_S: Final = 10.0
 LONGEST_BUG_S: Final = 300.0
@@ -89,13 +117,15 @@ class FairShareReconciler:
     """
 
     def __init__(
-        self, client: Client, *, clock: Clock, config: SharingConfig, seen: SnapshotSource, divide: Divide
+        self, client: Client, *, clock: Clock, config: SharingConfig, seen: SnapshotSource, divide: Divide, run: Run
     ) -> None:
         self.passes = 0
         self._clock = clock
         self._config = config
         self._seen = seen
         self._divide = divide
+        self._run = run
+        self._planning: asyncio.Future[Planned] | None = None
         self._writing = JobPatcher(client, clock=clock)
         self._pools = SnapshotBuilder(config)
         self._doubts = SchedulerMismatches()
@@ -181,19 +211,41 @@ class FairShareReconciler:
         """Run one pass and return its orders; raises Unavailable if the API server does not answer."""
         self._is_settled = False
         await self._writing.read_again()
-        orders = self._allocate()
+        orders = await self._plan()
         if await self._writing.write(orders.patches):
             self.enqueue()
         self._is_settled = not orders.patches and not orders.has_stale_message
         return orders.patches
 
-    def _allocate(self) -> PatchPlan:
-        """Compute the orders from the snapshot, without an await: nothing changes in between."""
-        now, begun_at = self._clock.now(), self._clock.monotonic()
+    async def _plan(self) -> PatchPlan:
+        """The orders for one moment, planned in a thread; a thread whose term has ended finishes first."""
+        while self._planning is not None and not self._planning.done():
+            await asyncio.wait([self._planning])
+        begun_at = self._clock.monotonic()
         self.passes += 1
-        jobs = self._writing.overlay_own_writes(self._seen.jobs(), self._seen.version_in)
-        shared, sound = self._pooled(jobs, now)
-        division = clamp_to_bounds(shared, self._seen.error) if self._seen.error else self._divide(shared)
+        self._planning = asyncio.ensure_future(self._run(partial(self._allocate, self._inputs())))
+        orders, metrics = await asyncio.shield(self._planning)
+        expose(metrics, self._clock.monotonic() - begun_at)
+        return orders
+
+    def _inputs(self) -> Inputs:
+        seen = self._seen
+        return Inputs(
+            jobs=tuple(self._writing.overlay_own_writes(seen.jobs(), seen.version_in)),
+            pods=tuple(seen.pods()),
+            nodes=() if seen.error else tuple(seen.nodes()),
+            quotas=tuple(seen.quotas()),
+            priorities=seen.priorities(),
+            tenants=seen.tenants(),
+            error=seen.error,
+            now=self._clock.now(),
+        )
+
+    def _allocate(self, inputs: Inputs) -> Planned:
+        """Compute the orders; one call at a time, and nothing else changes what it uses."""
+        now = inputs.now
+        shared, sound = self._pooled(inputs)
+        division = clamp_to_bounds(shared, inputs.error) if inputs.error else self._divide(shared)
         orders = plan_patches(
             sound,
             shared,
@@ -205,30 +257,28 @@ class FairShareReconciler:
         self._doubts.learn(division, now)
         moments = (self._pools.changes_at, self._doubts.changes_at, orders.changes_at)
         self._changes_at = min((moment for moment in moments if moment is not None), default=None)
-        measure(shared, division, self._clock.monotonic() - begun_at)
-        return orders
+        return orders, measure(shared, division)
 
-    def _pooled(self, jobs: Sequence[TrainingJob], now: datetime) -> tuple[ClusterSnapshot, Sequence[TrainingJob]]:
+    def _pooled(self, inputs: Inputs) -> tuple[ClusterSnapshot, Sequence[TrainingJob]]:
         """The pool and the jobs in it, without jobs for which building it fails."""
         try:
-            return self._pool(jobs, now), jobs
+            return self._pool(inputs.jobs, inputs), inputs.jobs
         except Exception:
             log.exception(messages.SNAPSHOT_FAILED)
-        sound = [job for job in jobs if self._is_sound(job, now)]
-        return self._pool(sound, now), sound
+        sound = [job for job in inputs.jobs if self._is_sound(job, inputs.now)]
+        return self._pool(sound, inputs), sound
 
-    def _pool(self, jobs: Sequence[TrainingJob], now: datetime) -> ClusterSnapshot:
-        seen, is_known = self._seen, not self._seen.error
+    def _pool(self, jobs: Sequence[TrainingJob], inputs: Inputs) -> ClusterSnapshot:
         found = self._pools.build(
             jobs,
-            seen.pods(),
-            seen.nodes() if is_known else (),
-            quotas=seen.quotas(),
-            priorities=seen.priorities(),
-            tenants=seen.tenants(),
-            now=now,
+            inputs.pods,
+            inputs.nodes,
+            quotas=inputs.quotas,
+            priorities=inputs.priorities,
+            tenants=inputs.tenants,
+            now=inputs.now,
         )
-        return self._doubts.with_mismatches(found, now)
+        return self._doubts.with_mismatches(found, inputs.now)
 
     def _is_sound(self, job: TrainingJob, now: datetime) -> bool:
         try:

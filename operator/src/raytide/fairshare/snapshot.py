@@ -18,7 +18,7 @@ from raytide.api.config import SharingConfig
 from raytide.api.pod_requirements import Amounts
 from raytide.api.sharing_record import victims_of
 from raytide.api.trainingjob import TrainingJob
-from raytide.api.trainingjob_constants import TRAINER
+from raytide.api.trainingjob_constants import ROLES, TRAINER
 from raytide.api.trainingjob_pods import priority_class_of
 from raytide.fairshare.algorithm.model import (
     AllocationOptions,
@@ -179,6 +179,8 @@ class SnapshotBuilder:
         sharer = ParticipantBuilder(claim, group_pods_by_role(pods, wanted_pods(claim), victims), shapes)
         for standing in sharer.standings.values():
             usage.add_role(standing)
+        # The job's controller does not delete pods of other roles, so that they are not about to leave (FD:SEC3-5).
+        usage.add_external_pods(pod for pod in pods if pod.role not in ROLES)
         rest = cooldowns_of(claim, now, reservation_s=self._reservation_s)
         unplaced, until = sharer.unplaced(now)
         until = min((moment for moment in (rest.until, until) if moment is not None), default=None)

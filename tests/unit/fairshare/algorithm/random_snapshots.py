@@ -14,7 +14,7 @@ from support.elastic_builders import GPU, World, amounts, companion, external_po
 ZONES = ("east", "west")
 DEDICATED = Taint("dedicated", "training")
 TOLERATED = PodToleration("dedicated", "Equal", "training")
-IN_EAST = (NodeRequirement("zone", "In", ("east",)),)
+IN_EAST = (NodeRequirement("zone", "In", frozenset({"east"})),)
 
 
 SEEDS = st.integers(0, (1 << 32) - 1)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as with_fields
 
 from raytide.api.pod_requirements import CPU, PodConstraints, PodToleration
 from raytide.api.sharing_record import (
@@ -585,7 +586,7 @@ def test_pods_that_fewer_nodes_may_hold_are_placed_first():
     dedicated = node("dedicated", cpu=8, labels=labels, taints=(Taint("dedicated"),))
     # Each of these is one more kind of pods for the dedicated node: trainers of the gang prefer the open one for that.
     others = [
-        job(label, 1, 1, 1, shape=Shape(amounts(1, pods=1), {}, tolerant._replace(node_selector=((label, value),))))
+        job(label, 1, 1, 1, shape=Shape(amounts(1, pods=1), {}, with_fields(tolerant, node_selector=((label, value),))))
         for label, value in labels.items()
     ]
     gang = job(

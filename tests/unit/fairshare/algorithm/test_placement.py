@@ -16,7 +16,7 @@ LABELLED = node("node-1", cpu=8, labels={"zone": "east", "generation": "7", "wor
 
 
 def wants(key: str, operator: str, *values: str, is_field: bool = False) -> NodeRequirement:
-    return NodeRequirement(key, operator, values, is_field)
+    return NodeRequirement(key, operator, frozenset(values), is_field)
 
 
 @pytest.mark.parametrize(
@@ -250,4 +250,5 @@ def test_how_many_fit():
 
 def test_resources_are_ordered_with_gpus_first():
     wanted = Shape({MEMORY: 1, CPU: 1, GPU: 1, "rdma": 1, PODS: 1})
-    assert capacity_of(node(), shapes=(wanted,)).resources == (GPU, CPU, MEMORY, "rdma", PODS)
+    one = Node("n", {"rdma": 1, GPU: 1, CPU: 1, MEMORY: 1, PODS: 1})
+    assert capacity_of(one, shapes=(wanted,)).resources == (GPU, CPU, MEMORY, "rdma", PODS)

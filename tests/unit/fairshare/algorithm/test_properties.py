@@ -19,6 +19,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import assume, given, reject
 from hypothesis import strategies as st
+from msgspec.structs import replace as with_fields
 
 from raytide.api.pod_requirements import PodToleration
 from raytide.api.sharing_record import (
@@ -378,7 +379,8 @@ def in_a_pool(world: World, pool: str) -> World:
         where = shape.constraints
         return replace(
             shape,
-            constraints=where._replace(
+            constraints=with_fields(
+                where,
                 node_selector=(*where.node_selector, label),
                 tolerations=(*where.tolerations, PodToleration("pool", "Equal", pool)),
             ),

@@ -22,7 +22,7 @@ from raytide.api.pod_requirements import PODS, PodConstraints
 from raytide.api.sharing_record import core_nodes_of, placements_of, victims_of
 from raytide.api.training_resources import is_gang
 from raytide.api.trainingjob import TrainingJob
-from raytide.api.trainingjob_constants import TRAINER
+from raytide.api.trainingjob_constants import ROLES, TRAINER
 from raytide.api.trainingjob_pods import priority_class_of
 from raytide.cli.plan.assumed_pods import assumed_pod
 from raytide.cli.plan.from_files import PlanInputs, Submission
@@ -314,6 +314,7 @@ def _pods_of(
     if all(each.is_carried_out for each in standings.values()):
         yield from map(_Pending, pods)  # in their order, so that the next snapshot recognises them
         return
+    yield from (_Pending(pod) for pod in pods if pod.role not in ROLES)
     for role, standing in standings.items():
         yield from (_Pending(pod) for pod in standing.kept)
         yield from (_Pending(with_fields(pod, is_terminating=True)) for pod in standing.released if pod.node)

@@ -125,7 +125,9 @@ def _core_nodes(participant: ParticipantState) -> dict[str, dict[str, int]]:
 def _waiting(state: AllocationState, reserved_nodes: Mapping[ParticipantId, tuple[str, ...]]) -> tuple[Waiting, ...]:
     """Every participant below its minimum, and every elastic one below its maximum that may grow at all."""
     reasons = Reasons(state, reserved_nodes)
-    return tuple(reasons.waiting(participant, rejection) for participant, rejection in _with_rejections(state))
+    found = [reasons.waiting(participant, rejection) for participant, rejection in _with_rejections(state)]
+    found += [reasons.omitted(participant) for participant in state.considered.omitted]
+    return tuple(sorted(found, key=lambda each: each.id))
 
 
 def _with_rejections(state: AllocationState) -> Iterator[tuple[ParticipantState, Rejection]]:

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+import msgspec
+
 from raytide.api.sharing_record import ADMITTED, REACHING_MINIMUM, RECLAIMED, YIELDED_TO_PODS
 from raytide.fairshare.algorithm.donors import Claim, Group, Scope, groups_of, may_give
 from raytide.fairshare.algorithm.model import (
@@ -62,14 +64,14 @@ class MinimumGuarantees:
 
     def guarantee_minimums(self) -> None:
         """Serve all in turn: highest priority first, existing pods before claims, then by age."""
-        turns: list[tuple[tuple[int, int, str, str], ExternalPods | ParticipantState]] = [
+        turns: list[tuple[tuple[int, int, str, bytes], ExternalPods | ParticipantState]] = [
             ((-pods.priority, _THERE, pods.created_at, _spelled(pods.shape)), pods)
             for pods in self.state.snapshot.external_pods
         ]
         for number, participant in enumerate(self.state.participants):
             if participant.is_complete:
                 continue
-            priority, born, last = -participant.spec.priority, participant.spec.created_at, f"{number:09}"
+            priority, born, last = -participant.spec.priority, participant.spec.created_at, f"{number:09}".encode()
             turns.append(((priority, _THERE, born, last), participant))
             turns.append(((priority, _TO_COME, born, last), participant))
         late = self._late
@@ -291,6 +293,6 @@ def _numbers(wanted: tuple[tuple[PodShape, int], ...]) -> tuple[tuple[int, int],
     return tuple((pod.number, count) for pod, count in wanted)
 
 
-def _spelled(shape: Shape) -> str:
+def _spelled(shape: Shape) -> bytes:
     """A sort key that does not depend on the order of the input."""
-    return repr((sorted(shape.requests.items()), sorted(shape.limits.items()), shape.constraints))
+    return msgspec.json.encode((shape.requests, shape.limits, shape.constraints), order="deterministic")

@@ -40,7 +40,7 @@ class Taint:
     effect: str = "NoSchedule"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Shape:
     """What one pod requests: `requests` for placement, `limits` (the request where a container has none) for load."""
 
@@ -279,6 +279,8 @@ CAPACITY_RESERVED: Final = "CapacityReserved"
 """The capacity that it needs is reserved for a job ahead of it in line."""
 COOLING_DOWN: Final = "CoolingDown"
 """The jobs that could be scaled down for it were resized a moment ago."""
+TOO_MANY_SHAPES: Final = "TooManyShapes"
+"""The pods of its namespace differ in more requests, selectors, affinities and tolerations than one plan considers."""
 CAPACITY_UNKNOWN: Final = "CapacityUnknown"
 """The operator may not read nodes, pods or, with tenants, namespaces: jobs are only kept within their bounds."""
 

@@ -56,7 +56,7 @@ def _compares(requirement: NodeRequirement, value: str | None) -> bool:
     if value is None or len(requirement.values) != 1:
         return False
     try:
-        actual, bound = int(value), int(requirement.values[0])
+        actual, bound = int(value), int(*requirement.values)
     except ValueError:
         return False
     return actual > bound if requirement.operator == "Gt" else actual < bound
@@ -78,7 +78,9 @@ class NodeKinds:
     """Nodes grouped by what the constraints of one pool can distinguish; checks each (kind, constraints) once."""
 
     def __init__(self, nodes: Sequence[Node], constraints: Iterable[PodConstraints]) -> None:
-        keys, sees_names = _looked_at(constraints)
+        looked_at, sees_names = _looked_at(constraints)
+        present = {key for node in nodes for key in node.labels}
+        keys = sorted(looked_at & present)  # a key that no node has distinguishes none
         self._members: dict[tuple[object, ...], list[int]] = {}
         self._first: dict[tuple[object, ...], Node] = {}
         self._largest: dict[tuple[object, ...], dict[str, int]] = {}
@@ -89,6 +91,11 @@ class NodeKinds:
             self._members.setdefault(kind, []).append(index)
             self._first.setdefault(kind, node)
             _raise_to(self._largest.setdefault(kind, {}), node.allocatable)
+
+    @property
+    def count(self) -> int:
+        """How many kinds there are."""
+        return len(self._members)
 
     def largest(self, constraints: PodConstraints) -> dict[str, int]:
         """The most of each resource that one of the nodes that admit the pod has."""
@@ -114,7 +121,7 @@ def _raise_to(largest: dict[str, int], amounts: Amounts) -> None:
             largest[name] = amount
 
 
-def _looked_at(constraints: Iterable[PodConstraints]) -> tuple[list[str], bool]:
+def _looked_at(constraints: Iterable[PodConstraints]) -> tuple[set[str], bool]:
     """The label keys that any of the constraints reads, and whether any reads node names."""
     keys: set[str] = set()
     sees_names = False
@@ -125,7 +132,7 @@ def _looked_at(constraints: Iterable[PodConstraints]) -> tuple[list[str], bool]:
                 sees_names = True
             else:
                 keys.add(requirement.key)
-    return sorted(keys), sees_names
+    return keys, sees_names
 
 
 def number_pools(node_count: int, admitted: Iterable[Iterable[int]]) -> list[int]:

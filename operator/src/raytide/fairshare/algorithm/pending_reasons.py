@@ -22,14 +22,16 @@ from raytide.fairshare.algorithm.model import (
     INSUFFICIENT,
     INSUFFICIENT_GPU,
     QUOTA_EXCEEDED,
+    TOO_MANY_SHAPES,
     UNSATISFIABLE,
     Node,
+    Participant,
     ParticipantId,
     Waiting,
 )
 from raytide.fairshare.algorithm.node_affinity import admits
 from raytide.fairshare.algorithm.participant_state import ParticipantState
-from raytide.fairshare.algorithm.placement import ANY_NUMBER, PodShape
+from raytide.fairshare.algorithm.placement import ANY_NUMBER, UNOFFERED, PodShape
 from raytide.fairshare.algorithm.resize_messages import job_name
 from raytide.fairshare.algorithm.state import AllocationState, Rejection
 
@@ -86,6 +88,20 @@ class Reasons:
             is_capacity_kept,
             full_message,
             self.reserved_nodes.get(participant.spec.id, ()),
+        )
+
+    def omitted(self, participant: Participant) -> Waiting:
+        """Why the participant is not in the plan: it keeps its size."""
+        message = (
+            f"one plan considers {self.state.considered.max_shapes} different pods (requests, selector, affinity, tolerations) "
+            "of all namespaces in turn, and this namespace has more than its part"
+        )
+        return Waiting(
+            participant.id,
+            TOO_MANY_SHAPES,
+            message,
+            participant.current < participant.floor or participant.pods_to_create > 0,
+            full_message=message,
         )
 
     def _why(self, rejection: Rejection) -> tuple[str, str]:
@@ -232,6 +248,9 @@ class Reasons:
                 if self.state.snapshot.nodes
                 else "there are no nodes"
             )
+        if pod.unoffered:
+            wanted = spell_with_name(pod.unoffered, pod.shape.requests[pod.unoffered])
+            return f"needs {wanted} on one node; the largest node has 0"
         if whole.holds(pod.requests):
             return ""
         lacking = whole.lacking(pod.requests)
@@ -261,8 +280,9 @@ def _empty_amount(node: Node, name: str) -> int:
 
 
 def _requests_text(state: AllocationState, pod: PodShape) -> str:
-    names = state.capacity.resources
-    parts = [spell_with_name(names[number], amount) for number, amount in pod.requests if names[number] != PODS]
+    names = (state.capacity.resources[number] for number, _ in pod.requests)
+    requested = (pod.unoffered if name == UNOFFERED else name for name in names if name != PODS)
+    parts = [spell_with_name(name, pod.shape.requests[name]) for name in requested]
     return " and ".join(parts) or "a pod slot"
 
 

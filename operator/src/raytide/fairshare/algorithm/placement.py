@@ -28,6 +28,9 @@ from raytide.fairshare.algorithm.node_affinity import NodeKinds, number_pools
 ANY_NUMBER: Final = 1 << 60
 """Capacity of a node that does not limit its number of pods."""
 
+UNOFFERED: Final = ""
+"""Stands for all resources that no node has."""
+
 _FEW: Final = 4
 """Fewer shapes than this check all nodes one by one; with more an index pays off."""
 
@@ -49,7 +52,7 @@ class Cursor:
     at: int = 0
     regained: list[int] = field(default_factory=list)
     seen: int = 0
-    """How much of the log of gains has been read."""
+    """The number of the last gain that has been considered."""
 
 
 @dataclass(eq=False, slots=True)
@@ -65,7 +68,7 @@ class NodeOrder:
     """Number of shapes that have used it."""
     index: CapacityIndex | None = None
     indexed_at: int = 0
-    """Length of the log of gains when the index was built."""
+    """The number of the last gain when the index was built."""
 
 
 @dataclass(eq=False, slots=True)
@@ -85,6 +88,8 @@ class PodShape:
     """The pool of its nodes; -1: no node admits it."""
     reachable: int
     """How many its nodes could hold by their sum, if they were empty."""
+    unoffered: str = ""
+    """The first resource that it requests and that no node has, in the order of names; it stands for all of these."""
     cursor: Cursor = field(default_factory=Cursor)
     cursor_soon: Cursor = field(default_factory=Cursor)
     """The same for capacity that is free once terminating pods are gone."""
@@ -98,7 +103,7 @@ class ClusterCapacity:
     def __init__(self, nodes: Sequence[Node], shapes: Iterable[Shape], gpus: frozenset[str]) -> None:
         shapes = list({id(each): each for each in shapes}.values())  # most participants share a few objects
         self.gpus: Final = gpus
-        self.resources: Final = _resources(shapes, gpus)
+        self.resources: Final = _resources(nodes, shapes, gpus)
         self.number_of: Final = {name: number for number, name in enumerate(self.resources)}
         self.nodes: Final = sorted((node for node in nodes if node.is_usable), key=lambda node: node.name)
         self.node_capacities: Final = [self._node_capacity(index, node) for index, node in enumerate(self.nodes)]
@@ -124,7 +129,9 @@ class ClusterCapacity:
         self._known: dict[int, tuple[Shape, PodShape]] = {}
         """By the identity of the shape: most participants share a few objects."""
         self._terminating = [node for node in self.node_capacities if node.free != node.free_soon]
-        self._gains: list[NodeCapacity] = []
+        self._gains: dict[int, int] = {}
+        """Node -> number of its last gain, in the order of these: each node once, however often an attempt is undone."""
+        self._gain_count = 0
 
     def _node_capacity(self, index: int, node: Node) -> NodeCapacity:
         free = [self._free(node, name) for name in self.resources]
@@ -159,10 +166,13 @@ class ClusterCapacity:
         return found
 
     def _new_pod(self, shape: Shape, requests: Amounts, limits: Amounts) -> PodShape:
-        numbered = self._numbered(requests)
+        unoffered = min(
+            (name for name, amount in requests.items() if amount > 0 and name not in self.number_of), default=""
+        )
+        numbered = (*(((self.number_of[UNOFFERED], 1),) if unoffered else ()), *self._numbered(requests))
         gpu = next((number for number, _ in numbered if self.resources[number] in self.gpus), -1)
         size = (
-            sum(amount for number, amount in numbered if self.resources[number] in self.gpus),
+            sum(amount for name, amount in requests.items() if name in self.gpus),
             requests.get(CPU, 0),
             requests.get(MEMORY, 0),
         )
@@ -171,7 +181,7 @@ class ClusterCapacity:
         reachable = times_that_fit(numbered, order.allocatable)
         resources = frozenset(number for number, _ in numbered)
         pod = PodShape(
-            len(self._pods), numbered, self._numbered(limits), resources, shape, order, size, pool, reachable
+            len(self._pods), numbered, self._numbered(limits), resources, shape, order, size, pool, reachable, unoffered
         )
         pod.cursor_soon.at = len(pod.order.nodes)
         pod.cursor_soon.regained = sorted(
@@ -257,7 +267,7 @@ class ClusterCapacity:
         if order.index is None:
             order.index, order.indexed_at = (
                 CapacityIndex([list(node.free_soon) for node in order.nodes]),
-                len(self._gains),
+                self._gain_count,
             )
         if not order.index.holds(pod.requests):
             for cursor in (pod.cursor, pod.cursor_soon):
@@ -265,12 +275,13 @@ class ClusterCapacity:
 
     def _next(self, pod: PodShape, cursor: Cursor, *, is_now: bool) -> NodeCapacity | None:
         order = pod.order
-        if cursor.seen < len(self._gains):
-            for node in self._gains[cursor.seen :]:
-                position = order.position_of.get(node.index)
-                if position is not None and position < cursor.at:
-                    heappush(cursor.regained, position)
-            cursor.seen = len(self._gains)
+        for index, number in reversed(self._gains.items()):
+            if number <= cursor.seen:
+                break
+            position = order.position_of.get(index)
+            if position is not None and position < cursor.at:
+                heappush(cursor.regained, position)
+        cursor.seen = self._gain_count
         while cursor.regained:
             node = order.nodes[cursor.regained[0]]
             if fits(pod.requests, node.free if is_now else node.free_soon):
@@ -297,14 +308,19 @@ class ClusterCapacity:
         for resource, amount in pod.requests:
             free[resource] += amount
             free_soon[resource] += amount
-        self._gains.append(node)
+        self._record_gain(node)
 
     def release(self, pod: PodShape, node: NodeCapacity) -> None:
         """Record that one that is there will leave."""
         free_soon = node.free_soon
         for resource, amount in pod.requests:
             free_soon[resource] += amount
-        self._gains.append(node)
+        self._record_gain(node)
+
+    def _record_gain(self, node: NodeCapacity) -> None:
+        self._gain_count += 1
+        self._gains.pop(node.index, None)
+        self._gains[node.index] = self._gain_count
 
     def keep(self, pod: PodShape, node: NodeCapacity) -> None:
         """Undo `release`."""
@@ -313,10 +329,15 @@ class ClusterCapacity:
             free_soon[resource] -= amount
 
 
-def _resources(shapes: Sequence[Shape], gpus: frozenset[str]) -> tuple[str, ...]:
-    """Every resource that a shape names, scarce ones first: the order in which shortages are reported."""
-    names = {name for shape in shapes for amounts in (shape.requests, shape.limits) for name in amounts}
-    first = [*sorted(names & gpus), CPU, MEMORY]
+def _resources(nodes: Iterable[Node], shapes: Sequence[Shape], gpus: frozenset[str]) -> tuple[str, ...]:
+    """Every resource that a shape requests and a node has, scarce ones first: the order in which shortages are reported.
+
+    Tenants write requests: names that no node has are one resource together, and no number each in each node (FD:SEC3-1).
+    """
+    offered = {name for node in nodes for name in node.allocatable} | {CPU, MEMORY, PODS}
+    requested = {name for shape in shapes for amounts in (shape.requests, shape.limits) for name in amounts}
+    names = requested & offered
+    first = [*([UNOFFERED] if requested - offered else []), *sorted(names & gpus), CPU, MEMORY]
     return (*first, *sorted(names - {*first, PODS}), PODS)
 
 

@@ -5,7 +5,7 @@ node and undoes failed attempts. Mutable, local to one call of `allocate`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from typing import Any, TypeAlias
 
@@ -21,6 +21,7 @@ from raytide.fairshare.algorithm.model import (
 )
 from raytide.fairshare.algorithm.participant_state import SCORE_BITS, ParticipantState, Pods, build_participant_state
 from raytide.fairshare.algorithm.placement import ClusterCapacity, NodeCapacity, PodShape
+from raytide.fairshare.algorithm.shape_limits import Considered, within_limits
 from raytide.fairshare.algorithm.tenants import TenantLedger, TenantState
 
 Placement = tuple[Pods, NodeCapacity, bool]
@@ -67,6 +68,8 @@ class AllocationState:
     quotas: QuotaLedger
     tenants: TenantLedger
     participants: list[ParticipantState]
+    considered: Considered
+    """What is not in this plan, because there is too much of it."""
     rejections: dict[ParticipantId, Rejection] = field(default_factory=dict)
     contradicted: set[ParticipantId | str] = field(default_factory=set)
     external_pods: list[ReservedPods] = field(default_factory=list)
@@ -233,7 +236,9 @@ def quota_rejection(quota: tuple[str, Shortfall]) -> Rejection:
 
 def begin(snapshot: ClusterSnapshot) -> AllocationState:
     """The state before anything is decided."""
-    specs = sorted(snapshot.participants, key=lambda each: each.id)
+    considered = within_limits(snapshot)
+    snapshot = replace(snapshot, external_pods=considered.external_pods)
+    specs = considered.participants
     capacity = ClusterCapacity(snapshot.nodes, _shapes(snapshot, specs), snapshot.options.gpus)
     equals = sorted(specs, key=lambda each: (*_cost(each, capacity), each.created_at, each.id))
     rank_of = {each.id: rank for rank, each in enumerate(equals)}
@@ -242,7 +247,13 @@ def begin(snapshot: ClusterSnapshot) -> AllocationState:
         build_participant_state(each, rank_of[each.id], capacity, tenants.by_name(each.tenant)) for each in specs
     ]
     state = AllocationState(
-        snapshot, capacity, LoadBudget(snapshot, capacity), QuotaLedger(snapshot, capacity), tenants, participants
+        snapshot,
+        capacity,
+        LoadBudget(snapshot, capacity),
+        QuotaLedger(snapshot, capacity),
+        tenants,
+        participants,
+        considered,
     )
     for participant in participants:
         if tenants.has_any:
