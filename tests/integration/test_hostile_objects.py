@@ -10,6 +10,7 @@ import pytest_asyncio
 import machine_speed
 from support.hostile_environment import HostileEnv
 from support.hostile_objects import HOSTILE
+from support.worst_objects import WORST
 
 LONGEST_STEP_S = 0.1
 """Of CPU time, which counts no waiting for others, on the machine on which the bar was set."""
@@ -44,3 +45,30 @@ async def test_a_hostile_object_does_not_delay_other_clusters(env, hostile):
     slowness = max(slowness, machine_speed.slowness())
     assert cost["peak_mib"] < MOST_MIB
     assert cost["cpu_s"] < LONGEST_STEP_S * slowness, cost["step"]
+
+
+HUNDRED = 100
+HEALTHZ_S = 1.0
+SERVED_S = 5.0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_env(env):
+    """With 200 nodes, and a job that shares them."""
+    await env.follow_capacity()
+    return env
+
+
+@pytest.mark.rule("FD:SEC3-1", "FD:SEC3-2", "FD:SEC3-3")
+@pytest.mark.parametrize("worst", WORST.values(), ids=WORST)
+async def test_a_hundred_of_the_worst_of_each_kind_do_not_delay_a_neighbor(shared_env, worst):
+    slowness = machine_speed.slowness()
+    try:
+        cost = await shared_env.meet_many(worst.plural, map(worst.make, range(HUNDRED)))
+    finally:
+        await shared_env.clear()
+    slowness = max(slowness, machine_speed.slowness())
+    assert cost["peak_mib"] < MOST_MIB
+    assert cost["cpu_s"] < LONGEST_STEP_S * slowness, cost["step"]
+    assert cost["healthz_s"] < HEALTHZ_S * slowness
+    assert cost["served_s"] < SERVED_S * slowness

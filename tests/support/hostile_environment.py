@@ -10,7 +10,12 @@ import json
 import os
 import signal
 import sys
+import threading
+import time
+import urllib.error
+import urllib.request
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +28,7 @@ from support.deadlines import PATIENCE
 from support.hostile_objects import NAMESPACE, Hostile
 from support.operator_process import tail
 from support.ports import free_port
+from support.training_builders import trainingjob
 
 LIMIT_MIB = 512
 HEALTHY = 100
@@ -33,11 +39,16 @@ IDLE_CPU_S = 0.03
 Polls count, not time: while this process is busy the operator may be waiting for its API."""
 SHARING_SETTLE_S = 0.1
 PLURALS = {"RayCluster": RAYCLUSTERS, "TrainingJob": TRAININGJOBS}
+NODES = 200
 
 
 def _let_everything_in(definition: dict[str, Any]) -> None:
     for version in definition["spec"]["versions"]:
         version["schema"] = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+
+
+def host_of(obj: dict[str, Any]) -> dict[str, str]:
+    return {"kubernetes.io/hostname": obj["metadata"]["name"]}
 
 
 class HostileEnv:
@@ -50,6 +61,7 @@ class HostileEnv:
         self._longest_path = folder / "longest.json"
         self._turns = itertools.count()
         self._looked_at = 0.0
+        self.is_ready = False
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
@@ -67,10 +79,17 @@ class HostileEnv:
             here.create(
                 RAYCLUSTERS, raycluster(group(replicas=1), name=f"healthy-{number}", namespace="healthy", uid="")
             )
-        health = f"127.0.0.1:{free_port()}"
+        await self._start_operator()
+        await until("every healthy cluster has its pods", lambda: self._pods("healthy") == 2 * HEALTHY, within_s=90)
+        await self._idle()
+        await self.longest()
+
+    async def _start_operator(self) -> None:
+        here = self.cluster
+        self.health = f"127.0.0.1:{free_port()}"
         command = [sys.executable, Path(__file__).with_name("measured_operator.py"), LIMIT_MIB, self._longest_path]
         command += ["--kubeconfig", here.write_kubeconfig(self._folder / "kubeconfig")]
-        command += ["--metrics-addr", "0", "--health-probe-bind-address", health]
+        command += ["--metrics-addr", "0", "--health-probe-bind-address", self.health]
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *map(str, command),
@@ -78,9 +97,6 @@ class HostileEnv:
                 stderr=log,
                 env={**os.environ, "RAYTIDE_SHARING_SETTLE": str(SHARING_SETTLE_S)},
             )
-        await until("every healthy cluster has its pods", lambda: self._pods("healthy") == 2 * HEALTHY, within_s=90)
-        await self._idle()
-        await self.longest()
 
     async def stop(self) -> None:
         """SIGTERM, and an ordered end."""
@@ -88,6 +104,13 @@ class HostileEnv:
             self._process.send_signal(signal.SIGTERM)
             await asyncio.wait_for(self._process.wait(), 30 * PATIENCE)
         await self.cluster.stop()
+
+    async def restart(self) -> None:
+        """End the operator and start it again, with all that is stored."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(self._process.wait(), 60 * PATIENCE)
+        await self._start_operator()
 
     def last_words(self) -> str:
         return tail(self.log, 8)[-4000:]
@@ -108,9 +131,63 @@ class HostileEnv:
         await self._idle()  # a pass over it that follows at once, and a sharing pass, belong to it too
         return {**await self.longest(), "peak_mib": self._peak_mib()}
 
+    async def follow_capacity(self) -> None:
+        """A healthy TrainingJob, so that the operator follows pods, nodes and quotas, and 200 nodes."""
+        for number in range(NODES):
+            self.cluster.add_node(f"node-{number}", cpu="16", memory="64Gi")
+            self.cluster.edit("", f"node-{number}", lambda obj: obj["metadata"].update(labels=host_of(obj)), "nodes")
+        self.cluster.create(TRAININGJOBS, trainingjob(name="steady", namespace="healthy", uid="", low=1, high=4))
+        await until("the healthy job has pods", lambda: self._pods("healthy") > 2 * HEALTHY)
+        await self._idle()
+
+    async def meet_many(self, plural: str, objects: Iterable[dict[str, Any]]) -> dict[str, Any]:
+        """Start the operator with all of them stored and see a neighbor served; the longest step, the peak, the slowest /healthz.
+
+        A start lists them all at once. A watch of the embedded API ends when a reader lags behind by so many bytes.
+        """
+        for obj in objects:
+            self.cluster.store.create(plural, obj)
+        await self.restart()
+        has_ended = threading.Event()
+        probing = asyncio.create_task(asyncio.to_thread(self._slowest_healthz_s, has_ended))
+        try:
+            await until("the operator has listed everything", lambda: self.is_ready, within_s=120)
+            begun_at = time.monotonic()
+            await self._see_neighbour_served()
+            served_s = time.monotonic() - begun_at
+            await self._idle()
+        finally:
+            has_ended.set()
+            healthz_s = await probing
+        return {**await self.longest(), "peak_mib": self._peak_mib(), "healthz_s": healthz_s, "served_s": served_s}
+
+    def _slowest_healthz_s(self, has_ended: threading.Event) -> float:
+        """Ask for both probes until it ends, from the first answer on."""
+        slowest_s, self.is_ready = -1.0, False
+        while not has_ended.wait(0.05):
+            begun_at = time.monotonic()
+            try:
+                assert self._status("healthz") == 200
+            except urllib.error.URLError:
+                assert slowest_s < 0, "/healthz has been answered before"
+                continue
+            slowest_s = max(slowest_s, time.monotonic() - begun_at)
+            self.is_ready = self._status("readyz") == 200
+        return slowest_s
+
+    def _status(self, probe: str) -> int:
+        try:
+            with urllib.request.urlopen(f"http://{self.health}/{probe}", timeout=60 * PATIENCE) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
     async def clear(self) -> None:
         """As if it had never been."""
-        for plural in (*PLURALS.values(), "pods", "services", "configmaps", "events"):
+        for key, _ in self.cluster.store.entries("nodes", ""):
+            if key.name.startswith("worst-"):
+                self.cluster.store.delete("nodes", "", key.name, grace_s=0)
+        for plural in (*PLURALS.values(), "pods", "services", "configmaps", "events", "resourcequotas"):
             for key, _ in self.cluster.store.entries(plural, NAMESPACE):
                 self.cluster.store.delete(plural, NAMESPACE, key.name, grace_s=0)  # no answer of a megabyte is written
         await until("the hostile namespace is empty", lambda: not self._pods(NAMESPACE), within_s=30)

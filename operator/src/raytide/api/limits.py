@@ -33,6 +33,8 @@ MAX_BUILT_BYTES: Final = 2_000_000
 """JSON size of the user-written specs of the pods that one plan builds: a 600 KB pod takes 10 ms, so three fit."""
 MAX_RESOURCES: Final = 64
 """Resources that one pod requests, and that one node offers."""
+MAX_CONTAINERS: Final = 256
+"""Containers of one pod whose requests count, and as many init containers."""
 MAX_CONSTRAINTS: Final = 100
 """Entries of a pod's node selector, requirements of its required node affinity, and tolerations, together."""
 MAX_CONSTRAINT_BYTES: Final = 16 * 1024

@@ -13,7 +13,7 @@ values share one object, which exists as long as a view that has it. Used by api
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from itertools import islice
+from heapq import nsmallest
 from sys import intern
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 import msgspec
 
-from raytide.api.limits import MAX_CONSTRAINT_BYTES, MAX_CONSTRAINTS, MAX_RESOURCES
+from raytide.api.limits import MAX_CONSTRAINT_BYTES, MAX_CONSTRAINTS, MAX_CONTAINERS, MAX_RESOURCES
 from raytide.api.quantity import Quantity
 
 CPU: Final = "cpu"
@@ -151,14 +151,15 @@ def pod_shape(spec: Mapping[str, Any]) -> PodShape:
 
 def shape_of(spec: PodSpec) -> PodShape:
     """Requests, limits and constraints of a decoded pod spec; the requests contain one of `pods`."""
-    requests = _effective(spec, [_requests(each.resources) for each in (*_init(spec), *_main(spec))])
-    limits = _effective(spec, [_limits(each.resources) for each in (*_init(spec), *_main(spec))])
+    init, main = _init(spec)[:MAX_CONTAINERS], _main(spec)[:MAX_CONTAINERS]
+    requests = _effective(init, *([_requests(each.resources) for each in those] for those in (init, main)))
+    limits = _effective(init, *([_limits(each.resources) for each in those] for those in (init, main)))
     if spec.resources is not None:
         requests, limits = _of_whole_pod(spec.resources, requests, limits)
     overhead = _parsed(spec.overhead)
     requests, limits = {**_sum(requests, overhead), PODS: 1}, _sum(limits, overhead)
-    constraints = TOO_LARGE if max(len(requests), len(limits)) > MAX_RESOURCES else _constraints(spec)
-    return PodShape(_shared(requests), _shared(limits), constraints)
+    is_too_large = len(requests) > MAX_RESOURCES or max(len(_init(spec)), len(_main(spec))) > MAX_CONTAINERS
+    return PodShape(_shared(requests), _shared(limits), TOO_LARGE if is_too_large else _constraints(spec))
 
 
 def _of_whole_pod(
@@ -177,21 +178,20 @@ def _main(spec: PodSpec) -> list[_Container]:
     return spec.containers or []
 
 
-def _effective(spec: PodSpec, amounts: list[dict[str, int]]) -> dict[str, int]:
+def _effective(init: list[_Container], of_init: list[dict[str, int]], of_main: list[dict[str, int]]) -> dict[str, int]:
     """The peak amounts: all containers and sidecars together, or one init container and the sidecars before it.
 
     In time linear in the pod: each container may request other resources.
     """
-    init, main = _init(spec), amounts[len(_init(spec)) :]
     together: dict[str, int] = {}
     peak: dict[str, int] = {}  # never below `together`
-    for container, asked in zip(init, amounts, strict=False):
+    for container, asked in zip(init, of_init, strict=True):
         for name, amount in asked.items():
             total = together.get(name, 0) + amount
             peak[name] = max(peak.get(name, 0), total)
             if container.restart_policy == "Always":
                 together[name] = total
-    for asked in main:
+    for asked in of_main:
         for name, amount in asked.items():
             together[name] = together.get(name, 0) + amount
     return {name: max(peak.get(name, 0), together.get(name, 0)) for name in {**peak, **together}}
@@ -218,7 +218,11 @@ def _sum(one: dict[str, int], other: Mapping[str, int]) -> dict[str, int]:
 
 
 def _parsed(written: Written) -> dict[str, int]:
-    return {name: amount_of(str(text), in_millis=name == CPU) for name, text in (written or {}).items()}
+    """At most one resource more than is kept: enough to see that there are too many."""
+    names = written or {}
+    if len(names) > MAX_RESOURCES + 1:
+        names = {name: names[name] for name in nsmallest(MAX_RESOURCES + 1, names, key=_importance)}
+    return {name: amount_of(str(text), in_millis=name == CPU) for name, text in names.items()}
 
 
 def amounts_of(written: Written) -> Amounts:
@@ -245,7 +249,7 @@ _shared_amounts: Final[WeakValueDictionary[tuple[tuple[str, int], ...], _Shared]
 def _shared(amounts: dict[str, int]) -> Amounts:
     """The amounts, of at most MAX_RESOURCES resources; equal mappings share one object, because thousands of pods are alike."""
     if len(amounts) > MAX_RESOURCES:
-        amounts = {name: amounts[name] for name in islice(_by_importance(amounts), MAX_RESOURCES)}
+        amounts = {name: amounts[name] for name in nsmallest(MAX_RESOURCES, amounts, key=_importance)}
     pairs = tuple((intern(name), amount) for name, amount in amounts.items())
     found = _shared_amounts.get(pairs)
     if found is None:
@@ -253,9 +257,8 @@ def _shared(amounts: dict[str, int]) -> Amounts:
     return found
 
 
-def _by_importance(amounts: Mapping[str, int]) -> Iterator[str]:
-    yield from (name for name in _FIRST if name in amounts)
-    yield from sorted(amounts.keys() - set(_FIRST))
+def _importance(name: str) -> tuple[bool, str]:
+    return name not in _FIRST, name
 
 
 # --- node constraints ----------------------------------------------------------------------------------------------

@@ -88,8 +88,10 @@ class CapacityCache:
             name="all-pods",
         )
         self.nodes: Informer[CapacityNode] = self._informer(
-            NODES, decoder=decode_capacity_node, name="all-nodes", on_change=self._on_any_change
+            NODES, decoder=decode_capacity_node, name="all-nodes", on_change=self._on_node
         )
+        self._has_too_large_pods: set[str] = set()
+        """Namespaces whose pods have been logged: a tenant may create one after the other."""
         self.quotas = self._quotas_of(self._namespaces)
         self.classes: Informer[PriorityClass] = self._informer(
             PRIORITY_CLASSES, decoder=decode_priority_class, on_change=self._on_any_change
@@ -248,6 +250,14 @@ class CapacityCache:
         if old != new:
             self._on_change()
 
+    def _on_node(self, old: CapacityNode | None, new: CapacityNode | None) -> None:
+        if new is not None and new.is_too_large and (old is None or not old.is_too_large):
+            log.warning(messages.NODE_TOO_LARGE, new.name)
+        self._on_any_change(old, new)
+
     def _on_pod(self, old: CapacityPod | None, new: CapacityPod | None) -> None:
+        if new is not None and new.is_too_large and new.namespace not in self._has_too_large_pods:
+            self._has_too_large_pods.add(new.namespace)
+            log.warning(messages.POD_TOO_LARGE, new.namespace, new.name)
         if old is None or new is None or old.scheduling_state != new.scheduling_state:
             self._on_change()

@@ -9,6 +9,13 @@ from datetime import datetime
 from typing import Final
 
 from raytide.api.conditions import timestamp
+from raytide.api.limits import (
+    MAX_CONSTRAINT_BYTES,
+    MAX_CONSTRAINTS,
+    MAX_CONTAINERS,
+    MAX_LABEL_BYTES,
+    MAX_RESOURCES,
+)
 from raytide.api.meta import PRIORITY_CLASSES, RESOURCE_QUOTAS, Resource
 from raytide.api.sharing_record import ABOVE_MAXIMUM, ADMITTED, REACHING_MINIMUM
 from raytide.fairshare.algorithm.resize_messages import RESERVED_FOR_IT
@@ -58,6 +65,17 @@ ALL_READABLE: Final = "all required resources can be read"
 """Readiness check."""
 NO_CAPACITY: Final = "capacity is unknown, so no TrainingJob is scaled up: %s"
 """Log line: the API server's error."""
+POD_TOO_LARGE: Final = (
+    f"pod %s/%s has more than {MAX_RESOURCES} resources, {MAX_CONTAINERS} containers, {MAX_CONSTRAINTS} entries or "
+    f"{MAX_CONSTRAINT_BYTES} bytes of node selector, node affinity and tolerations: no capacity is kept for it; "
+    "other such pods of the namespace are not logged"
+)
+"""Log line: namespace and name of the pod."""
+NODE_TOO_LARGE: Final = (
+    f"node %s has more than {MAX_RESOURCES} resources, {MAX_CONSTRAINTS} taints or {MAX_LABEL_BYTES} bytes of labels: it counts as "
+    "cordoned for TrainingJobs"
+)
+"""Log line: name of the node."""
 OPTIONAL_READABLE_AGAIN: Final = "ResourceQuotas and PriorityClasses can be read again"
 """Log line."""
 _WITHOUT: Final = {

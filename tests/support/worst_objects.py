@@ -1,0 +1,147 @@
+"""The largest object of each kind that an API server stores and that costs most in one way, each under a description.
+
+`make(n)` gives the n-th one, which shares no text with the others. For what is kept of them (tests of the decoders) and for a
+hundred of each beside a healthy tenant (integration test). SECURITY.md has the bounds.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from support.hostile_objects import NAMESPACE
+
+Json = dict[str, Any]
+
+
+class Worst(NamedTuple):
+    """The plural of its kind, and the n-th object."""
+
+    plural: str
+    make: Callable[[int], Json]
+
+
+def words(count: int) -> list[str]:
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    return ["".join(each) for each in itertools.islice(itertools.product(letters, repeat=4), count)]
+
+
+MANY: Final = words(180_000)
+
+
+def pod(n: int, *, containers: list[Json] | None = None, metadata: Json | None = None, **spec: Any) -> Json:
+    """A pending pod that requests a CPU."""
+    own = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": NAMESPACE, "name": f"p{n}", **(metadata or {})},
+        "spec": {"containers": containers or own, **spec},
+        "status": {
+            "phase": "Pending",
+            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}],
+        },
+    }
+
+
+def affinity(requirements: Iterable[Json]) -> Json:
+    terms = [{"matchExpressions": list(requirements)}]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+def host_in(*values: str) -> Json:
+    return {"key": "kubernetes.io/hostname", "operator": "In", "values": list(values)}
+
+
+def resources(n: int, count: int) -> Json:
+    return {"limits": {"cpu": "1", **{f"a.b/{n}x{k}": "1" for k in range(count)}}}
+
+
+def each_with_its_own(n: int, count: int) -> list[Json]:
+    return [{"name": f"c{k}", "image": "i", "resources": {"limits": {f"a.b/{n}x{k}": "1"}}} for k in range(count)]
+
+
+def job(n: int, *, template: Json | None = None, **trainer: Any) -> Json:
+    return {
+        "apiVersion": "paddlepaddle.org/v1",
+        "kind": "TrainingJob",
+        "metadata": {"namespace": NAMESPACE, "name": f"j{n}"},
+        "spec": {
+            "image": "i",
+            "trainer": {
+                "entrypoint": "x",
+                "min-instance": 1,
+                "max-instance": 4,
+                "resources": {"requests": {"cpu": f"{1000 + n}m"}},
+                **({"template": {"spec": template}} if template else {}),
+                **trainer,
+            },
+        },
+    }
+
+
+def node(n: int, *, labels: Json | None = None, allocatable: Json | None = None, **spec: Any) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": f"worst-{n}", "labels": labels or {}},
+        "spec": spec,
+        "status": {"allocatable": {"cpu": "1", **(allocatable or {})}},
+    }
+
+
+def quota(n: int, **spec: Any) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"namespace": NAMESPACE, "name": f"q{n}"},
+        "spec": spec,
+    }
+
+
+def classes(n: int, count: int) -> Json:
+    names = [f"{n}-{each}" for each in MANY[:count]]
+    return {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": names}]}
+
+
+TOO_LARGE_PODS: Final = {
+    "values of an affinity": lambda n: pod(n, affinity=affinity([host_in(f"x{n}", *MANY)])),
+    "requirements of an affinity": lambda n: pod(n, affinity=affinity(host_in(f"x{n}-{k}") for k in range(12_000))),
+    "a value of a megabyte": lambda n: pod(n, affinity=affinity([host_in(str(n) + "x" * 1_000_000)])),
+    "a selector": lambda n: pod(n, nodeSelector={f"key-{n}-{k}": "v" for k in range(50_000)}),
+    "tolerations": lambda n: pod(n, tolerations=[{"key": f"key-{n}-{k}"} for k in range(40_000)]),
+    "resources": lambda n: pod(n, containers=[{"name": "c", "image": "i", "resources": resources(n, 50_000)}]),
+    "containers": lambda n: pod(n, containers=each_with_its_own(n, 12_000)),
+    "init containers": lambda n: pod(
+        n, initContainers=[{**each, "restartPolicy": "Always"} for each in each_with_its_own(n, 10_000)]
+    ),
+}
+"""A pod with more than is kept of one: it matches no node."""
+LARGE_PODS: Final = {
+    "the uid of an owner": lambda n: pod(
+        n, metadata={"ownerReferences": [{"uid": f"{n}" + "u" * 900_000, "controller": True}]}
+    ),
+    "labels": lambda n: pod(n, metadata={"labels": {f"l{n}-{k}": "v" * 60 for k in range(15_000)}}),
+    "annotations": lambda n: pod(n, metadata={"annotations": {"a": f"{n}" + "\u202e" * 80_000}}),
+    "gates": lambda n: pod(n, schedulingGates=[{"name": f"g{n}-{k}"} for k in range(40_000)]),
+}
+LARGE_NODES: Final = {
+    "labels of a node": lambda n: node(n, labels={f"l{n}-{k}": "v" * 60 for k in range(15_000)}),
+    "taints of a node": lambda n: node(n, taints=[{"key": f"t{n}-{k}", "effect": "NoSchedule"} for k in range(25_000)]),
+    "resources of a node": lambda n: node(n, allocatable={f"a.b/{n}x{k}": "1" for k in range(50_000)}),
+}
+QUOTAS: Final = {
+    "resources of a quota": lambda n: quota(n, hard={f"requests.a.b/{n}x{k}": "1" for k in range(40_000)}),
+    "classes of a quota": lambda n: quota(n, hard={"pods": "1"}, scopeSelector=classes(n, 100_000)),
+}
+JOBS: Final = {
+    "resources of a job": lambda n: job(n, resources=resources(n, 700)),
+    "selectors of a job": lambda n: job(n, template={"nodeSelector": {f"k{n}x{k}": "v" for k in range(300)}}),
+    "an affinity of a job": lambda n: job(n, template={"affinity": affinity([host_in(f"x{n}", *MANY[:2_000])])}),
+    "requests that no other job has": job,
+}
+WORST: Final[dict[str, Worst]] = {
+    **{f"pods: {name}": Worst("pods", make) for name, make in {**TOO_LARGE_PODS, **LARGE_PODS}.items()},
+    **{f"nodes: {name}": Worst("nodes", make) for name, make in LARGE_NODES.items()},
+    **{f"quotas: {name}": Worst("resourcequotas", make) for name, make in QUOTAS.items()},
+    **{f"jobs: {name}": Worst("trainingjobs.paddlepaddle.org", make) for name, make in JOBS.items()},
+}
