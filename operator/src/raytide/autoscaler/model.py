@@ -6,6 +6,7 @@ decisions. Created by autoscaler/gcs/client.py (from Ray), node_types.py and ins
 schedule.py and everything after it (AS §2, D5).
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,9 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]
 HEAD_TYPE: Final = "headgroup"
 IMPLICIT: Final = "node:__internal_implicit_resource_"
 """Prefix of implicit resources: every node has one unit without listing it (AS §2.4 FILL 3)."""
+
+PLACEMENT_GROUP_RESOURCE: Final = re.compile(r".*_group_(?:\d+_)?[0-9a-f]{36}")
+"""Resource of a placement group, or of one of its bundles, on the nodes that hold it: `CPU_group_0_<id>` (AS:G-6)."""
 
 
 def amounts_of(resources: Mapping[str, float]) -> Amounts:
