@@ -18,6 +18,7 @@ from raytide.autoscaler.model import (
     Gang,
     Instance,
     NodeType,
+    Request,
     SchedulingReply,
     SchedulingRequest,
     Status,
@@ -55,11 +56,15 @@ class RaySchedulingError(Exception):
 
 
 class RayNames(RequestedNames):
-    """Requests are placed in the order in which they come."""
+    """Requests are placed in the order in which they come, and an amount of 0 names its resource (AS:S-15, S-21)."""
 
     def __init__(self, inputs: SchedulingRequest) -> None:
         super().__init__(inputs)
         self.has_node_resources = any(name.startswith("node:") for name in self.resources)
+
+    @staticmethod
+    def _named(request: Request) -> Amounts:
+        return request.amounts
 
     def runs(self, demands: Iterable[Demand]) -> list[Run]:
         """Only equal neighbors are joined."""

@@ -17,7 +17,7 @@ RESOURCE_UNIT_SCALING: Final = 10_000
 """One unit of a Ray resource: `{"CPU": 5_000}` is half a CPU; memory is bytes times this."""
 
 Amounts: TypeAlias = tuple[tuple[str, int], ...]
-"""(resource, amount), sorted by name; zero amounts are kept, because naming a resource counts (AS:S-21)."""
+"""(resource, amount), sorted by name; an amount of 0 counts only in the comparison with Ray (AS:S-21)."""
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 """(key, value), sorted."""
 

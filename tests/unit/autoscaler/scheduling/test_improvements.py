@@ -262,3 +262,18 @@ class TestNodesWithAcceleratorsAreKept:
 
     def test_work_without_accelerators_takes_such_a_node_where_there_is_no_other(self, accelerator):
         assert ask([group("fast", CPU=4, **{accelerator: 1})], demand=[tasks(1, CPU=4)]).launches == {"fast": 1}
+
+
+@pytest.mark.rule("FD:AS3-6")
+@pytest.mark.parametrize("of", ["tasks", "a gang", "request_resources()"])
+def test_zero_gpus_buy_no_node_with_gpus(of):
+    groups = [group("cpu", CPU=32, memory=64), group("gpu", CPU=8, memory=64, GPU=1)]
+    work = {"CPU": 2, "GPU": 0}
+    asked = {
+        "tasks": {"demand": [tasks(2, **work)]},
+        "a gang": {"gangs": (pack_gang("p", 2, **work),)},
+        "request_resources()": {"constraint": (tasks(2, (), **work),)},
+    }[of]
+    ours, rays = both(groups, **asked)
+    assert ours.launches == {"cpu": 1}
+    assert rays.launches == {"gpu": 1}

@@ -271,3 +271,25 @@ def test_resources_that_no_request_names_change_no_decision_and_add_no_node_clas
         for i in question.instances
     }
     assert classes(in_use) == classes(unused) <= len(kinds)
+
+
+@pytest.mark.rule("FD:AS3-6")
+@thorough
+@given(questions(), st.sets(st.sampled_from(("GPU", "TPU", "neuron_cores", "memory", "accelerator_type:T4", "nope"))))
+def test_an_amount_of_zero_makes_no_difference(question, names):
+    def padded(request):
+        return replace(request, amounts=tuple(sorted({**dict.fromkeys(names, 0), **dict(request.amounts)}.items())))
+
+    def all_padded(demands):
+        return tuple(replace(demand, request=padded(demand.request)) for demand in demands)
+
+    other = replace(
+        question,
+        tasks=all_padded(question.tasks),
+        gangs=tuple(replace(gang, bundles=tuple(map(padded, gang.bundles))) for gang in question.gangs),
+        constraint=None if question.constraint is None else all_padded(question.constraint),
+    )
+    first, second = schedule(question), schedule(other)
+    assert (first.launches, first.needed, first.totals) == (second.launches, second.needed, second.totals)
+    assert set(first.terminations) == set(second.terminations)
+    assert sum(demand.count for demand in first.unplaced) == sum(demand.count for demand in second.unplaced)

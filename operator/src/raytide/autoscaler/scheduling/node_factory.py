@@ -30,7 +30,7 @@ from raytide.autoscaler.scheduling.node_classes import (
     ScoreTerms,
     Term,
 )
-from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS, RequestedNames, accelerators_in
+from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS, RequestedNames, accelerators_in, positive
 
 _PLACEMENT_GROUP = "_group_"
 """Part of the name of every resource that Ray adds to a node for a placement group."""
@@ -192,7 +192,7 @@ class NodeFactory:
 
     def _kept_for(self, total: Amounts) -> int:
         """The accelerators the score reserves such a node for."""
-        return accelerators_in(tuple(pair for pair in total if pair[1] > 0)) & self._conserved
+        return accelerators_in(positive(total)) & self._conserved
 
     def _traits_of(
         self,

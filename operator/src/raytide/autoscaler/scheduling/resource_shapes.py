@@ -33,7 +33,7 @@ class Shape:
     mask: int
     """The resources of `needs`, one bit each."""
     accelerators: int
-    """Accelerators it names, one bit each; naming one with amount 0 counts (AS:S-21)."""
+    """Accelerators it names, one bit each (AS:S-21)."""
     fixed_rank: int | None
     """The rank of the matching selector, if it is the same on every node."""
     order: tuple[int, int, int, int, Amounts]
@@ -71,12 +71,15 @@ class Run:
 
 
 class RequestedNames:
-    """The resources and labels named by any request; all others make no difference between nodes."""
+    """The resources and labels named by any request; all others make no difference between nodes.
+
+    An amount of 0 names nothing.
+    """
 
     def __init__(self, inputs: SchedulingRequest) -> None:
         steps = list(_steps(inputs))
         requests = {request for step in steps for request in step}
-        self.resources: tuple[str, ...] = tuple(sorted({name for r in requests for name, _ in r.amounts}))
+        self.resources: tuple[str, ...] = tuple(sorted({name for r in requests for name, _ in self._named(r)}))
         self.index: dict[str, int] = {name: number for number, name in enumerate(self.resources)}
         mentioned = Counter(key for step in steps for key in {key for r in step for key in _label_keys(r)})
         self.labels: frozenset[str] = frozenset(mentioned)
@@ -100,26 +103,36 @@ class RequestedNames:
         asked = sorted((Run(s, n) for s, n in totals.items()), key=lambda run: _sort_key(run.shape.request))
         return sorted(asked, key=lambda run: run.shape.order, reverse=True)
 
+    @staticmethod
+    def _named(request: Request) -> Amounts:
+        """Amounts of the resources that a request names."""
+        return positive(request.amounts)
+
     def _build(self, request: Request) -> Shape:
-        index, selectors = self.index, request.selectors
-        needs = tuple((index[name], amount) for name, amount in request.amounts if amount > 0)
+        index, selectors, named = self.index, request.selectors, self._named(request)
+        needs = tuple((index[name], amount) for name, amount in named if amount > 0)
         is_fixed = not selectors or not selectors[0]
         constraints = (request.affinity is not None) + (request.anti_affinity is not None)
         order = (
             constraints,
             len(selectors[0]) if selectors else 0,
-            len(request.amounts),
-            sum(amount for _, amount in request.amounts),
-            request.amounts,
+            len(named),
+            sum(amount for _, amount in named),
+            named,
         )
         return Shape(
             request,
             needs,
             sum(1 << resource for resource, _ in needs),
-            accelerators_in(request.amounts),
+            accelerators_in(named),
             len(selectors) if is_fixed else None,
             order,
         )
+
+
+def positive(amounts: Amounts) -> Amounts:
+    """The amounts without those of 0."""
+    return tuple(pair for pair in amounts if pair[1] > 0)
 
 
 def accelerators_in(amounts: Amounts) -> int:
@@ -172,4 +185,4 @@ def _label_keys(request: Request) -> Iterable[str]:
 def _sort_key(request: Request) -> tuple[object, ...]:
     """Sort key of a resource request, so that the order in which Ray reports its demand has no effect."""
     selectors = tuple(tuple((c.key, c.values, c.is_in, c.is_known) for c in s) for s in request.selectors)
-    return (request.amounts, selectors, request.affinity or (), request.anti_affinity or ())
+    return (positive(request.amounts), selectors, request.affinity or (), request.anti_affinity or (), request.amounts)

@@ -126,8 +126,8 @@ def node_types(
 
 
 def asked_resources(state: GcsState) -> frozenset[str]:
-    """Every resource named by a task demand, gang bundle or resource constraint."""
-    return frozenset(name for request in _requests(state) for name, _ in request.amounts)
+    """Every resource named by a task demand, gang bundle or resource constraint; an amount of 0 names nothing."""
+    return frozenset(name for request in _requests(state) for name, amount in request.amounts if amount)
 
 
 def _requests(state: GcsState) -> Iterator[Request]:
