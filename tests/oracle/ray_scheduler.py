@@ -253,11 +253,11 @@ def schedule_as_ray(inputs: SchedulingRequest) -> SchedulingReply:
     reader = RayNodeFactory(RayNames(inputs), types)
     nodes = _within_limits(inputs, types, reader)
     session = RaySession(inputs, types, reader, nodes, Counter(node.type_name for node in nodes))
-    is_unmet = False
+    unmet: tuple[Demand, ...] = ()
     if inputs.constraint is not None:
         plan = session.plan(inputs.constraint, CONSTRAINT)
-        is_unmet = bool(plan.left)
-        if not is_unmet:
+        unmet = demands_of(plan.left)
+        if not unmet:
             session.accept(plan)
     unplaced_gangs = _place_gangs(session, inputs.gangs)
     plan = session.plan(inputs.tasks, DEMAND)
@@ -273,7 +273,7 @@ def schedule_as_ray(inputs: SchedulingRequest) -> SchedulingReply:
         ),
         unplaced=demands_of(plan.left),
         unplaced_gangs=tuple(unplaced_gangs),
-        is_constraint_unmet=is_unmet,
+        unmet=unmet,
         totals=tuple(total_of(node) for node in settled if node.cause is None),
     )
 

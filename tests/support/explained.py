@@ -143,7 +143,9 @@ def contended() -> Objects:
 
 
 SHAPES = Why(
-    "NoFittingGroup", 2, "can never run: {CPU: 1, GPU: 1} x 1, {CPU: 8} x 1 fit no group; add a group with such nodes"
+    "NoFittingGroup",
+    2,
+    "can never run: {CPU: 1, GPU: 1} x 1, {CPU: 8} x 1 fit no group, whose nodes have at most {CPU: 1, GPU: 0}; add a group with such nodes",
 )
 AT_MAXIMUM = Why("MaxReached", 2, "pending: {CPU: 1} x 2; the group is at its maximum of 2: raise maxReplicas")
 

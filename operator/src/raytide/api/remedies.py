@@ -328,7 +328,7 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
     "NoFittingGroup": Remedy(
         Stage.DEMAND,
         "the worker groups in the spec",
-        "add a worker group with such nodes, or request less in these tasks, actors or placement groups",
+        "add a worker group with such nodes, or request less per task, actor or bundle",
         is_permanent=True,
     ),
     "ConstraintUnmet": Remedy(

@@ -340,7 +340,10 @@ class SchedulingReply:
     """Those of `unplaced` that no empty node of any type could hold."""
     unplaced_gangs: tuple[Gang, ...] = ()
     impossible_gangs: tuple[Gang, ...] = ()
-    is_constraint_unmet: bool = False
+    unmet: tuple[Demand, ...] = ()
+    """The part of the constraint without a place."""
+    impossible_constraint: tuple[Demand, ...] = ()
+    """Those of `unmet` that no empty node of any type could hold."""
     totals: tuple[Amounts, ...] = ()
     """Of each node after this decision, launches included."""
     needed: frozenset[str] = frozenset()

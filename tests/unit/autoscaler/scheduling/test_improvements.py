@@ -153,7 +153,7 @@ def test_a_group_without_capacity_makes_nothing_impossible():
 def test_the_part_of_a_constraint_that_fits_is_launched():
     ours, rays = both([group("g", most=2, CPU=4)], constraint=(tasks(100, (), CPU=1),))
     assert ours.launches == {"g": 2}
-    assert ours.is_constraint_unmet
+    assert ours.unmet
     assert rays.launches == {}
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from raytide.api.autoscaler_decision import Why
-from raytide.autoscaler.feasibility import could_hold
+from raytide.autoscaler.feasibility import EmptyNodes, could_hold, empty_nodes
 from raytide.autoscaler.model import (
     HEAD_TYPE,
     Amounts,
@@ -24,11 +24,13 @@ from raytide.autoscaler.model import (
     Selector,
 )
 from raytide.autoscaler.request_text import shape_of
+from raytide.autoscaler.scheduling.resource_shapes import merged_by_affinity
 
 MAX_REACHED: Final = "MaxReached"
 """The group is at `maxReplicas`; the message has the pending demand."""
 NO_FITTING_GROUP: Final = "NoFittingGroup"
-"""The demand can never run: no group has nodes that could run it. The message has the shape of the requests."""
+"""The demand can never run: no group has nodes that could run it. The message has the shape of the requests, and the
+amounts that exceed those of any node."""
 HEAD_DOWN: Final = "HeadDown"
 """Ray's head node is not running: nothing is scaled."""
 DRAINING: Final = "Draining"
@@ -44,7 +46,7 @@ CONSTRAINT_UNMET: Final = "ConstraintUnmet"
 """`request_resources()` asks for more than all groups may have at their `maxReplicas`."""
 
 MAX_SHAPES: Final = 3
-"""Shapes named in one message; the rest are counted."""
+"""Shapes, and exceeded amounts, named in one message; other shapes are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +109,28 @@ def _of_group(kind: NodeType, inputs: LimitInputs, all_waiting: Iterable[Demand]
 
 def _of_cluster(inputs: LimitInputs) -> Iterable[Why]:
     reply = inputs.reply
-    impossible = [*reply.impossible, *_bundles(reply.impossible_gangs)]
-    if impossible:
+    single = [*reply.impossible, *reply.impossible_constraint]
+    bundles = _bundles(reply.impossible_gangs)
+    if single or bundles:
+        nodes, nodes_of_groups = (
+            EmptyNodes(node for kind in kinds for node in empty_nodes(kind))
+            for kinds in (inputs.types, [kind for kind in inputs.types if not kind.is_head])
+        )
+        unfit = [*single, *(bundle for bundle in bundles if not nodes.could_hold(bundle.request))]
+        most = nodes_of_groups.exceeded(demand.request for demand in unfit)[:MAX_SHAPES]
         yield Why(
             NO_FITTING_GROUP,
-            _count(impossible),
-            f"can never run: {_shapes(impossible)} fit no group; add a group with such nodes",
+            _count([*single, *bundles]),
+            f"can never run: {_shapes(unfit)} fit no group"
+            f"{f', whose nodes have at most {shape_of(Request(most))}' if most else ''}; add a group with such nodes",
         )
-    if reply.is_constraint_unmet:
+    unmet = [demand for demand in reply.unmet if demand not in reply.impossible_constraint]
+    if unmet:
         yield Why(
             CONSTRAINT_UNMET,
             1,
-            "request_resources() requests more than the groups may have: raise maxReplicas, or request less",
+            f"request_resources() requests more than the groups may have, {_shapes(unmet)} too much: "
+            "raise maxReplicas, or request less",
         )
 
 
@@ -136,7 +148,8 @@ def _waiting(reply: SchedulingReply) -> list[Demand]:
 
 
 def _bundles(gangs: Iterable[Gang]) -> list[Demand]:
-    return [Demand(bundle) for gang in gangs for bundle in gang.bundles]
+    """What each gang needs on one node: bundles that have to share a node are one request."""
+    return [Demand(bundle) for gang in gangs for bundle in merged_by_affinity(gang.bundles)]
 
 
 def _count(demands: Iterable[Demand]) -> int:
