@@ -163,6 +163,12 @@ RAYCLUSTERS: dict[str, Callable[[], Case]] = {
         of_cluster(HEAD, worker(0), worker(1), record=decided(cluster=(Why("ConstraintUnmet", 1, "requests more"),), cpu=GroupDecision(2))),
         "demand", "ConstraintUnmet", "maxReplicas of the worker groups", "request less", 4,
     ),
+    "only busy live nodes could run the demand": lambda: Case(
+        of_cluster(
+            HEAD, worker(0), worker(1), record=decided(cluster=(Why("NodeBusy", 3, "pending: {CPU: 1} x 3"),), cpu=GroupDecision(2))
+        ),
+        "demand", "NodeBusy", "work on the live nodes that could run it", "wait until work on these nodes ends", message="{CPU: 1} x 3",
+    ),
     "a group of the spec cannot be used": lambda: Case(
         of_cluster(HEAD, worker(0), worker(1), record=_why(Why("InvalidGroup", 1, "resources: no number"))),
         "decision", "InvalidGroup", "the spec of RayCluster demo", "correct the field", 4, "cpu",

@@ -360,6 +360,7 @@ def test_agreement_without_any_trace_of_a_writer_counts_from_the_condition(scena
         "ImagePullFailed",
         "CrashLoop",
         "NoFittingGroup",
+        "NodeBusy",
         "HeadDown",
     ],
 )

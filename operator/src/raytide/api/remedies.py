@@ -337,6 +337,11 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
         "raise maxReplicas, or request less with request_resources()",
         is_permanent=True,
     ),
+    "NodeBusy": Remedy(
+        Stage.DEMAND,
+        "work on the live nodes that could run it",
+        "wait until work on these nodes ends, or add a worker group with the resources and labels of the message",
+    ),
     "InvalidGroup": Remedy(Stage.DECISION, _SPEC, "correct the field that the message names", is_permanent=True),
     "MaxReached": Remedy(
         Stage.DECISION,

@@ -107,8 +107,8 @@ def test_whether_an_empty_node_could_hold_it(asked: Request, *, expected: bool):
         ),
         pytest.param(
             {"reply": SchedulingReply(unplaced=(Demand(request(CPU=1), 7),)), "nodes": 1},
-            {},
-            id="there is capacity left",
+            {"cpu": [("MaxReached", 7)]},
+            id="work waits although the group is below its maximum",
         ),
         pytest.param(
             {

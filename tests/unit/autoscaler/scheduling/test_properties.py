@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -9,10 +10,23 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from oracle.cases import Case
-from raytide.autoscaler.model import COUNTABLE, Instance, SchedulingRequest, Status, TerminationCause, amounts_of
+from raytide.api.autoscaler_decision import Why
+from raytide.autoscaler.feasibility import could_hold
+from raytide.autoscaler.model import (
+    COUNTABLE,
+    Instance,
+    Request,
+    SchedulingReply,
+    SchedulingRequest,
+    Status,
+    TerminationCause,
+    amounts_of,
+)
+from raytide.autoscaler.request_text import shape_of
+from raytide.autoscaler.scaling.limit_reasons import LimitInputs, reasons
 from raytide.autoscaler.scheduling.node_classes import NodeClasses
 from raytide.autoscaler.scheduling.node_factory import NodeFactory
-from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS, RequestedNames
+from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS, RequestedNames, merged_by_affinity
 from raytide.autoscaler.scheduling.schedule import schedule
 from unit.autoscaler.scheduling.questions import ask, group, pending, tasks
 
@@ -293,3 +307,41 @@ def test_an_amount_of_zero_makes_no_difference(question, names):
     assert (first.launches, first.needed, first.totals) == (second.launches, second.needed, second.totals)
     assert set(first.terminations) == set(second.terminations)
     assert sum(demand.count for demand in first.unplaced) == sum(demand.count for demand in second.unplaced)
+
+
+def told(question: SchedulingRequest, blocked: dict[str, Why], reply: SchedulingReply) -> list[tuple[str, Why]]:
+    """All reasons by group; the groups have the nodes of the decision about the question."""
+    stays, comes, _ = staying(question)
+    found = reasons(LimitInputs(question.types, reply, stays + comes, limits=blocked))
+    return [(group, why) for group, whys in found.items() for why in whys]
+
+
+def is_told(requests: Iterable[Request], found: list[tuple[str, Why]], question: SchedulingRequest) -> bool:
+    """Whether a reason names one of the requests, or belongs to a blocked group that could hold one."""
+    types = {one.name: one for one in question.types}
+    return any(
+        shape_of(request) in why.message or (why.reason == "QuotaExceeded" and could_hold(types[group], request))
+        for request in requests
+        for group, why in found
+    )
+
+
+@pytest.mark.rule("FD:AS3-5")
+@thorough
+@given(questions(), st.randoms(use_true_random=False))
+def test_all_demand_is_placed_or_launched_for_or_named_in_a_reason(question, rng):
+    blocked = {one.name: Why("QuotaExceeded", 1) for one in question.types if not one.is_head and rng.random() < 0.2}
+    types = tuple(replace(one, available=0) if one.name in blocked else one for one in question.types)
+    question = replace(question, types=types)
+    reply = schedule(question)
+    for demand in reply.unplaced:
+        alone = SchedulingReply(unplaced=(demand,), impossible=tuple({demand} & set(reply.impossible)))
+        assert is_told([demand.request], told(question, blocked, alone), question)
+    for gang in reply.unplaced_gangs:
+        alone = SchedulingReply(unplaced_gangs=(gang,), impossible_gangs=tuple({gang} & set(reply.impossible_gangs)))
+        assert is_told(merged_by_affinity(gang.bundles), told(question, blocked, alone), question)
+    for demand in reply.unmet:
+        alone = SchedulingReply(
+            unmet=(demand,), impossible_constraint=tuple({demand} & set(reply.impossible_constraint))
+        )
+        assert is_told([demand.request], told(question, blocked, alone), question)
