@@ -56,7 +56,9 @@ class RaySchedulingError(Exception):
 
 
 class RayNames(RequestedNames):
-    """Requests are placed in the order in which they come, and an amount of 0 names its resource (AS:S-15, S-21)."""
+    """Requests are placed in the order in which they come, an amount of 0 names its resource (AS:S-15, S-21), and devices are added up."""
+
+    _planned_by_device = frozenset()
 
     def __init__(self, inputs: SchedulingRequest) -> None:
         super().__init__(inputs)
@@ -339,7 +341,7 @@ def _place_gangs(session: Session, gangs: tuple[Gang, ...]) -> list[Gang]:
 
     unplaced = []
     for gang in sorted(gangs, key=constraints, reverse=True):
-        plan = session.plan([Demand(bundle) for bundle in merged_by_affinity(gang.bundles)], DEMAND)
+        plan = session.plan([Demand(bundle) for bundle in merged_by_affinity(gang.bundles, is_by_device=False)], DEMAND)
         if plan.left:
             unplaced.append(gang)
         else:

@@ -14,6 +14,7 @@ from raytide.api.autoscaler_decision import Why
 from raytide.autoscaler.feasibility import could_hold
 from raytide.autoscaler.model import (
     COUNTABLE,
+    Demand,
     Instance,
     Request,
     SchedulingReply,
@@ -195,9 +196,12 @@ def check_every_plan(monkeypatch):
                         groups[shape.request.anti_affinity] += count
                         assert shape.request.anti_affinity not in home.labels
                 assert set(groups.values()) <= {1}
-                left = [free - needed[resource] for resource, free in enumerate(home.free[plan.book])]
-                assert left == list(move.fill.left)
-                assert min(left, default=0) >= 0
+                names = self.requested
+                left = [home.free[plan.book][resource] - needed[resource] for resource in range(len(names.resources))]
+                assert left == list(move.fill.left[: len(left)])
+                assert min(move.fill.left, default=0) >= 0
+                for resource, place in names.devices.items():
+                    assert sum(move.fill.left[place]) <= left[resource]
                 assert node.cause is None
         assert set(moved.values()) <= {1}
         accept(self, plan)
@@ -345,3 +349,12 @@ def test_all_demand_is_placed_or_launched_for_or_named_in_a_reason(question, rng
             unmet=(demand,), impossible_constraint=tuple({demand} & set(reply.impossible_constraint))
         )
         assert is_told([demand.request], told(question, blocked, alone), question)
+
+
+@pytest.mark.rule("FD:AS3-2")
+@thorough
+@given(st.integers(1, 8), st.integers(1, 9_999), st.integers(1, 60))
+def test_a_device_holds_as_many_equal_fractions_as_fit_into_one(devices, amount, count):
+    demand = Demand(Request((("GPU", amount),), ((),)), count)
+    per_node = devices * (10_000 // amount)
+    assert ask([group("g", most=100, GPU=devices)], demand=[demand]).launches == {"g": -(-count // per_node)}
