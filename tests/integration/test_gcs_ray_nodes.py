@@ -37,6 +37,7 @@ PROGRAM = """
 import sys, time, ray
 from ray.autoscaler.sdk import request_resources
 from ray.util.placement_group import placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as In
 ray.init(address=sys.argv[1], log_to_driver=False)
 
 @ray.remote(num_cpus=0)
@@ -54,6 +55,8 @@ waiting = [work.options(resources={"gold": 0.5}).remote() for _ in range(3)]
 actors = [Busy.options(num_cpus=2, resources={"silver": 1}).remote() for _ in range(2)]
 zoned = [work.options(num_cpus=3, **eval(sys.argv[2])).remote()]
 groups = [placement_group([{"CPU": 5}] * 3, strategy=strategy) for strategy in ("STRICT_SPREAD", "STRICT_PACK", "PACK")]
+inside = [work.options(scheduling_strategy=In(groups[2], bundle)).remote() for bundle in (0, -1)]
+inside += [Busy.options(num_cpus=1, scheduling_strategy=In(groups[0], 1)).remote()]
 request_resources(num_cpus=7, bundles=[{"GPU": 1}])
 print("ready", flush=True)
 sys.stdin.read()
@@ -130,8 +133,8 @@ async def test_nodes_carry_the_names_their_pods_gave_them(client: Gcs) -> None:
     assert not state.problems
 
 
-@pytest.mark.rule("AS:G-6", "AS:G-7")
-async def test_tasks_and_actors_that_wait_are_demand(client: Gcs) -> None:
+@pytest.mark.rule("AS:G-6", "AS:G-7", "FD:AS3-1")
+async def test_tasks_and_actors_that_wait_outside_of_placement_groups_are_demand(client: Gcs) -> None:
     wanted = {
         amounts_of({"CPU": 1, "gold": 0.5}): 3,
         amounts_of({"CPU": 2, "silver": 1}): 2,

@@ -273,7 +273,11 @@ class Cause:
 
 
 AT_MAXIMUM = Why("MaxReached", 2, "pending: {CPU: 1} x 2; the group is at its maximum of 1: raise maxReplicas")
-FITS_NOWHERE = Why("NoFittingGroup", 1, "can never run: {TPU: 1} x 1 fit no group; add a group with such nodes")
+FITS_NOWHERE = Why(
+    "NoFittingGroup",
+    1,
+    "can never run: {TPU: 1} x 1 fit no group, whose nodes have at most {TPU: 0}; add a group with such nodes",
+)
 NO_GCS = Why("HeadDown", 1, "the GCS does not respond")
 MISSING, LIMITED = constants.WORKERS_MISSING, constants.SCALING_LIMITED
 CAUSES = {

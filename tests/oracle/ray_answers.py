@@ -181,6 +181,6 @@ def answer_of(decision: model.SchedulingReply) -> Answer:
         terminations=tuple(sorted((one.instance_id, one.cause.value) for one in decision.terminations)),
         unplaced=unplaced,
         unplaced_gangs=tuple(sorted(gang.details for gang in decision.unplaced_gangs)),
-        is_constraint_unmet=decision.is_constraint_unmet,
+        is_constraint_unmet=bool(decision.unmet),
         cluster_resources={name: amount for name, amount in decision.cluster_resources if amount},
     )

@@ -18,6 +18,7 @@ from raytide.autoscaler.model import (
     Gang,
     Instance,
     NodeType,
+    Request,
     SchedulingReply,
     SchedulingRequest,
     Status,
@@ -55,11 +56,17 @@ class RaySchedulingError(Exception):
 
 
 class RayNames(RequestedNames):
-    """Requests are placed in the order in which they come."""
+    """Requests are placed in the order in which they come, an amount of 0 names its resource (AS:S-15, S-21), and devices are added up."""
+
+    _planned_by_device = frozenset()
 
     def __init__(self, inputs: SchedulingRequest) -> None:
         super().__init__(inputs)
         self.has_node_resources = any(name.startswith("node:") for name in self.resources)
+
+    @staticmethod
+    def _named(request: Request) -> Amounts:
+        return request.amounts
 
     def runs(self, demands: Iterable[Demand]) -> list[Run]:
         """Only equal neighbors are joined."""
@@ -248,11 +255,11 @@ def schedule_as_ray(inputs: SchedulingRequest) -> SchedulingReply:
     reader = RayNodeFactory(RayNames(inputs), types)
     nodes = _within_limits(inputs, types, reader)
     session = RaySession(inputs, types, reader, nodes, Counter(node.type_name for node in nodes))
-    is_unmet = False
+    unmet: tuple[Demand, ...] = ()
     if inputs.constraint is not None:
         plan = session.plan(inputs.constraint, CONSTRAINT)
-        is_unmet = bool(plan.left)
-        if not is_unmet:
+        unmet = demands_of(plan.left)
+        if not unmet:
             session.accept(plan)
     unplaced_gangs = _place_gangs(session, inputs.gangs)
     plan = session.plan(inputs.tasks, DEMAND)
@@ -268,7 +275,7 @@ def schedule_as_ray(inputs: SchedulingRequest) -> SchedulingReply:
         ),
         unplaced=demands_of(plan.left),
         unplaced_gangs=tuple(unplaced_gangs),
-        is_constraint_unmet=is_unmet,
+        unmet=unmet,
         totals=tuple(total_of(node) for node in settled if node.cause is None),
     )
 
@@ -334,7 +341,7 @@ def _place_gangs(session: Session, gangs: tuple[Gang, ...]) -> list[Gang]:
 
     unplaced = []
     for gang in sorted(gangs, key=constraints, reverse=True):
-        plan = session.plan([Demand(bundle) for bundle in merged_by_affinity(gang.bundles)], DEMAND)
+        plan = session.plan([Demand(bundle) for bundle in merged_by_affinity(gang.bundles, is_by_device=False)], DEMAND)
         if plan.left:
             unplaced.append(gang)
         else:

@@ -143,7 +143,9 @@ def contended() -> Objects:
 
 
 SHAPES = Why(
-    "NoFittingGroup", 2, "can never run: {CPU: 1, GPU: 1} x 1, {CPU: 8} x 1 fit no group; add a group with such nodes"
+    "NoFittingGroup",
+    2,
+    "can never run: {CPU: 1, GPU: 1} x 1, {CPU: 8} x 1 fit no group, whose nodes have at most {CPU: 1, GPU: 0}; add a group with such nodes",
 )
 AT_MAXIMUM = Why("MaxReached", 2, "pending: {CPU: 1} x 2; the group is at its maximum of 2: raise maxReplicas")
 
@@ -160,6 +162,12 @@ RAYCLUSTERS: dict[str, Callable[[], Case]] = {
     "request_resources asks for more than the groups may have": lambda: Case(
         of_cluster(HEAD, worker(0), worker(1), record=decided(cluster=(Why("ConstraintUnmet", 1, "requests more"),), cpu=GroupDecision(2))),
         "demand", "ConstraintUnmet", "maxReplicas of the worker groups", "request less", 4,
+    ),
+    "only busy live nodes could run the demand": lambda: Case(
+        of_cluster(
+            HEAD, worker(0), worker(1), record=decided(cluster=(Why("NodeBusy", 3, "pending: {CPU: 1} x 3"),), cpu=GroupDecision(2))
+        ),
+        "demand", "NodeBusy", "work on the live nodes that could run it", "wait until work on these nodes ends", message="{CPU: 1} x 3",
     ),
     "a group of the spec cannot be used": lambda: Case(
         of_cluster(HEAD, worker(0), worker(1), record=_why(Why("InvalidGroup", 1, "resources: no number"))),

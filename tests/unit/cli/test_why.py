@@ -71,9 +71,9 @@ cpu     0     2     2        2      1       MaxReached
 
 Can never run:
 > NoFittingGroup (demand, since 2026-01-01T12:00:00Z)
-    can never run: {CPU: 1, GPU: 1} x 1, {CPU: 8} x 1 fit no group; add a group with such nodes
+    can never run: {CPU: 1, GPU: 1} x 1, {CPU: 8} x 1 fit no group, whose nodes have at most {CPU: 1, GPU: 0}; add a group with such nodes
     held by: the worker groups in the spec
-    cure:    add a worker group with such nodes, or request less in these tasks, actors or placement groups
+    cure:    add a worker group with such nodes, or request less per task, actor or bundle
 
 Waits:
   group cpu: MaxReached (decision, since 2026-01-01T12:00:00Z)

@@ -360,6 +360,7 @@ def test_agreement_without_any_trace_of_a_writer_counts_from_the_condition(scena
         "ImagePullFailed",
         "CrashLoop",
         "NoFittingGroup",
+        "NodeBusy",
         "HeadDown",
     ],
 )
@@ -383,7 +384,7 @@ def test_what_can_never_run_comes_first_and_other_reasons_are_ordered_as_groups_
     scenario.reconcile_after(0)
     assert scenario.message(constants.SCALING_LIMITED) == (
         "3 × NoFittingGroup ({TPU: 1}); held by: the worker groups in the spec; cure: add a worker group with such nodes, or "
-        "request less in these tasks, actors or placement groups; "
+        "request less per task, actor or bundle; "
         "group b: 1 × CrashLoop; held by: the container of pod POD; cure: kubectl logs POD -n default --all-containers "
         "--previous; "
         "group a: MaxReached; held by: maxReplicas of group a; cure: raise maxReplicas of group a, or wait until work in it ends"

@@ -28,6 +28,7 @@ LIMIT_REASONS: Final = PERMANENT_REASONS | frozenset(
     {
         *Cause,
         "MaxReached",
+        "NodeBusy",
         "HeadDown",
         "Draining",
         "UpscalingLimited",

@@ -328,7 +328,7 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
     "NoFittingGroup": Remedy(
         Stage.DEMAND,
         "the worker groups in the spec",
-        "add a worker group with such nodes, or request less in these tasks, actors or placement groups",
+        "add a worker group with such nodes, or request less per task, actor or bundle",
         is_permanent=True,
     ),
     "ConstraintUnmet": Remedy(
@@ -336,6 +336,11 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
         "maxReplicas of the worker groups",
         "raise maxReplicas, or request less with request_resources()",
         is_permanent=True,
+    ),
+    "NodeBusy": Remedy(
+        Stage.DEMAND,
+        "work on the live nodes that could run it",
+        "wait until work on these nodes ends, or add a worker group with the resources and labels of the message",
     ),
     "InvalidGroup": Remedy(Stage.DECISION, _SPEC, "correct the field that the message names", is_permanent=True),
     "MaxReached": Remedy(

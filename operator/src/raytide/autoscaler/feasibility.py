@@ -1,8 +1,8 @@
 """Feasibility of a request on an empty node.
 
 Compares a request with the amounts and labels of an empty node. It ignores current usage and limits, so that "add
-another group" and "raise the maximum" can be told apart (B-14). Called by schedule.py, limit_reasons.py and
-gcs_report.py; the rules of placement are AS §2.4 FILL.
+another group" and "raise the maximum" can be told apart (B-14). Called by schedule.py and limit_reasons.py; the
+rules of placement are AS §2.4 FILL.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +23,15 @@ class EmptyNodes:
     def could_hold(self, request: Request) -> bool:
         """Whether any of the nodes could hold it."""
         return any(_fits(request, totals, labels) for totals, labels in self._nodes)
+
+    def exceeded(self, requests: Iterable[Request]) -> Amounts:
+        """Of each resource of which a request needs more than any of the nodes has, the most that a node has."""
+        named = {pair for request in requests for pair in request.amounts}
+        most = {name: self._most(name) for name, _ in named}
+        return tuple(sorted({name: most[name] for name, amount in named if amount > most[name]}.items()))
+
+    def _most(self, name: str) -> int:
+        return max((totals.get(name, implicit_amount(name)) for totals, _ in self._nodes), default=0)
 
 
 def could_hold(node_type: NodeType, request: Request) -> bool:

@@ -6,6 +6,7 @@ decisions. Created by autoscaler/gcs/client.py (from Ray), node_types.py and ins
 schedule.py and everything after it (AS §2, D5).
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,13 +17,16 @@ RESOURCE_UNIT_SCALING: Final = 10_000
 """One unit of a Ray resource: `{"CPU": 5_000}` is half a CPU; memory is bytes times this."""
 
 Amounts: TypeAlias = tuple[tuple[str, int], ...]
-"""(resource, amount), sorted by name; zero amounts are kept, because naming a resource counts (AS:S-21)."""
+"""(resource, amount), sorted by name; an amount of 0 counts only in the comparison with Ray (AS:S-21)."""
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 """(key, value), sorted."""
 
 HEAD_TYPE: Final = "headgroup"
 IMPLICIT: Final = "node:__internal_implicit_resource_"
 """Prefix of implicit resources: every node has one unit without listing it (AS §2.4 FILL 3)."""
+
+PLACEMENT_GROUP_RESOURCE: Final = re.compile(r".*_group_(?:\d+_)?[0-9a-f]{36}")
+"""Resource of a placement group, or of one of its bundles, on the nodes that hold it: `CPU_group_0_<id>` (AS:G-6)."""
 
 
 def amounts_of(resources: Mapping[str, float]) -> Amounts:
@@ -336,7 +340,10 @@ class SchedulingReply:
     """Those of `unplaced` that no empty node of any type could hold."""
     unplaced_gangs: tuple[Gang, ...] = ()
     impossible_gangs: tuple[Gang, ...] = ()
-    is_constraint_unmet: bool = False
+    unmet: tuple[Demand, ...] = ()
+    """The part of the constraint without a place."""
+    impossible_constraint: tuple[Demand, ...] = ()
+    """Those of `unmet` that no empty node of any type could hold."""
     totals: tuple[Amounts, ...] = ()
     """Of each node after this decision, launches included."""
     needed: frozenset[str] = frozenset()

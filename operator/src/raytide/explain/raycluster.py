@@ -424,7 +424,7 @@ def _stages(ctx: _Context) -> Iterator[StageLine]:
     at_maximum = max(
         (why.count for why in whys if why.reason == "MaxReached"), default=0
     )  # a request may suit several groups
-    unplaced = at_maximum + sum(why.count for why in whys if why.reason == "NoFittingGroup")
+    unplaced = at_maximum + sum(why.count for why in whys if why.reason in {"NoFittingGroup", "NodeBusy"})
     yield StageLine(
         Stage.DEMAND,
         messages.demand(

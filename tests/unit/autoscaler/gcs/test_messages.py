@@ -34,6 +34,7 @@ from support.fake_gcs import GcsWorld, fake_gcs, node_id_of
 
 CPU = Request((("CPU", RESOURCE_UNIT_SCALING),))
 PG = "_PG_aa"
+PLACEMENT_GROUP = "2a9f66ce3ce1a60c4b8efc41686901000000"
 
 
 def decode(**fields) -> GcsState:
@@ -159,6 +160,31 @@ def test_an_empty_demand_is_skipped(count: int) -> None:
     state = decode(pending_resource_requests=[asked({"CPU": 1}, count=count), asked({"GPU": 1})])
     assert state.tasks == (Demand(Request((("GPU", RESOURCE_UNIT_SCALING),))),)
     assert len(state.problems) == 1
+
+
+@pytest.mark.rule("FD:AS3-1")
+@pytest.mark.parametrize("resource", ["CPU", "GPU", "memory", "gold", "accelerator_type:T4", "my_group_1", "bundle"])
+@pytest.mark.parametrize("part", ["", "0_", "17_"], ids=["any bundle", "bundle 0", "bundle 17"])
+def test_work_in_a_placement_group_is_no_demand_for_nodes(resource: str, part: str) -> None:
+    name = f"{resource}_group_{part}{PLACEMENT_GROUP}"
+    state = decode(pending_resource_requests=[asked({name: 0.5}), asked({"CPU": 1}), asked({name: 1}, count=3)])
+    assert state == GcsState(tasks=(Demand(CPU),))
+
+
+@pytest.mark.rule("FD:AS3-1")
+@pytest.mark.parametrize(
+    "resource",
+    [
+        pytest.param("node:10.0.0.1", id="the node of an address, which may be alive"),
+        pytest.param("node:__internal_head__", id="the head"),
+        pytest.param("my_group_1", id="a resource of the user's"),
+        pytest.param(f"my_group_{PLACEMENT_GROUP[1:]}", id="too short for an id of a placement group"),
+        pytest.param(f"CPU_group_{PLACEMENT_GROUP}_x", id="an id in the middle"),
+    ],
+)
+def test_other_unusual_resources_are_demand(resource: str) -> None:
+    (demand,) = decode(pending_resource_requests=[asked({resource: 1})]).tasks
+    assert demand.request.amounts == ((resource, RESOURCE_UNIT_SCALING),)
 
 
 def test_a_hundred_thousand_invalid_amounts_are_one_problem() -> None:

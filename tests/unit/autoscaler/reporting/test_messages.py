@@ -1,5 +1,6 @@
 """Reasons, log lines, events and the report: equal texts for equal situations, of bounded number."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -106,8 +107,8 @@ def test_whether_an_empty_node_could_hold_it(asked: Request, *, expected: bool):
         ),
         pytest.param(
             {"reply": SchedulingReply(unplaced=(Demand(request(CPU=1), 7),)), "nodes": 1},
-            {},
-            id="there is capacity left",
+            {"cpu": [("MaxReached", 7)]},
+            id="work waits although the group is below its maximum",
         ),
         pytest.param(
             {
@@ -140,9 +141,28 @@ def test_whether_an_empty_node_could_hold_it(asked: Request, *, expected: bool):
         ),
         pytest.param({"problems": {"": "mend it"}}, {"headgroup": [("InvalidGroup", 1)]}, id="the spec as a whole"),
         pytest.param(
-            {"reply": SchedulingReply(is_constraint_unmet=True)},
+            {"reply": SchedulingReply(unmet=(Demand(request(CPU=1), 9),))},
             {"headgroup": [("ConstraintUnmet", 1)]},
-            id="request_resources() is infeasible",
+            id="request_resources() asks for more than the maxima allow",
+        ),
+        pytest.param(
+            {
+                "reply": SchedulingReply(
+                    unmet=(Demand(request(CPU=9), 2),), impossible_constraint=(Demand(request(CPU=9), 2),)
+                )
+            },
+            {"headgroup": [("NoFittingGroup", 2)]},
+            id="request_resources() asks for bundles that are larger than any node",
+        ),
+        pytest.param(
+            {
+                "reply": SchedulingReply(
+                    unmet=(Demand(request(CPU=9), 2), Demand(request(CPU=1), 9)),
+                    impossible_constraint=(Demand(request(CPU=9), 2),),
+                )
+            },
+            {"headgroup": [("NoFittingGroup", 2), ("ConstraintUnmet", 1)]},
+            id="request_resources() asks for both",
         ),
     ],
 )
@@ -164,10 +184,45 @@ def test_a_sentence_names_three_shapes_and_counts_the_others():
 def test_infeasible_demand_is_said_to_never_run():
     impossible = (Demand(request(CPU=8)), Demand(request(CPU=1, GPU=1)))
     found = reasons(LimitInputs((HEAD, CPU), SchedulingReply(impossible=impossible), {"cpu": 2}))["headgroup"][0]
-    assert (found.count, found.message) == (
-        2,
-        "can never run: {CPU: 1, GPU: 1} x 1, {CPU: 8} x 1 fit no group; add a group with such nodes",
+    assert found.count == 2
+    assert found.message == (
+        "can never run: {CPU: 1, GPU: 1} x 1, {CPU: 8} x 1 fit no group, whose nodes have at most {CPU: 4, GPU: 0}; "
+        "add a group with such nodes"
     )
+
+
+@pytest.mark.rule("FD:AS3-4")
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        pytest.param(
+            SchedulingReply(
+                unmet=(Demand(request(CPU=5), 2), Demand(request(CPU=1), 7)),
+                impossible_constraint=(Demand(request(CPU=5), 2),),
+            ),
+            "can never run: {CPU: 5} x 2 fit no group, whose nodes have at most {CPU: 4}; add a group with such nodes",
+            id="bundles of request_resources()",
+        ),
+        pytest.param(
+            SchedulingReply(impossible_gangs=(Gang("g", (request(CPU=1), request(CPU=6), request(CPU=4))),)),
+            "can never run: {CPU: 6} x 1 fit no group, whose nodes have at most {CPU: 4}; add a group with such nodes",
+            id="of a gang only the bundle that fits no node",
+        ),
+        pytest.param(
+            SchedulingReply(impossible_gangs=(Gang("g", (replace(request(CPU=3), affinity=("_PG_g", "")),) * 2),)),
+            "can never run: {CPU: 6} x 1 fit no group, whose nodes have at most {CPU: 4}; add a group with such nodes",
+            id="bundles that have to share a node are one request",
+        ),
+        pytest.param(
+            SchedulingReply(impossible=(Demand(request({"zone": "b"}, CPU=1)),)),
+            "can never run: {CPU: 1} where zone in [b] x 1 fit no group; add a group with such nodes",
+            id="no amount is too large, the labels do not fit",
+        ),
+    ],
+)
+def test_the_reason_names_what_fits_no_group_and_the_amounts_that_exceed_any_node(reply, message):
+    found = reasons(LimitInputs((HEAD, CPU), reply, {"cpu": 0}))["headgroup"][0]
+    assert (found.reason, found.message) == ("NoFittingGroup", message)
 
 
 def test_reasons_do_not_depend_on_the_order_of_demands():
@@ -259,7 +314,6 @@ def reported(**extra: Any) -> ReportInputs:
         "instances": (),
         "reply": SchedulingReply(),
         "pending_counts": {},
-        "types": (HEAD, CPU),
     }
     return ReportInputs(**{**fields, "pods": {}, "now": NOW, **extra})
 
@@ -273,8 +327,9 @@ def test_the_version_is_the_time_and_never_below_what_the_gcs_keeps(kept: int, v
 @pytest.mark.rule("AS:B-14", "AS:G-11")
 def test_a_constraint_that_only_finds_no_capacity_is_not_infeasible():
     tight, too_big = (Demand(request(CPU=1), 99),), (Demand(request(CPU=9), 1),)
-    for asked, expected in ((tight, None), (too_big, too_big)):
-        facts = reported(gcs=GcsState(constraint=asked), reply=SchedulingReply(is_constraint_unmet=True))
+    for asked, impossible, expected in ((tight, (), None), ((*tight, *too_big), too_big, (*tight, *too_big))):
+        reply = SchedulingReply(unmet=asked, impossible_constraint=impossible)
+        facts = reported(gcs=GcsState(constraint=asked), reply=reply)
         assert build_report(facts).infeasible_constraint == expected
 
 

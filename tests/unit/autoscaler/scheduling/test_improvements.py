@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from oracle.ray_scheduler import RaySchedulingError, schedule_as_ray
-from raytide.autoscaler.model import LabelConstraint, SchedulingRequest, Status, amounts_of
+from raytide.autoscaler.model import Gang, LabelConstraint, Request, SchedulingRequest, Status, amounts_of
+from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS
 from raytide.autoscaler.scheduling.schedule import schedule
 from unit.autoscaler.scheduling.questions import (
     HEAD,
@@ -153,7 +154,7 @@ def test_a_group_without_capacity_makes_nothing_impossible():
 def test_the_part_of_a_constraint_that_fits_is_launched():
     ours, rays = both([group("g", most=2, CPU=4)], constraint=(tasks(100, (), CPU=1),))
     assert ours.launches == {"g": 2}
-    assert ours.is_constraint_unmet
+    assert ours.unmet
     assert rays.launches == {}
 
 
@@ -262,3 +263,79 @@ class TestNodesWithAcceleratorsAreKept:
 
     def test_work_without_accelerators_takes_such_a_node_where_there_is_no_other(self, accelerator):
         assert ask([group("fast", CPU=4, **{accelerator: 1})], demand=[tasks(1, CPU=4)]).launches == {"fast": 1}
+
+
+@pytest.mark.rule("FD:AS3-6")
+@pytest.mark.parametrize("of", ["tasks", "a gang", "request_resources()"])
+def test_zero_gpus_buy_no_node_with_gpus(of):
+    groups = [group("cpu", CPU=32, memory=64), group("gpu", CPU=8, memory=64, GPU=1)]
+    work = {"CPU": 2, "GPU": 0}
+    asked = {
+        "tasks": {"demand": [tasks(2, **work)]},
+        "a gang": {"gangs": (pack_gang("p", 2, **work),)},
+        "request_resources()": {"constraint": (tasks(2, (), **work),)},
+    }[of]
+    ours, rays = both(groups, **asked)
+    assert ours.launches == {"cpu": 1}
+    assert rays.launches == {"gpu": 1}
+
+
+@pytest.mark.rule("FD:AS3-2")
+@pytest.mark.parametrize("device", ACCELERATORS)
+@pytest.mark.parametrize(
+    ("work", "nodes", "of_ray"),
+    [
+        pytest.param([(3, 0.6)], 2, 1, id="each device holds one"),
+        pytest.param([(4, 0.5)], 1, 1, id="each device holds two"),
+        pytest.param([(7, 0.3)], 2, 2, id="each device holds three"),
+        pytest.param([(2, 0.6), (2, 0.4)], 1, 1, id="fractions share a device"),
+        pytest.param([(1, 0.7), (1, 0.5), (2, 0.4)], 2, 1, id="what is left of two devices is not one device"),
+        pytest.param([(1, 1), (2, 0.4)], 1, 1, id="a whole device, and two parts of the other"),
+        pytest.param([(1, 1), (2, 0.6)], 2, 2, id="whole devices are not shared"),
+        pytest.param([(1, 2)], 1, 1, id="all devices"),
+    ],
+)
+def test_a_fraction_of_a_device_has_to_fit_on_a_single_device(device, work, nodes, of_ray):
+    demand = [tasks(count, **{device: amount}) for count, amount in work]
+    ours, rays = both([group("g", **{device: 2})], demand=demand)
+    assert (ours.launches, rays.launches) == ({"g": nodes}, {"g": of_ray})
+
+
+@pytest.mark.rule("FD:AS3-2")
+def test_fractions_of_other_resources_are_added_up():
+    assert ask([group("g", CPU=2, widget=2)], demand=[tasks(3, CPU=0.6, widget=0.6)]).launches == {"g": 1}
+
+
+@pytest.mark.rule("FD:AS3-2")
+def test_a_free_running_node_and_a_node_on_its_way_hold_what_their_devices_hold():
+    groups, work = [group("g", CPU=8, GPU=2)], [tasks(3, CPU=1, GPU=0.6)]
+    for node in (running("n", "g", CPU=8, GPU=2), pending("n", "g")):
+        ours, rays = both(groups, [node], work)
+        assert (ours.launches, rays.launches) == ({"g": 1}, {})
+
+
+@pytest.mark.rule("FD:AS3-2")
+def test_request_resources_and_placement_groups_are_planned_by_device():
+    groups = [group("g", CPU=8, GPU=2)]
+    assert ask(groups, constraint=(tasks(3, (), CPU=1, GPU=0.6),)).launches == {"g": 2}
+    assert ask(groups, gangs=(pack_gang("p", 3, CPU=1, GPU=0.6),)).launches == {"g": 2}
+
+
+@pytest.mark.rule("FD:AS3-2")
+@pytest.mark.parametrize(
+    ("parts", "launches"),
+    [
+        pytest.param((0.6, 0.6), {"small": 1}, id="a device each"),
+        pytest.param((0.6, 0.4, 1), {"small": 1}, id="parts that share a device"),
+        pytest.param((0.6, 0.6, 0.6), {"large": 1}, id="more devices than the sum tells"),
+    ],
+)
+def test_bundles_that_share_a_node_need_as_many_devices_as_hold_them(parts, launches):
+    bundles = tuple(Request(amounts_of({"GPU": part}), affinity=("_PG_p", "")) for part in parts)
+    groups = [group("small", GPU=2), group("large", GPU=3)]
+    assert ask(groups, gangs=(Gang("p:STRICT_PACK|PENDING", bundles),)).launches == launches
+
+
+@pytest.mark.rule("FD:AS3-2")
+def test_a_resource_of_very_many_units_is_added_up():
+    assert ask([group("g", GPU=1000)], demand=[tasks(1500, GPU=0.6)]).launches == {"g": 1}

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -9,10 +10,24 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from oracle.cases import Case
-from raytide.autoscaler.model import COUNTABLE, Instance, SchedulingRequest, Status, TerminationCause, amounts_of
+from raytide.api.autoscaler_decision import Why
+from raytide.autoscaler.feasibility import could_hold
+from raytide.autoscaler.model import (
+    COUNTABLE,
+    Demand,
+    Instance,
+    Request,
+    SchedulingReply,
+    SchedulingRequest,
+    Status,
+    TerminationCause,
+    amounts_of,
+)
+from raytide.autoscaler.request_text import shape_of
+from raytide.autoscaler.scaling.limit_reasons import LimitInputs, reasons
 from raytide.autoscaler.scheduling.node_classes import NodeClasses
 from raytide.autoscaler.scheduling.node_factory import NodeFactory
-from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS, RequestedNames
+from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS, RequestedNames, merged_by_affinity
 from raytide.autoscaler.scheduling.schedule import schedule
 from unit.autoscaler.scheduling.questions import ask, group, pending, tasks
 
@@ -181,9 +196,12 @@ def check_every_plan(monkeypatch):
                         groups[shape.request.anti_affinity] += count
                         assert shape.request.anti_affinity not in home.labels
                 assert set(groups.values()) <= {1}
-                left = [free - needed[resource] for resource, free in enumerate(home.free[plan.book])]
-                assert left == list(move.fill.left)
-                assert min(left, default=0) >= 0
+                names = self.requested
+                left = [home.free[plan.book][resource] - needed[resource] for resource in range(len(names.resources))]
+                assert left == list(move.fill.left[: len(left)])
+                assert min(move.fill.left, default=0) >= 0
+                for resource, place in names.devices.items():
+                    assert sum(move.fill.left[place]) <= left[resource]
                 assert node.cause is None
         assert set(moved.values()) <= {1}
         accept(self, plan)
@@ -271,3 +289,72 @@ def test_resources_that_no_request_names_change_no_decision_and_add_no_node_clas
         for i in question.instances
     }
     assert classes(in_use) == classes(unused) <= len(kinds)
+
+
+@pytest.mark.rule("FD:AS3-6")
+@thorough
+@given(questions(), st.sets(st.sampled_from(("GPU", "TPU", "neuron_cores", "memory", "accelerator_type:T4", "nope"))))
+def test_an_amount_of_zero_makes_no_difference(question, names):
+    def padded(request):
+        return replace(request, amounts=tuple(sorted({**dict.fromkeys(names, 0), **dict(request.amounts)}.items())))
+
+    def all_padded(demands):
+        return tuple(replace(demand, request=padded(demand.request)) for demand in demands)
+
+    other = replace(
+        question,
+        tasks=all_padded(question.tasks),
+        gangs=tuple(replace(gang, bundles=tuple(map(padded, gang.bundles))) for gang in question.gangs),
+        constraint=None if question.constraint is None else all_padded(question.constraint),
+    )
+    first, second = schedule(question), schedule(other)
+    assert (first.launches, first.needed, first.totals) == (second.launches, second.needed, second.totals)
+    assert set(first.terminations) == set(second.terminations)
+    assert sum(demand.count for demand in first.unplaced) == sum(demand.count for demand in second.unplaced)
+
+
+def told(question: SchedulingRequest, blocked: dict[str, Why], reply: SchedulingReply) -> list[tuple[str, Why]]:
+    """All reasons by group; the groups have the nodes of the decision about the question."""
+    stays, comes, _ = staying(question)
+    found = reasons(LimitInputs(question.types, reply, stays + comes, limits=blocked))
+    return [(group, why) for group, whys in found.items() for why in whys]
+
+
+def is_told(requests: Iterable[Request], found: list[tuple[str, Why]], question: SchedulingRequest) -> bool:
+    """Whether a reason names one of the requests, or belongs to a blocked group that could hold one."""
+    types = {one.name: one for one in question.types}
+    return any(
+        shape_of(request) in why.message or (why.reason == "QuotaExceeded" and could_hold(types[group], request))
+        for request in requests
+        for group, why in found
+    )
+
+
+@pytest.mark.rule("FD:AS3-5")
+@thorough
+@given(questions(), st.randoms(use_true_random=False))
+def test_all_demand_is_placed_or_launched_for_or_named_in_a_reason(question, rng):
+    blocked = {one.name: Why("QuotaExceeded", 1) for one in question.types if not one.is_head and rng.random() < 0.2}
+    types = tuple(replace(one, available=0) if one.name in blocked else one for one in question.types)
+    question = replace(question, types=types)
+    reply = schedule(question)
+    for demand in reply.unplaced:
+        alone = SchedulingReply(unplaced=(demand,), impossible=tuple({demand} & set(reply.impossible)))
+        assert is_told([demand.request], told(question, blocked, alone), question)
+    for gang in reply.unplaced_gangs:
+        alone = SchedulingReply(unplaced_gangs=(gang,), impossible_gangs=tuple({gang} & set(reply.impossible_gangs)))
+        assert is_told(merged_by_affinity(gang.bundles), told(question, blocked, alone), question)
+    for demand in reply.unmet:
+        alone = SchedulingReply(
+            unmet=(demand,), impossible_constraint=tuple({demand} & set(reply.impossible_constraint))
+        )
+        assert is_told([demand.request], told(question, blocked, alone), question)
+
+
+@pytest.mark.rule("FD:AS3-2")
+@thorough
+@given(st.integers(1, 8), st.integers(1, 9_999), st.integers(1, 60))
+def test_a_device_holds_as_many_equal_fractions_as_fit_into_one(devices, amount, count):
+    demand = Demand(Request((("GPU", amount),), ((),)), count)
+    per_node = devices * (10_000 // amount)
+    assert ask([group("g", most=100, GPU=devices)], demand=[demand]).launches == {"g": -(-count // per_node)}

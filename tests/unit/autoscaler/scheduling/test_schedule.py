@@ -42,7 +42,7 @@ def test_request_resources_is_about_the_whole_cluster_not_about_what_is_free():
     busy = [running(f"n{i}", "g", free={"CPU": 0}, CPU=9) for i in range(5)]  # 45 CPUs, all in use
     decision = ask([group("g", most=100, CPU=9)], busy, constraint=(tasks(100, (), CPU=1),))
     assert decision.launches == {"g": 7}, "12 nodes of 9 CPUs hold 100 tasks; 145 would need 17"
-    assert not decision.is_constraint_unmet
+    assert not decision.unmet
 
 
 @pytest.mark.rule("AS:S-11", "AS:S-30")

@@ -445,6 +445,20 @@ def test_what_no_group_could_hold_is_no_groups_fault_and_is_reported_once():
     assert took_s <= 10
 
 
+@pytest.mark.rule("FD:AS3-4")
+def test_a_bundle_of_request_resources_that_is_larger_than_any_node_is_named_with_the_amount():
+    world = World([group("cpu", replicas=0)])
+    memory = 2 * 1024**3
+    world.constraint = (Demand(Request(amounts_of({"CPU": 1, "memory": memory + 1})), 2), ONE_CPU)
+    world.run(30)
+    (why,) = world.record().why
+    assert f"{why.reason}: {why.message}" == (
+        f"NoFittingGroup: can never run: {{CPU: 1, memory: {memory + 1}}} x 2 fit no group, "
+        f"whose nodes have at most {{memory: {memory}}}; add a group with such nodes"
+    )
+    assert world.reports[-1].infeasible_constraint == world.constraint
+
+
 @pytest.mark.rule("SC:S21")
 def test_a_head_that_is_down_is_the_only_reason_and_is_removed_afterwards():
     world = at_work(2)

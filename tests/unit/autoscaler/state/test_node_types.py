@@ -356,8 +356,9 @@ def test_planned_nodes_have_labels_on_which_live_nodes_agree():
     assert dict(one(found).labels) == {"ray.io/accelerator-type": "A100", "ray.io/node-group": "cpu"}
 
 
-def test_resources_of_all_demands_are_collected():
-    request = Request(amounts_of({"CPU": 1, "accelerator_type:A100": 0.001}))
+@pytest.mark.rule("FD:AS3-6")
+def test_resources_of_all_demands_are_collected_except_amounts_of_zero():
+    request = Request(amounts_of({"CPU": 1, "GPU": 0, "accelerator_type:A100": 0.001}))
     state = GcsState(
         tasks=(Demand(request),),
         gangs=(Gang("pg:PACK|PENDING", (Request(amounts_of({"bundle": 1})),)),),

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from raytide.autoscaler.gcs import gcs_pb2 as pb
 from raytide.autoscaler.model import (
+    PLACEMENT_GROUP_RESOURCE,
     RESOURCE_UNIT_SCALING,
     Amounts,
     Demand,
@@ -46,7 +47,7 @@ def decode_state(reply: pb.GetClusterResourceStateReply, cache: NodeCache | None
     reader = _Reader({} if cache is None else cache)
     return GcsState(
         nodes=reader.nodes(state.node_states),
-        tasks=reader.demands(state.pending_resource_requests, "demand"),
+        tasks=_outside_placement_groups(reader.demands(state.pending_resource_requests, "demand")),
         gangs=reader.gangs(state.pending_gang_resource_requests),
         constraint=reader.constraint(state.cluster_resource_constraints),
         version=state.cluster_resource_state_version,
@@ -189,6 +190,15 @@ class _Reader:
         if len(constraints) > 1:
             self.problems.add("several cluster constraints, only the first is used", f"one of {len(constraints)}")
         return self.demands(constraints[0].resource_requests, "constraint") if constraints else None
+
+
+def _outside_placement_groups(demands: Iterable[Demand]) -> tuple[Demand, ...]:
+    """Demand for nodes; that of work in a placement group is left out, because the gang stands for it (AS:G-6)."""
+    return tuple(
+        demand
+        for demand in demands
+        if not any(PLACEMENT_GROUP_RESOURCE.fullmatch(name) for name, _ in demand.request.amounts)
+    )
 
 
 def _amounts(resources: Mapping[str, float]) -> Amounts | None:

@@ -52,7 +52,6 @@ def report_of(
             instances=cluster.found.instances,
             reply=SchedulingReply() if scheduled is None else scheduled.choice.reply,
             pending_counts={o.group.name: o.launches + o.kept for o in outcomes.groups},
-            types=cluster.types.types,
             pods={pod.name: pod for pod in snapshot.pods},
             now=snapshot.now,
             at_least=max(snapshot.reported_version, state.report_version),

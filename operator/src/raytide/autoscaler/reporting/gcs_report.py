@@ -14,14 +14,11 @@ from datetime import datetime
 
 from raytide.api.pod import PodView
 from raytide.api.pod_failure import failure_of
-from raytide.autoscaler.feasibility import could_hold
 from raytide.autoscaler.model import (
     STARTING,
-    Demand,
     FailedRequest,
     GcsState,
     Instance,
-    NodeType,
     PendingInstance,
     PendingRequest,
     Report,
@@ -39,7 +36,6 @@ class ReportInputs:
     reply: SchedulingReply
     pending_counts: Mapping[str, int]
     """By group, nodes requested or about to be requested that have no pod yet."""
-    types: tuple[NodeType, ...]
     pods: Mapping[str, PodView]
     now: datetime
     at_least: int = 0
@@ -63,7 +59,7 @@ def build_report(inputs: ReportInputs) -> Report:
         failed_requests=tuple(_failed_request(name, why, now_s) for name, why in inputs.blocked.items()),
         infeasible=inputs.reply.impossible,
         infeasible_gangs=inputs.reply.impossible_gangs,
-        infeasible_constraint=_impossible_constraint(inputs),
+        infeasible_constraint=inputs.gcs.constraint if inputs.reply.impossible_constraint else None,
     )
 
 
@@ -105,12 +101,3 @@ def _failed_request(group: str, why: UnavailableGroup, now_s: int) -> FailedRequ
     since_s = now_s if why.since is None else int(why.since.timestamp())
     reason = f"{why.reason}: {why.detail}" if why.detail else why.reason
     return FailedRequest(group, max(1, why.count), reason, started_at_s=since_s, failed_at_s=since_s)
-
-
-def _impossible_constraint(inputs: ReportInputs) -> tuple[Demand, ...] | None:
-    """The `request_resources()` constraint if part of it is infeasible; mere lack of capacity is not reported."""
-    asked = inputs.gcs.constraint
-    if not asked or not inputs.reply.is_constraint_unmet:
-        return None
-    is_impossible = any(not any(could_hold(kind, demand.request) for kind in inputs.types) for demand in asked)
-    return asked if is_impossible else None

@@ -7,28 +7,29 @@ Called by group_decisions.py; codes are those of conditions and of pod_failure.p
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from raytide.api.autoscaler_decision import Why
-from raytide.autoscaler.feasibility import could_hold
+from raytide.autoscaler.feasibility import EmptyNodes, could_hold, empty_nodes
 from raytide.autoscaler.model import (
     HEAD_TYPE,
-    Amounts,
     Demand,
     Gang,
     NodeType,
     Request,
     SchedulingReply,
-    Selector,
 )
 from raytide.autoscaler.request_text import shape_of
+from raytide.autoscaler.scheduling.resource_shapes import merged_by_affinity
+from raytide.autoscaler.scheduling.session import MAX_NODES
 
 MAX_REACHED: Final = "MaxReached"
-"""The group is at `maxReplicas`; the message has the pending demand."""
+"""The group is at `maxReplicas`, or a placement group needs more nodes than that; the message has the pending demand."""
 NO_FITTING_GROUP: Final = "NoFittingGroup"
-"""The demand can never run: no group has nodes that could run it. The message has the shape of the requests."""
+"""The demand can never run: no group has nodes that could run it. The message has the shape of the requests, and the
+amounts that exceed those of any node."""
 HEAD_DOWN: Final = "HeadDown"
 """Ray's head node is not running: nothing is scaled."""
 DRAINING: Final = "Draining"
@@ -40,11 +41,13 @@ UPSCALING_LIMITED: Final = "UpscalingLimited"
 """`upscalingMode: Conservative`: a group launches at most as many nodes as it has running, at least one."""
 INVALID_GROUP: Final = "InvalidGroup"
 """A field of the group, or of the cluster, cannot be used, such as a resource that is no number; the message names it."""
+NODE_BUSY: Final = "NodeBusy"
+"""The demand waits for live nodes that are busy: no group launches nodes that could run it."""
 CONSTRAINT_UNMET: Final = "ConstraintUnmet"
 """`request_resources()` asks for more than all groups may have at their `maxReplicas`."""
 
 MAX_SHAPES: Final = 3
-"""Shapes named in one message; the rest are counted."""
+"""Shapes, and exceeded amounts, named in one message; other shapes are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +70,12 @@ class LimitInputs:
 
 def reasons(inputs: LimitInputs) -> dict[str, tuple[Why, ...]]:
     """Reasons by group, for groups that have any; the most important first."""
-    waiting = _waiting(inputs.reply)
+    waiting = _Waiting(inputs)
     found = {kind.name: tuple(_of_group(kind, inputs, waiting)) for kind in inputs.types if not kind.is_head}
     for group, message in inputs.problems.items():
         if group not in found:
             found[group or HEAD_TYPE] = (*found.get(group or HEAD_TYPE, ()), Why(INVALID_GROUP, 1, message))
-    found[HEAD_TYPE] = (*found.get(HEAD_TYPE, ()), *_of_cluster(inputs))
+    found[HEAD_TYPE] = (*found.get(HEAD_TYPE, ()), *_of_cluster(inputs, waiting))
     return {group: why for group, why in found.items() if why}
 
 
@@ -81,19 +84,12 @@ def head_down(message: str) -> Why:
     return Why(HEAD_DOWN, 1, message)
 
 
-def _of_group(kind: NodeType, inputs: LimitInputs, all_waiting: Iterable[Demand]) -> Iterable[Why]:
+def _of_group(kind: NodeType, inputs: LimitInputs, waiting: "_Waiting") -> Iterable[Why]:
     limit = inputs.limits.get(kind.name)
     if limit is not None:
         yield limit
-    elif inputs.nodes.get(kind.name, 0) >= kind.max_nodes:
-        waiting = [demand for demand in all_waiting if could_hold(kind, demand.request)]
-        if waiting:
-            yield Why(
-                MAX_REACHED,
-                _count(waiting),
-                f"pending: {_shapes(waiting)}; the group is at its maximum of "
-                f"{kind.max_nodes // max(1, kind.num_of_hosts)}: raise maxReplicas",
-            )
+    elif demands := waiting.of_group(kind):
+        yield Why(MAX_REACHED, _count(demands), f"pending: {_shapes(demands)}; {_maximum(kind, inputs)}")
     held_back = inputs.held_back.get(kind.name, 0)
     if held_back:
         yield Why(UPSCALING_LIMITED, held_back, f"deferred nodes: {held_back}; upscalingMode is Conservative")
@@ -105,38 +101,112 @@ def _of_group(kind: NodeType, inputs: LimitInputs, all_waiting: Iterable[Demand]
         yield Why(INVALID_GROUP, 1, problem)
 
 
-def _of_cluster(inputs: LimitInputs) -> Iterable[Why]:
+def _maximum(kind: NodeType, inputs: LimitInputs) -> str:
+    """How the group's maximum, or that of the whole cluster, keeps demand waiting."""
+    most = kind.max_nodes // max(1, kind.num_of_hosts)
+    if _is_at_maximum(kind, inputs):
+        return f"the group is at its maximum of {most}: raise maxReplicas"
+    if sum(inputs.nodes.values()) + kind.num_of_hosts >= MAX_NODES:
+        return (
+            f"the autoscaler plans at most {MAX_NODES} nodes per Ray cluster: request less, or use several RayClusters"
+        )
+    return f"they need more than the group's maximum of {most}: raise maxReplicas"
+
+
+def _of_cluster(inputs: LimitInputs, waiting: "_Waiting") -> Iterable[Why]:
     reply = inputs.reply
-    impossible = [*reply.impossible, *_bundles(reply.impossible_gangs)]
-    if impossible:
+    single = [*reply.impossible, *reply.impossible_constraint]
+    bundles = _bundles(reply.impossible_gangs)
+    if single or bundles:
+        nodes, nodes_of_groups = (
+            EmptyNodes(node for kind in kinds for node in empty_nodes(kind))
+            for kinds in (inputs.types, [kind for kind in inputs.types if not kind.is_head])
+        )
+        unfit = [*single, *(bundle for bundle in bundles if not nodes.could_hold(bundle.request))]
+        most = nodes_of_groups.exceeded(demand.request for demand in unfit)[:MAX_SHAPES]
         yield Why(
             NO_FITTING_GROUP,
-            _count(impossible),
-            f"can never run: {_shapes(impossible)} fit no group; add a group with such nodes",
+            _count([*single, *bundles]),
+            f"can never run: {_shapes(unfit)} fit no group"
+            f"{f', whose nodes have at most {shape_of(Request(most))}' if most else ''}; add a group with such nodes",
         )
-    if reply.is_constraint_unmet:
+    if demands := waiting.of_live_nodes():
+        yield Why(
+            NODE_BUSY,
+            _count(demands),
+            f"pending: {_shapes(demands)}; no group has such nodes, and the live ones are busy: wait until their work "
+            "ends, or add a group with such resources and labels",
+        )
+    unmet = [demand for demand in reply.unmet if demand not in reply.impossible_constraint]
+    if unmet:
         yield Why(
             CONSTRAINT_UNMET,
             1,
-            "request_resources() requests more than the groups may have: raise maxReplicas, or request less",
+            f"request_resources() requests more than the groups may have, {_shapes(unmet)} too much: "
+            "raise maxReplicas, or request less",
         )
 
 
-def _waiting(reply: SchedulingReply) -> list[Demand]:
-    """Feasible demand that could not be placed now, grouped by request: equal bundles of many gangs are one entry."""
+def _is_at_maximum(kind: NodeType, inputs: LimitInputs) -> bool:
+    return inputs.nodes.get(kind.name, 0) >= kind.max_nodes
+
+
+class _Waiting:
+    """Feasible demand without a place, and the groups whose nodes could run it.
+
+    Equal requests of tasks and of many gangs are one entry. A gang waits as a whole.
+    """
+
+    def __init__(self, inputs: LimitInputs) -> None:
+        self._inputs = inputs
+        self._kinds = [kind for kind in inputs.types if not kind.is_head]
+        self._limited = {
+            kind.name for kind in self._kinds if kind.name in inputs.limits or _is_at_maximum(kind, inputs)
+        }
+        self._groups_by_request: dict[Request, frozenset[str]] = {}
+        self._counts: Counter[Request] = Counter()
+        self._above_maximum: Counter[Request] = Counter()
+        """Of those, work that waits although no group that could run a part of it is at its maximum or blocked."""
+        for demands in _feasible(inputs.reply):
+            self._add(demands)
+
+    def _add(self, demands: Sequence[Demand]) -> None:
+        """Add a task's demand, or all bundles of a gang."""
+        counts: Counter[Request] = Counter()
+        for demand in demands:
+            counts[Request(demand.request.amounts, demand.request.selectors)] += demand.count
+        groups = [self._groups(request) for request in counts]
+        self._counts += counts
+        if all(groups) and not any(self._limited & names for names in groups):
+            self._above_maximum += counts
+
+    def _groups(self, request: Request) -> frozenset[str]:
+        """Groups whose empty nodes could hold it."""
+        known = self._groups_by_request.get(request)
+        if known is None:
+            known = frozenset(kind.name for kind in self._kinds if could_hold(kind, request))
+            self._groups_by_request[request] = known
+        return known
+
+    def of_group(self, kind: NodeType) -> list[Demand]:
+        """Demand that waits because of the group's maximum."""
+        counts = self._counts if _is_at_maximum(kind, self._inputs) else self._above_maximum
+        return [Demand(request, n) for request, n in counts.items() if kind.name in self._groups(request)]
+
+    def of_live_nodes(self) -> list[Demand]:
+        """Demand that nodes of no group could run: as it is feasible, a live node could."""
+        return [Demand(request, n) for request, n in self._counts.items() if not self._groups(request)]
+
+
+def _feasible(reply: SchedulingReply) -> Iterator[list[Demand]]:
     impossible, impossible_gangs = set(reply.impossible), set(reply.impossible_gangs)
-    waiting = [
-        *(demand for demand in reply.unplaced if demand not in impossible),
-        *_bundles(gang for gang in reply.unplaced_gangs if gang not in impossible_gangs),
-    ]
-    counts: Counter[tuple[Amounts, tuple[Selector, ...]]] = Counter()
-    for demand in waiting:
-        counts[demand.request.amounts, demand.request.selectors] += demand.count
-    return [Demand(Request(amounts, selectors), count) for (amounts, selectors), count in counts.items()]
+    yield from ([demand] for demand in reply.unplaced if demand not in impossible)
+    yield from (_bundles([gang]) for gang in reply.unplaced_gangs if gang not in impossible_gangs)
 
 
 def _bundles(gangs: Iterable[Gang]) -> list[Demand]:
-    return [Demand(bundle) for gang in gangs for bundle in gang.bundles]
+    """What each gang needs on one node: bundles that have to share a node are one request."""
+    return [Demand(bundle) for gang in gangs for bundle in merged_by_affinity(gang.bundles)]
 
 
 def _count(demands: Iterable[Demand]) -> int:

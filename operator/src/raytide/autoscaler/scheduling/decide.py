@@ -3,10 +3,11 @@
 Takes the snapshot, the state of the cluster and the timers. Returns the scheduler's decision and the launches to
 request now. It prepares the scheduler's input: blocked groups get no new nodes, a node that rejected a drain is not
 terminated as idle during its backoff, and a node that has just joined counts as empty while Ray's task demand lags
-behind (AS:G-6), so that tasks already running on it are not counted twice. Of the decision's launches the upscaling
-mode may defer some: `Default` and `Aggressive` set no limit, not even Ray's ten (B-11); with `Conservative` a group has
-at most as many launching as running nodes, at least one (AS:R-40, AS:C-5). What `minReplicas` and `request_resources()`
-need is launched at once (AS V-2). Called by autoscaler/sidecar/reconcile.py.
+behind (AS:G-6), so that tasks already running on it are not counted twice. Room for parts of devices that work has waited
+for in vain is none (device_waits.py). Of the decision's launches the upscaling mode may defer some: `Default` and
+`Aggressive` set no limit, not even Ray's ten (B-11); with `Conservative` a group has at most as many launching as running
+nodes, at least one (AS:R-40, AS:C-5). What `minReplicas` and `request_resources()` need is launched at once (AS V-2). Called
+by autoscaler/sidecar/reconcile.py.
 """
 
 from collections.abc import Mapping
@@ -23,10 +24,11 @@ from raytide.autoscaler.model import (
     Status,
     unwatched,
 )
+from raytide.autoscaler.scheduling.device_waits import device_waits, without_false_room
 from raytide.autoscaler.scheduling.fallback import FallbackResult, Scheduler, schedule_with_fallback
 from raytide.autoscaler.scheduling.schedule import schedule
 from raytide.autoscaler.state.cluster_state import DEMAND_LAG_S, ClusterState
-from raytide.autoscaler.state.snapshot import ReconcilerState, Snapshot
+from raytide.autoscaler.state.snapshot import DeviceWait, ReconcilerState, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class SchedulingRound:
 
     choice: FallbackResult
     launches: Launches
+    device_waits: Mapping[str, DeviceWait] = field(default_factory=dict)
+    """Work that running nodes do not take although their sums have room for it, by Ray node id."""
 
 
 def run_scheduling(
@@ -53,19 +57,26 @@ def run_scheduling(
     """Run the scheduler; None: nothing can be scheduled, `cluster.why_not` has the reason."""
     if cluster.limits is None:
         return None
-    inputs = _build_request(snapshot, state, cluster)
+    tasks, now_s = (snapshot.gcs or GcsState()).tasks, snapshot.monotonic_s
+    waits = device_waits(cluster.found.instances, tasks, state.device_waits, now_s)
+    inputs = _build_request(snapshot, state, cluster, waits)
     on_progress()
     scheduler = partial(schedule, on_progress=on_progress)
     choice = schedule_with_fallback(inputs, cluster.limits, scheduler)
-    return SchedulingRound(choice, launches(choice, scheduler, is_conservative=cluster.types.is_conservative))
+    return SchedulingRound(choice, launches(choice, scheduler, is_conservative=cluster.types.is_conservative), waits)
 
 
-def _build_request(snapshot: Snapshot, state: ReconcilerState, cluster: ClusterState) -> SchedulingRequest:
+def _build_request(
+    snapshot: Snapshot, state: ReconcilerState, cluster: ClusterState, waits: Mapping[str, DeviceWait]
+) -> SchedulingRequest:
     gcs, types, now_s = snapshot.gcs or GcsState(), cluster.types, snapshot.monotonic_s
     in_backoff = {node_id for node_id, rejection in state.rejections.items() if now_s < rejection.until_s}
     return SchedulingRequest(
         types=types.types,
-        instances=tuple(_as_scheduled(i, in_backoff, cluster.registered_s, now_s) for i in cluster.found.instances),
+        instances=tuple(
+            _as_scheduled(without_false_room(i, waits.get(i.node_id), now_s), in_backoff, cluster.registered_s, now_s)
+            for i in cluster.found.instances
+        ),
         tasks=gcs.tasks,
         gangs=gcs.gangs,
         constraint=gcs.constraint,

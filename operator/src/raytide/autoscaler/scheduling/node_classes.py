@@ -19,7 +19,7 @@ DEMAND: Final = 0
 CONSTRAINT: Final = 1
 
 Free: TypeAlias = tuple[int, ...]
-"""Free amount of each requested resource, by its index."""
+"""Free amount of each requested resource, by its index; behind these, those of single devices (RequestedNames.devices)."""
 Term: TypeAlias = tuple[float, int, float]
 """One resource in the score: (total, index or -1, the constant term if -1)."""
 

@@ -21,6 +21,7 @@ from raytide.autoscaler.model import (
     TerminationCause,
     implicit_amount,
 )
+from raytide.autoscaler.scheduling.devices import devices_of
 from raytide.autoscaler.scheduling.node_classes import (
     Free,
     Node,
@@ -30,7 +31,7 @@ from raytide.autoscaler.scheduling.node_classes import (
     ScoreTerms,
     Term,
 )
-from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS, RequestedNames, accelerators_in
+from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS, RequestedNames, accelerators_in, positive
 
 _PLACEMENT_GROUP = "_group_"
 """Part of the name of every resource that Ray adds to a node for a placement group."""
@@ -187,12 +188,15 @@ class NodeFactory:
         return tuple(sorted(labels.items()))
 
     def _vector(self, amounts: Amounts) -> Free:
-        known = dict(amounts)
-        return tuple(known.get(n, implicit_amount(n)) for n in self.requested.resources)
+        known, requested = dict(amounts), self.requested
+        free = [known.get(n, implicit_amount(n)) for n in requested.resources]
+        for resource, place in requested.devices.items():
+            free += devices_of(free[resource], place.stop - place.start)
+        return tuple(free)
 
     def _kept_for(self, total: Amounts) -> int:
         """The accelerators the score reserves such a node for."""
-        return accelerators_in(tuple(pair for pair in total if pair[1] > 0)) & self._conserved
+        return accelerators_in(positive(total)) & self._conserved
 
     def _traits_of(
         self,

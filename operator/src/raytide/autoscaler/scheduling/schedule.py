@@ -61,7 +61,7 @@ class _Draft:
     @property
     def is_short(self) -> bool:
         """Whether any demand is unplaced."""
-        return bool(self.unplaced or self.unplaced_gangs)
+        return bool(self.unplaced or self.unplaced_gangs or self.unmet)
 
     def coming(self) -> list[Node]:
         """Nodes to launch."""
@@ -171,7 +171,10 @@ class _Scheduler:
     def _decision(self, draft: _Draft) -> SchedulingReply:
         session, inputs = draft.session, self._inputs
         empty = EmptyNodes(self._empty_nodes() if draft.is_short else ())
-        impossible = tuple(demand for demand in draft.unplaced if not empty.could_hold(demand.request))
+        impossible, impossible_constraint = (
+            tuple(demand for demand in demands if not empty.could_hold(demand.request))
+            for demands in (draft.unplaced, draft.unmet)
+        )
         impossible_gangs = tuple(
             gang for gang in draft.unplaced_gangs if not all(map(empty.could_hold, merged_by_affinity(gang.bundles)))
         )
@@ -197,7 +200,8 @@ class _Scheduler:
             impossible=impossible,
             unplaced_gangs=draft.unplaced_gangs,
             impossible_gangs=impossible_gangs,
-            is_constraint_unmet=bool(draft.unmet),
+            unmet=draft.unmet,
+            impossible_constraint=impossible_constraint,
             totals=tuple(total_of(node) for node in planned if node.cause is None),
             needed=frozenset(
                 node.instance.instance_id

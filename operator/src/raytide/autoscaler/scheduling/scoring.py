@@ -15,6 +15,7 @@ from itertools import count as counting
 from typing import TypeAlias
 
 from raytide.autoscaler.model import RESOURCE_UNIT_SCALING, NodeType
+from raytide.autoscaler.scheduling.devices import held_by, left_by
 from raytide.autoscaler.scheduling.node_classes import NOTHING, BinFill, Free, Node, NodeClass, Placed, placed_after
 from raytide.autoscaler.scheduling.resource_shapes import Run, Shape
 
@@ -212,7 +213,7 @@ class NodeScorer:
         if has_more and winner not in outdated:
             self._push(winner)
 
-    def _fill(self, free: Free, labels: Mapping[str, str]) -> BinFill:  # noqa: C901 - the hot loop, kept in one piece
+    def _fill(self, free: Free, labels: Mapping[str, str]) -> BinFill:  # noqa: C901, PLR0912 - the hot loop, kept in one piece
         """FILL of AS §2.4: in order, without backtracking."""
         left, takes, marks = list(free), [], []
         counts, shapes, least = self.counts, self.shapes, self._least
@@ -227,6 +228,8 @@ class NodeScorer:
                 if remaining < amount * count:
                     count = remaining // amount
             else:
+                if shape.devices and not (count := _held_by_devices(shape, left, count)):
+                    continue
                 if shape.is_label_bound:
                     if not self._admits(shape, labels):
                         continue
@@ -237,6 +240,8 @@ class NodeScorer:
                         marks.append(pair)
                 for resource, amount in shape.needs:
                     left[resource] -= amount * count
+                for devices, amount in shape.devices:
+                    left[devices] = left_by(left[devices], amount, count)
                 takes.append((run, count))
                 for resource, line in least:
                     if left[resource] < line[place]:
@@ -282,6 +287,11 @@ class NodeScorer:
         is_accelerator_right = not traits.accelerators or traits.accelerators & placed.accelerators > 0
         rank = _rank(placed, node_class, fill) if placed.ranked else 0
         return (-rank, -is_accelerator_right, -matching, -least, -mean)
+
+
+def _held_by_devices(shape: Shape, left: Sequence[int], count: int) -> int:
+    """How many of `count` requests the single devices hold."""
+    return min(count, *(held_by(left[devices], amount) for devices, amount in shape.devices))
 
 
 def _rank(placed: Placed, node_class: NodeClass, fill: BinFill) -> int:

@@ -52,6 +52,7 @@ def reconcile(snapshot: Snapshot, state: ReconcilerState, on_progress: OnProgres
         report=report,
         state=replace(
             _next_state(snapshot, state, cluster, outcomes, writing),
+            device_waits=scheduled.device_waits if scheduled else state.device_waits,
             report_version=report.version if report else state.report_version,
             reported_keys=texts.reported_keys,
         ),

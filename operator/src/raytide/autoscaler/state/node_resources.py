@@ -7,7 +7,7 @@ the field and the fix. Pure; called by node_types.py for each group on its own.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Never
 
@@ -75,7 +75,7 @@ class _Sources:
     limits: Mapping[str, Any]
     requests: Mapping[str, Any]
     selector: Mapping[str, Any]
-    """`nodeSelector` of the template."""
+    """Labels that the template requires of Kubernetes nodes (`required_labels`)."""
     has_own_start: bool
     """The container starts Ray with its own command, so these amounts are not passed on."""
 
@@ -128,7 +128,7 @@ def _sources(group: Mapping[str, Any]) -> _Sources:
         params=mapping(group.get("rayStartParams")),
         limits=mapping(resources.get("limits")),
         requests=mapping(resources.get("requests")),
-        selector=mapping(spec.get("nodeSelector")),
+        selector=required_labels(spec),
         has_own_start="ray start" in own_command or "ray.io/overwrite-container-cmd" in annotations,
     )
 
@@ -271,6 +271,28 @@ def _tpu_slice(selector: Mapping[str, Any], warnings: list[str]) -> tuple[str, s
     for side in sides:
         cores *= int(side)
     return f"{generation}-{cores}", shape
+
+
+# --- labels of Kubernetes nodes --------------------------------------------------------------------------------------
+
+
+def required_labels(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Labels of the Kubernetes nodes that a pod spec admits: its `nodeSelector`, and what its required node affinity fixes.
+
+    An affinity fixes a label if each of its alternative terms admits a single value of it, the same one (`operator: In`).
+    """
+    affinity = mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
+    terms = mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution")).get("nodeSelectorTerms")
+    fixed = [set(_single_values(mapping(term))) for term in terms] if isinstance(terms, list) else []
+    return {**dict(set.intersection(*fixed) if fixed else ()), **mapping(spec.get("nodeSelector"))}
+
+
+def _single_values(term: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    expressions = term.get("matchExpressions")
+    for expression in map(mapping, expressions if isinstance(expressions, list) else ()):
+        match expression:
+            case {"key": str(key), "operator": "In", "values": [str(value)]}:
+                yield key, value
 
 
 def mapping(found: Any) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from raytide.api.autoscaler_decision import clamp_between
 from raytide.api.quantity import MAX_INT32, Quantity, QuantityError
 from raytide.autoscaler.model import (
     HEAD_TYPE,
+    PLACEMENT_GROUP_RESOURCE,
     RESOURCE_UNIT_SCALING,
     Amounts,
     GcsState,
@@ -50,7 +51,7 @@ OWN_LABELS: Final = frozenset(
 """Labels in which nodes of one group differ, so that planned nodes do not get them."""
 TYPES_LABELS: Final = frozenset({"ray.io/accelerator-type", "ray.io/market-type", TPU_TOPOLOGY_LABEL, TPU_POD_TYPE})
 """Labels that follow from the machine type: one live node is enough to learn them."""
-OWN_RESOURCES: Final = re.compile(r"node:.*|object_store_memory|.*_group_[0-9a-f]{8,}|bundle_group_.*")
+OWN_RESOURCES: Final = re.compile(rf"node:.*|object_store_memory|{PLACEMENT_GROUP_RESOURCE.pattern}")
 """Resources that belong to one node or to a placement group on it."""
 
 _LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
@@ -125,8 +126,8 @@ def node_types(
 
 
 def asked_resources(state: GcsState) -> frozenset[str]:
-    """Every resource named by a task demand, gang bundle or resource constraint."""
-    return frozenset(name for request in _requests(state) for name, _ in request.amounts)
+    """Every resource named by a task demand, gang bundle or resource constraint; an amount of 0 names nothing."""
+    return frozenset(name for request in _requests(state) for name, amount in request.amounts if amount)
 
 
 def _requests(state: GcsState) -> Iterator[Request]:

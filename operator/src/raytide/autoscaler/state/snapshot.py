@@ -15,7 +15,16 @@ from typing import Any, Final, TypeAlias
 from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why
 from raytide.api.meta import Manifest
 from raytide.api.pod import PodView
-from raytide.autoscaler.model import Drained, DrainReason, GcsState, Instance, NodeType, Report, SchedulingReply
+from raytide.autoscaler.model import (
+    Amounts,
+    Drained,
+    DrainReason,
+    GcsState,
+    Instance,
+    NodeType,
+    Report,
+    SchedulingReply,
+)
 from raytide.autoscaler.state.instance_cache import UNKNOWN as EMPTY_CACHE
 from raytide.autoscaler.state.instance_cache import InstanceCache
 from raytide.autoscaler.state.instance_lifecycle import DEFAULT_LIMITS, TimeLimits, Timers
@@ -80,6 +89,18 @@ class DrainRejection:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceWait:
+    """Work that waits although the sum of a node's partly used devices has room for it."""
+
+    free: Amounts
+    """Of those devices, as the GCS reports it."""
+    since_s: float
+    """Since when it has been the same."""
+    least: Amounts
+    """By resource, the least amount that waits."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReconcilerState:
     """Timers in monotonic seconds, and the last log lines; a restart may lose all of it at any time."""
 
@@ -98,6 +119,8 @@ class ReconcilerState:
     """By Ray node id, since when it has accepted its drain or has been leaving a group that is too large."""
     rejections: Mapping[str, DrainRejection] = field(default_factory=dict)
     """By Ray node id, drains that were rejected or not answered."""
+    device_waits: Mapping[str, DeviceWait] = field(default_factory=dict)
+    """By Ray node id."""
     timers: Timers = field(default_factory=Timers)
     """For instances.py and group_availability.py."""
     known: InstanceCache = field(default=EMPTY_CACHE, compare=False, repr=False)
