@@ -37,5 +37,13 @@ def command(cluster_name: str, cluster_namespace: str, gcs_address: str) -> None
         read_settings(os.environ)
     except SettingError as error:
         raise click.UsageError(str(error)) from error
-    child = (sys.executable, "-m", "raytide.autoscaler.sidecar.main", cluster_name, cluster_namespace, gcs_address)
+    child = (
+        sys.executable,
+        "-P",
+        "-m",
+        "raytide.autoscaler.sidecar.main",
+        cluster_name,
+        cluster_namespace,
+        gcs_address,
+    )
     raise SystemExit(Supervisor(child, report=lambda line: click.echo(line, err=True)).run())
