@@ -21,6 +21,7 @@ from raytide.raycluster.manifests.pod_builder import PodBuilder, PodContext, lis
 
 BLOCK: Final = "block"
 DASHBOARD_PORT_PARAM: Final = "dashboard-port"
+METRICS_PORT_PARAM: Final = "metrics-export-port"
 AGENT_PORT_PARAM: Final = "dashboard-agent-listen-port"
 
 _FLAGS_WITH_VALUE: Final = frozenset({"log-color", "include-dashboard", "include-log-monitor"})
@@ -44,7 +45,7 @@ def add_missing_params(builder: PodBuilder, context: PodContext) -> PodBuilder:
     role = {"dashboard-host": all_addresses} if context.is_head else {"address": context.gcs_address}
     ours = {
         **role,
-        "metrics-export-port": str(constants.METRICS_PORT),
+        METRICS_PORT_PARAM: str(constants.METRICS_PORT),
         AGENT_PORT_PARAM: str(constants.DASHBOARD_AGENT_PORT),
     }
     params = {**ours, **builder.ray_start_params, BLOCK: "true"}
