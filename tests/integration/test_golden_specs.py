@@ -73,6 +73,7 @@ LISTED = {
     "04-autoscaling-v2-options": {
         *{place.removesuffix(".autoscaler-token") if "Mounts" in place else place for place in SIDECAR},
         *(narrow("04-autoscaling-v2-options"), NO_TOKEN),
+        f"{HEAD}.containers.autoscaler.env.RAYTIDE_AUTOSCALER_HEALTH_PORT",
     }
     - {f"{HEAD}.containers.autoscaler.securityContext"},
     "05-autoscaling-v1": {narrow("05-autoscaling-v1"), *TOKEN, NO_TOKEN},
@@ -93,7 +94,7 @@ LISTED = {
 }
 """Where files without unsupported features differ.
 
-03 names a Ray with which our autoscaler is not tested; 04 mounts one volume at two places and has a security context of its own; 05 brings an image and a command of its own.
+03 names a Ray with which our autoscaler is not tested; 04 mounts one volume at two places, has a security context of its own, and envFrom; 05 brings an image and a command of its own.
 """
 
 SAME = [file for file in spec_files() if file not in {*REJECTED, *REPORTED, *UNSUPPORTED_FIELDS, *FAILS_CLOSED}]

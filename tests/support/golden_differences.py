@@ -291,8 +291,8 @@ KNOWN: Final = (
         _has_our_autoscaler,
     ),
     Known(
-        "our own autoscaler learns which operator runs it, and where the GCS listens",
-        rf"{SIDECAR}\.env\.RAYTIDE_(OPERATOR_VERSION|GCS_ADDRESS)",
+        "our own autoscaler learns which operator runs it, where the GCS listens, and its port if envFrom might have another",
+        rf"{SIDECAR}\.env\.RAYTIDE_(OPERATOR_VERSION|GCS_ADDRESS|AUTOSCALER_HEALTH_PORT)",
         _has_our_autoscaler,
     ),
     Known(

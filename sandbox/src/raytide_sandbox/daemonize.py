@@ -103,7 +103,7 @@ def start(settings: Settings, state: StateDirectory) -> Record:
 
 def _spawn(settings: Settings, state: StateDirectory, ready_fd: int) -> subprocess.Popen[bytes]:
     """Start the server in a new session, so that closing the terminal does not end it."""
-    command = [sys.executable, "-m", "raytide", "sandbox", "serve", *settings.arguments()]
+    command = [sys.executable, "-P", "-m", "raytide", "sandbox", "serve", *settings.arguments()]
     command += [f"--state-dir={state.path}", f"--ready-fd={ready_fd}"]
     with state.log.open("ab") as log:
         return subprocess.Popen(  # noqa: S603 - our own interpreter and module

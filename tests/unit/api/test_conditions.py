@@ -75,6 +75,16 @@ def test_a_message_too_long_for_the_api_is_cut_between_characters():
     assert found["message"].endswith("ä…")
 
 
+@pytest.mark.rule("FD:SEC3-7")
+@pytest.mark.parametrize("repeated", [1, MAX_MESSAGE_BYTES])
+def test_a_message_is_one_line_of_bounded_length_whatever_a_tenant_wrote(repeated):
+    (found,) = ready((), True, NOW, "group \x1b[31mcpu\u202e\nforged\u2028" * repeated + "\ud800")
+    assert found["message"].startswith(r"group \x1b[31mcpu\u202e\nforged\u2028")
+    assert found["message"].isprintable()
+    assert len(found["message"].encode()) <= MAX_MESSAGE_BYTES
+    assert ready((found,), True, LATER, found["message"]) == (found,)
+
+
 def test_timestamps_are_utc_in_whole_seconds():
     moment = datetime(2026, 1, 1, 13, 0, 0, 999999, tzinfo=timezone(timedelta(hours=1)))
     assert timestamp(moment) == "2026-01-01T12:00:00Z"

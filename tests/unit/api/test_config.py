@@ -26,7 +26,7 @@ SETTINGS = [
 def read_fields() -> set[str]:
     """Names in `config.name`, `_config.name`, `config.pods.name` and the like, but for the code that sets them."""
     texts = (path.read_text() for path in SOURCE.rglob("*.py") if path.parent.name not in {"api", "manager"})
-    found = (match for text in texts for match in re.findall(r"config((?:\.[a-z_]+)+)", text))
+    found = (match for text in texts for match in re.findall(r"config((?:\.[a-z0-9_]+)+)", text))
     return {name for dotted in found for name in dotted.split(".")}
 
 

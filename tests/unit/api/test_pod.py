@@ -66,7 +66,7 @@ def test_everything_that_is_kept():
 
 
 @pytest.mark.rule("RC:SD-2")
-def test_the_ray_container_is_found_by_the_name_of_container_0():
+def test_the_status_of_the_ray_container_is_found_by_its_name():
     assert pod_from_manifest(POD).is_finished
     swapped = {**POD, "spec": {**POD["spec"], "containers": [{"name": "side"}, {"name": "ray"}]}}
     assert not pod_from_manifest(swapped).is_finished

@@ -23,14 +23,6 @@ def test_programs_read_the_value_and_a_terminal_gets_ascii(output, read):
     assert "\x1b" not in text
 
 
-@pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
-def test_other_characters_stay_where_a_command_asks_for_it(output, read):
-    text = encoded(output, VALUE, is_ascii=False)
-    assert read(text) == VALUE
-    assert "caf\u00e9" in text
-    assert "\x1b" not in text
-
-
 def leaves(command, name="raytide"):
     if not isinstance(command, click.Group):
         return [(name, command)]

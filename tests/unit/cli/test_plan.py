@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from raytide.api.sharing_record import ResizeNote, SharingRecord, encode_record
 from raytide.cli import main
+from support.explained import HOSTILE
 from support.plan_snapshots import (
     NOW,
     as_documents,
@@ -199,6 +200,17 @@ def test_yaml_is_the_same_as_json():
     text = as_list(node(cpu=4), job("a", 1, 3, 1), job("b", 1, 3, 1))
     result = call("-f", "-", "-o", "yaml", stdin=text)
     assert yaml.safe_load(result.stdout) == planned(text)
+
+
+@pytest.mark.rule("FD:SEC3-6")
+@pytest.mark.parametrize(
+    "options", [[], ["-o", "json"], ["-o", "yaml"], ["--explain", f"default/{HOSTILE}"], ["--explain", f"x/{HOSTILE}"]]
+)
+def test_no_code_of_a_file_reaches_the_terminal(options):
+    result = call("-f", "-", *options, stdin=as_list(node(cpu=1), job(HOSTILE, 2, 3), job("b", 1, 3, 1)))
+    assert "cod.exe" in result.output
+    assert not [each for each in result.output if each != "\n" and not each.isprintable()]
+    assert "\nkind:" not in result.output
 
 
 def test_the_table_lists_all_jobs_with_reasons():

@@ -231,6 +231,18 @@ async def test_a_note_is_cut_to_what_the_api_takes(wire):
     assert note.endswith("ä…")
 
 
+@pytest.mark.rule("FD:SEC3-7")
+@pytest.mark.parametrize("repeated", [1, 1024])
+async def test_a_note_is_one_line_of_bounded_length_whatever_a_tenant_wrote(wire, repeated):
+    async with recording(wire) as recorder:
+        warn(recorder, note="job \x1b[31m\u202e\nforged\u2028" * repeated)
+        await asyncio.sleep(1)
+    note = wire.calls[0].json["message"]
+    assert note.startswith(r"job \x1b[31m\u202e\nforged\u2028")
+    assert note.isprintable()
+    assert len(note.encode()) <= 1024
+
+
 def test_a_rejection_without_a_message_gives_its_reason():
     assert build_note([created("a", result=Result.REJECTED)]) == "Failed to create pod a: Forbidden"
 

@@ -54,6 +54,14 @@ def test_random_pod_delete(monkeypatch, value, expected):
     assert Settings().cluster_config().is_random_pod_delete_enabled is expected
 
 
+@pytest.mark.rule("FD:RC3-1")
+@pytest.mark.parametrize(("host", "is_ipv6"), [("fd00:10:96::1", True), ("10.96.0.1", False), ("", False)])
+def test_pods_have_the_family_of_the_api_servers_service(monkeypatch, host, is_ipv6):
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    assert Settings().cluster_config().pods.is_ipv6 is is_ipv6
+    assert Settings().job_config().is_ipv6 is is_ipv6
+
+
 def test_defaults_are_kuberays():
     config = Settings().cluster_config()
     assert config.feature_gates == DEFAULT_FEATURE_GATES

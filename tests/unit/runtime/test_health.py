@@ -138,7 +138,8 @@ def test_what_else_must_be_alive_counts(env, checker):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (":8080", ("0.0.0.0", 8080)),
+        (":8080", ("", 8080)),
+        ("[::]:9", ("::", 9)),
         ("127.0.0.1:9", ("127.0.0.1", 9)),
         ("[::1]:9", ("::1", 9)),
         ("0", None),

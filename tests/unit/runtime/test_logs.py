@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from raytide.runtime.logs import PASS, JsonFormatter, KeyValueFormatter, install
+from raytide.runtime.logs import PASS, JsonFormatter, KeyValueFormatter, LineFormatter, install
 
 
 def build_record(**more) -> logging.LogRecord:
@@ -24,7 +24,20 @@ def test_a_line_within_a_pass_carries_it_and_keeps_its_traceback_below():
     finally:
         PASS.reset(token)
     assert lines[0].endswith("made 3 pods namespace=ns name=c pass=7")
-    assert lines[-1] == "ValueError: oops"
+    assert lines[-1].strip() == "ValueError: oops"
+
+
+@pytest.mark.rule("FD:SEC3-6")
+@pytest.mark.parametrize("formatter", [KeyValueFormatter(), LineFormatter("%(asctime)s\t%(message)s")])
+def test_the_text_of_an_exception_begins_no_line_of_its_own(formatter):
+    error = ValueError("bad\n2026-01-01 00:00:00,000 level=INFO forged\u2028\x1b[2J" + "\n" * 100_000)
+    text = formatter.format(build_record(exc_info=(ValueError, error, None)))
+    first, *others = text.splitlines()
+    assert "made 3 pods" in first
+    assert all(line.startswith("  ") for line in others)
+    assert all(line.isprintable() for line in others)
+    assert any("ValueError: bad" in line for line in others)
+    assert len(others) < 500
 
 
 def test_install_sends_everything_to_standard_error(capsys):

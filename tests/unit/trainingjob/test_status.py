@@ -353,6 +353,17 @@ def test_a_resize_is_reported_once_with_what_it_was_for():
     }
 
 
+@pytest.mark.rule("FD:SEC3-7")
+def test_a_forged_record_forges_no_line_of_the_status():
+    world = JobWorld(low=1, high=8).run()
+    forged, shown = "x\x1b[2J\nforged\u202e", r"x\x1b[2J\nforged\u202e"
+    world.order(3, f"Growing{forged}", forged, f"ns/{forged}")
+    world.run()
+    (entry,) = world.status["scaling"]["history"]
+    assert (entry["reason"], entry["message"], entry["forJob"]) == (f"Growing{shown}", shown, f"ns/{shown}")
+    assert world.status["scaling"]["lastReason"] == f"Growing{shown}"
+
+
 @pytest.mark.rule("TJ:6-1136")
 def test_the_history_is_bounded():
     """DLRover #1136: thousands of plan objects piled up."""

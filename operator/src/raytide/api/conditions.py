@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
+from raytide.api.printable import escaped_within
+
 ConditionJson: TypeAlias = Mapping[str, Any]
 Conditions: TypeAlias = tuple[ConditionJson, ...]
 
@@ -60,7 +62,7 @@ def is_condition_true(conditions: Sequence[ConditionJson], kind: str) -> bool:
 def set_condition(
     conditions: Sequence[ConditionJson], kind: str, *, status: bool | str, reason: str, message: str, now: datetime
 ) -> Conditions:
-    """The list with that condition set; the message is truncated to the API server's limit."""
+    """The list with that condition set; the message is escaped and truncated to the API server's limit (FD:SEC3-7)."""
     word = status if isinstance(status, str) else str(status)
     old = find_condition(conditions, kind)
     keeps_time = old is not None and old.get("status") == word and bool(old.get("lastTransitionTime"))
@@ -69,7 +71,7 @@ def set_condition(
         "type": kind,
         "status": word,
         "reason": reason,
-        "message": _cut(message),
+        "message": escaped_within(message, MAX_MESSAGE_BYTES),
         "lastTransitionTime": old["lastTransitionTime"] if old is not None and keeps_time else timestamp(now),
     }
     if old is None:
@@ -100,13 +102,6 @@ def without_unreached(status: Mapping[str, Any], generation: Any) -> dict[str, A
     seen, key = status.get("observedGeneration"), "observedGeneration"
     is_reached = isinstance(seen, int) and isinstance(generation, int) and seen <= generation
     return dict(status) if is_reached else {name: value for name, value in status.items() if name != key}
-
-
-def _cut(message: str) -> str:
-    encoded = message.encode()
-    if len(encoded) <= MAX_MESSAGE_BYTES:
-        return message
-    return encoded[: MAX_MESSAGE_BYTES - 3].decode(errors="ignore") + "…"
 
 
 def cut(text: str, maximum: int) -> str:

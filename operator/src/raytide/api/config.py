@@ -48,6 +48,8 @@ class PodConfig:
     default_pod_annotations: Mapping[str, str] = field(default_factory=dict)
     default_pod_labels: Mapping[str, str] = field(default_factory=dict)
     autoscaler: AutoscalerConfig = AutoscalerConfig()
+    is_ipv6: bool = False
+    """Whether the first address of pods is one of IPv6."""
 
 
 DEFAULT_FEATURE_GATES: Final = frozenset(
@@ -101,6 +103,8 @@ class JobConfig:
     """The same as in `SharingConfig`: both controllers must agree on which jobs are gangs."""
     etcd_image: str = DEFAULT_ETCD_IMAGE
     """Image of the etcd container in a Paddle job's master pod."""
+    is_ipv6: bool = False
+    """Whether the first address of pods is one of IPv6."""
 
 
 RESERVATION_S: Final = 600.0

@@ -41,6 +41,8 @@ WORKER: Final = "worker"
 REDIS_CLEANUP: Final = "redis-cleanup"
 HEAD_GROUP: Final = "headgroup"
 AUTOSCALER_CONTAINER: Final = "autoscaler"
+RAY_START_VARIABLE: Final = "KUBERAY_GEN_RAY_START_CMD"
+"""Only the Ray container has it, in pods of Raytide as of KubeRay."""
 """The sidecar's container in the head pod (RC §3.7)."""
 
 # --- annotations ---------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ pods (D3; RC §1.5, §4.6). trainingjob_pod.py uses `ManagedPod` and the parts o
 """
 
 from collections.abc import Mapping
+from itertools import chain
 from sys import intern
 from typing import Any, Self
 
@@ -122,7 +123,7 @@ class PodView(ManagedPod, frozen=True, gc=False, kw_only=True):
     """When a finished pod ended, as far as its status shows; empty for others."""
     restart_policy: str = ""
     ray_container: str = ""
-    """Name of container 0, which is Ray's by position (RC: Terms)."""
+    """Name of the container that was created as Ray's, wherever admission put it (RC: Terms)."""
     recreate_hash: str = ""
     kuberay_version: str = ""
 
@@ -184,8 +185,17 @@ class PodView(ManagedPod, frozen=True, gc=False, kw_only=True):
 # --- the JSON as the API sends it: only what is read, everything may be missing or null -----------------------------
 
 
-class _Named(msgspec.Struct, gc=False):
+class _Variable(msgspec.Struct, gc=False):
+    name: Any = None
+
+
+class _Container(msgspec.Struct, gc=False):
     name: str = ""
+    env: list[_Variable] | None = None
+
+    @property
+    def has_ray_command(self) -> bool:
+        return any(variable.name == constants.RAY_START_VARIABLE for variable in self.env or ())
 
 
 class _InitContainer(msgspec.Struct, gc=False, rename="camel"):
@@ -197,7 +207,7 @@ class _Spec(msgspec.Struct, gc=False, rename="camel"):
     node_name: str | None = None
     restart_policy: str | None = None
     scheduling_gates: Any = None
-    containers: list[_Named] | None = None
+    containers: list[_Container] | None = None
     init_containers: list[_InitContainer] | None = None
 
 
@@ -309,13 +319,24 @@ def view_of(pod: PodDocument) -> PodView:
         node_name=intern(spec.node_name or ""),
         pod_ip=status.pod_ip or "",
         restart_policy=intern(spec.restart_policy or ""),
-        ray_container=intern(spec.containers[0].name if spec.containers else ""),
+        ray_container=intern(_ray_container(spec.containers or [], labels.get(constants.NODE_TYPE_LABEL, ""))),
         containers=container_views(status.container_statuses),
         init_containers=container_views(status.init_container_statuses, _sidecars(spec)),
         scheduling_gates=gate_names(spec.scheduling_gates),
         recreate_hash=annotations.get(constants.RECREATE_HASH_ANNOTATION, ""),
         kuberay_version=intern(annotations.get(constants.KUBERAY_VERSION_ANNOTATION, "")),
     )
+
+
+def _ray_container(containers: list[_Container], node_type: str) -> str:
+    """The name of the Ray container: webhooks may have put others before it (FD:RC3-2).
+
+    Raytide and KubeRay give no other container the command of `ray start`; of pods without it the usual name decides, then
+    the position.
+    """
+    started = (each.name for each in containers if each.has_ray_command)
+    usual = (each.name for each in containers if each.name == f"ray-{node_type}")
+    return next(chain(started, usual, (each.name for each in containers)), "")
 
 
 def parse_index(text: str, *, most_digits: int = 63) -> int | None:

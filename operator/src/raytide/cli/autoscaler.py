@@ -10,6 +10,7 @@ import sys
 
 import click
 
+from raytide.api.host_port import split_host_port
 from raytide.autoscaler.sidecar.settings import SettingError, read_settings
 from raytide.autoscaler.sidecar.supervisor import Supervisor
 
@@ -31,11 +32,26 @@ def command(cluster_name: str, cluster_namespace: str, gcs_address: str) -> None
             raise click.UsageError(
                 f"{flag} is {value!r}: the environment variable in its place is not set in the container"
             )
-    if gcs_address and not gcs_address.rpartition(":")[2].isdigit():
-        raise click.UsageError(f"--gcs-address is {gcs_address!r}: set host:port")
+    if gcs_address and not _is_address(gcs_address):
+        raise click.UsageError(f"--gcs-address is {gcs_address!r}: set host:port, or [address]:port for IPv6")
     try:
         read_settings(os.environ)
     except SettingError as error:
         raise click.UsageError(str(error)) from error
-    child = (sys.executable, "-m", "raytide.autoscaler.sidecar.main", cluster_name, cluster_namespace, gcs_address)
+    child = (
+        sys.executable,
+        "-P",
+        "-m",
+        "raytide.autoscaler.sidecar.main",
+        cluster_name,
+        cluster_namespace,
+        gcs_address,
+    )
     raise SystemExit(Supervisor(child, report=lambda line: click.echo(line, err=True)).run())
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return bool(split_host_port(text)[0])
+    except ValueError:
+        return False

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from raytide.cli.columns import printable
 from raytide.cli.output import encoded, output_option
 
 
@@ -45,7 +46,7 @@ def apply(kubeconfig: Path | None, context: str | None, output: str) -> None:
     if output != "text":
         click.echo(encoded(output, {"applied": applied, "error": error}))
     if error:
-        raise click.ClickException(error)
+        raise click.ClickException(printable(error))
 
 
 async def _apply(kubeconfig: Path | None, context: str | None, applied: list[str], *, is_told: bool) -> str:

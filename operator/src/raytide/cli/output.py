@@ -1,6 +1,6 @@
 """Results of commands as JSON or YAML, for programs: one option and one encoding for all commands.
 
-ASCII only unless a command says otherwise, so that nothing which another user wrote into an object reaches a terminal as a control
+ASCII only, so that nothing which another user wrote into an object reaches a terminal as a control
 sequence or as a mark that reorders text.
 """
 
@@ -22,10 +22,10 @@ def output_option(default: str = "text") -> Callable[[_Function], _Function]:
     return click.option("-o", "--output", type=formats, default=default, show_default=True, help=OUTPUT_HELP)
 
 
-def encoded(output: str, value: Any, *, is_ascii: bool = True) -> str:
+def encoded(output: str, value: Any) -> str:
     """The value as `json` or `yaml`, without a line feed at its end."""
     if output == "json":
-        return json.dumps(value, indent=2, ensure_ascii=is_ascii)
+        return json.dumps(value, indent=2)
     import yaml  # noqa: PLC0415 - for this output only
 
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=not is_ascii, width=10_000).rstrip()
+    return yaml.safe_dump(value, sort_keys=False, width=10_000).rstrip()

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from raytide.api.host_port import join_host_port
 from raytide.kube.http import HttpTransport
 
 log = logging.getLogger(__name__)
@@ -185,7 +186,7 @@ def in_cluster_config(
     `ca_file` replaces the CA certificate among them. A client certificate with its private key makes the token optional.
     Raises `ClientConfigError` if a file is missing or unreadable.
     """
-    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    server = f"https://{join_host_port(host, port)}"
     ca_file, token = ca_file or directory / "ca.crt", directory / "token"
     if not ca_file.is_file() or not (token.is_file() or certificate):
         raise ClientConfigError(

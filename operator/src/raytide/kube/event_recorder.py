@@ -24,6 +24,7 @@ from raytide.api.actions import Create, Delete, Outcome, Patch, Result
 from raytide.api.conditions import timestamp
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import EVENTS, Key, Manifest, micro_time
+from raytide.api.printable import escaped_within
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 
@@ -68,6 +69,7 @@ class Recorder:
       so that `kubectl get events --sort-by=.lastTimestamp` sorts our events correctly (FD:RC-B17).
     - `record` and `record_outcomes` never block; a thousand events may be queued, a hundred about one object; further
       ones are dropped.
+    - A note is escaped, so it is one line whatever a tenant wrote, and cut to 1,024 bytes (FD:SEC3-7).
     - One request at a time is in flight; a failed one is dropped, at debug level if its namespace is terminating.
     """
 
@@ -180,7 +182,7 @@ class Recorder:
             "action": action,
             "reason": reason,
             "type": event_type,
-            "message": note if len(note.encode()) <= NOTE_LENGTH else _cut(note),
+            "message": escaped_within(note, NOTE_LENGTH),
             "involvedObject": {
                 "apiVersion": regarding.get("apiVersion", ""),
                 "kind": regarding.get("kind", ""),
@@ -252,7 +254,3 @@ def _verb(outcome: Outcome) -> tuple[str, str]:
     if isinstance(outcome.action, Create):
         return "Create", "Created"
     return ("Delete", "Deleted") if isinstance(outcome.action, Delete) else ("Patch", "Patched")
-
-
-def _cut(note: str) -> str:
-    return note.encode()[: NOTE_LENGTH - 3].decode(errors="ignore") + "…"

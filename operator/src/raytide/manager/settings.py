@@ -197,6 +197,8 @@ class Settings(BaseSettings):
     pod_name: str = Field(default="", validation_alias="POD_NAME")
     pod_namespace: str = Field(default="", validation_alias="POD_NAMESPACE")
     pod_uid: str = Field(default="", validation_alias="POD_UID")
+    api_server_host: str = Field(default="", validation_alias="KUBERNETES_SERVICE_HOST")
+    """Set by the kubelet: the address of the Service `kubernetes`, whose family is the first of pods too."""
 
     @field_validator("cluster_domain")
     @classmethod
@@ -207,6 +209,11 @@ class Settings(BaseSettings):
     def kinds(self) -> tuple[Resource, ...]:
         """The kinds whose controllers are enabled."""
         return tuple(kind for name, kind in KIND_BY_CONTROLLER.items() if name in self.controllers)
+
+    @property
+    def is_ipv6(self) -> bool:
+        """Whether the first address of pods is one of IPv6; False outside a cluster, where that is unknown."""
+        return ":" in self.api_server_host
 
     def lease_timing(self) -> LeaseTiming:
         """Build the lease timing; raises ValueError that names the flag when the three times are inconsistent."""
@@ -244,6 +251,7 @@ class Settings(BaseSettings):
                 image=self.autoscaler_image or f"{constants.IMAGE_REPOSITORY}:{constants.VERSION}",
                 creates_rbac=self.creates_autoscaler_rbac,
             ),
+            is_ipv6=self.is_ipv6,
         )
         return ClusterConfig(
             pods=pods,
@@ -259,6 +267,7 @@ class Settings(BaseSettings):
             cluster_domain=self.cluster_domain,
             gpus=self.gpu_resources,
             etcd_image=self.etcd_image or DEFAULT_ETCD_IMAGE,
+            is_ipv6=self.is_ipv6,
         )
 
     def sharing_config(self) -> SharingConfig:

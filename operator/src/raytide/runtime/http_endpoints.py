@@ -1,13 +1,25 @@
 """HTTP endpoints for probes and Prometheus.
 
 Serves checks and metrics given as callables: `/healthz` (would a restart help?) and `/readyz` (D9) list every check
-with its message and answer 503 if one fails. The meaning of the checks is not its concern. Started by manager/main.py.
+with its message and answer 503 if one fails. The meaning of the checks is not its concern. `:port` answers on IPv4 and IPv6,
+since the kubelet's probes come from outside the pod, in the cluster's family (FD:RC3-1). Started by manager/main.py, and by
+autoscaler/sidecar/main.py for the sidecar's pages.
 """
 
+import errno
+import socket
+import ssl
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from aiohttp import web
+
+from raytide.api.host_port import split_host_port
+
+ALL_ADDRESSES: Final = ("", "::")
+"""Hosts that mean all addresses of both families; `0.0.0.0` means those of IPv4."""
+WITHOUT_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
+"""Errors of a kernel, or of a container's network, that refuses IPv6."""
 
 Check: TypeAlias = Callable[[], tuple[bool, str]]
 """Returns whether it passes, and a short message."""
@@ -46,15 +58,33 @@ def page(make: Callable[[], tuple[bytes, str]]) -> Answer:
 
 
 def address_of(text: str) -> tuple[str, int] | None:
-    """Parse `:8080`, `127.0.0.1:8080`, or `0` for off as in KubeRay's flags; raises ValueError otherwise."""
+    """Parse `:8080`, `127.0.0.1:8080`, `[::1]:8080`, or `0` for off as in KubeRay's flags; raises ValueError otherwise."""
     if text in ("", "0"):
         return None
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{text!r} is not an address such as :8080 or 127.0.0.1:8080, or 0 to disable")
-    if int(port) == 0:
-        return None
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - the kubelet's probes come from outside the pod
+    try:
+        host, port = split_host_port(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, or 0 to disable") from None
+    return (host, port) if port else None
+
+
+async def listen(runner: web.BaseRunner, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> None:
+    """Serve at the address; an empty host and `::` are all addresses, of both families as in Go. Raises OSError."""
+    if host in ALL_ADDRESSES:
+        await web.SockSite(runner, _socket_of_all_addresses(port), ssl_context=tls).start()
+    else:
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
+
+
+def _socket_of_all_addresses(port: int) -> socket.socket:
+    """One socket for both families, because asyncio's of IPv6 refuses IPv4; of IPv4 alone where there is no IPv6."""
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        except OSError as error:
+            if error.errno not in WITHOUT_IPV6:
+                raise
+    return socket.create_server(("", port))
 
 
 class Endpoints:
@@ -81,7 +111,7 @@ class Endpoints:
             runner = web.AppRunner(app, access_log=None)
             await runner.setup()
             self._runners.append(runner)
-            await web.TCPSite(runner, host, port).start()
+            await listen(runner, host, port)
 
     async def stop(self) -> None:
         """Release the ports."""

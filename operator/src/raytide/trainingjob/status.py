@@ -17,6 +17,7 @@ from raytide.api.gang_admission import gang_timeouts, is_forbidden
 from raytide.api.index_ranges import ranges_text
 from raytide.api.merge_patch import merge_difference
 from raytide.api.plan import earliest
+from raytide.api.printable import escaped
 from raytide.api.sharing_record import MAX_RESIZES
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pod import JobPod
@@ -117,7 +118,7 @@ def _of_valid(ctx: PlanContext, planned: TrainingJobPlan, at: datetime) -> Statu
         "scaling": _scaling(ctx),
         "startTime": _start_time(ctx, planned, at),
         "reason": end.reason if end else None,
-        "message": end.message if end else None,
+        "message": escaped(end.message) if end else None,
         "restarts": ctx.counts.incidents.total,
     }
     waiting = find_condition(new["conditions"], constants.WAITING)
@@ -190,9 +191,9 @@ def _scaling(ctx: PlanContext) -> Status:
         return dict(ctx.job.status.get("scaling") or {})
     history: list[Status] = []
     for note in ctx.record.resizes[-MAX_RESIZES:]:
-        entry = {"time": timestamp(note.at), "from": note.before, "to": note.after, "reason": note.reason}
-        entry |= {"message": note.message} if note.message else {}
-        history.append(entry | ({"forJob": note.for_job} if note.for_job else {}))
+        entry = {"time": timestamp(note.at), "from": note.before, "to": note.after, "reason": escaped(note.reason)}
+        entry |= {"message": escaped(note.message)} if note.message else {}
+        history.append(entry | ({"forJob": escaped(note.for_job)} if note.for_job else {}))
     return {"lastScaleTime": history[-1]["time"], "lastReason": history[-1]["reason"], "history": history}
 
 

@@ -83,6 +83,48 @@ def test_the_variable_for_scheduler_events_disables_the_event_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.rule("FD:SEC3-6")
+def test_text_of_a_tenant_forges_no_line_of_the_sidecars_log(tmp_path, capsys):
+    forged = "GPU\x1b[2J\n2026-01-01 00:00:00,000\tINFO forged\u202e\u2028"
+    before, root = logging.getLogger().handlers[:], logging.getLogger()
+    monitor_log.install(LOGS)
+    try:
+        handler = monitor_log.write_to(tmp_path, LOGS)
+        logging.getLogger("raytide.x").info("group %s", forged)
+        logging.getLogger("raytide.x").error("unexpected error", exc_info=ValueError(forged))
+        handler.close()
+    finally:
+        root.handlers[:] = before
+    out, err = capsys.readouterr()
+    for text in (out + err, (tmp_path / "monitor.log").read_text()):
+        records = [line for line in text.splitlines() if not line.startswith("  ")]
+        assert [line.split("\t")[1].split()[0] for line in records] == ["INFO", "ERROR"]
+        assert r"group GPU\x1b[2J\n2026-01-01 00:00:00,000\tINFO forged\u202e\u2028" in records[0]
+        assert not set("\x1b\u202e\u2028") & set(text)
+
+
+@pytest.mark.rule("FD:SEC3-6")
+def test_text_of_a_tenant_forges_no_line_of_a_driver(tmp_path):
+    events = EventLog(tmp_path, LOGS, now=lambda: NOW)
+    events.write([ClusterEvent(Level.WARNING, "No node for {x\x1b[2J\n(autoscaler +1s) forged\u202e: 1}")])
+    events.close()
+    event = msgspec.json.decode((tmp_path / "events" / "event_AUTOSCALER.log").read_bytes())
+    assert event["message"] == r"No node for {x\x1b[2J\n(autoscaler +1s) forged\u202e: 1}"
+
+
+@pytest.mark.rule("FD:SEC3-6")
+def test_the_directory_that_the_gcs_reports_forges_no_line(tmp_path, capsys):
+    handler = monitor_log.QuietFile(tmp_path / "x\nforged\x1b[2J", LOGS)
+    handler.stream.close()
+    handler.stream = open("/dev/full", "w")  # noqa: PTH123, SIM115 - as below
+    handler.handle(logging.LogRecord("x", logging.INFO, "", 0, "a line", None, None))
+    err = capsys.readouterr().err
+    assert err.splitlines() == [err.rstrip("\n")]
+    assert r"x\nforged\x1b[2J" in err
+    with pytest.raises(OSError, match="No space"):
+        handler.close()
+
+
 def test_a_full_disk_is_reported_once(tmp_path, capsys):
     handler = monitor_log.QuietFile(tmp_path / "monitor.log", LOGS)
     handler.stream.close()

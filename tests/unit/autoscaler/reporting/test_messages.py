@@ -346,6 +346,17 @@ def test_a_blocked_group_is_a_failed_request():
     assert [(one.node_type, one.count, one.reason) for one in found] == [("cpu", 3, "QuotaExceeded: full")]
 
 
+@pytest.mark.rule("FD:SEC3-6")
+def test_messages_of_other_objects_forge_no_line_of_ray_status():
+    forged, shown = "full\x1b[2J\nforged\u202e", r"full\x1b[2J\nforged\u202e"
+    stuck = PodView(namespace="n", name="p", phase="Pending", scheduled=PodCondition("False", "Unschedulable", forged))
+    instances = (Instance("p", "cpu", Status.ALLOCATED, pod="p"),)
+    blocked = {"cpu": UnavailableGroup("QuotaExceeded", forged, 3)}
+    report = build_report(reported(instances=instances, pods={"p": stuck}, blocked=blocked))
+    assert report.pending_instances[0].details == f"Unschedulable: {shown}"
+    assert report.failed_requests[0].reason == f"QuotaExceeded: {shown}"
+
+
 @pytest.mark.rule("FD:AS-A14")
 def test_times_are_those_at_which_things_began():
     since = NOW - timedelta(seconds=90)

@@ -421,6 +421,56 @@ def test_the_liveness_probe_allows_two_minutes_because_restart_policy_never_is_f
     assert probe["periodSeconds"] * probe["failureThreshold"] >= 120
 
 
+HEALTH_PORT = "RAYTIDE_AUTOSCALER_HEALTH_PORT"
+FROM_A_FIELD: Json = {"name": HEALTH_PORT, "valueFrom": {"configMapKeyRef": {"name": "ports", "key": "health"}}}
+
+
+@pytest.mark.rule("FD:RC3-5")
+@pytest.mark.parametrize(
+    ("env", "port"),
+    [
+        pytest.param([{"name": "A", "value": "1"}], 44218, id="not set"),
+        pytest.param([{"name": HEALTH_PORT, "value": "45218"}], 45218, id="a port"),
+        pytest.param([{"name": HEALTH_PORT, "value": " 45218 "}], 45218, id="a port with spaces"),
+        pytest.param([{"name": HEALTH_PORT, "value": ""}], 44218, id="empty"),
+        pytest.param([{"name": HEALTH_PORT}], 44218, id="no value"),
+        pytest.param([{"name": HEALTH_PORT, "value": "0"}], None, id="disabled"),
+        pytest.param([{"name": HEALTH_PORT, "value": "$(A)"}], None, id="another variable"),
+        pytest.param([FROM_A_FIELD], None, id="from a ConfigMap"),
+        pytest.param([{"name": HEALTH_PORT, "value": "70000"}], None, id="no port: the sidecar ends with a message"),
+        pytest.param(
+            [{"name": HEALTH_PORT, "value": "1"}, {"name": HEALTH_PORT, "value": "45218"}], 45218, id="the last of two"
+        ),
+    ],
+)
+def test_the_probe_follows_the_port_that_the_user_sets(env, port):
+    sidecar = sidecar_of(autoscaled(autoscalerOptions={"env": env}))
+    assert sidecar.get("livenessProbe", {}).get("httpGet", {}).get("port") == port
+
+
+@pytest.mark.rule("FD:RC3-5")
+def test_a_port_from_elsewhere_cannot_differ_from_the_probes():
+    sidecar = sidecar_of(autoscaled(autoscalerOptions={"envFrom": [{"configMapRef": {"name": "ports"}}]}))
+    assert {"name": HEALTH_PORT, "value": "44218"} in sidecar["env"], "it overrides envFrom"
+    assert sidecar["livenessProbe"]["httpGet"]["port"] == 44218
+
+
+@pytest.mark.rule("FD:RC3-5", "RC:POD-8")
+def test_two_heads_on_the_network_of_one_node_have_no_port_in_common():
+    def ports_of(shift: int) -> set[int]:
+        env = [{"name": HEALTH_PORT, "value": str(44218 + shift)}, {"name": "AUTOSCALER_METRIC_PORT", "value": "0"}]
+        params = {"metrics-export-port": str(8080 + shift), "dashboard-agent-listen-port": str(52365 + shift)}
+        head = {"rayStartParams": params, "template": template("ray-head", hostNetwork=True)}
+        spec = head_of(autoscaled(headGroupSpec=head, rayVersion="2.53.0", autoscalerOptions={"env": env}))
+        containers = spec["containers"]
+        probes = [each[kind] for each in containers for kind in ("livenessProbe", "readinessProbe") if kind in each]
+        declared = {port["containerPort"] for each in containers for port in each.get("ports", ())}
+        return declared | {probe["httpGet"]["port"] for probe in probes}
+
+    assert len(ports_of(0)) == 3
+    assert ports_of(0) & ports_of(1000) == set()
+
+
 # --- where a killed container stays down --------------------------------------------------------------------------------
 
 NATIVE = PodConfig(

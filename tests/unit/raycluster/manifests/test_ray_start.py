@@ -114,6 +114,14 @@ def test_workers_connect_to_the_gcs_at_the_heads_port():
     assert flags_of(ray_of(worker))["address"] == "demo-head-svc.default.svc.corp:6380"
 
 
+@pytest.mark.rule("FD:RC3-1", "RC:RSP-4")
+def test_where_pods_have_ipv6_the_dashboard_listens_on_it():
+    assert flags_of(head_container(config=PodConfig(is_ipv6=True)))["dashboard-host"] == "::"
+    assert (
+        flags_of(head_container({"dashboard-host": "fd00::5"}, PodConfig(is_ipv6=True)))["dashboard-host"] == "fd00::5"
+    )
+
+
 @pytest.mark.rule("RC:RSP-3", "RC:RSP-4", "RC:RSP-5", "RC:RSP-7", "RC:RSP-10", "RC:RSP-11", "RC:RSP-12")
 def test_what_the_user_set_stays():
     own = {

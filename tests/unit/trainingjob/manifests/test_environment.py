@@ -261,3 +261,12 @@ def test_a_roles_variables_are_its_own():
     spec = {"trainer": {"envs": {"A": "1"}}}
     assert "A" in env_of("trainer", **spec)
     assert "A" not in env_of("pserver", **spec)
+
+
+@pytest.mark.rule("FD:RC3-1")
+def test_the_address_of_a_pod_that_has_ipv6_has_brackets_before_a_port():
+    config = JobConfig(is_ipv6=True)
+    torch = env_of(framework="torchrun", config=config)
+    assert torch["PET_RDZV_ENDPOINT"] == "[$(POD_IP)]:7164"
+    assert env_of("master", master={}, config=config)["RAYTIDE_MASTER_ENDPOINT"] == "[$(POD_IP)]:8080"
+    assert env_of(config=config)["PADDLE_CURRENT_ENDPOINT"] == "$(POD_IP):7164", "as Paddle joins them"

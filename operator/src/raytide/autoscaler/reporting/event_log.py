@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import msgspec
 
+from raytide.api.printable import escaped
 from raytide.autoscaler.reporting.log_settings import LogSettings
 from raytide.autoscaler.reporting.monitor_log import open_file
 from raytide.autoscaler.state.snapshot import ClusterEvent, Level
@@ -54,7 +55,7 @@ class EventLog:
             "source_pid": os.getpid(),
             "severity": SEVERITIES[event.severity],
             "label": "",
-            "message": event.message,
+            "message": escaped(event.message),
             "timestamp": str(int(self._now().timestamp())),
             "custom_fields": {},
         }

@@ -14,6 +14,7 @@ from datetime import datetime
 
 from raytide.api.pod import PodView
 from raytide.api.pod_failure import failure_of
+from raytide.api.printable import escaped
 from raytide.autoscaler.model import (
     STARTING,
     FailedRequest,
@@ -93,11 +94,11 @@ def _details(pod: PodView | None) -> str:
         return "pod created"
     failure = failure_of(pod)
     if failure is not None:
-        return f"{failure.cause.value}: {failure.detail}"
-    return "waiting for ray to start" if pod.is_running else f"pod {pod.phase or 'Pending'}".lower()
+        return escaped(f"{failure.cause.value}: {failure.detail}")
+    return "waiting for ray to start" if pod.is_running else escaped(f"pod {pod.phase or 'Pending'}".lower())
 
 
 def _failed_request(group: str, why: UnavailableGroup, now_s: int) -> FailedRequest:
     since_s = now_s if why.since is None else int(why.since.timestamp())
     reason = f"{why.reason}: {why.detail}" if why.detail else why.reason
-    return FailedRequest(group, max(1, why.count), reason, started_at_s=since_s, failed_at_s=since_s)
+    return FailedRequest(group, max(1, why.count), escaped(reason), started_at_s=since_s, failed_at_s=since_s)

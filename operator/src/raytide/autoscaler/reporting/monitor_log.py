@@ -1,9 +1,9 @@
 """Log output of the sidecar: container output and `monitor.log`.
 
 Writes to the container's output as Ray's autoscaler does (below WARNING to stdout, from WARNING to stderr) and, once
-the head has published its log folder, also to `monitor.log` there, with Ray's rotation, for dashboards and users. If
-the file cannot be written, that is logged once and the container's output is still complete. Installed by
-autoscaler/sidecar/main.py; rules AS §1.1.
+the head has published its log folder, also to `monitor.log` there, with Ray's rotation, for dashboards and users. A record
+is one line whatever text of tenants it has (FD:SEC3-6). If the file cannot be written, that is logged once and the
+container's output is still complete. Installed by autoscaler/sidecar/main.py; rules AS §1.1.
 """
 
 import logging
@@ -12,7 +12,9 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
 
+from raytide.api.printable import escaped
 from raytide.autoscaler.reporting.log_settings import LogSettings
+from raytide.runtime.logs import LineFormatter
 
 FORMAT: Final = "%(asctime)s\t%(levelname)s %(filename)s:%(lineno)s -- %(message)s"
 """Ray's own format, so that its tools find time and level."""
@@ -32,7 +34,7 @@ class QuietFile(RotatingFileHandler):
         """Report the first error only; the container's output has every line."""
         if not self._has_complained:
             self._has_complained = True
-            print(f"cannot write {self.baseFilename}: {sys.exc_info()[1]}", file=sys.stderr)  # noqa: T201 - the log is what is broken
+            print(escaped(f"cannot write {self.baseFilename}: {sys.exc_info()[1]}"), file=sys.stderr)  # noqa: T201 - the log is what is broken
 
 
 def install(settings: LogSettings) -> None:
@@ -41,7 +43,7 @@ def install(settings: LogSettings) -> None:
     to_stdout.addFilter(lambda record: record.levelno < logging.WARNING)
     to_stderr.setLevel(logging.WARNING)
     for output in (to_stdout, to_stderr):
-        output.setFormatter(logging.Formatter(FORMAT))
+        output.setFormatter(LineFormatter(FORMAT))
     logging.basicConfig(level=settings.level, handlers=[to_stdout, to_stderr], force=True)
 
 
@@ -49,7 +51,7 @@ def write_to(folder: Path, settings: LogSettings) -> logging.Handler | None:
     """Log to `monitor.log` as well; None, and one warning, if the folder is not writable."""
     handler = open_file(folder / MONITOR_LOG, settings)
     if handler is not None:
-        handler.setFormatter(logging.Formatter(FORMAT))
+        handler.setFormatter(LineFormatter(FORMAT))
         logging.getLogger().addHandler(handler)
     return handler
 

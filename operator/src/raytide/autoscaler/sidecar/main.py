@@ -23,6 +23,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from raytide.api.constants import GCS_SERVER_PORT, VERSION
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
+from raytide.api.host_port import join_host_port
 from raytide.api.meta import Key
 from raytide.autoscaler.gcs import client as ray
 from raytide.autoscaler.gcs.channel import connect_gcs
@@ -170,7 +171,7 @@ class Sidecar:
         self._is_session_new = asyncio.Event()
         self._own_address = own_address(settings.api.host, settings.api.port, settings.pod_ip)
         self.gcs_address = (
-            identity.gcs_address or settings.gcs_address or _with_port(self._own_address, GCS_SERVER_PORT)
+            identity.gcs_address or settings.gcs_address or join_host_port(self._own_address, GCS_SERVER_PORT)
         )
 
     async def work(self, environ: Mapping[str, str]) -> None:
@@ -240,13 +241,13 @@ class Sidecar:
         self._metrics.session = await ray.session_name(gcs)
 
     async def _register_metrics(self, gcs: ray.GcsClient) -> None:
-        await ray.announce_metrics(gcs, _with_port(self._own_address, self._settings.metrics_port))
+        await ray.announce_metrics(gcs, join_host_port(self._own_address, self._settings.metrics_port))
 
     async def _serve(self, port: int, pages: Mapping[str, Answer], what: str) -> None:
         """Serve pages; a port in use disables the pages, not the autoscaler."""
         endpoints = Endpoints()
         for path, answer in pages.items():
-            endpoints.add(f"{listening_host(self.gcs_address)}:{port}" if port else "0", path, answer)
+            endpoints.add(join_host_port(listening_host(self.gcs_address), port), path, answer)
         self._closing.push_async_callback(endpoints.stop)
         try:
             await endpoints.start()
@@ -289,30 +290,27 @@ def loop_settings(settings: SidecarSettings) -> LoopSettings:
 
 
 def own_address(host: str, port: str, pod_ip: str) -> str:
-    """This pod's address: `pod_ip`, else the source address towards the API server; no packet is sent."""
+    """This pod's address: `pod_ip`, else the source address towards the API server; no packet is sent.
+
+    `localhost` if there is none, which is the loopback address of the family that the pod has.
+    """
     if pod_ip:
         return pod_ip
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as asking:
-            asking.connect(address)
-            return str(asking.getsockname()[0])
-    except OSError:
-        return "127.0.0.1"
+    with suppress(OSError):
+        for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
+            with suppress(OSError), socket.socket(family, kind) as asking:
+                asking.connect(address)
+                return str(asking.getsockname()[0])
+    return "localhost"
 
 
 def listening_host(gcs_address: str) -> str:
-    """All interfaces, for probes and Prometheus from outside the pod; the GCS's loopback address if it has its own.
+    """Empty for all addresses, for probes and Prometheus from outside the pod; the GCS's loopback address if it has its own.
 
     Pods of a sandbox without namespaces share one network, and each has such an address.
     """
-    host = gcs_address.rpartition(":")[0].strip("[]")
-    has_its_own = host.startswith("127.") and host != "127.0.0.1"
-    return host if has_its_own else "0.0.0.0"  # noqa: S104 - see above
-
-
-def _with_port(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    host = gcs_address.rpartition(":")[0]
+    return host if host.startswith("127.") and host != "127.0.0.1" else ""
 
 
 async def _wait_for_gcs(gcs: ray.GcsClient, address: str) -> None:

@@ -48,7 +48,7 @@ HARMLESS_START_PARAMS: Final = frozenset(_START_PARAMS.split())
 """Parameters of `ray start` without credentials: not `redis-password`, `redis-username` and `system-config`."""
 HARMLESS_VARIABLES: Final = frozenset(_VARIABLES.split())
 """Variables that Raytide and KubeRay set: not REDIS_PASSWORD, REDIS_USERNAME, RAY_REDIS_ADDRESS and RAY_AUTH_TOKEN."""
-START_COMMAND: Final = "KUBERAY_GEN_RAY_START_CMD"
+START_COMMAND: Final = constants.RAY_START_VARIABLE
 """A variable whose value is a command."""
 ENTRIES: Final = {
     "annotations": _ANNOTATIONS,

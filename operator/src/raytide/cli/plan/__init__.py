@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from raytide.cli.columns import printable
 from raytide.cli.output import output_option
 from raytide.cli.sharing_options import sharing_config, sharing_options
 
@@ -32,6 +33,9 @@ class _BadInputError(click.ClickException):
     """One line on standard error, exit code 2."""
 
     exit_code = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 @click.command("plan", short_help="show what the next sharing pass would do, and why")
@@ -97,7 +101,7 @@ def command(
     )
     submission = _submission(new, snapshot, namespace, now)
     for note in snapshot.notes:
-        click.echo(f"note: {note}", err=True)
+        click.echo(f"note: {printable(note)}", err=True)
     result = plan_next_pass(snapshot, submission, config=config, now=now)
     try:
         text = explain_job(result, id_of(_key(explained, namespace))) if explained else render(result, output)
@@ -159,7 +163,7 @@ def _snapshot(
                 read_cluster(kubeconfig, context, has_tenants=has_tenants, has_clusters=has_clusters)
             )
         except SnapshotError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(printable(str(error))) from error
         return snapshot, namespace or default_namespace
     if kubeconfig or context:
         raise click.UsageError("--filename cannot be combined with --kubeconfig or --context")

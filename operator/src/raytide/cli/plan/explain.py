@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from raytide.api.pod_requirements import PODS, Amounts, PodConstraints
+from raytide.cli.columns import printable
 from raytide.explain.messages import counted
 from raytide.fairshare.algorithm.format_quantity import spell, spell_with_name
 from raytide.fairshare.algorithm.model import (
@@ -43,7 +44,7 @@ def explain(snapshot: ClusterSnapshot, allocation: Allocation, id_: ParticipantI
     waiting = next((waiting for waiting in allocation.waiting if waiting.id == id_), None)
     lines = [_size_line(participant, sizes[id_]), *_resize_lines(allocation, participant)]
     if sizes[id_] >= participant.ceiling and waiting is None:
-        return "\n".join([*lines, "It is at its maximum; a higher maximum would let it grow."])
+        return _text([*lines, "It is at its maximum; a higher maximum would let it grow."])
     planned = _PlannedCapacity(snapshot, allocation)
     short = planned.missing(participant.shape)
     first = (
@@ -64,7 +65,12 @@ def explain(snapshot: ClusterSnapshot, allocation: Allocation, id_: ParticipantI
     lines += _section("Obstacles:", obstacles)
     lines += _section(f"Holders of {_either(sorted(short))} on nodes where it may run:", holder_lines)
     lines += _section("What would help:", remedy_lines)
-    return "\n".join(lines)
+    return _text(lines)
+
+
+def _text(lines: Iterable[str]) -> str:
+    """The lines, none of which is another one's text."""
+    return "\n".join(map(printable, lines))
 
 
 def differences(

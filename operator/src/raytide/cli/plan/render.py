@@ -29,7 +29,7 @@ class NotFoundError(Exception):
 def render(result: PlanResult, output: str) -> str:
     """The plan as `table`, `yaml` or `json`."""
     if output != "table":
-        return encoded(output, as_json(result), is_ascii=False)
+        return encoded(output, as_json(result))
     return _tables(result)
 
 
@@ -108,16 +108,17 @@ def _tables(result: PlanResult) -> str:
         ]
         titles = ("PASS", "JOB", "FROM", "TO", "REASON", "MESSAGE")
         skipped = int(len(result.passes) == 1)
-        parts.append(columns(titles[skipped:], [row[skipped:] for row in rows]))
+        parts.append(columns(titles[skipped:], [map(printable, row[skipped:]) for row in rows]))
     if result.waiting:
         sizes = {each.id: each for each in result.snapshot.participants}
-        rows = [_waiting(each, sizes.get(each.id), is_new=each.id in result.submitted) for each in result.waiting]
-        parts.append(columns(("WAITING", "HAS", "MIN", "MAX", "REASON", "MESSAGE"), rows))
+        waiting = (_waiting(each, sizes.get(each.id), is_new=each.id in result.submitted) for each in result.waiting)
+        titles = ("WAITING", "HAS", "MIN", "MAX", "REASON", "MESSAGE")
+        parts.append(columns(titles, [map(printable, row) for row in waiting]))
     if result.before is not None:
         names = " and ".join([*map(str, result.submitted), *(each.name for each in result.clusters)])
-        parts.append(
-            "\n".join([f"If {names} were submitted:", *(f"  {printable(line)}" for line in effect_sentences(result))])
-        )
+        lines = [f"If {printable(names)} were submitted:"]
+        lines += [f"  {printable(line)}" for line in effect_sentences(result)]
+        parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 

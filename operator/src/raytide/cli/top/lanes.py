@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
+from raytide.cli.columns import printable
 from raytide.cli.lane_watch import LaneWatch, decode_lane
 from raytide.cli.top.render import Screen, once_as
 from raytide.client.workload_reader import RESOURCES, ReadError, connected
@@ -35,7 +36,7 @@ async def run(
             lanes, errors = await read_once(client, where)
             click.echo(once_as(once, lanes, has_namespaces=not where))
             for error in errors:
-                click.echo(f"not read: {error}", err=True)
+                click.echo(f"not read: {printable(error)}", err=True)
             return
         logging.getLogger("raytide").addHandler(logging.NullHandler())  # errors of watches are shown below the lanes
         with screen:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from raytide.api.host_port import join_host_port
 from raytide.cli.connection_options import connection_options
 from raytide.cli.sharing_options import sharing_config, sharing_options
 
@@ -59,7 +60,7 @@ NEEDS_PRINTED: Final = (
     metavar="ADDRESS",
     default=HOST,
     show_default=True,
-    help="Address to listen on, with `--auth kubernetes`; 0.0.0.0 or :: for all.",
+    help="Address to listen on, with `--auth kubernetes`; 0.0.0.0 for all of IPv4, :: for all of both families.",
 )
 @click.option(
     "--watch-namespace",
@@ -120,7 +121,7 @@ def command(
     except OSError as error:
         reason = error.strerror or str(error)
         raise click.ClickException(
-            f"{printable(bind_address)}:{port}: {reason}; --port takes another port, 0 a free one"
+            f"{printable(join_host_port(bind_address, port))}: {reason}; --port takes another port, 0 a free one"
         ) from error
     except KeyboardInterrupt:
         click.echo(err=True)

@@ -23,6 +23,7 @@ import click
 from aiohttp import web
 
 from raytide.api.config import SharingConfig
+from raytide.api.host_port import join_host_port
 from raytide.cli.columns import printable
 from raytide.cli.lane_watch import LaneWatch
 from raytide.cli.ui.access import CallerTokens, PrintedToken, View
@@ -34,6 +35,7 @@ from raytide.kube.client import Client
 from raytide.kube.credentials import ClientConfigError
 from raytide.kube.kubeconfig import load_client_config
 from raytide.runtime.clock import Clock
+from raytide.runtime.http_endpoints import listen
 
 INTERVAL_S = 1.0
 """Shortest time between two changes that the page receives."""
@@ -72,8 +74,8 @@ async def serve(
         source = Source(PrintedToken(token, where, client), default_namespace, clock, sharing)
         async with AsyncExitStack() as stack:
             runner = await stack.enter_async_context(running(make_app(feeds, source)))
-            await web.TCPSite(runner, address, port).start()
-            page = f"http://{host_and_port(address, port_of(runner))}/#token={token}"
+            await listen(runner, address, port)
+            page = f"http://{join_host_port(address, port_of(runner))}/#token={token}"
             shown = f"namespace {where}" if where else "all namespaces"
             click.echo(f"showing {printable(shown)} at {page}")
             click.echo("the address contains a token: it gives others your rights to read; Ctrl-C ends it", err=True)
@@ -121,9 +123,9 @@ async def serve_callers(
         callers = CallerTokens(lambda token: config.of_caller(token).open_transport(), watched)
         source = Source(callers, "default", clock, sharing)
         async with running(make_app(feeds, source)) as runner:
-            await web.TCPSite(runner, address, port, ssl_context=tls).start()
+            await listen(runner, address, port, tls=tls)
             shown = f"namespaces {', '.join(watched)}" if watched else "all namespaces"
-            page = f"{'https' if tls else 'http'}://{host_and_port(address, port_of(runner))}/"
+            page = f"{'https' if tls else 'http'}://{join_host_port(address, port_of(runner))}/"
             click.echo(f"showing {printable(shown)} at {page} to callers with a token")
             async with asyncio.TaskGroup() as tasks:
                 if tls is not None and certificate is not None:
@@ -180,11 +182,6 @@ async def running(app: web.Application) -> AsyncIterator[web.AppRunner]:
         yield runner
     finally:
         await runner.cleanup()
-
-
-def host_and_port(address: str, port: int) -> str:
-    """As a URL has them."""
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def make_runner(app: web.Application) -> web.AppRunner:

@@ -26,6 +26,9 @@ TOKEN_LIFE_S: Final = 3600
 IMAGE_USER: Final = {"runAsUser": 1000, "runAsGroup": 100}
 """User and group of the operator's image, which are those of Ray's images."""
 
+HEALTH_PORT_VARIABLE: Final = "RAYTIDE_AUTOSCALER_HEALTH_PORT"
+"""Read by the sidecar (autoscaler/sidecar/settings.py)."""
+
 _OPTIONS: Final = "--cluster-name $(RAY_CLUSTER_NAME) --cluster-namespace $(RAY_CLUSTER_NAMESPACE)"
 _RAYS_COMMAND: Final = f"ray kuberay-autoscaler {_OPTIONS}"
 _OUR_COMMAND: Final = f"raytide autoscaler {_OPTIONS}"
@@ -133,7 +136,7 @@ def _version_env(context: PodContext, *, is_ours: bool) -> tuple[Manifest, ...]:
 def build_autoscaler(context: PodContext, *, is_ours: bool) -> Manifest:
     """The sidecar container, with `autoscalerOptions` applied over it (RC §3.7, RC:AS-1)."""
     options = context.cluster.spec.autoscaler_options or AutoscalerOptions()
-    container = _ours(context) if is_ours else _rays(context)
+    container = _ours(context, options) if is_ours else _rays(context)
     container["env"] += [dict(variable) for variable in options.env]
     chosen: Manifest = {
         "image": options.image,
@@ -164,12 +167,10 @@ def _rays(context: PodContext) -> Manifest:
     }
 
 
-def _ours(context: PodContext) -> Manifest:
-    """Raytide's autoscaler as the container's first process.
-
-    It supervises itself, and the liveness probe is lenient: with restartPolicy Never a killed container stays down, unless it
-    is a native sidecar (`make_restartable`).
-    """
+def _ours(context: PodContext, options: AutoscalerOptions) -> Manifest:
+    """Raytide's autoscaler as the container's first process, which supervises itself."""
+    is_port_elsewhere = bool(options.env_from) and not has_named(list(options.env), HEALTH_PORT_VARIABLE)
+    default_port = build_literal(HEALTH_PORT_VARIABLE, str(constants.AUTOSCALER_HEALTH_PORT))
     return {
         "name": constants.AUTOSCALER_CONTAINER,
         "image": context.config.autoscaler.image,
@@ -180,17 +181,36 @@ def _ours(context: PodContext) -> Manifest:
             *_env(_OUR_COMMAND),
             build_literal("RAYTIDE_OPERATOR_VERSION", context.config.operator_version),
             build_literal("RAYTIDE_GCS_ADDRESS", f"127.0.0.1:{context.gcs_port}"),
+            *([default_port] if is_port_elsewhere else []),  # takes effect over envFrom, which the probe cannot follow
         ],
         "resources": {"limits": dict(_RESOURCES), "requests": dict(_RESOURCES)},
-        "livenessProbe": {
-            "httpGet": {"path": "/healthz", "port": constants.AUTOSCALER_HEALTH_PORT},
-            "initialDelaySeconds": 30,
-            "periodSeconds": 10,
-            "timeoutSeconds": 5,
-            "failureThreshold": 12,
-        },
+        **_liveness_probe(options),
         "securityContext": _unprivileged(context),
     }
+
+
+def _liveness_probe(options: AutoscalerOptions) -> Manifest:
+    """The probe at the port that the sidecar listens on (FD:RC3-5); none if it is disabled or only the kubelet can read it.
+
+    It is lenient: with restartPolicy Never a killed container stays down, unless it is a native sidecar (`make_restartable`).
+    """
+    port = _health_port(options)
+    if port is None:
+        return {}
+    times = {"initialDelaySeconds": 30, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 12}
+    return {"livenessProbe": {"httpGet": {"path": "/healthz", "port": port}, **times}}
+
+
+def _health_port(options: AutoscalerOptions) -> int | None:
+    """The port of the variable, of which the last takes effect; None for 0 and for a value that is not written out."""
+    given = [variable for variable in options.env if variable.get("name") == HEALTH_PORT_VARIABLE]
+    if given and given[-1].get("valueFrom"):
+        return None
+    text = str(given[-1].get("value") or "").strip() if given else ""
+    if not text:
+        return constants.AUTOSCALER_HEALTH_PORT
+    is_port = text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= 65535
+    return int(text) if is_port else None
 
 
 def _env(command: str) -> list[Manifest]:

@@ -11,6 +11,7 @@ from typing import Final
 from raytide.api import constants
 from raytide.api.meta import Manifest
 from raytide.raycluster.manifests.pod_builder import PodBuilder, PodContext, has_named, listed
+from raytide.raycluster.manifests.ray_start import METRICS_PORT_PARAM, port_param
 
 WAIT_GCS_READY: Final = "wait-gcs-ready"
 SHARED_MEMORY: Final = "shared-mem"
@@ -66,8 +67,16 @@ def add_metrics_port(builder: PodBuilder, _site: PodContext) -> PodBuilder:
     ports: list[Manifest] = listed(builder.ray, "ports")
     if has_named(ports, METRICS):
         return builder
-    metrics = {"name": METRICS, "containerPort": constants.METRICS_PORT}
+    metrics = {"name": METRICS, "containerPort": _metrics_port(builder)}
     return replace(builder, ray={**builder.ray, "ports": [*ports, metrics]})
+
+
+def _metrics_port(builder: PodBuilder) -> int:
+    """KubeRay's; on the host network that of the parameter, because no two pods of a node may declare one port (FD:RC3-5)."""
+    if not builder.other_fields.get("hostNetwork"):
+        return constants.METRICS_PORT
+    number = port_param(builder.ray_start_params, METRICS_PORT_PARAM, constants.METRICS_PORT)
+    return number if 1 <= number <= 65535 else constants.METRICS_PORT
 
 
 def add_configured_sidecars(builder: PodBuilder, context: PodContext) -> PodBuilder:

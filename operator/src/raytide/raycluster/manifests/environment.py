@@ -26,7 +26,7 @@ def add_environment(builder: PodBuilder, context: PodContext) -> PodBuilder:
     command = start_command(builder.ray_start_params, is_head=context.is_head)
     ray = add_missing_env(builder.ray, context.config.default_container_envs)
     ray = add_env(ray, () if context.is_head else head_addresses(context))
-    ray = add_env(ray, (*_identity_variables(), build_literal("KUBERAY_GEN_RAY_START_CMD", command)))
+    ray = add_env(ray, (*_identity_variables(), build_literal(constants.RAY_START_VARIABLE, command)))
     ray = add_missing_env(ray, _literals({"RAY_PORT": context.gcs_port}))
     ray = add_missing_env(ray, _literals(_RAY_SERVICE_TIMEOUTS if context.is_ray_service else {}))
     address = f"127.0.0.1:{context.gcs_port}" if context.is_head else context.gcs_address

@@ -21,6 +21,7 @@ from raytide.raycluster.manifests.pod_builder import PodBuilder, PodContext, lis
 
 BLOCK: Final = "block"
 DASHBOARD_PORT_PARAM: Final = "dashboard-port"
+METRICS_PORT_PARAM: Final = "metrics-export-port"
 AGENT_PORT_PARAM: Final = "dashboard-agent-listen-port"
 
 _FLAGS_WITH_VALUE: Final = frozenset({"log-color", "include-dashboard", "include-log-monitor"})
@@ -40,10 +41,11 @@ def add_group_params(builder: PodBuilder, context: PodContext) -> PodBuilder:
 
 def add_missing_params(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Add default parameters and those from the Ray container's resources (RC:RSP-3 to RC:RSP-14)."""
-    role = {"dashboard-host": "0.0.0.0"} if context.is_head else {"address": context.gcs_address}  # noqa: S104 - RC:RSP-4
+    all_addresses = "::" if context.config.is_ipv6 else "0.0.0.0"  # noqa: S104 - RC:RSP-4; Ray listens on one family
+    role = {"dashboard-host": all_addresses} if context.is_head else {"address": context.gcs_address}
     ours = {
         **role,
-        "metrics-export-port": str(constants.METRICS_PORT),
+        METRICS_PORT_PARAM: str(constants.METRICS_PORT),
         AGENT_PORT_PARAM: str(constants.DASHBOARD_AGENT_PORT),
     }
     params = {**ours, **builder.ray_start_params, BLOCK: "true"}

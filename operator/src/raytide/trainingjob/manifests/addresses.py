@@ -17,7 +17,12 @@ from raytide.api.trainingjob_constants import MASTER
 MASTER_PORT: Final = 8080
 ETCD_PORT: Final = 2379
 OWN_ADDRESS: Final = "$(POD_IP)"
-"""The kubelet replaces it by the pod's IP."""
+"""The kubelet replaces it by the pod's IP; Paddle compares it with its own."""
+
+
+def own_host(config: JobConfig) -> str:
+    """The pod's IP as it stands before a port."""
+    return f"[{OWN_ADDRESS}]" if config.is_ipv6 else OWN_ADDRESS
 
 
 def service_name(job: TrainingJob) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from raytide.api.meta import Manifest
 from raytide.api.pod_template_merge import merged_entries
 from raytide.api.trainingjob_constants import MASTER, PSERVER, TRAINER
-from raytide.trainingjob.manifests.addresses import MASTER_PORT, OWN_ADDRESS, endpoint, endpoints, host_name
+from raytide.trainingjob.manifests.addresses import MASTER_PORT, OWN_ADDRESS, endpoint, endpoints, host_name, own_host
 from raytide.trainingjob.manifests.pod_context import PodContext
 
 MEMBERSHIP_PATH: Final = "/etc/raytide/membership"
@@ -46,7 +46,9 @@ def identity(context: PodContext) -> list[Manifest]:
         ours["RAYTIDE_MEMBERSHIP_DIR"] = MEMBERSHIP_PATH
     if context.job.has_master:
         ours["RAYTIDE_MASTER_ENDPOINT"] = (
-            f"{OWN_ADDRESS}:{MASTER_PORT}" if context.is_master else endpoint(context.job, MASTER, 0, context.config)
+            f"{own_host(context.config)}:{MASTER_PORT}"
+            if context.is_master
+            else endpoint(context.job, MASTER, 0, context.config)
         )
     fields = {"NAMESPACE": "metadata.namespace", "POD_IP": "status.podIP", "POD_NAME": "metadata.name"}
     return [*(_field(name, path) for name, path in fields.items()), *_literals(ours)]
@@ -81,7 +83,7 @@ def torchrun_variables(context: PodContext) -> list[Manifest]:
         return []
     job, spec = context.job, context.job.spec
     rank, first = context.size.rank_of(context.index), min(context.size.ranks, default=context.index)
-    rendezvous = OWN_ADDRESS if context.index == first else host_name(job, TRAINER, first, context.config)
+    rendezvous = own_host(context.config) if context.index == first else host_name(job, TRAINER, first, context.config)
     restarts = 0 if spec.restart_policy == "Never" else spec.backoff_limit
     return _literals(
         {

@@ -9,7 +9,7 @@ otherwise only the master uses it, and it listens on loopback only. The containe
 from typing import Final
 
 from raytide.api.meta import Manifest
-from raytide.trainingjob.manifests.addresses import ETCD_PORT, OWN_ADDRESS
+from raytide.trainingjob.manifests.addresses import ETCD_PORT, own_host
 from raytide.trainingjob.manifests.environment import etcd_environment
 from raytide.trainingjob.manifests.pod_context import PodContext
 
@@ -46,7 +46,7 @@ def etcd_volumes(context: PodContext) -> list[Manifest]:
 
 def _command(context: PodContext) -> list[str]:
     own = f"http://127.0.0.1:{ETCD_PORT}"
-    reached = f"http://{OWN_ADDRESS}:{ETCD_PORT}"
+    reached = f"http://{own_host(context.config)}:{ETCD_PORT}"
     return [
         "etcd",
         "-name",
