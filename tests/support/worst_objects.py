@@ -103,7 +103,7 @@ def classes(n: int, count: int) -> Json:
     return {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": names}]}
 
 
-TOO_LARGE_PODS: Final = {
+TOO_LARGE_PODS: dict[str, Callable[[int], Json]] = {
     "values of an affinity": lambda n: pod(n, affinity=affinity([host_in(f"x{n}", *MANY)])),
     "requirements of an affinity": lambda n: pod(n, affinity=affinity(host_in(f"x{n}-{k}") for k in range(12_000))),
     "a value of a megabyte": lambda n: pod(n, affinity=affinity([host_in(str(n) + "x" * 1_000_000)])),
@@ -116,7 +116,27 @@ TOO_LARGE_PODS: Final = {
     ),
 }
 """A pod with more than is kept of one: it matches no node."""
+
+
+def terms(number: int) -> Json:
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}] * number}}}
+
+
+def many_amounts(n: int, count: int) -> list[Json]:
+    amounts = {f"a.b/{n}x{k}": "1" for k in range(64)}
+    each = {"limits": amounts, "requests": amounts}
+    return [{"name": f"c{k}", "image": "i", "resources": each} for k in range(count)]
+
+
+TOO_LARGE_PODS |= {
+    "empty terms of an affinity": lambda n: pod(n, affinity=terms(350_000)),
+    "amounts": lambda n: pod(n, containers=many_amounts(n, 256), initContainers=many_amounts(n, 200)),
+    "just enough values, and one more": lambda n: pod(n, affinity=affinity([host_in(f"x{n}", *MANY[:1_001])])),
+}
+
 LARGE_PODS: Final = {
+    "as many values as are kept": lambda n: pod(n, affinity=affinity([host_in(f"x{n}", *MANY[:999])])),
+    "as many characters as are kept": lambda n: pod(n, nodeSelector={f"k{n}": "x" * 32_000}),
     "the uid of an owner": lambda n: pod(
         n, metadata={"ownerReferences": [{"uid": f"{n}" + "u" * 900_000, "controller": True}]}
     ),

@@ -11,6 +11,7 @@ from raytide.api.trainingjob_constants import MASTER, PSERVER, SHARING_ANNOTATIO
 from raytide.fairshare.eligibility import job_demand
 from raytide.fairshare.job_view import decode_shared_job, shared_job
 from raytide.fairshare.participants import role_shapes
+from raytide.trainingjob.validation import violations
 from support.training_builders import SEED, trainingjob
 
 LONG = "x" * 1_300_000
@@ -110,3 +111,12 @@ def test_what_sharing_reads_is_as_in_the_whole_job():
     assert (kept.spec.priority_class_name, kept.has_master, kept.is_elastic) == ("low", True, True)
     assert kept.spec.trainer.template["spec"]["priorityClassName"] == "high"
     assert kept.metadata.generation == 3
+
+
+@pytest.mark.rule("FD:SEC3-2")
+def test_a_job_whose_pods_have_more_entries_than_are_kept_has_no_view_and_a_violation_that_names_the_limits():
+    job = trainingjob(trainer={"tolerations": [{"key": f"k{n}", "operator": "Exists"} for n in range(101)]})
+    assert shared_job(job).job is None
+    (found,) = violations(TrainingJob.parse(job))
+    assert found.field == "spec.trainer"
+    assert "100 entries, 1000 values or 32768 characters; shorten them" in str(found)

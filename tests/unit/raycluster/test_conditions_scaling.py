@@ -12,9 +12,11 @@ from raytide.api.actions import Delete
 from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why, encode_record
 from raytide.api.conditions import find_condition, timestamp
 from raytide.api.config import ClusterConfig
+from raytide.api.limits import MAX_MANAGERS
 from raytide.api.pod import ContainerView
 from raytide.api.raycluster import RayCluster
 from raytide.api.status_patch import status_patch
+from raytide.raycluster import conditions_scaling
 from raytide.raycluster.causes import MAX_REMEDIES
 from raytide.raycluster.conditions_scaling import last_writer
 from raytide.raycluster.desired_replicas import scaling_of
@@ -334,6 +336,19 @@ def test_the_field_manager_of_the_last_write(entries, writer):
     cluster = raycluster()
     cluster["metadata"]["managedFields"] = entries
     assert last_writer(RayCluster.parse(cluster), "cpu") == writer
+
+
+@pytest.mark.rule("FD:SEC3-1")
+def test_of_thousands_of_managers_the_latest_are_read():
+    cluster = raycluster()
+    fields = {"f:spec": {"f:workerGroupSpecs": {}}}
+    cluster["metadata"]["managedFields"] = [
+        {"manager": f"m{n}", "time": f"2026-01-01T{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}Z", "fieldsV1": fields}
+        for n in range(5_000)
+    ]
+    parsed = RayCluster.parse(cluster)
+    assert last_writer(parsed, "cpu") == "m4999"
+    assert len(conditions_scaling._writes(parsed)) == MAX_MANAGERS
 
 
 @pytest.mark.rule("D19")

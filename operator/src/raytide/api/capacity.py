@@ -20,7 +20,6 @@ from raytide.api.limits import (
     MAX_LABEL_BYTES,
     MAX_QUOTA_RESOURCES,
     MAX_RESOURCES,
-    MAX_UID,
 )
 from raytide.api.meta import Key
 from raytide.api.object_metadata import Metadata
@@ -325,7 +324,7 @@ def _pod_view(pod: _Pod) -> CapacityPod:
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
-        owner_uid=intern(meta.controller_uid[:MAX_UID]),
+        owner_uid=intern(meta.controller_uid),
         node=intern(spec.node_name or ""),
         job=intern(labels.get(trainingjob_constants.JOB_LABEL, "")),
         cluster=intern(labels.get(constants.CLUSTER_LABEL, "")),
@@ -379,7 +378,7 @@ def _quota_view(quota: _Quota) -> CapacityQuota:
     spec, status = quota.spec or _QuotaSpec(), quota.status or _QuotaStatus()
     selected = (spec.scope_selector or _ScopeSelector()).match_expressions or ()
     rules = [
-        (each.operator, frozenset(map(intern, islice(each.values or (), MAX_CLASSES))))
+        (each.operator, frozenset(islice(each.values or (), MAX_CLASSES)))
         for each in islice(selected, MAX_CONSTRAINTS)
         if each.scope_name == _PRIORITY_CLASS_SCOPE
     ]
@@ -414,7 +413,7 @@ def _quota_amounts(written: Written) -> Amounts:
     if len(names) > MAX_QUOTA_RESOURCES:
         names = {name: names[name] for name in islice(sorted(names, key=_by_use), MAX_QUOTA_RESOURCES)}
     return {
-        intern(name): amount_of(str(text), in_millis=name.removeprefix("requests.").removeprefix("limits.") == CPU)
+        name: amount_of(str(text), in_millis=name.removeprefix("requests.").removeprefix("limits.") == CPU)
         for name, text in names.items()
     }
 

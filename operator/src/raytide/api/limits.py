@@ -37,8 +37,12 @@ MAX_CONTAINERS: Final = 256
 """Containers of one pod whose requests count, and as many init containers."""
 MAX_CONSTRAINTS: Final = 100
 """Entries of a pod's node selector, requirements of its required node affinity, and tolerations, together."""
-MAX_CONSTRAINT_BYTES: Final = 16 * 1024
-"""Characters of these: enough for a list of 300 long names of nodes."""
+MAX_VALUES: Final = 1_000
+"""Values of all these requirements together: names of nodes."""
+MAX_CONSTRAINT_BYTES: Final = 32 * 1024
+"""Characters of all these."""
+MAX_AMOUNTS: Final = 2_048
+"""Amounts in the requests and limits of the containers of one pod, and as many of its init containers."""
 MAX_LABEL_BYTES: Final = 64 * 1024
 """Characters of a node's labels."""
 MAX_QUOTA_RESOURCES: Final = 256
@@ -47,7 +51,11 @@ MAX_CLASSES: Final = 200
 """PriorityClasses that one rule of a ResourceQuota names."""
 MAX_UID: Final = 64
 """Characters of a uid: the API server's have 36; it does not check those of ownerReferences."""
-MAX_SCHEDULING_BYTES: Final = 16 * 1024
+MAX_MARK: Final = 256
+"""Characters of an annotation of a pod that Raytide or KubeRay writes: a hash, a version, a revision."""
+MAX_MANAGERS: Final = 200
+"""Entries of `metadata.managedFields`, the latest ones."""
+MAX_SCHEDULING_BYTES: Final = 64 * 1024
 """JSON size of the scheduling fields of one role's pod: containers' resources, selectors, affinity, tolerations."""
 
 M = TypeVar("M", bound=BaseModel)

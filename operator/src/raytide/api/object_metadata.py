@@ -6,6 +6,8 @@ ConfigMaps, nodes and quotas; custom resources use `base_model.ObjectMeta`, whic
 
 import msgspec
 
+from raytide.api.limits import MAX_UID
+
 
 class Owner(msgspec.Struct, gc=False):
     """One owner reference."""
@@ -29,5 +31,5 @@ class Metadata(msgspec.Struct, gc=False, rename="camel"):
 
     @property
     def controller_uid(self) -> str:
-        """Uid of the controlling owner; empty when the object has none."""
-        return next((owner.uid for owner in self.owner_references or () if owner.controller), "")
+        """Uid of the controlling owner, cut to MAX_UID: the API server checks no uid of an owner; empty when the object has none."""
+        return next((owner.uid[:MAX_UID] for owner in self.owner_references or () if owner.controller), "")

@@ -14,6 +14,7 @@ from typing import Any, Self
 import msgspec
 
 from raytide.api import constants
+from raytide.api.limits import MAX_MARK
 from raytide.api.meta import Key
 from raytide.api.object_metadata import Metadata
 
@@ -323,8 +324,8 @@ def view_of(pod: PodDocument) -> PodView:
         containers=container_views(status.container_statuses),
         init_containers=container_views(status.init_container_statuses, _sidecars(spec)),
         scheduling_gates=gate_names(spec.scheduling_gates),
-        recreate_hash=annotations.get(constants.RECREATE_HASH_ANNOTATION, ""),
-        kuberay_version=intern(annotations.get(constants.KUBERAY_VERSION_ANNOTATION, "")),
+        recreate_hash=annotations.get(constants.RECREATE_HASH_ANNOTATION, "")[:MAX_MARK],
+        kuberay_version=intern(annotations.get(constants.KUBERAY_VERSION_ANNOTATION, "")[:MAX_MARK]),
     )
 
 

@@ -14,14 +14,20 @@ values share one object, which exists as long as a view that has it. Used by api
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from heapq import nsmallest
-from sys import intern
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 import msgspec
 
-from raytide.api.limits import MAX_CONSTRAINT_BYTES, MAX_CONSTRAINTS, MAX_CONTAINERS, MAX_RESOURCES
+from raytide.api.limits import (
+    MAX_AMOUNTS,
+    MAX_CONSTRAINT_BYTES,
+    MAX_CONSTRAINTS,
+    MAX_CONTAINERS,
+    MAX_RESOURCES,
+    MAX_VALUES,
+)
 from raytide.api.quantity import Quantity
 
 CPU: Final = "cpu"
@@ -151,14 +157,18 @@ def pod_shape(spec: Mapping[str, Any]) -> PodShape:
 
 def shape_of(spec: PodSpec) -> PodShape:
     """Requests, limits and constraints of a decoded pod spec; the requests contain one of `pods`."""
-    init, main = _init(spec)[:MAX_CONTAINERS], _main(spec)[:MAX_CONTAINERS]
+    init, main = _counted(spec.init_containers or []), _counted(spec.containers or [])
     requests = _effective(init, *([_requests(each.resources) for each in those] for those in (init, main)))
     limits = _effective(init, *([_limits(each.resources) for each in those] for those in (init, main)))
     if spec.resources is not None:
         requests, limits = _of_whole_pod(spec.resources, requests, limits)
     overhead = _parsed(spec.overhead)
     requests, limits = {**_sum(requests, overhead), PODS: 1}, _sum(limits, overhead)
-    is_too_large = len(requests) > MAX_RESOURCES or max(len(_init(spec)), len(_main(spec))) > MAX_CONTAINERS
+    is_too_large = (
+        len(requests) > MAX_RESOURCES
+        or len(init) < len(spec.init_containers or ())
+        or len(main) < len(spec.containers or ())
+    )
     return PodShape(_shared(requests), _shared(limits), TOO_LARGE if is_too_large else _constraints(spec))
 
 
@@ -170,12 +180,17 @@ def _of_whole_pod(
     return {**allowed, **requests, **asked}, {**limits, **asked, **allowed}
 
 
-def _init(spec: PodSpec) -> list[_Container]:
-    return spec.init_containers or []
-
-
-def _main(spec: PodSpec) -> list[_Container]:
-    return spec.containers or []
+def _counted(containers: list[_Container]) -> list[_Container]:
+    """The first containers, within MAX_CONTAINERS and MAX_AMOUNTS."""
+    kept, amounts = [], 0
+    for each in containers[:MAX_CONTAINERS]:
+        if each.resources is not None:
+            amounts += min(len(each.resources.requests or ()), MAX_RESOURCES)
+            amounts += min(len(each.resources.limits or ()), MAX_RESOURCES)
+        if amounts > MAX_AMOUNTS:
+            break
+        kept.append(each)
+    return kept
 
 
 def _effective(init: list[_Container], of_init: list[dict[str, int]], of_main: list[dict[str, int]]) -> dict[str, int]:
@@ -250,7 +265,7 @@ def _shared(amounts: dict[str, int]) -> Amounts:
     """The amounts, of at most MAX_RESOURCES resources; equal mappings share one object, because thousands of pods are alike."""
     if len(amounts) > MAX_RESOURCES:
         amounts = {name: amounts[name] for name in nsmallest(MAX_RESOURCES, amounts, key=_importance)}
-    pairs = tuple((intern(name), amount) for name, amount in amounts.items())
+    pairs = tuple(amounts.items())
     found = _shared_amounts.get(pairs)
     if found is None:
         found = _shared_amounts[pairs] = _Shared(pairs)
@@ -271,13 +286,15 @@ def _constraints(spec: PodSpec) -> PodConstraints:
     """Equal constraints share one object; TOO_LARGE stands for those above the limits."""
     if not (spec.node_selector or spec.affinity or spec.tolerations):
         return ANYWHERE
+    if _values(spec.affinity) > MAX_VALUES:
+        return TOO_LARGE
     count, size = 0, 0
     for text_bytes in _sizes(spec):
         count, size = count + 1, size + text_bytes
         if count > MAX_CONSTRAINTS or size > MAX_CONSTRAINT_BYTES:
             return TOO_LARGE
     constraints = PodConstraints(
-        node_selector=tuple(sorted((intern(key), intern(value)) for key, value in (spec.node_selector or {}).items())),
+        node_selector=tuple(sorted((spec.node_selector or {}).items())),
         terms=_terms(spec.affinity),
         tolerations=tuple(
             PodToleration(each.key or "", each.operator or "Equal", each.value or "", each.effect or "")
@@ -292,10 +309,18 @@ def _constraints(spec: PodSpec) -> PodConstraints:
     return found
 
 
+def _values(affinity: _Affinity | None) -> int:
+    """How many values the required terms have; above the limit of terms, of the first ones."""
+    terms = (_terms_of(affinity) or [])[: MAX_CONSTRAINTS + 1]
+    each_of = (each for term in terms for each in (*(term.match_expressions or ()), *(term.match_fields or ())))
+    return sum(len(each.values or ()) for each in each_of)
+
+
 def _sizes(spec: PodSpec) -> Iterator[int]:
     """The length of each entry of the selector, the terms and the tolerations."""
     yield from (len(key) + len(value) for key, value in (spec.node_selector or {}).items())
     for term in _terms_of(spec.affinity) or ():
+        yield 0
         for each in (*(term.match_expressions or ()), *(term.match_fields or ())):
             yield len(each.key) + sum(map(len, each.values or ()))
     yield from (len(each.key or "") + len(each.value or "") for each in spec.tolerations or ())
@@ -319,6 +344,6 @@ def _term(term: _Term) -> tuple[NodeRequirement, ...]:
     expressions = ((each, False) for each in term.match_expressions or ())
     fields = ((each, True) for each in term.match_fields or ())
     return tuple(
-        NodeRequirement(intern(each.key), each.operator, frozenset(map(intern, each.values or ())), is_field)
+        NodeRequirement(each.key, each.operator, frozenset(each.values or ()), is_field)
         for each, is_field in (*expressions, *fields)
     )

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from raytide.api import trainingjob_constants as constants
+from raytide.api.limits import MAX_MARK
 from raytide.api.meta import Key
 from raytide.api.object_metadata import Metadata
 from raytide.api.pod import (
@@ -170,7 +171,7 @@ def view_of(pod: JobPodDocument) -> JobPod:
         started_at=_started_at(status),
         containers=container_views(status.container_statuses),
         init_containers=container_views(status.init_container_statuses),
-        membership_revision=intern((meta.annotations or {}).get(constants.MEMBERSHIP_ANNOTATION, "")),
+        membership_revision=intern((meta.annotations or {}).get(constants.MEMBERSHIP_ANNOTATION, "")[:MAX_MARK]),
         scheduling_gates=gate_names(spec.scheduling_gates),
     )
 

@@ -14,7 +14,9 @@ import msgspec
 from pydantic import ValidationError
 
 from raytide.api.meta import Manifest
+from raytide.api.pod_requirements import pod_shape
 from raytide.api.pod_template_merge import merged_template
+from raytide.api.quantity import QuantityError
 from raytide.api.training_resources import normalised, role_resources
 from raytide.api.trainingjob import Resources, RoleSpec, TrainingJob
 from raytide.api.trainingjob_constants import ETCD, MASTER
@@ -139,6 +141,14 @@ def scheduling_bytes(role: RoleSpec) -> int:
     """JSON size, in bytes, of everything that decides where a role's pods may run."""
     parts = [role.resources.requests, role.resources.limits, role.node_selector, role.tolerations]
     return len(msgspec.json.encode([*parts, scheduling_part(role.template or {})]))
+
+
+def is_too_large(job: TrainingJob, role: str) -> bool:
+    """Whether a pod of the role has more resources or constraints than are kept of one (api/limits.py)."""
+    try:
+        return pod_shape(pod_outline(job, role)["spec"]).is_too_large
+    except (msgspec.MsgspecError, QuantityError):
+        return False  # other violations report what it is
 
 
 def resources_manifest(resources: Resources) -> Manifest:

@@ -163,9 +163,17 @@ def admission_waits_until(job: TrainingJob, now: datetime) -> datetime | None:
     return until if until is not None and until > now else None
 
 
-@lru_cache(maxsize=4096)
 def _parsed(text: str | None) -> SharingRecord | None:
+    """The record; a tenant may write long ones, and only usual ones are cached."""
+    return parse_record(text) if text is None or len(text) > _LONGEST_CACHED else _parsed_once(text)
+
+
+@lru_cache(maxsize=2048)
+def _parsed_once(text: str) -> SharingRecord | None:
     return parse_record(text)
+
+
+_LONGEST_CACHED: Final = 4096
 
 
 # --- cool-downs --------------------------------------------------------------------------------------------------------

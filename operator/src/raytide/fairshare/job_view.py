@@ -17,7 +17,8 @@ from raytide.api import trainingjob_constants
 from raytide.api.limits import MAX_SCHEDULING_BYTES
 from raytide.api.meta import Key, Manifest
 from raytide.api.trainingjob import PserverSpec, RoleSpec, TrainerSpec, TrainingJob, TrainingJobSpec
-from raytide.api.trainingjob_pods import scheduling_bytes, scheduling_part
+from raytide.api.trainingjob_constants import ROLES
+from raytide.api.trainingjob_pods import is_too_large, scheduling_bytes, scheduling_part
 
 _OF_STATUS: Final = ("startTime", "admission")
 _OF_TRAINERS: Final = ("succeeded", "failedIndexes")
@@ -56,7 +57,9 @@ def shared_job(obj: Manifest) -> SharedJob:
         job = TrainingJob.parse(obj)
     except ValidationError:
         return SharedJob(key, version, None)
-    if any(scheduling_bytes(role) > MAX_SCHEDULING_BYTES for role in _roles(job)):
+    if any(scheduling_bytes(role) > MAX_SCHEDULING_BYTES for role in _roles(job)) or any(
+        is_too_large(job, role) for role in ROLES if job.role(role) is not None
+    ):
         return SharedJob(key, version, None)
     job = _projected(job)
     return SharedJob(key, version, job, _concern(job))

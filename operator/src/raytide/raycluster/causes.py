@@ -18,7 +18,7 @@ from raytide.raycluster.observed import Observed
 
 MAX_REMEDIES: Final = 10
 """Holders and cures in one condition; a spec or a record may have thousands of causes."""
-_WRITER: Final = re.compile(r"\(written by ([^)]+)\)")
+_WRITER: Final = re.compile(r"\(written by ([^()]{1,256})\)")
 
 
 def facts_of(cluster: RayCluster, message: str, group: str = "", *, pod: str = "", detail: str = "") -> Facts:

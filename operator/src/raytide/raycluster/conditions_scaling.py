@@ -7,9 +7,10 @@ conditions.py.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from heapq import nlargest
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from raytide.api import constants
 from raytide.api.autoscaler_decision import PERMANENT_REASONS, Why
 from raytide.api.conditions import ConditionJson, ConditionUpdate, find_condition, parse_timestamp
+from raytide.api.limits import MAX_MANAGERS
 from raytide.api.raycluster import RayCluster
 from raytide.api.remedies import remedy_sentence
 from raytide.raycluster import causes, messages
@@ -128,11 +130,12 @@ def _left(condition: Mapping[str, Any], limit: timedelta, now: datetime) -> floa
 def _differences(cluster: RayCluster, scaling: ScalingState) -> list[str]:
     """Groups whose clamped `replicas` differ from the autoscaler's clamped decision, and their last writer."""
     found = []
+    writes = _writes(cluster)
     for group in cluster.spec.worker_group_specs:
         decision = scaling.decision_of(group)
         if decision is None or clamp_replicas(group) == group.clamp(decision.replicas):
             continue
-        writer = last_writer(cluster, group.group_name)
+        writer = _last_writer(writes, group.group_name)
         text = messages.replicas_contended(group.group_name, clamp_replicas(group), writer, decision.replicas)
         is_repeated = group.replicas is not None and group.replicas == decision.adopted_replicas
         found.append(text + (messages.replicas_applied_once(group.replicas) if is_repeated else ""))
@@ -163,10 +166,16 @@ def _reported_limits(cluster: RayCluster, scaling: ScalingState) -> Iterator[tup
 
 def last_writer(cluster: RayCluster, group: str) -> str:
     """The field manager, other than the sidecar, that last wrote the group's replicas; empty if there is none."""
+    return _last_writer(_writes(cluster), group)
+
+
+def _last_writer(writes: Iterable["_Write"], group: str) -> str:
+    """The field manager, other than the sidecar, that last wrote the group's replicas; empty if there is none."""
+    key = _key_of(group)
     writers = [
         (written.at, written.manager)
-        for written in _writes(cluster)
-        if written.manager and not written.is_sidecar and written.is_of(group)
+        for written in writes
+        if written.manager and not written.is_sidecar and written.is_of(key)
     ]
     return max(writers)[1] if writers else ""
 
@@ -176,8 +185,8 @@ def _agreed_since(cluster: RayCluster, condition: Mapping[str, Any], now: dateti
 
     Read from managedFields, so that it needs no memory. A time in the future is ignored.
     """
-    groups = [group.group_name for group in cluster.spec.worker_group_specs]
-    moments = [written.at for written in _writes(cluster) if written.at <= now and any(map(written.is_of, groups))]
+    keys = [_key_of(group.group_name) for group in cluster.spec.worker_group_specs]
+    moments = [written.at for written in _writes(cluster) if written.at <= now and any(map(written.is_of, keys))]
     since = parse_timestamp(str(condition.get("lastTransitionTime"))) or now
     return max([since, *moments])
 
@@ -192,16 +201,25 @@ class _Write:
     groups: Mapping[str, Any]
     """By `k:{"groupName":…}` where the list is a map, as in our CRD; empty where it is atomic, as in KubeRay's CRD."""
 
-    def is_of(self, group: str) -> bool:
-        """Whether the entry owns that group's replicas."""
-        key = msgspec.json.encode({"groupName": group}).decode()
-        return not self.groups or "f:replicas" in _inner(self.groups, f"k:{key}")
+    def is_of(self, key: str) -> bool:
+        """Whether the entry owns the replicas of the group with that key."""
+        return not self.groups or "f:replicas" in _inner(self.groups, key)
 
 
-def _writes(cluster: RayCluster) -> Iterator[_Write]:
+def _key_of(group: str) -> str:
+    return f"k:{msgspec.json.encode({'groupName': group}).decode()}"
+
+
+def _writes(cluster: RayCluster) -> list[_Write]:
+    """The latest MAX_MANAGERS: tenants may apply with thousands of managers, and each is compared with each group."""
     entries = (cluster.raw.get("metadata") or {}).get("managedFields")
-    for entry in entries if isinstance(entries, list) else ():
-        fields = entry.get("fieldsV1") if isinstance(entry, Mapping) else None
+    found = (entry for entry in entries if isinstance(entry, Mapping)) if isinstance(entries, list) else ()
+    return list(_each_write(nlargest(MAX_MANAGERS, found, key=lambda entry: str(entry.get("time")))))
+
+
+def _each_write(entries: Iterable[Mapping[str, Any]]) -> Iterator[_Write]:
+    for entry in entries:
+        fields = entry.get("fieldsV1")
         at = parse_timestamp(str(entry.get("time"))) if fields else None
         spec = _inner(fields, "f:spec")
         if at is None or "f:workerGroupSpecs" not in spec:

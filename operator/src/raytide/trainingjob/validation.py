@@ -11,10 +11,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from raytide.api.config import DEFAULT_GPUS
-from raytide.api.limits import MAX_SCHEDULING_BYTES
+from raytide.api.limits import (
+    MAX_AMOUNTS,
+    MAX_CONSTRAINT_BYTES,
+    MAX_CONSTRAINTS,
+    MAX_CONTAINERS,
+    MAX_RESOURCES,
+    MAX_SCHEDULING_BYTES,
+    MAX_VALUES,
+)
 from raytide.api.trainingjob import LONGEST_PENDING_S, InstancesSpec, TrainingJob
 from raytide.api.trainingjob_constants import INVALID_SPEC, PSERVER, ROLES, TRAINER
-from raytide.api.trainingjob_pods import scheduling_bytes
+from raytide.api.trainingjob_pods import is_too_large, scheduling_bytes
 from raytide.api.violations import Unsupported, Violation, first_violations
 from raytide.trainingjob.field_aliases import spelling_violations
 from raytide.trainingjob.unsupported import unsupported
@@ -188,6 +196,13 @@ def _number_violations(job: TrainingJob) -> Iterator[Violation]:
         yield _violation("TJ:2.1", "spec.port", message)
 
 
+_TOO_LARGE: Final = (
+    f"has more than {MAX_RESOURCES} resources, {MAX_CONTAINERS} containers or {MAX_AMOUNTS} amounts, or its node selector, required "
+    f"node affinity and tolerations have more than {MAX_CONSTRAINTS} entries, {MAX_VALUES} values or {MAX_CONSTRAINT_BYTES} "
+    "characters; shorten them"
+)
+
+
 def _template_violations(job: TrainingJob) -> Iterator[Violation]:
     """Limit the size of the fields that affect scheduling, because they are kept in memory for sharing."""
     for role in ROLES:
@@ -199,3 +214,5 @@ def _template_violations(job: TrainingJob) -> Iterator[Violation]:
                 f"shorten them to at most {MAX_SCHEDULING_BYTES} bytes"
             )
             yield _violation("FD:SEC-F6", f"spec.{role}", message)
+        elif spec is not None and is_too_large(job, role):
+            yield _violation("FD:SEC3-2", f"spec.{role}", _TOO_LARGE)

@@ -104,7 +104,7 @@ def test_kinds_of_nodes_answer_as_each_node_does():
         PodConstraints((("zone", "w"),), tolerations=(PodToleration("gpu", "Exists"),)),
         PodConstraints(terms=((wants("host", "Gt", "7"),), (wants("metadata.name", "In", "node-1", is_field=True),))),
     ]
-    kinds = NodeKinds(nodes, asked)
+    kinds = NodeKinds(nodes)
     for constraints in asked:
         assert kinds.admitting(constraints) == [n for n, each in enumerate(nodes) if admits(each, constraints)]
 

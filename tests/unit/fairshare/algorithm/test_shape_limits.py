@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from raytide.api.pod_requirements import CPU, PODS, PodConstraints
+from raytide.api.pod_requirements import CPU, PODS, NodeRequirement, PodConstraints
+from raytide.api.tenants import Tenant
 from raytide.fairshare.algorithm import shape_limits
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import (
@@ -57,10 +58,11 @@ def test_the_reason_names_the_first_resource_that_no_node_has():
 def test_labels_that_no_node_has_distinguish_no_nodes():
     nodes = [node(f"n{number}", cpu=4, labels={"zone": "ab"[number % 2]}) for number in range(20)]
     selectors = [PodConstraints(tuple((f"k{one}-{key}", "v") for key in range(300))) for one in range(60)]
-    kinds = NodeKinds(nodes, [*selectors, PodConstraints((("zone", "a"),))])
-    assert kinds.count == 2
+    kinds, in_a = NodeKinds(nodes), PodConstraints((("zone", "a"),))
+    assert kinds.cost(selectors[0]) == 20 + 1 * 301
+    assert kinds.cost(in_a) == 20 + 2 * 2
     assert kinds.admitting(selectors[0]) == []
-    assert len(kinds.admitting(PodConstraints((("zone", "a"),)))) == 10
+    assert len(kinds.admitting(in_a)) == 10
 
 
 # --- shapes ----------------------------------------------------------------------------------------------------------------
@@ -81,7 +83,7 @@ def test_many_shapes_of_one_namespace_delay_only_that_namespace():
     omitted = {each.id.name for each in plan.waiting if each.reason == TOO_MANY_SHAPES}
     assert omitted == {f"j{number:04}" for number in range(9, 50)}, "nine of its shapes, and one of the other namespace"
     (message,) = {each.message for each in plan.waiting if each.reason == TOO_MANY_SHAPES}
-    assert "10 different pods (requests, selector, affinity, tolerations)" in message
+    assert "different pods (requests, selector, affinity, tolerations)" in message
     assert not [resize for resize in plan.resizes if resize.id.name in omitted], "they keep their size"
 
 
@@ -109,13 +111,45 @@ def test_jobs_with_pods_come_first_in_their_namespace_and_equal_shapes_count_onc
     assert len({id(each.shape) for each in considered.participants}) == 10
 
 
+HOSTS = tuple(node(f"n{number}", cpu=4, labels={"host": f"n{number}"}) for number in range(100))
+PINNED = PodConstraints(terms=((NodeRequirement("metadata.name", "In", frozenset({"n1"}), is_field=True),),))
+
+
+def elsewhere(number):
+    """Constraints that read each node's name, and that no other pod has."""
+    return PodConstraints(terms=((NodeRequirement("host", "NotIn", frozenset({f"x{number}"})),),))
+
+
 @pytest.mark.rule("FD:SEC3-3")
-def test_on_many_kinds_of_nodes_fewer_shapes_are_considered(monkeypatch):
-    monkeypatch.setattr(shape_limits, "MAX_CHECKS", 100)
-    hosts = tuple(node(f"n{number}", cpu=4, labels={"host": f"n{number}"}) for number in range(10))
-    jobs = tuple(map(distinct, range(30)))
-    assert not shape_limits.within_limits(ClusterSnapshot(hosts, jobs)).omitted, "no pod asks for a host: one kind"
-    apart = Shape(amounts(1, pods=1), {}, PodConstraints((("host", "n1"),)))
-    considered = shape_limits.within_limits(ClusterSnapshot(hosts, (*jobs, job("x", 1, 1, 1, shape=apart))))
-    assert considered.max_shapes == 10
-    assert len(considered.participants) == 10
+def test_constraints_that_tell_each_node_apart_cost_their_own_namespace(monkeypatch):
+    monkeypatch.setattr(shape_limits, "MAX_CHECKS", 1_000)
+    plain = tuple(map(distinct, range(30)))
+    pinned = ExternalPods(Shape(amounts(1, pods=1), {}, PINNED), name="kube-system/agent")
+    considered = shape_limits.within_limits(ClusterSnapshot(HOSTS, plain, (pinned,)))
+    assert not considered.omitted, "a pod of a DaemonSet that waits for its node takes nothing from others"
+    hosts = tuple(
+        job(f"h{number}", 1, 1, 1, namespace="other", shape=Shape(amounts(1, pods=1), {}, elsewhere(number)))
+        for number in range(9)
+    )
+    considered = shape_limits.within_limits(ClusterSnapshot(HOSTS, (*plain, *hosts)))
+    assert [each.id.name for each in considered.omitted] == [f"h{number}" for number in range(2, 9)]
+
+
+@pytest.mark.rule("FD:SEC3-3")
+def test_many_requirements_cost_more_than_few(monkeypatch):
+    monkeypatch.setattr(shape_limits, "MAX_CHECKS", 2_000)
+    terms = tuple((NodeRequirement("host", "NotIn", frozenset({f"x{number}"})),) for number in range(50))
+    large = Shape(amounts(1, pods=1), {}, PodConstraints(terms=terms))
+    jobs = (job("large", 1, 1, 1, namespace="bad", shape=large), job("small", 1, 1, 1, namespace="good"))
+    considered = shape_limits.within_limits(ClusterSnapshot(HOSTS, jobs))
+    assert [each.id.name for each in considered.omitted] == ["large"]
+
+
+@pytest.mark.rule("FD:SEC3-3")
+@pytest.mark.usefixtures("few")
+def test_what_an_omitted_job_uses_counts_against_its_tenant():
+    tenants = (Tenant("hog", nominal_quota={CPU: 50_000}, borrowing_limit={CPU: 0}), Tenant("other"))
+    own = [replace(distinct(number), tenant="hog", placed={"node-1": 1}, ceiling=9) for number in range(40)]
+    there = node(cpu=500, used={CPU: 60_000})
+    plan = allocate(ClusterSnapshot((there,), tuple(own), tenants=tenants))
+    assert sum(resize.after - resize.before for resize in plan.resizes) * 1000 <= 50_000 - 40_000

@@ -16,14 +16,17 @@ _LIMITS: Final = "limits."
 _IN_BYTES: Final = (MEMORY, "ephemeral-storage", "storage", "hugepages-")
 
 
-@lru_cache(maxsize=4096)
 def spell(resource: str, amount: int) -> str:
     """The amount as Kubernetes writes it."""
     name = resource.removeprefix(_LIMITS)
     if name == CPU:
-        return str(Quantity(amount * _NANOS_PER_MILLI))
-    is_in_bytes = name.startswith(_IN_BYTES)
-    return str(Quantity(amount * _NANOS_PER_UNIT, Format.BINARY if is_in_bytes else Format.DECIMAL))
+        return _spelled(amount * _NANOS_PER_MILLI, Format.DECIMAL)
+    return _spelled(amount * _NANOS_PER_UNIT, Format.BINARY if name.startswith(_IN_BYTES) else Format.DECIMAL)
+
+
+@lru_cache(maxsize=4096)
+def _spelled(nanos: int, form: Format) -> str:
+    return str(Quantity(nanos, form))
 
 
 def spell_with_name(resource: str, amount: int) -> str:

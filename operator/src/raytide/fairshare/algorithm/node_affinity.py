@@ -6,6 +6,7 @@ nodes take a few checks. Capacity is in `placement.py`. Rules TJ §7 item 3.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from raytide.api.pod_requirements import Amounts, NodeRequirement, PodConstraints, PodToleration
@@ -74,45 +75,63 @@ def _tolerates(toleration: PodToleration, taint: Taint) -> bool:
     return toleration.operator in ("", "Equal") and (toleration.key, toleration.value) == (taint.key, taint.value)
 
 
+@dataclass(slots=True)
+class _Kind:
+    """Nodes that a pod cannot distinguish."""
+
+    first: Node
+    members: list[int] = field(default_factory=list)
+    """Positions, ascending."""
+    largest: dict[str, int] = field(default_factory=dict)
+
+
 class NodeKinds:
-    """Nodes grouped by what the constraints of one pool can distinguish; checks each (kind, constraints) once."""
+    """Nodes grouped, for each set of labels that constraints read, by what these can distinguish; checks each kind once."""
 
-    def __init__(self, nodes: Sequence[Node], constraints: Iterable[PodConstraints]) -> None:
-        looked_at, sees_names = _looked_at(constraints)
-        present = {key for node in nodes for key in node.labels}
-        keys = sorted(looked_at & present)  # a key that no node has distinguishes none
-        self._members: dict[tuple[object, ...], list[int]] = {}
-        self._first: dict[tuple[object, ...], Node] = {}
-        self._largest: dict[tuple[object, ...], dict[str, int]] = {}
-        self._admitting: dict[PodConstraints, list[tuple[object, ...]]] = {}
-        for index, node in enumerate(nodes):
-            labels = tuple(node.labels.get(key) for key in keys)
-            kind = (labels, node.taints, node.name if sees_names else "")
-            self._members.setdefault(kind, []).append(index)
-            self._first.setdefault(kind, node)
-            _raise_to(self._largest.setdefault(kind, {}), node.allocatable)
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._present = {key for node in nodes for key in node.labels}
+        self._kinds: dict[tuple[frozenset[str], bool], list[_Kind]] = {}
+        self._admitting: dict[PodConstraints, list[_Kind]] = {}
 
-    @property
-    def count(self) -> int:
-        """How many kinds there are."""
-        return len(self._members)
+    def cost(self, constraints: PodConstraints) -> int:
+        """How many comparisons it takes to place pods with these constraints, roughly."""
+        return len(self._nodes) + len(self._distinguished(constraints)) * (1 + entries_of(constraints))
 
     def largest(self, constraints: PodConstraints) -> dict[str, int]:
         """The most of each resource that one of the nodes that admit the pod has."""
         found: dict[str, int] = {}
-        for kind in self._kinds(constraints):
-            _raise_to(found, self._largest[kind])
+        for kind in self._admitted(constraints):
+            _raise_to(found, kind.largest)
         return found
 
     def admitting(self, constraints: PodConstraints) -> list[int]:
         """The positions of all nodes that admit the pod, ascending."""
-        return sorted(index for kind in self._kinds(constraints) for index in self._members[kind])
+        return sorted(index for kind in self._admitted(constraints) for index in kind.members)
 
-    def _kinds(self, constraints: PodConstraints) -> list[tuple[object, ...]]:
-        """The kinds of nodes that admit the pod."""
+    def _admitted(self, constraints: PodConstraints) -> list[_Kind]:
         if constraints not in self._admitting:
-            self._admitting[constraints] = [kind for kind, node in self._first.items() if admits(node, constraints)]
+            kinds = self._distinguished(constraints)
+            self._admitting[constraints] = [kind for kind in kinds if admits(kind.first, constraints)]
         return self._admitting[constraints]
+
+    def _distinguished(self, constraints: PodConstraints) -> list[_Kind]:
+        looked_at, sees_names = _looked_at(constraints)
+        keys = frozenset(looked_at & self._present)  # a key that no node has distinguishes none
+        if (keys, sees_names) not in self._kinds:
+            found: dict[tuple[object, ...], _Kind] = {}
+            for index, node in enumerate(self._nodes):
+                labels = tuple(node.labels.get(key) for key in keys)
+                kind = found.setdefault((labels, node.taints, node.name if sees_names else ""), _Kind(node))
+                kind.members.append(index)
+                _raise_to(kind.largest, node.allocatable)
+            self._kinds[keys, sees_names] = list(found.values())
+        return self._kinds[keys, sees_names]
+
+
+def entries_of(constraints: PodConstraints) -> int:
+    """Entries of the selector, requirements and tolerations."""
+    return len(constraints.node_selector) + sum(map(len, constraints.terms)) + len(constraints.tolerations)
 
 
 def _raise_to(largest: dict[str, int], amounts: Amounts) -> None:
@@ -121,18 +140,11 @@ def _raise_to(largest: dict[str, int], amounts: Amounts) -> None:
             largest[name] = amount
 
 
-def _looked_at(constraints: Iterable[PodConstraints]) -> tuple[set[str], bool]:
-    """The label keys that any of the constraints reads, and whether any reads node names."""
-    keys: set[str] = set()
-    sees_names = False
-    for each in constraints:
-        keys.update(key for key, _ in each.node_selector)
-        for requirement in (one for term in each.terms for one in term):
-            if requirement.is_field:
-                sees_names = True
-            else:
-                keys.add(requirement.key)
-    return keys, sees_names
+def _looked_at(constraints: PodConstraints) -> tuple[set[str], bool]:
+    """The label keys that the constraints read, and whether they read the node's name."""
+    requirements = [one for term in constraints.terms for one in term]
+    keys = {key for key, _ in constraints.node_selector} | {one.key for one in requirements if not one.is_field}
+    return keys, any(one.is_field for one in requirements)
 
 
 def number_pools(node_count: int, admitted: Iterable[Iterable[int]]) -> list[int]:

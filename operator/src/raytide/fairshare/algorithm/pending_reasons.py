@@ -33,6 +33,7 @@ from raytide.fairshare.algorithm.node_affinity import admits
 from raytide.fairshare.algorithm.participant_state import ParticipantState
 from raytide.fairshare.algorithm.placement import ANY_NUMBER, UNOFFERED, PodShape
 from raytide.fairshare.algorithm.resize_messages import job_name
+from raytide.fairshare.algorithm.shape_limits import MAX_SHAPES
 from raytide.fairshare.algorithm.state import AllocationState, Rejection
 
 _CAPACITY_REASONS: Final = (INSUFFICIENT, INSUFFICIENT_GPU, FRAGMENTED)
@@ -93,8 +94,8 @@ class Reasons:
     def omitted(self, participant: Participant) -> Waiting:
         """Why the participant is not in the plan: it keeps its size."""
         message = (
-            f"one plan considers {self.state.considered.max_shapes} different pods (requests, selector, affinity, tolerations) "
-            "of all namespaces in turn, and this namespace has more than its part"
+            f"one plan considers at most {MAX_SHAPES} different pods (requests, selector, affinity, tolerations), those of all "
+            "namespaces in turn, and this namespace has more than its part"
         )
         return Waiting(
             participant.id,

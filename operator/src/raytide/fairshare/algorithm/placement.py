@@ -108,7 +108,7 @@ class ClusterCapacity:
         self.nodes: Final = sorted((node for node in nodes if node.is_usable), key=lambda node: node.name)
         self.node_capacities: Final = [self._node_capacity(index, node) for index, node in enumerate(self.nodes)]
         self.by_name: Final = {node.name: node for node in self.node_capacities}
-        self._kinds = NodeKinds(self.nodes, (shape.constraints for shape in shapes))
+        self._kinds = NodeKinds(self.nodes)
         largest = {each: self._kinds.largest(each) for each in {shape.constraints for shape in shapes}}
         # A shape that requests more than any of its nodes has keeps no node free, and joins no pools (TJ:D5).
         possible = {
@@ -169,7 +169,7 @@ class ClusterCapacity:
         unoffered = min(
             (name for name, amount in requests.items() if amount > 0 and name not in self.number_of), default=""
         )
-        numbered = (*(((self.number_of[UNOFFERED], 1),) if unoffered else ()), *self._numbered(requests))
+        numbered = (*(((self.number_of[UNOFFERED], 1),) if unoffered else ()), *self.numbered(requests))
         gpu = next((number for number, _ in numbered if self.resources[number] in self.gpus), -1)
         size = (
             sum(amount for name, amount in requests.items() if name in self.gpus),
@@ -181,7 +181,7 @@ class ClusterCapacity:
         reachable = times_that_fit(numbered, order.allocatable)
         resources = frozenset(number for number, _ in numbered)
         pod = PodShape(
-            len(self._pods), numbered, self._numbered(limits), resources, shape, order, size, pool, reachable, unoffered
+            len(self._pods), numbered, self.numbered(limits), resources, shape, order, size, pool, reachable, unoffered
         )
         pod.cursor_soon.at = len(pod.order.nodes)
         pod.cursor_soon.regained = sorted(
@@ -189,7 +189,8 @@ class ClusterCapacity:
         )
         return pod
 
-    def _numbered(self, amounts: Amounts) -> Requests:
+    def numbered(self, amounts: Amounts) -> Requests:
+        """The amounts of resources that a node has, by number."""
         return tuple((self.number_of[name], amounts[name]) for name in self.resources if amounts.get(name, 0) > 0)
 
     def _order(self, constraints: PodConstraints, gpu: int) -> NodeOrder:

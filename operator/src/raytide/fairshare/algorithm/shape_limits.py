@@ -1,21 +1,22 @@
 """Shape limits: which participants and pending pods one plan considers.
 
-A plan takes time for each pair of a pod shape and a kind of node, and tenants write the shapes. Up to `MAX_SHAPES` shapes and
-`MAX_CHECKS` pairs everything is planned. Above that the shapes of each namespace come in turn, those of participants that have
-pods first, so that many shapes of one namespace delay only that namespace; the rest keeps its size, and the reason is reported.
-Pure; called by `state.py` (FD:SEC3-3).
+A plan takes time for each shape of pods, and for each pair of different constraints and nodes that these distinguish; tenants
+write both. Up to `MAX_SHAPES` shapes and `MAX_CHECKS` comparisons everything is planned. Above that the shapes of each namespace
+come in turn, those of participants that have pods first, so that many shapes of one namespace delay only that namespace; the rest
+keeps its size, and the reason is reported. Pure; called by `state.py` (FD:SEC3-3).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from raytide.api.pod_requirements import PodConstraints
 from raytide.fairshare.algorithm.model import ClusterSnapshot, ExternalPods, Participant, Shape
-from raytide.fairshare.algorithm.node_affinity import NodeKinds
+from raytide.fairshare.algorithm.node_affinity import NodeKinds, entries_of
 
 MAX_SHAPES: Final = 1_000
-MAX_CHECKS: Final = 200_000
-"""Shapes times kinds of nodes: half a second, and 30 MB, if each node is a kind of its own."""
+MAX_CHECKS: Final = 1_000_000
+"""Half a second, and 30 MB."""
 
 _Planned: TypeAlias = Participant | ExternalPods
 
@@ -28,7 +29,6 @@ class Considered:
     """In the order of ids."""
     external_pods: tuple[ExternalPods, ...]
     omitted: tuple[Participant, ...] = ()
-    max_shapes: int = MAX_SHAPES
 
 
 def within_limits(snapshot: ClusterSnapshot) -> Considered:
@@ -37,23 +37,45 @@ def within_limits(snapshot: ClusterSnapshot) -> Considered:
     everything = Considered(participants, snapshot.external_pods)
     planned: list[_Planned] = [*participants, *snapshot.external_pods]
     shapes = {id(shape): shape for each in planned for shape in _shapes_of(each)}
-    if len(shapes) <= min(MAX_SHAPES, MAX_CHECKS // max(1, len(snapshot.nodes))):
+    constraints = {shape.constraints for shape in shapes.values()}
+    at_most = len(snapshot.nodes) * sum(2 + entries_of(each) for each in constraints)
+    if len(shapes) <= MAX_SHAPES and at_most <= MAX_CHECKS:
         return everything
-    kinds = NodeKinds(snapshot.nodes, (shape.constraints for shape in shapes.values())).count
-    max_shapes = min(MAX_SHAPES, MAX_CHECKS // max(1, kinds))
-    if len(shapes) <= max_shapes:
-        return everything
-    chosen: set[int] = set()
+    budget = _Budget(NodeKinds(snapshot.nodes), len(snapshot.nodes))
     for each in _in_turn(participants, snapshot.external_pods):
-        new = _ids(each) - chosen
-        if len(chosen) + len(new) <= max_shapes:
-            chosen |= new
+        budget.add(_shapes_of(each))
     return Considered(
-        [each for each in participants if _ids(each) <= chosen],
-        tuple(each for each in snapshot.external_pods if _ids(each) <= chosen),
-        tuple(each for each in participants if not _ids(each) <= chosen),
-        max_shapes,
+        [each for each in participants if budget.has(each)],
+        tuple(each for each in snapshot.external_pods if budget.has(each)),
+        tuple(each for each in participants if not budget.has(each)),
     )
+
+
+class _Budget:
+    """The shapes that are considered so far, and what is left."""
+
+    def __init__(self, kinds: NodeKinds, node_count: int) -> None:
+        self._kinds = kinds
+        self._node_count = node_count
+        self._left = MAX_CHECKS
+        self._shapes: set[int] = set()
+        self._constraints: set[PodConstraints] = set()
+
+    def add(self, shapes: Iterable[Shape]) -> None:
+        """Consider these together, if there is enough left for all."""
+        new = {id(shape): shape for shape in shapes if id(shape) not in self._shapes}
+        constraints = {shape.constraints for shape in new.values()} - self._constraints
+        if len(self._shapes) + len(new) > MAX_SHAPES or self._left < self._node_count * len(constraints):
+            return
+        cost = sum(map(self._kinds.cost, constraints))
+        if cost <= self._left:
+            self._left -= cost
+            self._shapes |= new.keys()
+            self._constraints |= constraints
+
+    def has(self, each: _Planned) -> bool:
+        """Whether all shapes of it are considered."""
+        return _ids(each) <= self._shapes
 
 
 def _in_turn(participants: list[Participant], external_pods: tuple[ExternalPods, ...]) -> list[_Planned]:

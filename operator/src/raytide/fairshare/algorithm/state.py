@@ -255,6 +255,8 @@ def begin(snapshot: ClusterSnapshot) -> AllocationState:
         participants,
         considered,
     )
+    for omitted in considered.omitted if tenants.has_any else ():
+        _charge_omitted(tenants.by_name(omitted.tenant), omitted, capacity)
     for participant in participants:
         if tenants.has_any:
             _charge_placed(state, participant)
@@ -270,6 +272,16 @@ def _charge_placed(state: AllocationState, participant: ParticipantState) -> Non
         participant.tenant.charge(state.capacity.pod(core.shape), sum(core.placed.values()))
     for pods in participant.elastic_pods():
         participant.tenant.charge(pods.pod, pods.placed)
+
+
+def _charge_omitted(tenant: TenantState, participant: Participant, capacity: ClusterCapacity) -> None:
+    """Charge the pods of a participant that is not in the plan: its tenant uses what they request."""
+    companion = participant.companion
+    placed = [(participant.shape, participant.placed)]
+    placed += [(core.shape, core.placed) for core in participant.core]
+    placed += [(companion.shape, companion.placed)] if companion is not None else []
+    for shape, by_node in placed:
+        tenant.charge_requests(capacity.numbered(shape.requests), sum(by_node.values()))
 
 
 def _charged(state: AllocationState, participant: ParticipantState, pods: Pods) -> int:

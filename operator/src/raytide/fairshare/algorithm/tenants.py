@@ -18,7 +18,7 @@ from typing import Final
 from raytide.api.pod_requirements import PODS
 from raytide.api.tenants import Tenant
 from raytide.fairshare.algorithm.budgets import Shortfall
-from raytide.fairshare.algorithm.capacity_index import Vector
+from raytide.fairshare.algorithm.capacity_index import Requests, Vector
 from raytide.fairshare.algorithm.model import ClusterSnapshot
 from raytide.fairshare.algorithm.placement import ClusterCapacity, PodShape
 
@@ -63,7 +63,12 @@ class TenantState:
 
     def charge(self, pod: PodShape, count: int) -> None:
         """Count so many more pods as used; a negative count releases them."""
-        _add(self.used, ((pod, count),))
+        self.charge_requests(pod.requests, count)
+
+    def charge_requests(self, requests: Requests, count: int) -> None:
+        """The same for pods that are in no plan."""
+        for number, amount in requests:
+            self.used[number] += amount * count
         self.share = self.share_of(self.used)
 
     def shortfall(self, pods: Pods) -> Shortfall | None:
