@@ -28,27 +28,35 @@ class Considered:
     participants: list[Participant]
     """In the order of ids."""
     external_pods: tuple[ExternalPods, ...]
+    shapes: list[Shape]
+    """All shapes of these: equal ones are mostly one object, which is there once."""
     omitted: tuple[Participant, ...] = ()
 
 
 def within_limits(snapshot: ClusterSnapshot) -> Considered:
     """Everything, if it is within the limits; otherwise the shapes of each namespace in turn."""
     participants = sorted(snapshot.participants, key=lambda each: each.id)
-    everything = Considered(participants, snapshot.external_pods)
-    planned: list[_Planned] = [*participants, *snapshot.external_pods]
-    shapes = {id(shape): shape for each in planned for shape in _shapes_of(each)}
-    constraints = {shape.constraints for shape in shapes.values()}
+    shapes = _distinct(participants, snapshot.external_pods)
+    constraints = {shape.constraints for shape in shapes}
     at_most = len(snapshot.nodes) * sum(2 + entries_of(each) for each in constraints)
     if len(shapes) <= MAX_SHAPES and at_most <= MAX_CHECKS:
-        return everything
+        return Considered(participants, snapshot.external_pods, shapes)
     budget = _Budget(NodeKinds(snapshot.nodes), len(snapshot.nodes))
     for each in _in_turn(participants, snapshot.external_pods):
         budget.add(_shapes_of(each))
-    return Considered(
-        [each for each in participants if budget.has(each)],
-        tuple(each for each in snapshot.external_pods if budget.has(each)),
-        tuple(each for each in participants if not budget.has(each)),
-    )
+    considered = [each for each in participants if budget.has(each)]
+    external_pods = tuple(each for each in snapshot.external_pods if budget.has(each))
+    omitted = tuple(each for each in participants if not budget.has(each))
+    return Considered(considered, external_pods, _distinct(considered, external_pods), omitted)
+
+
+def _distinct(participants: Iterable[Participant], external_pods: Iterable[ExternalPods]) -> list[Shape]:
+    shapes = {id(each.shape): each.shape for each in participants}
+    shapes |= {id(core.shape): core.shape for each in participants for core in each.core}
+    companions = (each.companion for each in participants if each.companion is not None)
+    shapes |= {id(each.shape): each.shape for each in companions}
+    shapes |= {id(each.shape): each.shape for each in external_pods}
+    return list(shapes.values())
 
 
 class _Budget:

@@ -17,7 +17,6 @@ from raytide.fairshare.algorithm.model import (
     ExternalPods,
     Participant,
     ParticipantId,
-    Shape,
 )
 from raytide.fairshare.algorithm.participant_state import SCORE_BITS, ParticipantState, Pods, build_participant_state
 from raytide.fairshare.algorithm.placement import ClusterCapacity, NodeCapacity, PodShape
@@ -239,7 +238,7 @@ def begin(snapshot: ClusterSnapshot) -> AllocationState:
     considered = within_limits(snapshot)
     snapshot = replace(snapshot, external_pods=considered.external_pods)
     specs = considered.participants
-    capacity = ClusterCapacity(snapshot.nodes, _shapes(snapshot, specs), snapshot.options.gpus)
+    capacity = ClusterCapacity(snapshot.nodes, considered.shapes, snapshot.options.gpus)
     equals = sorted(specs, key=lambda each: (*_cost(each, capacity), each.created_at, each.id))
     rank_of = {each.id: rank for rank, each in enumerate(equals)}
     tenants = TenantLedger(snapshot, capacity)
@@ -293,13 +292,6 @@ def _charged(state: AllocationState, participant: ParticipantState, pods: Pods) 
     above = participant.size - participant.spec.floor if participant.spec.is_scaling_enabled else 0
     released = min(participant.spec.wanted_in_vain, max(0, above))
     return pods.unplaced - max(0, min(participant.spec.unplaceable, pods.unplaced) - released)
-
-
-def _shapes(snapshot: ClusterSnapshot, participants: list[Participant]) -> list[Shape]:
-    shapes = [each.shape for each in participants]
-    shapes += [each.companion.shape for each in participants if each.companion is not None]
-    shapes += [core.shape for each in participants for core in each.core]
-    return shapes + [each.shape for each in snapshot.external_pods]
 
 
 def _cost(participant: Participant, capacity: ClusterCapacity) -> tuple[int, ...]:
