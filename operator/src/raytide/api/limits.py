@@ -1,18 +1,13 @@
 """Upper bounds on what is read of one object that tenants write: numbers and lists of custom resources, views of all others.
 
 The bounds lie above legitimate use, so that one small object cannot exhaust the memory or block the event loop of an
-operator that serves all tenants. The CRDs contain the same bounds (tools/generators/crds.py reads this file). `clamp_numbers` clamps the
+operator that serves all tenants. The CRDs contain the same bounds (tools/generators/crds.py reads this file). clamp_numbers.py clamps the
 numbers of objects stored under an older CRD and reports each clamped field. A list that is too long is a violation: to
 reconcile only part of it would delete what the rest asks for. Pure; used by api/raycluster.py and api/trainingjob.py
 (FD:SEC-F1).
 """
 
-from collections.abc import Mapping
-from typing import Final, TypeVar
-
-from pydantic import BaseModel
-
-from raytide.api.violations import Violation
+from typing import Final
 
 MAX_GROUPS: Final = 300
 """Worker groups of a RayCluster. A plan builds one template per group (0.2 ms each), and `actions.MAX_WRITES` leaves a
@@ -57,31 +52,3 @@ MAX_MANAGERS: Final = 200
 """Entries of `metadata.managedFields`, the latest ones."""
 MAX_SCHEDULING_BYTES: Final = 64 * 1024
 """JSON size of the scheduling fields of one role's pod: containers' resources, selectors, affinity, tolerations."""
-
-M = TypeVar("M", bound=BaseModel)
-
-
-def clamp_numbers(
-    value: M, maximum_by_field: Mapping[str, tuple[str, int]], path: str
-) -> tuple[M, tuple[Violation, ...]]:
-    """The value with its numbers clamped to their maximums, and one violation for each clamped field.
-
-    `maximum_by_field` maps attributes to the field's name in YAML and its maximum; `path` is the value's path in the
-    object. Attributes that are None are skipped.
-    """
-    exceeded = {
-        name: (yaml_name, maximum)
-        for name, (yaml_name, maximum) in maximum_by_field.items()
-        if (getattr(value, name) or 0) > maximum
-    }
-    if not exceeded:
-        return value, ()
-    violations = tuple(
-        Violation(
-            "FD:SEC-F1",
-            f"{path}.{yaml_name}",
-            f"is {getattr(value, name)}, above the limit of {maximum}, and is treated as {maximum}; set {maximum} or less",
-        )
-        for name, (yaml_name, maximum) in exceeded.items()
-    )
-    return value.model_copy(update={name: maximum for name, (_, maximum) in exceeded.items()}), violations

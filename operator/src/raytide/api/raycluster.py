@@ -13,7 +13,8 @@ from pydantic import Field
 
 from raytide.api.autoscaler_decision import clamp_between
 from raytide.api.base_model import ObjectMeta, Value
-from raytide.api.limits import MAX_GROUPS, MAX_HOSTS, MAX_NAMES, MAX_REPLICAS, clamp_numbers
+from raytide.api.clamp_numbers import clamp_numbers
+from raytide.api.limits import MAX_GROUPS, MAX_HOSTS, MAX_NAMES, MAX_REPLICAS
 from raytide.api.meta import Key, Manifest
 from raytide.api.quantity import MAX_INT32
 from raytide.api.raycluster_schema import RayClusterShape, readable_status

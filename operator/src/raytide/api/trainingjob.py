@@ -13,7 +13,8 @@ from pydantic import AliasChoices, Field, PlainValidator, ValidationInfo, field_
 from pydantic_core import PydanticCustomError
 
 from raytide.api.base_model import ObjectMeta, Value
-from raytide.api.limits import MAX_INSTANCES, MAX_PORTS, MAX_SIZES, clamp_numbers
+from raytide.api.clamp_numbers import clamp_numbers
+from raytide.api.limits import MAX_INSTANCES, MAX_PORTS, MAX_SIZES
 from raytide.api.meta import Key, Manifest
 from raytide.api.sharing_record import parse_record
 from raytide.api.trainingjob_constants import MASTER, PSERVER, SHARING_ANNOTATION, TRAINER
