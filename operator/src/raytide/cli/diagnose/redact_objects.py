@@ -3,7 +3,7 @@
 Takes an object as JSON and returns a copy in which only listed fields have their values: names, numbers, quantities, labels, states.
 Everything else becomes a mark with a keyed hash, unknown fields as a whole, so that a field of a newer Kubernetes version, or one
 that another client added, is redacted until it is listed. Equal values of one bundle have equal marks: that a variable of the head is
-not that of a worker can be seen. The key is forgotten with the Redactor, so that nobody can try values. Commands keep the words of
+not that of a worker can be seen. The key is forgotten with the Redactor, so that a reader cannot try values. Commands keep the words of
 `ray start` and of Raytide's own programs; texts are redacted by redact_text.py. Pure. Called by collect.py; docs/diagnose.md
 describes it.
 """

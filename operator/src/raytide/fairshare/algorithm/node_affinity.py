@@ -1,7 +1,7 @@
 """Node affinity: whether a pod's constraints allow a node, regardless of capacity.
 
 Compares a node's labels, name and taints with a pod's node selector, required node affinity and tolerations, as
-kube-scheduler's filters do. `NodeKinds` groups nodes that no constraint of the pool can distinguish, so that a thousand
+kube-scheduler's filters do. `NodeKinds` groups the nodes that a constraint cannot distinguish, so that a thousand
 nodes take a few checks. Capacity is in `placement.py`. Rules TJ §7 item 3.
 """
 
