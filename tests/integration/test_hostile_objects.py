@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 import machine_speed
+from support.deadlines import PATIENCE
 from support.hostile_environment import HostileEnv
 from support.hostile_objects import HOSTILE
 from support.worst_objects import WORST
@@ -50,6 +51,7 @@ async def test_a_hostile_object_does_not_delay_other_clusters(env, hostile):
 HUNDRED = 100
 HEALTHZ_S = 1.0
 SERVED_S = 5.0
+"""Both of wall time: beside other levels, and at the lowest priority, all that happens takes longer."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -62,13 +64,13 @@ async def shared_env(env):
 @pytest.mark.rule("FD:SEC3-1", "FD:SEC3-2", "FD:SEC3-3")
 @pytest.mark.parametrize("worst", WORST.values(), ids=WORST)
 async def test_a_hundred_of_the_worst_of_each_kind_do_not_delay_a_neighbor(shared_env, worst):
-    slowness = machine_speed.slowness()
+    slowness, patience = machine_speed.slowness(), machine_speed.patience()
     try:
         cost = await shared_env.meet_many(worst.plural, map(worst.make, range(HUNDRED)))
     finally:
         await shared_env.clear()
-    slowness = max(slowness, machine_speed.slowness())
+    slowness, patience = max(slowness, machine_speed.slowness()), max(PATIENCE, patience, machine_speed.patience())
     assert cost["peak_mib"] < MOST_MIB
     assert cost["cpu_s"] < LONGEST_STEP_S * slowness, cost["step"]
-    assert cost["healthz_s"] < HEALTHZ_S * slowness
-    assert cost["served_s"] < SERVED_S * slowness
+    assert cost["healthz_s"] < HEALTHZ_S * patience
+    assert cost["served_s"] < SERVED_S * patience
