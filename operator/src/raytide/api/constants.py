@@ -41,9 +41,11 @@ WORKER: Final = "worker"
 REDIS_CLEANUP: Final = "redis-cleanup"
 HEAD_GROUP: Final = "headgroup"
 AUTOSCALER_CONTAINER: Final = "autoscaler"
+"""The sidecar's container in the head pod (RC §3.7)."""
 RAY_START_VARIABLE: Final = "KUBERAY_GEN_RAY_START_CMD"
 """Only the Ray container has it, in pods of Raytide as of KubeRay."""
-"""The sidecar's container in the head pod (RC §3.7)."""
+RAY_RESOURCES_VARIABLE: Final = "RAY_OVERRIDE_RESOURCES"
+"""Ray adds the JSON object in it to `--resources`."""
 
 # --- annotations ---------------------------------------------------------------------------------------------------
 FT_ENABLED_ANNOTATION: Final = "ray.io/ft-enabled"
