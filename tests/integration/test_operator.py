@@ -337,6 +337,25 @@ async def test_an_invalid_spec_is_reported_and_other_clusters_are_reconciled(clu
     assert not [n for n in cluster.names(namespace) if n.startswith("bad")]
 
 
+@pytest.mark.rule("FD:RC3-7")
+async def test_an_init_container_replaces_ours_and_an_invalid_pod_is_reported_with_its_field(cluster, namespace):
+    waiting = {"name": "wait-gcs-ready", "image": "busybox", "command": ["true"]}
+    invalid = template("a", initContainers=[{"name": "a", "image": "busybox"}])
+    groups = group("own", template=template(initContainers=[waiting])), group("bad", template=invalid)
+    cluster.apply(raycluster(*groups, namespace=namespace))
+    pods = await until("the valid group has its pods", lambda: cluster.pods(namespace)[2:] and cluster.pods(namespace))
+    own = next(pod for pod in pods if pod["metadata"]["labels"]["ray.io/group"] == "own")
+    assert [each["command"] for each in own["spec"]["initContainers"]] == [["true"]]
+    cluster.make_ready(namespace)
+
+    def reported():
+        found = cluster.condition(namespace, "demo", constants.WORKERS_MISSING)
+        return found if found and found["reason"] == "CreationInvalid" else None
+
+    condition = await until("the invalid group is reported", reported)
+    assert "ontainers[0].name in the spec" in condition["message"]
+
+
 async def test_a_wrong_type_is_reported_with_its_field_and_other_clusters_are_reconciled(cluster, namespace):
     cluster.store_past_admission(raycluster(group(replicas="many"), namespace=namespace, name="bad"))
     condition = await until("it is reported", lambda: cluster.condition(namespace, "bad", constants.INVALID))

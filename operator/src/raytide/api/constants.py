@@ -119,7 +119,7 @@ CREATED_SERVICE: Final = "CreatedService"
 FAILED_TO_CREATE_SERVICE: Final = "FailedToCreateService"
 """The API server rejected the create of a service. Retried after 1 to 30 s, reported at most once a minute.
 
-Act on the message: a policy, a quota or a missing permission.
+Act on the message: an invalid field, a policy, a quota or a missing permission.
 """
 CREATED_SERVICE_ACCOUNT: Final = "CreatedServiceAccount"
 """The service account of the autoscaler was created."""
@@ -152,7 +152,7 @@ CREATED_HEAD_POD: Final = "CreatedHeadPod"
 FAILED_TO_CREATE_HEAD_POD: Final = "FailedToCreateHeadPod"
 """The API server rejected the create of the head pod. Retried after 1 to 30 s, and at once when the spec changes.
 
-Act on the message: a policy, a quota or a missing permission.
+Act on the message: an invalid field, a policy, a quota or a missing permission.
 """
 DELETED_POD: Final = "DeletedPod"
 """A pod of a suspended cluster was deleted."""
@@ -173,7 +173,7 @@ CREATED_WORKER_POD: Final = "CreatedWorkerPod"
 FAILED_TO_CREATE_WORKER_POD: Final = "FailedToCreateWorkerPod"
 """The API server rejected the create of a worker. Retried after 1 to 30 s, hosts of a replica after 5 to 30 s, and at once when the spec changes; reported at most once a minute and group.
 
-Act on the message: a policy, a quota or a missing permission.
+Act on the message: an invalid field, a policy, a quota or a missing permission.
 """
 DELETED_WORKER_POD: Final = "DeletedWorkerPod"
 """Workers were deleted; the message has the causes."""
@@ -271,7 +271,7 @@ Wait; `HeadPodReady` and `WorkersMissing` have what is missing.
 FAILED_CREATE_SERVICE: Final = "FailedCreateService"
 """A service was rejected. This and the next three reasons are Raytide's own.
 
-Act on the message: a policy, a quota or a missing permission.
+Act on the message: an invalid field, a policy, a quota or a missing permission.
 """
 FAILED_CREATE_SERVICE_ACCOUNT: Final = "FailedCreateServiceAccount"
 """The service account of the autoscaler was rejected, or another owner has one of that name.
@@ -291,7 +291,7 @@ Act on the message: often the operator lacks a permission that it has to grant.
 FAILED_CREATE_HEAD_POD: Final = "FailedCreateHeadPod"
 """The head pod was rejected.
 
-Act on the message: a policy, a quota or a missing permission.
+Act on the message: an invalid field, a policy, a quota or a missing permission.
 """
 FAILED_DELETE_HEAD_POD: Final = "FailedDeleteHeadPod"
 """The delete of a head pod was rejected.
@@ -301,7 +301,7 @@ Act on the message: an admission webhook or a missing permission.
 FAILED_CREATE_WORKER_POD: Final = "FailedCreateWorkerPod"
 """A worker was rejected; the message has each group.
 
-Act on the message: a policy, a quota or a missing permission.
+Act on the message: an invalid field, a policy, a quota or a missing permission.
 """
 FAILED_DELETE_WORKER_POD: Final = "FailedDeleteWorkerPod"
 """The delete of a worker was rejected.
