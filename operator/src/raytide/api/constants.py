@@ -33,6 +33,10 @@ REPLICA_INDEX_LABEL: Final = "ray.io/worker-group-replica-index"
 HOST_INDEX_LABEL: Final = "ray.io/replica-host-index"
 APP_NAME_LABEL: Final = "app.kubernetes.io/name"
 CREATED_BY_LABEL: Final = "app.kubernetes.io/created-by"
+HEAD_SELECTOR_KEYS: Final = frozenset(
+    {CLUSTER_LABEL, NODE_TYPE_LABEL, IDENTIFIER_LABEL, APP_NAME_LABEL, CREATED_BY_LABEL}
+)
+"""Labels in the selector of a head service (RC:HS-3)."""
 APP_NAME: Final = "kuberay"
 CREATED_BY: Final = "kuberay-operator"
 
@@ -110,9 +114,9 @@ REPLICAS_CLAMPED: Final = "ReplicasClamped"
 Change `replicas`, or the bound that the message names.
 """
 HEAD_SERVICE_CHANGED: Final = "HeadServiceChanged"
-"""The selector of the head service is not the one it was created with, so that workers and clients may not reach the head.
+"""The selector of the head service does not select the head pod, or was edited, so that workers and clients may not reach the head.
 
-Delete the service: the operator does not change services, but creates a missing one again.
+Delete the service, or the pod that the message names: the operator does not change them, but creates a missing one again.
 """
 CREATED_SERVICE: Final = "CreatedService"
 """The head service, or the headless service of multi-host groups, was created."""
