@@ -23,6 +23,7 @@ EMBEDDED_ONLY: Final = {
     "test_node_runtime.py": "needs no API server",
     "test_node_runtime_ends.py": "needs no API server",
     "test_node_runtime_ray.py": "needs no API server",
+    "test_ray_resources_variable.py": "needs no API server",
     "test_ray_autoscaling.py": "`make e2e` has the same scenario on a real control plane",
     "test_ray_cluster.py": "`make e2e` has the same scenario on a real control plane",
     "test_leadership.py": "its proxies run in the emulator's process; tests/acceptance has two replicas on a real one",

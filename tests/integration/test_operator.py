@@ -337,6 +337,47 @@ async def test_an_invalid_spec_is_reported_and_other_clusters_are_reconciled(clu
     assert not [n for n in cluster.names(namespace) if n.startswith("bad")]
 
 
+@pytest.mark.rule("FD:RC3-4")
+async def test_the_head_service_selects_a_head_of_any_labels(cluster, namespace):
+    own = {**template("ray-head"), "metadata": {"labels": {"app.kubernetes.io/created-by": "argo"}}}
+    head_group = {"rayStartParams": {}, "template": own, "labels": {"app.kubernetes.io/name": "train"}}
+    cluster.apply(raycluster(group(replicas=0), namespace=namespace, headGroupSpec=head_group))
+    (head,) = await until("the head exists", lambda: cluster.pods(namespace))
+    (service,) = cluster.services(namespace)
+    assert service["spec"]["selector"].items() <= head["metadata"]["labels"].items()
+
+
+@pytest.mark.rule("FD:RC3-4")
+async def test_a_head_service_that_does_not_select_the_next_head_is_reported(cluster, namespace):
+    await running(cluster, namespace, group(replicas=0))
+    (head,) = cluster.names(namespace)
+    own = {**template("ray-head"), "metadata": {"labels": {"ray.io/identifier": "mine"}}}
+    cluster.edit(namespace, "demo", lambda obj: obj["spec"]["headGroupSpec"].update(template=own))
+    cluster.end(namespace, head)
+    (note,) = await until("the event names the label", lambda: cluster.notes(namespace, constants.HEAD_SERVICE_CHANGED))
+    assert note.startswith("service demo-head-svc selects ray.io/identifier=demo-head, but head pod demo-head-")
+    assert "has ray.io/identifier=mine" in note
+
+
+@pytest.mark.rule("FD:RC3-7")
+async def test_an_init_container_replaces_ours_and_an_invalid_pod_is_reported_with_its_field(cluster, namespace):
+    waiting = {"name": "wait-gcs-ready", "image": "busybox", "command": ["true"]}
+    invalid = template("a", initContainers=[{"name": "a", "image": "busybox"}])
+    groups = group("own", template=template(initContainers=[waiting])), group("bad", template=invalid)
+    cluster.apply(raycluster(*groups, namespace=namespace))
+    pods = await until("the valid group has its pods", lambda: cluster.pods(namespace)[2:] and cluster.pods(namespace))
+    own = next(pod for pod in pods if pod["metadata"]["labels"]["ray.io/group"] == "own")
+    assert [each["command"] for each in own["spec"]["initContainers"]] == [["true"]]
+    cluster.make_ready(namespace)
+
+    def reported():
+        found = cluster.condition(namespace, "demo", constants.WORKERS_MISSING)
+        return found if found and found["reason"] == "CreationInvalid" else None
+
+    condition = await until("the invalid group is reported", reported)
+    assert "ontainers[0].name in the spec" in condition["message"]
+
+
 async def test_a_wrong_type_is_reported_with_its_field_and_other_clusters_are_reconciled(cluster, namespace):
     cluster.store_past_admission(raycluster(group(replicas="many"), namespace=namespace, name="bad"))
     condition = await until("it is reported", lambda: cluster.condition(namespace, "bad", constants.INVALID))

@@ -14,6 +14,14 @@ CLUSTER_UID = "uid-demo"
 IMAGE = "rayproject/ray:2.52.0"
 READY = PodCondition("True")
 NOT_READY = PodCondition("False", "ContainersNotReady", "containers with unready status: [ray]")
+HEAD_LABELS = (
+    (constants.APP_NAME_LABEL, constants.APP_NAME),
+    (constants.CREATED_BY_LABEL, constants.CREATED_BY),
+    (constants.CLUSTER_LABEL, "demo"),
+    (constants.IDENTIFIER_LABEL, "demo-head"),
+    (constants.NODE_TYPE_LABEL, constants.HEAD),
+)
+"""By which the head service selects the head of the cluster demo."""
 
 
 def template(container: str = "ray", *, cpu: str = "1", memory: str = "2Gi", **extra: Any) -> dict[str, Any]:
@@ -96,6 +104,7 @@ def head(name: str = "demo-head-aaaaa", **fields: Any) -> PodView:
         "node_type": constants.HEAD,
         "ray_container": "ray-head",
         "pod_ip": "10.0.0.1",
+        "head_labels": HEAD_LABELS,
     }
     return pod(name, **{**defaults, **fields})
 
@@ -127,5 +136,6 @@ def head_service(**fields: Any) -> ServiceView:
         "identifier": "demo-head",
         "cluster_ip": "None",
         "ports": (ServicePort("client", "10001"), ServicePort("dashboard", "8265")),
+        "selector": HEAD_LABELS,
     }
     return ServiceView(**{**defaults, **fields})

@@ -222,6 +222,14 @@ RAYCLUSTERS: dict[str, Callable[[], Case]] = {
         of_cluster(HEAD, worker(0), retries=(retry("cpu", 'admission webhook "policy.example.com" denied the request: no'),)),
         "pods", "CreationForbidden", "admission webhook policy.example.com", "webhook policy.example.com", group="cpu",
     ),
+    "the pods are invalid": lambda: Case(
+        of_cluster(HEAD, worker(0), retries=(retry("cpu", 'Pod "demo-cpu-worker-*" is invalid: spec.containers[1].name: Duplicate value: "ray"'),)),
+        "pods", "CreationInvalid", 'field spec.containers[1].name of Pod "demo-cpu-worker-*"', "correct spec.containers[1].name", group="cpu",
+    ),
+    "a service is invalid": lambda: Case(
+        of_cluster(HEAD, worker(0), worker(1), retries=(retry("", 'Service "demo-head-svc" is invalid: [spec.ports[0].name: Duplicate value: "a", spec.type: b]', constants.FAILED_TO_CREATE_SERVICE),)),
+        "pods", "CreationInvalid", 'field spec.ports[0].name of Service "demo-head-svc"', "correct spec.ports[0].name",
+    ),
     "a service cannot be created": lambda: Case(
         of_cluster(HEAD, worker(0), worker(1), retries=(retry("(head service)", "services is forbidden: no", constants.FAILED_TO_CREATE_SERVICE),)),
         "pods", "CreationForbidden", "the API server", "act on its message",

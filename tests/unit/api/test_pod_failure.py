@@ -45,9 +45,16 @@ def test_the_message_of_kubernetes_is_kept():
     )
 
 
+@pytest.mark.rule("FD:RC3-7")
 @pytest.mark.parametrize(
     ("message", "cause"),
     [
+        ('Pod "demo-cpu-worker-*" is invalid: spec.initContainers[1].name: Duplicate value: "a"', Cause.INVALID),
+        ('Role.rbac.authorization.k8s.io "x" is invalid: [rules[0].verbs: Required value, a: b]', Cause.INVALID),
+        ('Service "x" is invalid: spec.ports[1].name: Duplicate value: "a"', Cause.INVALID),
+        ('Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal string', Cause.INVALID),
+        ('admission webhook "w" denied the request: Pod "x" is invalid: no', Cause.FORBIDDEN),
+        ('pods "x" is forbidden: ValidatingAdmissionPolicy denied request: it is invalid: no', Cause.FORBIDDEN),
         ('pods "x" is forbidden: exceeded quota: q, requested: pods=1', Cause.QUOTA),
         ('admission webhook "w" denied the request', Cause.FORBIDDEN),
         ('services "a" already exists, with another owner or group: it has no controller', Cause.NAME_TAKEN),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from raytide.api.service import decode_service, service_from_manifest
+from raytide.api.service import MAX_SELECTOR, decode_service, service_from_manifest
 
 
 def service(**spec):
@@ -68,34 +68,11 @@ def test_a_service_of_other_labels_is_not_the_head_service():
     assert not service_from_manifest(other).is_head_service
 
 
-SELECTOR = {
-    "ray.io/cluster": "demo",
-    "ray.io/node-type": "head",
-    "ray.io/identifier": "demo-head",
-    "app.kubernetes.io/name": "kuberay",
-    "app.kubernetes.io/created-by": "kuberay-operator",
-}
-
-
 @pytest.mark.rule("RC:HS-3")
-@pytest.mark.parametrize(
-    ("selector", "is_changed"),
-    [
-        pytest.param(SELECTOR, False, id="as created"),
-        pytest.param(
-            {**SELECTOR, "app.kubernetes.io/name": "mine"}, False, id="with the name from the head's template"
-        ),
-        pytest.param({**SELECTOR, "ray.io/cluster": "other"}, True, id="of another cluster"),
-        pytest.param({**SELECTOR, "ray.io/node-type": "worker"}, True, id="of workers"),
-        pytest.param({**SELECTOR, "team": "a"}, True, id="with another label"),
-        pytest.param({"ray.io/cluster": "demo"}, True, id="of all pods of the cluster"),
-        pytest.param(None, True, id="none"),
-    ],
-)
-def test_whether_the_head_services_selector_was_changed(selector, is_changed):
-    assert service_from_manifest(service(selector=selector)).has_changed_selector is is_changed
-
-
-def test_selectors_of_headless_services_are_not_compared():
-    headless = {"metadata": {"name": "s", "labels": {"ray.io/headless-worker-svc": "demo"}}, "spec": {}}
-    assert not service_from_manifest(headless).has_changed_selector
+def test_the_selector_of_a_head_service_is_kept_up_to_a_limit():
+    assert service_from_manifest(service(selector={"b": "2", "a": "1"})).selector == (("a", "1"), ("b", "2"))
+    assert service_from_manifest(service()).selector == ()
+    many = {f"{number:04}": "" for number in range(1000)}
+    assert len(service_from_manifest(service(selector=many)).selector) == MAX_SELECTOR
+    headless = {"metadata": {"name": "s", "labels": {"ray.io/headless-worker-svc": "demo"}}}
+    assert service_from_manifest({**headless, "spec": {"selector": {"a": "1"}}}).selector == ()

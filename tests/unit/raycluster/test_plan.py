@@ -340,19 +340,6 @@ def test_once_all_hosts_and_the_headless_service_are_there_the_plan_is_empty():
     assert (len(pods), len(services), todo.actions) == (7, 2, ())
 
 
-@pytest.mark.rule("RC:HS-1", "RC:HS-3")
-def test_a_head_service_with_a_changed_selector_is_reported_and_left_as_it_is():
-    observed = Observed(pods=(head(), pod()), services=(head_service(has_changed_selector=True),))
-    todo = plan(parsed(group(replicas=1)), observed, CONFIG, str)
-    assert todo.actions == ()
-    (event,) = todo.events
-    assert (event.reason, event.event_type) == ("HeadServiceChanged", "Warning")
-    assert event.message == (
-        "the selector of service demo-head-svc was changed and may not select the head pod: delete the service, "
-        "the operator creates it again"
-    )
-
-
 @pytest.mark.rule("RC:HL-1")
 def test_single_host_groups_need_no_headless_service():
     assert "create demo-headless" not in writes_of(decide(parsed(group(replicas=2, numOfHosts=1)), service=False))

@@ -33,6 +33,10 @@ REPLICA_INDEX_LABEL: Final = "ray.io/worker-group-replica-index"
 HOST_INDEX_LABEL: Final = "ray.io/replica-host-index"
 APP_NAME_LABEL: Final = "app.kubernetes.io/name"
 CREATED_BY_LABEL: Final = "app.kubernetes.io/created-by"
+HEAD_SELECTOR_KEYS: Final = frozenset(
+    {CLUSTER_LABEL, NODE_TYPE_LABEL, IDENTIFIER_LABEL, APP_NAME_LABEL, CREATED_BY_LABEL}
+)
+"""Labels in the selector of a head service (RC:HS-3)."""
 APP_NAME: Final = "kuberay"
 CREATED_BY: Final = "kuberay-operator"
 
@@ -41,9 +45,11 @@ WORKER: Final = "worker"
 REDIS_CLEANUP: Final = "redis-cleanup"
 HEAD_GROUP: Final = "headgroup"
 AUTOSCALER_CONTAINER: Final = "autoscaler"
+"""The sidecar's container in the head pod (RC §3.7)."""
 RAY_START_VARIABLE: Final = "KUBERAY_GEN_RAY_START_CMD"
 """Only the Ray container has it, in pods of Raytide as of KubeRay."""
-"""The sidecar's container in the head pod (RC §3.7)."""
+RAY_RESOURCES_VARIABLE: Final = "RAY_OVERRIDE_RESOURCES"
+"""Ray adds the JSON object in it to `--resources`."""
 
 # --- annotations ---------------------------------------------------------------------------------------------------
 FT_ENABLED_ANNOTATION: Final = "ray.io/ft-enabled"
@@ -108,16 +114,16 @@ REPLICAS_CLAMPED: Final = "ReplicasClamped"
 Change `replicas`, or the bound that the message names.
 """
 HEAD_SERVICE_CHANGED: Final = "HeadServiceChanged"
-"""The selector of the head service is not the one it was created with, so that workers and clients may not reach the head.
+"""The selector of the head service does not select the head pod, or was edited, so that workers and clients may not reach the head.
 
-Delete the service: the operator does not change services, but creates a missing one again.
+Delete the service, or the pod that the message names: the operator does not change them, but creates a missing one again.
 """
 CREATED_SERVICE: Final = "CreatedService"
 """The head service, or the headless service of multi-host groups, was created."""
 FAILED_TO_CREATE_SERVICE: Final = "FailedToCreateService"
 """The API server rejected the create of a service. Retried after 1 to 30 s, reported at most once a minute.
 
-Act on the message: a policy, a quota or a missing permission.
+Act on the message: an invalid field, a policy, a quota or a missing permission.
 """
 CREATED_SERVICE_ACCOUNT: Final = "CreatedServiceAccount"
 """The service account of the autoscaler was created."""
@@ -150,7 +156,7 @@ CREATED_HEAD_POD: Final = "CreatedHeadPod"
 FAILED_TO_CREATE_HEAD_POD: Final = "FailedToCreateHeadPod"
 """The API server rejected the create of the head pod. Retried after 1 to 30 s, and at once when the spec changes.
 
-Act on the message: a policy, a quota or a missing permission.
+Act on the message: an invalid field, a policy, a quota or a missing permission.
 """
 DELETED_POD: Final = "DeletedPod"
 """A pod of a suspended cluster was deleted."""
@@ -171,7 +177,7 @@ CREATED_WORKER_POD: Final = "CreatedWorkerPod"
 FAILED_TO_CREATE_WORKER_POD: Final = "FailedToCreateWorkerPod"
 """The API server rejected the create of a worker. Retried after 1 to 30 s, hosts of a replica after 5 to 30 s, and at once when the spec changes; reported at most once a minute and group.
 
-Act on the message: a policy, a quota or a missing permission.
+Act on the message: an invalid field, a policy, a quota or a missing permission.
 """
 DELETED_WORKER_POD: Final = "DeletedWorkerPod"
 """Workers were deleted; the message has the causes."""
@@ -269,7 +275,7 @@ Wait; `HeadPodReady` and `WorkersMissing` have what is missing.
 FAILED_CREATE_SERVICE: Final = "FailedCreateService"
 """A service was rejected. This and the next three reasons are Raytide's own.
 
-Act on the message: a policy, a quota or a missing permission.
+Act on the message: an invalid field, a policy, a quota or a missing permission.
 """
 FAILED_CREATE_SERVICE_ACCOUNT: Final = "FailedCreateServiceAccount"
 """The service account of the autoscaler was rejected, or another owner has one of that name.
@@ -289,7 +295,7 @@ Act on the message: often the operator lacks a permission that it has to grant.
 FAILED_CREATE_HEAD_POD: Final = "FailedCreateHeadPod"
 """The head pod was rejected.
 
-Act on the message: a policy, a quota or a missing permission.
+Act on the message: an invalid field, a policy, a quota or a missing permission.
 """
 FAILED_DELETE_HEAD_POD: Final = "FailedDeleteHeadPod"
 """The delete of a head pod was rejected.
@@ -299,7 +305,7 @@ Act on the message: an admission webhook or a missing permission.
 FAILED_CREATE_WORKER_POD: Final = "FailedCreateWorkerPod"
 """A worker was rejected; the message has each group.
 
-Act on the message: a policy, a quota or a missing permission.
+Act on the message: an invalid field, a policy, a quota or a missing permission.
 """
 FAILED_DELETE_WORKER_POD: Final = "FailedDeleteWorkerPod"
 """The delete of a worker was rejected.

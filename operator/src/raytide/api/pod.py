@@ -125,6 +125,8 @@ class PodView(ManagedPod, frozen=True, gc=False, kw_only=True):
     restart_policy: str = ""
     ray_container: str = ""
     """Name of the container that was created as Ray's, wherever admission put it (RC: Terms)."""
+    head_labels: tuple[tuple[str, str], ...] = ()
+    """Of a head pod: its labels by which the head service selects (RC:HS-3)."""
     recreate_hash: str = ""
     kuberay_version: str = ""
 
@@ -324,9 +326,16 @@ def view_of(pod: PodDocument) -> PodView:
         containers=container_views(status.container_statuses),
         init_containers=container_views(status.init_container_statuses, _sidecars(spec)),
         scheduling_gates=gate_names(spec.scheduling_gates),
+        head_labels=_head_labels(labels),
         recreate_hash=annotations.get(constants.RECREATE_HASH_ANNOTATION, "")[:MAX_MARK],
         kuberay_version=intern(annotations.get(constants.KUBERAY_VERSION_ANNOTATION, "")[:MAX_MARK]),
     )
+
+
+def _head_labels(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    if labels.get(constants.NODE_TYPE_LABEL) != constants.HEAD:
+        return ()
+    return tuple((label, intern(labels[label])) for label in sorted(constants.HEAD_SELECTOR_KEYS & labels.keys()))
 
 
 def _ray_container(containers: list[_Container], node_type: str) -> str:

@@ -6,6 +6,7 @@ of Kubernetes as detail; a pod that is merely starting has none. Used to order v
 SC:S13).
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,7 +23,9 @@ class Cause(StrEnum):
     QUOTA = "QuotaExceeded"
     """A quota that the pods count against is used up."""
     FORBIDDEN = "CreationForbidden"
-    """The API server rejects the pods for another reason than a quota: a policy, a webhook, a missing object or permission."""
+    """The API server rejects the pods for another reason than a quota or a field: a policy, a webhook, a missing object or permission."""
+    INVALID = "CreationInvalid"
+    """The API server rejects an object that has an invalid field, such as a pod with two containers of one name."""
     NAME_TAKEN = "NameTaken"
     """An object of another owner has the name of a service, ConfigMap or pod that has to be created."""
     UNSCHEDULABLE = "Unschedulable"
@@ -65,6 +68,8 @@ _CAUSE_BY_REASON: Final = {
     **dict.fromkeys(CONFIG_REASONS, Cause.CONFIG),
 }
 _CAUSE_BY_TEXT: Final = {"exceeded quota": Cause.QUOTA, NOT_OURS: Cause.NAME_TAKEN}
+_INVALID: Final = re.compile(r'[\w.-]+ "[^"]*" is invalid: |[\w.-]+ in version "[^"]*" cannot be handled as a ')
+"""How the message of the API server begins for 422 Invalid, and for an object that it cannot decode; not that of a webhook."""
 
 
 class PodConditions(Protocol):
@@ -115,7 +120,8 @@ def failing_pod(pods: Iterable[Pod], reason: str = "") -> Pod | None:
 
 def failure_of_rejection(reason: str, message: str) -> PodFailure:
     """The cause that keeps a pod from being created, from the API server's message."""
-    cause = next((cause for text, cause in _CAUSE_BY_TEXT.items() if text in message), Cause.FORBIDDEN)
+    other = Cause.INVALID if _INVALID.match(message) else Cause.FORBIDDEN
+    cause = next((cause for text, cause in _CAUSE_BY_TEXT.items() if text in message), other)
     return PodFailure(cause, message or reason)
 
 

@@ -193,6 +193,19 @@ def _rejection(facts: Facts) -> tuple[str, str]:
     return "the API server", "act on its message: a policy, a webhook or a missing permission rejects the pods"
 
 
+_INVALID_FIELD: Final = r"^([\w.-]+ \"[^\"]*\") is invalid: \[?([^\s:]+): "
+
+
+def _invalid_holder(facts: Facts) -> str:
+    found = re.search(_INVALID_FIELD, facts.message)
+    return f"field {found[2]} of {found[1]}" if found else "a field of the object"
+
+
+def _invalid_cure(facts: Facts) -> str:
+    found = re.search(_INVALID_FIELD, facts.message)
+    return f"correct {found[2] if found else 'the field that the message names'} in the spec, from which the operator creates the object"
+
+
 _SCHEDULING: Final = (
     (
         r"Insufficient ([\w./-]*\w)",
@@ -419,6 +432,7 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
     # pods
     "QuotaExceeded": Remedy(Stage.PODS, _quota_holder, _quota_cure),
     "CreationForbidden": _CREATION,
+    "CreationInvalid": Remedy(Stage.PODS, _invalid_holder, _invalid_cure),
     "NameTaken": Remedy(
         Stage.PODS,
         "another object that has the name",

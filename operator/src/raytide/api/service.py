@@ -1,7 +1,7 @@
 """View of a service of a RayCluster.
 
-Decodes a service's JSON into a small frozen view: owner, labels, address, ports, and whether a head service's selector
-was changed. It keeps nothing else, because the operator creates services once and never updates them (RC:HS-1). Created by the informer, read by plan and status (RC
+Decodes a service's JSON into a small frozen view: owner, labels, address, ports, and the selector of a head service. It
+keeps nothing else, because the operator creates services once and never updates them (RC:HS-1). Created by the informer, read by plan and status (RC
 §1.5 endpoints, head.serviceIP).
 """
 
@@ -15,16 +15,8 @@ from raytide.api import constants
 from raytide.api.meta import Key
 from raytide.api.object_metadata import Metadata
 
-HEAD_SELECTOR_KEYS: Final = frozenset(
-    {
-        constants.CLUSTER_LABEL,
-        constants.NODE_TYPE_LABEL,
-        constants.IDENTIFIER_LABEL,
-        constants.APP_NAME_LABEL,
-        constants.CREATED_BY_LABEL,
-    }
-)
-"""Labels in the selector of a head service (RC:HS-3)."""
+MAX_SELECTOR: Final = 8
+"""More labels than RC:HS-3 names, so that a selector that was edited is recognized."""
 
 
 class ServicePort(msgspec.Struct, frozen=True, gc=False):
@@ -48,8 +40,8 @@ class ServiceView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Whether it has the label by which the headless worker service is looked up (RC:HL-1)."""
     node_type: str = ""
     identifier: str = ""
-    has_changed_selector: bool = False
-    """Whether it is a head service that selects other pods than the head of its cluster, or only some of these."""
+    selector: tuple[tuple[str, str], ...] = ()
+    """Of a head service: the labels that it selects by, at most `MAX_SELECTOR`."""
     cluster_ip: str = ""
     creation_timestamp: str = ""
     deletion_timestamp: str = ""
@@ -139,19 +131,7 @@ def view_of(service: ServiceDocument) -> ServiceView:
         deletion_timestamp=meta.deletion_timestamp or "",
         ports=tuple(ServicePort(intern(p.name), p.endpoint) for p in spec.ports or () if p.name),
     )
-    is_changed = view.is_head_service and not _selects_head(spec.selector or {}, view)
-    return msgspec.structs.replace(view, has_changed_selector=True) if is_changed else view
-
-
-def _selects_head(selector: Mapping[str, str], service: ServiceView) -> bool:
-    """Whether the head service's selector has the labels that identify the head pod, and no others than RC:HS-3 names.
-
-    The values of `app.kubernetes.io/name` and `app.kubernetes.io/created-by` are not compared: they come from the head's
-    template at the time of the create.
-    """
-    head = {
-        constants.CLUSTER_LABEL: service.cluster,
-        constants.NODE_TYPE_LABEL: service.node_type,
-        constants.IDENTIFIER_LABEL: service.identifier,
-    }
-    return head.items() <= selector.items() and selector.keys() <= HEAD_SELECTOR_KEYS
+    if not view.is_head_service:
+        return view
+    selector = tuple((intern(label), intern(value)) for label, value in sorted((spec.selector or {}).items()))
+    return msgspec.structs.replace(view, selector=selector[:MAX_SELECTOR])

@@ -84,7 +84,7 @@ CREATED_POD: Final = "CreatedPod"
 FAILED_TO_CREATE_POD: Final = "FailedToCreatePod"
 """The API server rejected the create of a pod. Retried after 1 to 30 s, trainers every 30 s; reported at most once a minute and role.
 
-Act on the message: a policy, a quota or a missing permission.
+Act on the message: an invalid field, a policy, a quota or a missing permission.
 """
 POD_FAILED: Final = "PodFailed"
 """A pod of the job failed or was disrupted by the cluster; reported once per pod. The message has how it ended, and how that counts against the limits of the job.
@@ -104,14 +104,14 @@ CREATED_SERVICE: Final = "CreatedService"
 FAILED_TO_CREATE_SERVICE: Final = "FailedToCreateService"
 """The API server rejected the create of the service. Retried after 1 to 30 s.
 
-Act on the message: a policy, a quota or a missing permission.
+Act on the message: an invalid field, a policy, a quota or a missing permission.
 """
 CREATED_MEMBERSHIP: Final = "CreatedMembership"
 """The ConfigMap with the list of members was created."""
 FAILED_TO_CREATE_MEMBERSHIP: Final = "FailedToCreateMembership"
 """The API server rejected the create of the ConfigMap with the list of members. Retried after 1 to 30 s.
 
-Act on the message: a policy, a quota or a missing permission.
+Act on the message: an invalid field, a policy, a quota or a missing permission.
 """
 UPDATED_MEMBERSHIP: Final = "UpdatedMembership"
 """The list of members in the ConfigMap changed, as before each change of the pods."""

@@ -241,6 +241,25 @@ def head_service_changed(name: str) -> EventSpec:
     )
 
 
+def head_not_selected(
+    service: str, head: str, label: str, selected: str, found: str | None, *, is_service_outdated: bool
+) -> EventSpec:
+    """HeadServiceChanged: the head pod has another value of a label of the selector.
+
+    `is_service_outdated`: a new service would select the pod; otherwise the pod has labels of an earlier spec.
+    """
+    has = f"has no label {label}" if found is None else f"has {label}={found}"
+    cure = (
+        f"delete service {service}, the operator creates it again without labels that the spec overrides"
+        if is_service_outdated
+        else f"delete pod {head}, the operator creates it again with the labels of the spec"
+    )
+    return EventSpec(
+        constants.HEAD_SERVICE_CHANGED,
+        f"service {service} selects {label}={selected}, but head pod {head} {has}, so that the service has no endpoint: {cure}",
+    )
+
+
 def condition_true(condition_type: str, message: str) -> EventSpec:
     """The condition of this name became True, or has another reason now; the message is the condition's, cut so that the first cure remains."""
     return EventSpec(condition_type, note_with_cure(message), action="Reconcile")

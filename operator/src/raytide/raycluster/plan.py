@@ -22,6 +22,7 @@ from raytide.api.violations import Violation
 from raytide.raycluster import messages
 from raytide.raycluster.desired_replicas import LATER, ScalingState, scaling_of, within_exit_grace
 from raytide.raycluster.endings import head_loss, how_it_ended, kept_failures
+from raytide.raycluster.head_service import head_service_events
 from raytide.raycluster.manifests.names import Namer, replica_name, unused
 from raytide.raycluster.manifests.rbac import Lookup, lookups
 from raytide.raycluster.observed import Observed
@@ -112,10 +113,7 @@ def ensure_owned_objects(ctx: PlanContext) -> RayClusterPlan:
 
 def report_changed_service(ctx: PlanContext) -> RayClusterPlan:
     """Report a head service that does not select the head; like KubeRay, the operator never updates services."""
-    service = ctx.observed.head_service
-    if service is None or not service.has_changed_selector:
-        return NOTHING
-    return RayClusterPlan(events=(messages.head_service_changed(service.name),))
+    return RayClusterPlan(events=head_service_events(ctx.cluster, ctx.observed))
 
 
 def await_service_account(ctx: PlanContext) -> RayClusterPlan:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from raytide.api import constants
 from raytide.api.conditions import is_condition_true
 from raytide.api.meta import Manifest
-from raytide.api.raycluster import AutoscalerOptions, RayCluster
+from raytide.api.raycluster import AutoscalerOptions, GroupSpec, RayCluster, WorkerGroupSpec
 
 RayVersion: TypeAlias = tuple[int, int, int]
 
@@ -30,6 +30,35 @@ def is_managed_by_us(managed_by: Any) -> bool:
 def pod_spec(template: Manifest) -> Manifest:
     """The template's `spec`, empty if there is none."""
     return template.get("spec") or {}
+
+
+def ray_labels(cluster: RayCluster, group: GroupSpec) -> dict[str, str]:
+    """Labels of a group's Ray pods (RC:POD-3): defaults, the template's and the group's, and those that users cannot override."""
+    template: Manifest = group.template.get("metadata") or {}
+    own = {**(template.get("labels") or {}), **group.labels}
+    defaults = {constants.IS_RAY_NODE_LABEL: "yes", **default_labels(cluster, group)}
+    return {**defaults, **own, **fixed_labels(cluster, group)}
+
+
+def default_labels(cluster: RayCluster, group: GroupSpec) -> dict[str, str]:
+    """Labels that template and group may override, and by which the head service selects the others (RC:HS-3)."""
+    name = cluster.metadata.name
+    is_worker = isinstance(group, WorkerGroupSpec)
+    return {
+        constants.IDENTIFIER_LABEL: constants.worker_identifier(name) if is_worker else constants.head_identifier(name),
+        constants.APP_NAME_LABEL: constants.APP_NAME,
+        constants.CREATED_BY_LABEL: constants.CREATED_BY,
+    }
+
+
+def fixed_labels(cluster: RayCluster, group: GroupSpec) -> dict[str, str]:
+    """Labels that users cannot override, because services, Ray and the operator select pods by them."""
+    is_worker = isinstance(group, WorkerGroupSpec)
+    return {
+        constants.CLUSTER_LABEL: cluster.metadata.name,
+        constants.NODE_TYPE_LABEL: constants.WORKER if is_worker else constants.HEAD,
+        constants.GROUP_LABEL: group.group_name if isinstance(group, WorkerGroupSpec) else constants.HEAD_GROUP,
+    }
 
 
 def ray_container(template: Manifest) -> Manifest:

@@ -103,6 +103,15 @@ def test_a_worker_waits_after_the_users_init_containers():
     assert [c["name"] for c in worker_spec(own)["initContainers"]] == ["prepare", "wait-gcs-ready"]
 
 
+@pytest.mark.rule("RC:POD-17", "FD:RC3-7")
+def test_an_init_container_of_that_name_takes_the_place_of_ours():
+    mine = {"name": "wait-gcs-ready", "image": "busybox", "command": ["true"], "resources": {"limits": {"cpu": "1"}}}
+    found = worker_spec(template(initContainers=[mine, {"name": "prepare", "image": "busybox"}]))["initContainers"]
+    assert [c["name"] for c in found] == ["wait-gcs-ready", "prepare"]
+    assert [variable["name"] for variable in found[0].pop("env")] == ["FQ_RAY_IP", "RAY_IP"]
+    assert found[0] == mine
+
+
 @pytest.mark.rule("RC:POD-17")
 def test_the_wait_container_copies_the_ray_container_of_the_user():
     security = {"runAsUser": 1000}

@@ -1,5 +1,9 @@
 """How `ray start` is called: parameters (RC §3.5) and the container's command (RC §3.4)."""
 
+import json
+import shutil
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -10,6 +14,7 @@ from raytide.api.config import PodConfig
 from raytide.raycluster.manifests.pods import build_head_pod, build_worker_template
 from raytide.raycluster.manifests.ray_start import port_param, start_command
 from support.builders import group, parsed, template
+from support.deadlines import PATIENCE
 
 CONFIG = PodConfig()
 ESCAPED = r'"{\"Custom\": 4}"'
@@ -287,6 +292,88 @@ def test_a_template_can_keep_its_command(yes):
     head["metadata"] = {"annotations": {"ray.io/overwrite-container-cmd": yes}}
     ray = ray_of(build_head_pod(parsed(headGroupSpec={"template": head}), CONFIG, "demo-head-aaaaa"))
     assert (ray["command"], ray["args"]) == (["sleep"], ["1d"])
+
+
+# --- the variable with the start command ---------------------------------------------------------------------------------
+SPELLINGS = {
+    "unquoted": "$KUBERAY_GEN_RAY_START_CMD",
+    "after another command": "echo head; $KUBERAY_GEN_RAY_START_CMD",
+    "eval": 'eval "$KUBERAY_GEN_RAY_START_CMD"',
+    "eval unquoted": "eval $KUBERAY_GEN_RAY_START_CMD",
+    "a second shell": 'bash -c "$KUBERAY_GEN_RAY_START_CMD"',
+    "expanded by the kubelet": "$(KUBERAY_GEN_RAY_START_CMD)",
+}
+RECORDER = """
+import json, os, sys
+flags = dict(word[2:].partition("=")[::2] for word in sys.argv[2:] if word.startswith("--"))
+overrides = json.loads(os.environ.get("RAY_OVERRIDE_RESOURCES") or "{}")
+json.dump({**json.loads(flags.get("resources") or "{}"), **overrides}, open(os.environ["FOUND"], "w"))
+"""
+"""The two places in which `ray start` looks for resources, as in ray/_private/utils.py and resource_and_label_spec.py."""
+
+
+def ray_with_own_command(command: str, params: dict[str, str], **spec: Any) -> dict[str, Any]:
+    own = container(command=["bash", "-c"], args=[command], **spec)
+    own["metadata"] = {"annotations": {"ray.io/overwrite-container-cmd": "true"}}
+    head = {"rayStartParams": params, "template": own}
+    return ray_of(build_head_pod(parsed(headGroupSpec=head), CONFIG, "demo-head-aaaaa"))
+
+
+def resources_that_ray_reads(ray: dict[str, Any], folder: Any) -> Any:
+    """Run the container's command as the kubelet does, with a `ray` that writes down the resources."""
+    (folder / "recorder.py").write_text(RECORDER)
+    (folder / "ray").write_text(f'#!/bin/sh\nexec {sys.executable} {folder}/recorder.py "$@"\n')
+    (folder / "ray").chmod(0o755)
+    env = {e["name"]: e["value"] for e in ray["env"] if "value" in e}
+    words = [w.replace("$(KUBERAY_GEN_RAY_START_CMD)", env["KUBERAY_GEN_RAY_START_CMD"]) for w in ray["args"]]
+    env |= {"PATH": f"{folder}:/bin:/usr/bin", "FOUND": str(folder / "found.json")}
+    subprocess.run([shutil.which("bash"), "-c", *words], env=env, check=True, timeout=10 * PATIENCE)
+    return json.loads((folder / "found.json").read_text())
+
+
+@pytest.mark.rule("FD:RC3-6", "RC:CMD-5")
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize(
+    ("param", "limits", "resources"),
+    [
+        pytest.param("""'{"a":1,"b c":2}'""", {}, {"a": 1, "b c": 2}, id="the user's, in single quotes"),
+        pytest.param(r'"{\"a\": 1, \"b\": 2}"', {}, {"a": 1, "b": 2}, id="the user's, with escaped quotes"),
+        pytest.param('{"a":1, "b":2}', {}, {"a": 1, "b": 2}, id="the user's, without quotes"),
+        pytest.param("""'{"it\\u0027s":1}'""", {}, {"it's": 1}, id="a name with a quote"),
+        pytest.param(None, {"google.com/tpu": "4"}, {"TPU": 4}, id="TPUs of the limits"),
+        pytest.param("'{\"a\":1}'", {"google.com/tpu": "4"}, {"a": 1, "TPU": 4}, id="TPUs beside the user's"),
+        pytest.param("'{}'", {}, {}, id="none"),
+    ],
+)
+def test_the_command_of_the_variable_gives_the_resources_however_a_shell_expands_it(
+    spelling, param, limits, resources, tmp_path
+):
+    params = {} if param is None else {"resources": param}
+    ray = ray_with_own_command(SPELLINGS[spelling], params, resources={"limits": limits})
+    assert resources_that_ray_reads(ray, tmp_path) == resources
+
+
+@pytest.mark.rule("FD:RC3-6")
+@pytest.mark.parametrize(
+    ("command", "param", "env"),
+    [
+        pytest.param("ray start --head", "'{\"a\":1}'", [], id="the command does not use it"),
+        pytest.param(SPELLINGS["eval"], "$RESOURCES", [], id="the shell expands the resources"),
+        pytest.param(SPELLINGS["eval"], '\'{"a":"x"}\'', [], id="the resources are no numbers"),
+        pytest.param(SPELLINGS["eval"], "'{", [], id="the resources are no JSON"),
+        pytest.param(
+            SPELLINGS["eval"],
+            "'{\"a\":1}'",
+            [{"name": "RAY_OVERRIDE_RESOURCES", "value": "{}"}],
+            id="the user overrides the resources",
+        ),
+    ],
+)
+def test_the_variable_keeps_the_resources_if(command, param, env):
+    ray = ray_with_own_command(command, {"resources": param}, env=env)
+    variables = {e["name"]: e.get("value") for e in ray["env"]}
+    assert f" --resources={param} " in variables["KUBERAY_GEN_RAY_START_CMD"]
+    assert [e for e in ray["env"] if e["name"] == "RAY_OVERRIDE_RESOURCES"] == env
 
 
 @pytest.mark.rule("RC:PRB-4")

@@ -60,14 +60,6 @@ def test_its_five_labels_are_its_selector():
     assert service["spec"]["selector"] == FIVE_LABELS
 
 
-@pytest.mark.rule("RC:HS-3")
-def test_only_the_app_name_follows_the_head_template():
-    own = {"app.kubernetes.io/name": "mine", "app.kubernetes.io/created-by": "me", "team": "x"}
-    service = service_of(labels=own)
-    expected = FIVE_LABELS | {"app.kubernetes.io/name": "mine"}
-    assert service["metadata"]["labels"] == service["spec"]["selector"] == expected
-
-
 @pytest.mark.rule("RC:HS-4")
 def test_annotations_come_from_the_cluster():
     service = build_head_service(parsed(headServiceAnnotations={"a": "1"}), CONFIG)

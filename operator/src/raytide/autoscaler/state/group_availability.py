@@ -47,7 +47,7 @@ class Stuck(StrEnum):
     """The operator has created no requested pod of the group within its time limit, and gives no reason; the group backs off."""
 
 
-NO_CAPACITY: Final = frozenset({Cause.QUOTA, Cause.FORBIDDEN, Stuck.NO_POD, *NOT_PLACED})
+NO_CAPACITY: Final = frozenset({Cause.QUOTA, Cause.FORBIDDEN, Cause.INVALID, Stuck.NO_POD, *NOT_PLACED})
 """Reasons that only mean missing capacity: the pod is sound and may stay pending while no other group fits its demand.
 """
 IN_BACKOFF: Final = "Backoff"

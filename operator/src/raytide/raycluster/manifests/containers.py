@@ -25,8 +25,11 @@ _TROUBLESHOOTING: Final = "https://docs.ray.io/en/latest/cluster/kubernetes/trou
 
 
 def add_wait_gcs_ready(builder: PodBuilder, context: PodContext) -> PodBuilder:
-    """Wait for the GCS after the user's init containers, with env and mounts of the Ray container (RC:POD-17)."""
-    if not context.config.is_init_container_injected:
+    """Wait for the GCS after the user's init containers, with env and mounts of the Ray container (RC:POD-17).
+
+    An init container of that name in the template takes its place, with a command and resources of the user (FD:RC3-7).
+    """
+    if not context.config.is_init_container_injected or has_named(list(builder.init_containers), WAIT_GCS_READY):
         return builder
     waiting: Manifest = {
         "name": WAIT_GCS_READY,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from raytide.api import constants
 from raytide.api.meta import Manifest
 from raytide.raycluster.manifests.pod_builder import PodBuilder, PodContext, has_named, listed
-from raytide.raycluster.manifests.ray_start import start_command
+from raytide.raycluster.manifests.ray_start import start_variables
 
 _ORIGINS: Final = frozenset({"RayCluster", "RayJob", "RayService"})
 _RAY_SERVICE_TIMEOUTS: Final = {
@@ -23,10 +23,9 @@ _RAY_SERVICE_TIMEOUTS: Final = {
 
 def add_environment(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Add the Ray container's variables, in the order of RC §3.6."""
-    command = start_command(builder.ray_start_params, is_head=context.is_head)
     ray = add_missing_env(builder.ray, context.config.default_container_envs)
     ray = add_env(ray, () if context.is_head else head_addresses(context))
-    ray = add_env(ray, (*_identity_variables(), build_literal(constants.RAY_START_VARIABLE, command)))
+    ray = add_env(ray, (*_identity_variables(), *_literals(start_variables(builder, is_head=context.is_head))))
     ray = add_missing_env(ray, _literals({"RAY_PORT": context.gcs_port}))
     ray = add_missing_env(ray, _literals(_RAY_SERVICE_TIMEOUTS if context.is_ray_service else {}))
     address = f"127.0.0.1:{context.gcs_port}" if context.is_head else context.gcs_address

@@ -11,25 +11,12 @@ from raytide.api import constants
 from raytide.raycluster.manifests.pod_builder import PodBuilder, PodContext
 from raytide.raycluster.manifests.ray_start import is_true
 from raytide.raycluster.manifests.recreate_hash import recreate_hash
+from raytide.raycluster.spec_queries import ray_labels
 
 
 def set_ray_labels(builder: PodBuilder, context: PodContext) -> PodBuilder:
-    """Set the labels by which Ray pods are selected (RC:POD-3)."""
-    cluster = context.cluster.metadata.name
-    defaults = {
-        constants.IS_RAY_NODE_LABEL: "yes",
-        constants.IDENTIFIER_LABEL: constants.head_identifier(cluster)
-        if context.is_head
-        else constants.worker_identifier(cluster),
-        constants.APP_NAME_LABEL: constants.APP_NAME,
-        constants.CREATED_BY_LABEL: constants.CREATED_BY,
-    }
-    fixed = {
-        constants.CLUSTER_LABEL: cluster,
-        constants.NODE_TYPE_LABEL: context.node_type,
-        constants.GROUP_LABEL: context.group_name,
-    }
-    return replace(builder, labels={**defaults, **builder.labels, **context.group.labels, **fixed})
+    """Set the labels by which Ray pods are selected, beside those of the template and the group (RC:POD-3)."""
+    return replace(builder, labels=ray_labels(context.cluster, context.group))
 
 
 def set_serve_label(builder: PodBuilder, context: PodContext) -> PodBuilder:

@@ -7,6 +7,7 @@ validation and the API server. Steps of pods.py.
 """
 
 import json
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -17,12 +18,13 @@ from raytide.api import constants
 from raytide.api.gpu_resource import is_gpu
 from raytide.api.meta import Manifest
 from raytide.api.quantity import Quantity, QuantityError
-from raytide.raycluster.manifests.pod_builder import PodBuilder, PodContext, listed
+from raytide.raycluster.manifests.pod_builder import PodBuilder, PodContext, has_named, listed
 
 BLOCK: Final = "block"
 DASHBOARD_PORT_PARAM: Final = "dashboard-port"
 METRICS_PORT_PARAM: Final = "metrics-export-port"
 AGENT_PORT_PARAM: Final = "dashboard-agent-listen-port"
+RESOURCES_PARAM: Final = "resources"
 
 _FLAGS_WITH_VALUE: Final = frozenset({"log-color", "include-dashboard", "include-log-monitor"})
 _RAY_NAME_OF_ACCELERATOR: Final = {"aws.amazon.com/neuroncore": "neuron_cores", "google.com/tpu": "TPU"}
@@ -68,7 +70,7 @@ def _params_of_resources(resources: Mapping[str, str]) -> dict[str, str]:
         else:
             custom[name] = _as_decimal(amount)
     if custom:
-        params["resources"] = _write_resources(custom)
+        params[RESOURCES_PARAM] = f"'{_write_resources(custom)}'"
     return params
 
 
@@ -80,7 +82,7 @@ def _cpus_and_memory(limits: Mapping[str, Quantity], requests: Mapping[str, Quan
 
 def _accelerators(params: Mapping[str, str], limits: Mapping[str, Quantity]) -> dict[str, str]:
     """Parameters for GPUs and one kind of TPU or Neuron core; none when `resources` is unreadable (RC:RSP-14)."""
-    custom = _read_resources(params.get("resources"))
+    custom = _read_resources(params.get(RESOURCES_PARAM))
     if custom is None:
         return {}
     found: dict[str, str] = {}
@@ -90,7 +92,7 @@ def _accelerators(params: Mapping[str, str], limits: Mapping[str, Quantity]) -> 
     chips = [name for name in sorted(limits) if name in _RAY_NAME_OF_ACCELERATOR]
     if chips and custom.keys().isdisjoint(_RAY_NAME_OF_ACCELERATOR.values()):
         ray_name = _RAY_NAME_OF_ACCELERATOR[chips[0]]
-        found["resources"] = _write_resources({**custom, ray_name: _as_decimal(limits[chips[0]])})
+        found[RESOURCES_PARAM] = f"'{_write_resources({**custom, ray_name: _as_decimal(limits[chips[0]])})}'"
     return found
 
 
@@ -130,7 +132,7 @@ def _is_sensible(number: Any) -> bool:
 
 def _write_resources(resources: Mapping[str, Decimal]) -> str:
     pairs = (f"{json.dumps(name)}:{_number(number)}" for name, number in sorted(resources.items()))
-    return f"'{{{','.join(pairs)}}}'"
+    return f"{{{','.join(pairs)}}}"
 
 
 def _number(number: Decimal) -> str:
@@ -148,6 +150,36 @@ def start_command(params: Mapping[str, str], *, is_head: bool) -> str:
     """The `ray start` line with all flags, sorted, each with a space on both sides (RC:CMD-2)."""
     flags = (_flag(name, value) for name, value in sorted(params.items()))
     return f"ray start {'--head ' if is_head else ''}{''.join(flags)}"
+
+
+def start_variables(builder: PodBuilder, *, is_head: bool) -> dict[str, str]:
+    """The variable with the `ray start` line (RC:CMD-5), and that with the custom resources where the user's command runs the line.
+
+    No JSON survives both `eval "$VAR"`, which removes its quotes, and `$VAR`, which keeps those around it. Ray also reads
+    the resources from a variable, which no shell parses (FD:RC3-6).
+    """
+    params = dict(builder.ray_start_params)
+    words = [word for key in ("command", "args") for word in listed(builder.ray, key)]
+    is_run_by_user = any(constants.RAY_START_VARIABLE in word for word in words)
+    is_free = not has_named(listed(builder.ray, "env"), constants.RAY_RESOURCES_VARIABLE)
+    resources = _read_quoted_resources(params.get(RESOURCES_PARAM)) if is_run_by_user and is_free else None
+    variables = {}
+    if resources is not None:
+        del params[RESOURCES_PARAM]
+        variables[constants.RAY_RESOURCES_VARIABLE] = _write_resources(resources)
+    return {constants.RAY_START_VARIABLE: start_command(params, is_head=is_head), **variables}
+
+
+def _read_quoted_resources(param: str | None) -> dict[str, Decimal] | None:
+    """The resources as a shell would read the word, else as they are; None where the shell would expand something."""
+    if param is None or "$" in param or "`" in param:
+        return None
+    try:
+        unquoted = shlex.split(param)
+    except ValueError:
+        unquoted = []
+    found = _read_resources(unquoted[0]) if len(unquoted) == 1 else None
+    return _read_resources(param) if found is None else found
 
 
 def set_start_command(builder: PodBuilder, context: PodContext) -> PodBuilder:

@@ -11,6 +11,7 @@ from raytide.api import constants
 from raytide.api.config import PodConfig
 from raytide.api.meta import RAYCLUSTERS, SERVICES, Manifest, controller_reference
 from raytide.api.raycluster import RayCluster
+from raytide.raycluster.spec_queries import default_labels, fixed_labels, ray_labels
 
 _DEFAULT_PORTS: Final = {
     "client": constants.CLIENT_PORT,
@@ -49,7 +50,7 @@ def build_head_service(cluster: RayCluster, config: PodConfig) -> Manifest:
         metadata["annotations"] = annotations
     if own_metadata.get("finalizers"):
         metadata["finalizers"] = own_metadata["finalizers"]
-    spec: Manifest = {**own_spec, "selector": labels, "ports": _ports(cluster, own_spec)}
+    spec: Manifest = {**own_spec, "selector": head_selector(cluster), "ports": _ports(cluster, own_spec)}
     service_type = own_spec.get("type") or cluster.spec.head_group_spec.service_type
     if service_type:
         spec["type"] = service_type
@@ -80,16 +81,29 @@ def build_headless_worker_service(cluster: RayCluster) -> Manifest:
 
 
 def head_service_labels(cluster: RayCluster) -> dict[str, str]:
-    """The five labels of the head service, which are also its whole selector (RC:HS-3)."""
-    template_metadata = cluster.spec.head_group_spec.template.get("metadata") or {}
+    """The five labels of the head service (RC:HS-3)."""
+    head = cluster.spec.head_group_spec
+    template_metadata = head.template.get("metadata") or {}
     template_labels = template_metadata.get("labels") or {}
-    return {
-        constants.CLUSTER_LABEL: cluster.metadata.name,
-        constants.NODE_TYPE_LABEL: constants.HEAD,
-        constants.IDENTIFIER_LABEL: constants.head_identifier(cluster.metadata.name),
-        constants.APP_NAME_LABEL: template_labels.get(constants.APP_NAME_LABEL, constants.APP_NAME),
-        constants.CREATED_BY_LABEL: constants.CREATED_BY,
-    }
+    labels = default_labels(cluster, head)
+    app_name = template_labels.get(constants.APP_NAME_LABEL, labels[constants.APP_NAME_LABEL])
+    return {**_fixed_selector(cluster), **labels, constants.APP_NAME_LABEL: app_name}
+
+
+def head_selector(cluster: RayCluster) -> dict[str, str]:
+    """The labels by which the head service selects: those that the head's template and group leave as they are (FD:RC3-4).
+
+    An overridden label is left out: its value may change with the next head, and services are not updated.
+    """
+    head = cluster.spec.head_group_spec
+    of_pod = ray_labels(cluster, head)
+    kept = {label: value for label, value in default_labels(cluster, head).items() if of_pod[label] == value}
+    return {**_fixed_selector(cluster), **kept}
+
+
+def _fixed_selector(cluster: RayCluster) -> dict[str, str]:
+    fixed = fixed_labels(cluster, cluster.spec.head_group_spec)
+    return {label: fixed[label] for label in (constants.CLUSTER_LABEL, constants.NODE_TYPE_LABEL)}
 
 
 def head_service_ports(cluster: RayCluster) -> dict[str, int]:
