@@ -169,6 +169,12 @@ RAYCLUSTERS: dict[str, Callable[[], Case]] = {
         ),
         "demand", "NodeBusy", "work on the live nodes that could run it", "wait until work on these nodes ends", message="{CPU: 1} x 3",
     ),
+    "no value of a label has the nodes of a topology strategy": lambda: Case(
+        of_cluster(
+            HEAD, worker(0), worker(1), record=decided(cluster=(Why("TopologyUnmet", 3, "pending: {CPU: 1} x 3"),), cpu=GroupDecision(2))
+        ),
+        "demand", "TopologyUnmet", "the labels and maxReplicas of the worker groups", "with that label in its field labels", message="{CPU: 1} x 3",
+    ),
     "a group of the spec cannot be used": lambda: Case(
         of_cluster(HEAD, worker(0), worker(1), record=_why(Why("InvalidGroup", 1, "resources: no number"))),
         "decision", "InvalidGroup", "the spec of RayCluster demo", "correct the field", 4, "cpu",

@@ -29,6 +29,7 @@ LIMIT_REASONS: Final = PERMANENT_REASONS | frozenset(
         *Cause,
         "MaxReached",
         "NodeBusy",
+        "TopologyUnmet",
         "HeadDown",
         "Draining",
         "UpscalingLimited",
