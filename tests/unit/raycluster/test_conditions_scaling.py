@@ -377,6 +377,7 @@ def test_agreement_without_any_trace_of_a_writer_counts_from_the_condition(scena
         "NoFittingGroup",
         "NodeBusy",
         "TopologyUnmet",
+        "ScaleGated",
         "HeadDown",
     ],
 )

@@ -35,6 +35,7 @@ LIMIT_REASONS: Final = PERMANENT_REASONS | frozenset(
         "UpscalingLimited",
         "Backoff",
         "NoPodCreated",
+        "ScaleGated",
         "NotScheduled",
         "NotInitialized",
         "ContainersNotStarted",

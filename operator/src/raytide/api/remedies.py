@@ -363,6 +363,12 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
         "the back-off of group {group} after a failure",
         "wait until the time in the message, or remove the cause: kubectl get events -n {namespace}",
     ),
+    "ScaleGated": Remedy(
+        Stage.DECISION,
+        "the controller that gated group {group}",
+        "wait until that controller removes its entry from scaleStrategy.scaleGate, or check that it runs; for Kueue: "
+        "kubectl get workloads -n {namespace}",
+    ),
     "HeadDown": Remedy(
         Stage.DECISION,
         "the head pod",

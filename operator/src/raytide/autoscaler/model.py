@@ -327,8 +327,7 @@ class SchedulingRequest:
     """Types with nothing `available` only for lack of capacity: they may be requested for demand that fits no other
     type."""
     waiting: tuple[Instance, ...] = ()
-    """Instances of such types that wait for capacity, besides `instances`: they hold only demand that fits no other
-    node."""
+    """Instances that wait for capacity, besides `instances`: they hold only demand that fits no other node."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -335,6 +335,9 @@ def test_an_amount_of_zero_makes_no_difference(question, names):
     assert sum(demand.count for demand in first.unplaced) == sum(demand.count for demand in second.unplaced)
 
 
+BLOCKED = ("QuotaExceeded", "ScaleGated")
+
+
 def told(question: SchedulingRequest, blocked: dict[str, Why], reply: SchedulingReply) -> list[tuple[str, Why]]:
     """All reasons by group; the groups have the nodes of the decision about the question."""
     stays, comes, _ = staying(question)
@@ -346,7 +349,7 @@ def is_told(requests: Iterable[Request], found: list[tuple[str, Why]], question:
     """Whether a reason names one of the requests, or belongs to a blocked group that could hold one."""
     types = {one.name: one for one in question.types}
     return any(
-        shape_of(request) in why.message or (why.reason == "QuotaExceeded" and could_hold(types[group], request))
+        shape_of(request) in why.message or (why.reason in BLOCKED and could_hold(types[group], request))
         for request in requests
         for group, why in found
     )
@@ -365,11 +368,11 @@ def test_nodes_launched_for_a_topology_strategy_share_a_value_of_its_label(quest
         assert len(values - {None}) == len(values) <= 1
 
 
-@pytest.mark.rule("FD:AS3-5", "FD:AS3-7")
+@pytest.mark.rule("FD:AS3-5", "FD:AS3-7", "FD:AS3-8")
 @thorough
 @given(questions(), st.randoms(use_true_random=False))
 def test_all_demand_is_placed_or_launched_for_or_named_in_a_reason(question, rng):
-    blocked = {one.name: Why("QuotaExceeded", 1) for one in question.types if not one.is_head and rng.random() < 0.2}
+    blocked = {one.name: Why(rng.choice(BLOCKED)) for one in question.types if not one.is_head and rng.random() < 0.2}
     types = tuple(replace(one, available=0) if one.name in blocked else one for one in question.types)
     question = replace(question, types=types)
     reply = schedule(question)

@@ -24,6 +24,7 @@ from raytide.autoscaler.model import (
 from raytide.autoscaler.request_text import shape_of
 from raytide.autoscaler.scheduling.resource_shapes import merged_by_affinity
 from raytide.autoscaler.scheduling.session import MAX_NODES
+from raytide.autoscaler.state.group_availability import Stuck
 
 MAX_REACHED: Final = "MaxReached"
 """The group is at `maxReplicas`, or a placement group needs more nodes than that; the message has the pending demand."""
@@ -90,7 +91,9 @@ def head_down(message: str) -> Why:
 def _of_group(kind: NodeType, inputs: LimitInputs, waiting: "_Waiting") -> Iterable[Why]:
     limit = inputs.limits.get(kind.name)
     if limit is not None:
-        yield limit
+        # A gate may last for days: it limits nothing while other groups take all demand.
+        if limit.reason != Stuck.SCALE_GATED or limit.count or waiting.could_use(kind):
+            yield limit
     elif demands := waiting.of_group(kind):
         yield Why(MAX_REACHED, _count(demands), f"pending: {_shapes(demands)}; {_maximum(kind, inputs)}")
     held_back = inputs.held_back.get(kind.name, 0)
@@ -214,6 +217,13 @@ class _Waiting:
         """Demand that waits because of the group's maximum."""
         counts = self._counts if _is_at_maximum(kind, self._inputs) else self._above_maximum
         return [Demand(request, n) for request, n in counts.items() if kind.name in self._groups(request)]
+
+    def could_use(self, kind: NodeType) -> bool:
+        """Whether nodes of the group could run any demand that waits."""
+        reply = self._inputs.reply
+        demands = (*reply.unplaced, *reply.unmet, *_bundles(reply.unplaced_gangs))
+        requests = (Request(demand.request.amounts, demand.request.selectors) for demand in demands)
+        return any(kind.name in self._groups(request) for request in requests)
 
     def of_live_nodes(self) -> list[Demand]:
         """Demand that nodes of no group could run: as it is feasible, a live node could."""

@@ -195,7 +195,7 @@ class _Scheduler:
         planned = [node for one in session.fleet.classes() for node in one.members]
         launches = launches_of(session.fleet, inputs.types)
         waiting = [gang for gang in draft.unplaced_gangs if gang not in impossible_gangs]
-        if inputs.full:
+        if inputs.full or inputs.waiting:
             tasks = tuple(demand for demand in draft.unplaced if demand not in impossible)
             waiting = self._ask_all_the_same(session, draft.unmet, waiting, tasks)
             asked = launches_of(session.fleet, inputs.types)

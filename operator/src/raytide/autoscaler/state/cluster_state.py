@@ -81,6 +81,7 @@ def _availability_inputs(snapshot: Snapshot, current: CurrentTargets) -> Availab
         conditions=[c for c in conditions if isinstance(c, Mapping)] if isinstance(conditions, list) else (),
         backoffs={each.group.name: each.decision.backoff for each in current.targets},
         reasons={each.group.name: each.decision.why for each in current.targets},
+        gates={each.group.name: each.group.scale_gates for each in current.targets},
         node_autoscaler=snapshot.node_autoscaler,
     )
 
