@@ -22,6 +22,7 @@ from raytide.autoscaler.model import (
     PendingRequest,
     RayNode,
     Report,
+    Topology,
     amounts_of,
 )
 from support.deadlines import PATIENCE
@@ -32,6 +33,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(180), pytest.mark.asyncio(loo
 RAY = Ray.under_test()
 TELLS_SELECTORS = RAY.version >= (2, 52)
 """Ray 2.47 accepts a label selector and does not report it to the autoscaler."""
+HAS_TOPOLOGY = RAY.version >= (2, 60)
+"""Older versions have no `topology_strategy`."""
 
 PROGRAM = """
 import sys, time, ray
@@ -55,6 +58,7 @@ waiting = [work.options(resources={"gold": 0.5}).remote() for _ in range(3)]
 actors = [Busy.options(num_cpus=2, resources={"silver": 1}).remote() for _ in range(2)]
 zoned = [work.options(num_cpus=3, **eval(sys.argv[2])).remote()]
 groups = [placement_group([{"CPU": 5}] * 3, strategy=strategy) for strategy in ("STRICT_SPREAD", "STRICT_PACK", "PACK")]
+groups += [placement_group([{"CPU": 6}] * 2, **more) for more in eval(sys.argv[3])]
 inside = [work.options(scheduling_strategy=In(groups[2], bundle)).remote() for bundle in (0, -1)]
 inside += [Busy.options(num_cpus=1, scheduling_strategy=In(groups[0], 1)).remote()]
 request_resources(num_cpus=7, bundles=[{"GPU": 1}])
@@ -89,7 +93,8 @@ async def client(nodes: RayNodes) -> AsyncIterator[Gcs]:
         nodes.start_worker("pod-idle", "gpu", "--num-cpus=1", "--num-gpus=2")
         await until(client, "the workers are there", lambda state: len(state.nodes) == 3)
         selector = 'dict(label_selector={"zone": "!a"})'
-        await asyncio.to_thread(nodes.drive, PROGRAM, selector)
+        strategy = {"topology_strategy": {"rack": "STRICT_PACK", "ray.io/node-id": "SPREAD"}}
+        await asyncio.to_thread(nodes.drive, PROGRAM, selector, repr([strategy] * HAS_TOPOLOGY))
         yield client
     except TimeoutError:
         raise AssertionError(nodes.said()) from None
@@ -150,10 +155,17 @@ async def test_tasks_and_actors_that_wait_outside_of_placement_groups_are_demand
     assert zoned.selectors == (told if TELLS_SELECTORS else ())
 
 
-@pytest.mark.rule("AS:G-8")
+@pytest.mark.rule("AS:G-8", "FD:AS3-7")
 async def test_placement_groups_that_wait_are_gangs(client: Gcs) -> None:
-    state = await until(client, "all groups are seen", lambda state: len(state.gangs) == 3)
-    by_strategy = {gang.details.split(":")[1].split("|")[0]: gang for gang in state.gangs}
+    state = await until(client, "all groups are seen", lambda state: len(state.gangs) == 3 + HAS_TOPOLOGY)
+    topologies = {gang.topology: gang for gang in state.gangs}
+    if HAS_TOPOLOGY:
+        gang = topologies.pop(Topology("rack"))
+        assert [(b.amounts, b.affinity, b.anti_affinity) for b in gang.bundles] == [
+            (amounts_of({"CPU": 6}), None, None)
+        ] * 2
+    assert topologies.keys() == {None}
+    by_strategy = {gang.details.split(":")[1].split("|")[0]: gang for gang in state.gangs if gang.topology is None}
     assert by_strategy.keys() == {"STRICT_SPREAD", "STRICT_PACK", "PACK"}
     for strategy, gang in by_strategy.items():
         pair = (f"_PG_{gang.details.split(':')[0]}", "")

@@ -479,3 +479,33 @@ async def test_another_writer_of_replicas_deletes_no_worker_and_is_named(cluster
         "no worker goes", lambda: len(workers(cluster, namespace)) == 3, has_reconciled(cluster, namespace)
     )
     assert cluster.status(namespace, "demo")["desiredWorkerReplicas"] == 3
+
+
+def apply_gates(cluster, namespace, manager, *types):
+    """What a quota controller applies: its own entries of the list, under its own name."""
+    spec = {
+        "workerGroupSpecs": [{"groupName": "cpu", "scaleStrategy": {"scaleGate": [{"type": one} for one in types]}}]
+    }
+    body = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "demo"}, "spec": spec}
+    query = {"content_type": "application/apply-patch+yaml", "fieldManager": manager}
+    cluster.done("PATCH", path_of(RAYCLUSTERS, namespace, "demo"), body, **query)
+
+
+def gates(cluster, namespace):
+    (found,) = cluster.get(RAYCLUSTERS, namespace, "demo")["spec"]["workerGroupSpecs"]
+    return [gate["type"] for gate in found.get("scaleStrategy", {}).get("scaleGate", [])]
+
+
+@pytest.mark.rule("FD:AS3-8", "AS:K-11")
+async def test_scale_gates_stay_until_their_own_controllers_remove_them(cluster, namespace):
+    await running(cluster, namespace, group(replicas=1))
+    apply_gates(cluster, namespace, "quota", "example.com/quota")
+    apply_gates(cluster, namespace, "maintenance", "example.com/maintenance")
+    path = path_of(RAYCLUSTERS, namespace, "demo")
+    names = [{"op": "add", "path": "/spec/workerGroupSpecs/0/scaleStrategy/workersToDelete", "value": []}]
+    cluster.done("PATCH", path, names, content_type="application/json-patch+json", fieldManager="sidecar")
+    await has_reconciled(cluster, namespace)
+    assert sorted(gates(cluster, namespace)) == ["example.com/maintenance", "example.com/quota"]
+    apply_gates(cluster, namespace, "quota")
+    assert gates(cluster, namespace) == ["example.com/maintenance"]
+    assert len(workers(cluster, namespace)) == 1

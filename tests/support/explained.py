@@ -169,6 +169,17 @@ RAYCLUSTERS: dict[str, Callable[[], Case]] = {
         ),
         "demand", "NodeBusy", "work on the live nodes that could run it", "wait until work on these nodes ends", message="{CPU: 1} x 3",
     ),
+    "a quota controller has gated the group": lambda: Case(
+        of_cluster(HEAD, worker(0), worker(1), record=_why(Why("ScaleGated", 2, "scaleStrategy.scaleGate has example.com/quota"))),
+        "decision", "ScaleGated", "the controller that gated group cpu", "wait until that controller removes its entry", group="cpu",
+        message="example.com/quota",
+    ),
+    "no value of a label has the nodes of a topology strategy": lambda: Case(
+        of_cluster(
+            HEAD, worker(0), worker(1), record=decided(cluster=(Why("TopologyUnmet", 3, "pending: {CPU: 1} x 3"),), cpu=GroupDecision(2))
+        ),
+        "demand", "TopologyUnmet", "the labels and maxReplicas of the worker groups", "with that label in its field labels", message="{CPU: 1} x 3",
+    ),
     "a group of the spec cannot be used": lambda: Case(
         of_cluster(HEAD, worker(0), worker(1), record=_why(Why("InvalidGroup", 1, "resources: no number"))),
         "decision", "InvalidGroup", "the spec of RayCluster demo", "correct the field", 4, "cpu",

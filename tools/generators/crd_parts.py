@@ -46,6 +46,13 @@ def build_enum(*words: str) -> Schema:
     return {"type": "string", "enum": list(words)}
 
 
+CONDITION_TYPE: Schema = {
+    **STRING,
+    "maxLength": 316,
+    "pattern": r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
+}
+
+
 def build_conditions() -> Schema:
     """`status.conditions`, as a list map by type."""
     condition = build_object(
@@ -60,15 +67,16 @@ def build_conditions() -> Schema:
                 "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
             },
             "status": build_enum("True", "False", "Unknown"),
-            "type": {
-                **STRING,
-                "maxLength": 316,
-                "pattern": r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
-            },
+            "type": CONDITION_TYPE,
         },
         required=("lastTransitionTime", "message", "reason", "status", "type"),
     )
-    return build_list(condition, **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]})
+    return build_list_map(condition, "type")
+
+
+def build_list_map(items: Schema, key: str, **more: Any) -> Schema:
+    """A list that server-side apply merges by this key, so that each writer owns its entries."""
+    return build_list(items, **more, **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]})
 
 
 def rule(expression: str, message: str, **more: Any) -> Rule:

@@ -50,7 +50,11 @@ WORDS = {
     "spec.workerGroupSpecs[].rayStartParams": "Options of `ray start`, without the leading dashes.",
     "spec.workerGroupSpecs[].replicas": "Desired number of replicas. Set by the autoscaler, if enableInTreeAutoscaling is true.",
     "spec.workerGroupSpecs[].resources": "Ray resources of each worker: CPU, GPU, memory or custom resources.",
-    "spec.workerGroupSpecs[].scaleStrategy": "Which pods are deleted when the group is scaled down.",
+    "spec.workerGroupSpecs[].scaleStrategy": "Which pods are deleted when the group is scaled down, and whether it may grow.",
+    "spec.workerGroupSpecs[].scaleStrategy.scaleGate": "Written by quota controllers: while the list has an entry, the autoscaler "
+    "launches no node of the group and falls back to other groups.",
+    "spec.workerGroupSpecs[].scaleStrategy.scaleGate[].type": "Names the gate and the controller that owns it, such as "
+    "example.com/quota-exceeded.",
     "spec.workerGroupSpecs[].scaleStrategy.workersToDelete": "Names of the pods to delete first.",
     "spec.workerGroupSpecs[].suspend": "true: delete the pods of this group and create none until it is false again.",
     "spec.workerGroupSpecs[].template": "Pod template of a worker; the first container runs Ray.",

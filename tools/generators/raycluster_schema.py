@@ -8,6 +8,7 @@ import raycluster_rules as rules
 from crd_parts import (
     ANYTHING,
     BOOLEAN,
+    CONDITION_TYPE,
     COUNT,
     INT32,
     MAX_INT32,
@@ -16,11 +17,12 @@ from crd_parts import (
     build_conditions,
     build_enum,
     build_list,
+    build_list_map,
     build_map,
     build_object,
 )
 from kubernetes_types import KubernetesTypes
-from raytide.api.limits import MAX_GROUPS, MAX_HOSTS, MAX_NAMES, MAX_REPLICAS
+from raytide.api.limits import MAX_GATE_TYPE, MAX_GATES, MAX_GROUPS, MAX_HOSTS, MAX_NAMES, MAX_REPLICAS
 
 LABEL_VALUE: Schema = {**STRING, "maxLength": 63, "pattern": rules.LABEL_VALUE_PATTERN}
 # The API server requires bounds where rules loop. These exceed all real values; unchanged larger values are accepted.
@@ -89,11 +91,7 @@ class RayClusterSchema:
             "suspend": BOOLEAN,
             "tlsOptions": build_object({"enabled": BOOLEAN}),
             "upgradeStrategy": build_object({"type": build_enum("Recreate", "None")}),
-            "workerGroupSpecs": build_list(
-                self._worker_group(),
-                maxItems=MAX_GROUPS,
-                **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["groupName"]},
-            ),
+            "workerGroupSpecs": build_list_map(self._worker_group(), "groupName", maxItems=MAX_GROUPS),
         }
         return build_object(properties, required=("headGroupSpec",), **{"x-kubernetes-validations": rules.spec_rules()})
 
@@ -155,7 +153,16 @@ class RayClusterSchema:
             "numOfHosts": {**COUNT, "maximum": MAX_HOSTS, "default": 1},
             "priority": {**INT32, "default": 0},
             "replicas": {**COUNT, "maximum": MAX_REPLICAS, "default": 0},
-            "scaleStrategy": build_object({"workersToDelete": build_list(STRING, maxItems=MAX_NAMES)}),
+            "scaleStrategy": build_object(
+                {
+                    "scaleGate": build_list_map(
+                        build_object({"type": {**CONDITION_TYPE, "maxLength": MAX_GATE_TYPE}}, required=("type",)),
+                        "type",
+                        maxItems=MAX_GATES,
+                    ),
+                    "workersToDelete": build_list(STRING, maxItems=MAX_NAMES),
+                }
+            ),
             "suspend": BOOLEAN,
         }
         needed = ("groupName", "maxReplicas", "minReplicas", "template")
@@ -216,10 +223,7 @@ class RayClusterSchema:
             "egressRules": build_list(self._core("NetworkPolicyEgressRule")),
             "ingressRules": build_list(self._core("NetworkPolicyIngressRule")),
         }
-        by_group = build_list(
-            build_object({**traffic, "groupName": STRING}, required=("groupName",)),
-            **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["groupName"]},
-        )
+        by_group = build_list_map(build_object({**traffic, "groupName": STRING}, required=("groupName",)), "groupName")
         mode = {**build_enum("DenyAll", "DenyAllIngress", "DenyAllEgress"), "default": "DenyAll"}
         return build_object(
             {"head": build_object(traffic), "mode": mode, "worker": build_object(traffic), "workerGroups": by_group}

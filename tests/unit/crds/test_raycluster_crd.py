@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,21 @@ def test_v1alpha1_drops_what_came_later():
     obj = {"spec": {"headGroupSpec": {**group, "labels": {"a": "b"}}, "managedBy": "x"}}
     assert structural.prune(obj) == ["spec.headGroupSpec.labels", "spec.managedBy"]
     assert obj["spec"]["headGroupSpec"]["template"]["spec"]["any"] == 1
+
+
+@pytest.mark.rule("FD:AS3-8")
+def test_a_scale_gate_is_kept_and_belongs_to_its_writer():
+    structural = compile_schema(V1["schema"]["openAPIV3Schema"])
+    strategy = {"scaleGate": [{"type": "kueue.k8s.io/quota-exceeded"}], "workersToDelete": ["a"]}
+    obj = {"spec": {"workerGroupSpecs": [{"groupName": "a", "scaleStrategy": copy.deepcopy(strategy)}]}}
+    assert structural.prune(obj) == []
+    assert obj["spec"]["workerGroupSpecs"][0]["scaleStrategy"] == strategy
+    gates = at(V1, "spec.workerGroupSpecs[].scaleStrategy")["properties"]["scaleGate"]
+    assert (gates["x-kubernetes-list-type"], gates["x-kubernetes-list-map-keys"]) == ("map", ["type"])
+    pattern = re.compile(gates["items"]["properties"]["type"]["pattern"])
+    assert [bool(pattern.search(found)) for found in ("a.b/c-d", "Quota", "", "a/", "a b", "a/b/c")] == [True] * 2 + [
+        False
+    ] * 4
 
 
 def test_the_defaults_of_the_model_are_those_of_the_crd():

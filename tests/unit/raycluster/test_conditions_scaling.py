@@ -376,6 +376,8 @@ def test_agreement_without_any_trace_of_a_writer_counts_from_the_condition(scena
         "CrashLoop",
         "NoFittingGroup",
         "NodeBusy",
+        "TopologyUnmet",
+        "ScaleGated",
         "HeadDown",
     ],
 )

@@ -13,6 +13,7 @@ import yaml
 from raytide.api.config import ClusterConfig
 from raytide.api.raycluster import RayCluster
 from raytide.autoscaler.state.node_types import node_types
+from raytide.autoscaler.state.worker_groups import spec_groups
 from raytide.raycluster.manifests.recreate_hash import recreate_hash
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan import plan
@@ -80,6 +81,9 @@ READ_BY_AUTOSCALER = {
     "autoscalerOptions.upscalingMode": {"autoscalerOptions": {"upscalingMode": "Conservative"}},
     "workerGroupSpecs[].idleTimeoutSeconds": {"workerGroupSpecs": [group(idleTimeoutSeconds=7)]},
     "workerGroupSpecs[].priority": {"workerGroupSpecs": [group(priority=7)]},
+    "workerGroupSpecs[].scaleStrategy.scaleGate[].type": {
+        "workerGroupSpecs": [group(scaleStrategy={"scaleGate": [{"type": "example.com/gate"}]})]
+    },
 }
 """What no operator reads: the sidecar gets it from the RayCluster itself."""
 
@@ -164,7 +168,8 @@ def test_acted_on_where_an_autoscaler_runs(path):
 
 @pytest.mark.parametrize("path", READ_BY_AUTOSCALER)
 def test_read_by_the_autoscaler(path):
-    assert node_types(raycluster(**READ_BY_AUTOSCALER[path])["spec"]) != node_types(raycluster()["spec"])
+    changed, plain = raycluster(**READ_BY_AUTOSCALER[path]), raycluster()
+    assert (node_types(changed["spec"]), spec_groups(changed)) != (node_types(plain["spec"]), spec_groups(plain))
 
 
 @pytest.mark.parametrize("path", NAMED)

@@ -18,6 +18,10 @@ MAX_HOSTS: Final = 10_000
 """Hosts of one replica (`numOfHosts`)."""
 MAX_NAMES: Final = 10_000
 """Names in one `workersToDelete`."""
+MAX_GATES: Final = 100
+"""Entries of one `scaleGate`."""
+MAX_GATE_TYPE: Final = 316
+"""Characters of `type` of such an entry, as in the conditions of Kubernetes."""
 MAX_INSTANCES: Final = 3_000
 """Trainers or parameter servers of a TrainingJob; the ConfigMap that lists more would not fit into 1 MiB."""
 MAX_PORTS: Final = 100

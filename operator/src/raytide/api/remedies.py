@@ -355,6 +355,12 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
         "work on the live nodes that could run it",
         "wait until work on these nodes ends, or add a worker group with the resources and labels of the message",
     ),
+    "TopologyUnmet": Remedy(
+        Stage.DEMAND,
+        "the labels and maxReplicas of the worker groups",
+        "give each value of the label of the message a worker group with that label in its field labels, or raise "
+        "maxReplicas of such groups",
+    ),
     "InvalidGroup": Remedy(Stage.DECISION, _SPEC, "correct the field that the message names", is_permanent=True),
     "MaxReached": Remedy(
         Stage.DECISION,
@@ -369,6 +375,12 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
         Stage.DECISION,
         "the back-off of group {group} after a failure",
         "wait until the time in the message, or remove the cause: kubectl get events -n {namespace}",
+    ),
+    "ScaleGated": Remedy(
+        Stage.DECISION,
+        "the controller that gated group {group}",
+        "wait until that controller removes its entry from scaleStrategy.scaleGate, or check that it runs; for Kueue: "
+        "kubectl get workloads -n {namespace}",
     ),
     "HeadDown": Remedy(
         Stage.DECISION,

@@ -201,12 +201,24 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
+class Topology:
+    """Topology strategy of a gang: all of its bundles on nodes with the same value of a label (AS:G-8)."""
+
+    label: str
+    selector: Selector = ()
+    """Matches the nodes of the value that the gang already has; empty: it has none yet."""
+    is_known: bool = True
+    """False for another strategy than STRICT_PACK: no nodes meet it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Gang:
     """One placement group (gang resource request): its bundles are placed all at once or not at all (AS:G-8)."""
 
     details: str
     """`<placement group id>:<strategy>|<state>`, reported back unchanged."""
     bundles: tuple[Request, ...] = ()
+    topology: Topology | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,8 +327,7 @@ class SchedulingRequest:
     """Types with nothing `available` only for lack of capacity: they may be requested for demand that fits no other
     type."""
     waiting: tuple[Instance, ...] = ()
-    """Instances of such types that wait for capacity, besides `instances`: they hold only demand that fits no other
-    node."""
+    """Instances that wait for capacity, besides `instances`: they hold only demand that fits no other node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +351,7 @@ class SchedulingReply:
     """Those of `unplaced` that no empty node of any type could hold."""
     unplaced_gangs: tuple[Gang, ...] = ()
     impossible_gangs: tuple[Gang, ...] = ()
+    """Those of `unplaced_gangs` with a bundle that no empty node could hold, whatever their topology."""
     unmet: tuple[Demand, ...] = ()
     """The part of the constraint without a place."""
     impossible_constraint: tuple[Demand, ...] = ()

@@ -24,6 +24,8 @@ class SpecGroup:
     workers_to_delete: tuple[str, ...] | None = None
     """None: the list is absent."""
     has_scale_strategy: bool = False
+    scale_gates: tuple[str, ...] = ()
+    """Types of the entries of `scaleStrategy.scaleGate`: while there is one, the group gets no new nodes."""
 
     @property
     def spec_replicas(self) -> int:

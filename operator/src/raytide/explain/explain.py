@@ -36,7 +36,7 @@ from raytide.explain.model import (
     Verdict,
 )
 
-_ABOUT_REQUESTS: Final = frozenset({"MaxReached", "NoFittingGroup", "NodeBusy"})
+_ABOUT_REQUESTS: Final = frozenset({"MaxReached", "NoFittingGroup", "NodeBusy", "TopologyUnmet"})
 """Reasons whose count is one of requests, and not of workers."""
 _SHAPES: Final = re.compile(r"(\{.*\S) fit no group")
 """Shapes in the message of NoFittingGroup."""

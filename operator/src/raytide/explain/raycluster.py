@@ -424,7 +424,9 @@ def _stages(ctx: _Context) -> Iterator[StageLine]:
     at_maximum = max(
         (why.count for why in whys if why.reason == "MaxReached"), default=0
     )  # a request may suit several groups
-    unplaced = at_maximum + sum(why.count for why in whys if why.reason in {"NoFittingGroup", "NodeBusy"})
+    unplaced = at_maximum + sum(
+        why.count for why in whys if why.reason in {"NoFittingGroup", "NodeBusy", "TopologyUnmet"}
+    )
     yield StageLine(
         Stage.DEMAND,
         messages.demand(

@@ -15,6 +15,7 @@ CPU4 = amounts_of({"CPU": 4})
 HEAD = NodeType("headgroup", max_nodes=1)
 MASTER = Instance("head", "headgroup", Status.RAY_RUNNING, is_head=True, pod="head", node_id="id-head")
 NO_CAPACITY = UnavailableGroup("Unschedulable", "0/3 nodes are available", is_capacity_missing=True)
+GATED = UnavailableGroup("ScaleGated", "a gate", is_capacity_missing=True, may_request=False)
 
 
 def running(number: int, group: str, free: int) -> Instance:
@@ -62,11 +63,11 @@ def worlds(draw: st.DrawFn) -> SchedulingRequest:
     )
 
 
-def blocked(question: SchedulingRequest) -> FallbackResult:
+def blocked(question: SchedulingRequest, why: UnavailableGroup = NO_CAPACITY) -> FallbackResult:
     """The choice while the spot group has no capacity."""
     stuck = tuple(i for i in question.instances if i.node_type == "spot" and i.status is Status.ALLOCATED)
     types = tuple(replace(one, available=0) if one.name == "spot" else one for one in question.types)
-    limits = Limits(types, (), stuck=stuck, blocked={"spot": NO_CAPACITY})
+    limits = Limits(types, (), stuck=stuck, blocked={"spot": why})
     return schedule_with_fallback(question, limits, schedule)
 
 
@@ -96,3 +97,14 @@ def test_while_launched_nodes_are_pending_nothing_more_is_launched_or_withdrawn(
     still = tuple(i for i in question.instances if i.instance_id not in first.withdrawn)
     second = blocked(replace(question, instances=(*still, *launched)))
     assert (second.reply.launches, second.withdrawn) == ({}, frozenset())
+
+
+@pytest.mark.rule("FD:AS3-8")
+@settings(max_examples=100, deadline=None)
+@given(worlds())
+def test_a_gated_group_is_never_launched_and_else_all_is_decided_as_without_capacity(question):
+    gated, full = blocked(question, GATED), blocked(question)
+    assert "spot" not in gated.reply.launches
+    assert gated.reply.launches == {name: n for name, n in full.reply.launches.items() if name != "spot"}
+    assert (gated.withdrawn, gated.kept) == (full.withdrawn, full.kept)
+    assert gated.reply.unplaced == full.reply.unplaced

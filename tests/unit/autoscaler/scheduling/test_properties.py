@@ -16,11 +16,13 @@ from raytide.autoscaler.model import (
     COUNTABLE,
     Demand,
     Instance,
+    LabelConstraint,
     Request,
     SchedulingReply,
     SchedulingRequest,
     Status,
     TerminationCause,
+    Topology,
     amounts_of,
 )
 from raytide.autoscaler.request_text import shape_of
@@ -55,12 +57,32 @@ def in_replicas(question: SchedulingRequest, rng: random.Random) -> SchedulingRe
     return replace(question, types=tuple(types), instances=tuple(instances))
 
 
+def with_topologies(question: SchedulingRequest, rng: random.Random) -> SchedulingRequest:
+    """Some gangs have to share a value of a label that some, all or none of the groups have."""
+    gangs = (
+        replace(
+            gang,
+            topology=rng.choice(
+                (
+                    None,
+                    Topology(rng.choice(("zone", "tier", "ray.io/node-group", "rack"))),
+                    Topology("zone", (LabelConstraint("zone", ("b",)),)),
+                    Topology("zone", is_known=rng.random() < 0.9),
+                )
+            ),
+        )
+        for gang in question.gangs
+    )
+    return replace(question, gangs=tuple(gangs))
+
+
 @st.composite
 def questions(draw: st.DrawFn) -> SchedulingRequest:
-    """Requests of the oracle, and multi-host replicas."""
+    """Requests of the oracle, multi-host replicas and topology strategies."""
     rng = random.Random(draw(st.integers(0, 2**48)))
     question = Case(rng, draw(st.sampled_from((0.3, 1.0)))).question()
-    return in_replicas(question, rng) if rng.random() < 0.5 else question
+    question = in_replicas(question, rng) if rng.random() < 0.5 else question
+    return with_topologies(question, rng) if rng.random() < 0.5 else question
 
 
 def staying(question: SchedulingRequest) -> tuple[Counter[str], Counter[str], dict[str, Counter[TerminationCause]]]:
@@ -313,6 +335,9 @@ def test_an_amount_of_zero_makes_no_difference(question, names):
     assert sum(demand.count for demand in first.unplaced) == sum(demand.count for demand in second.unplaced)
 
 
+BLOCKED = ("QuotaExceeded", "ScaleGated")
+
+
 def told(question: SchedulingRequest, blocked: dict[str, Why], reply: SchedulingReply) -> list[tuple[str, Why]]:
     """All reasons by group; the groups have the nodes of the decision about the question."""
     stays, comes, _ = staying(question)
@@ -324,17 +349,30 @@ def is_told(requests: Iterable[Request], found: list[tuple[str, Why]], question:
     """Whether a reason names one of the requests, or belongs to a blocked group that could hold one."""
     types = {one.name: one for one in question.types}
     return any(
-        shape_of(request) in why.message or (why.reason == "QuotaExceeded" and could_hold(types[group], request))
+        shape_of(request) in why.message or (why.reason in BLOCKED and could_hold(types[group], request))
         for request in requests
         for group, why in found
     )
 
 
-@pytest.mark.rule("FD:AS3-5")
+@pytest.mark.rule("FD:AS3-7")
+@thorough
+@given(questions(), st.sampled_from(("zone", "tier", "rack")))
+def test_nodes_launched_for_a_topology_strategy_share_a_value_of_its_label(question, label):
+    question = replace(
+        question, tasks=(), constraint=None, types=tuple(replace(one, min_nodes=0) for one in question.types)
+    )
+    for gang in question.gangs:
+        reply = schedule(replace(question, gangs=(replace(gang, topology=Topology(label)),)))
+        values = {dict(one.labels).get(label) for one in question.types if one.name in reply.launches}
+        assert len(values - {None}) == len(values) <= 1
+
+
+@pytest.mark.rule("FD:AS3-5", "FD:AS3-7", "FD:AS3-8")
 @thorough
 @given(questions(), st.randoms(use_true_random=False))
 def test_all_demand_is_placed_or_launched_for_or_named_in_a_reason(question, rng):
-    blocked = {one.name: Why("QuotaExceeded", 1) for one in question.types if not one.is_head and rng.random() < 0.2}
+    blocked = {one.name: Why(rng.choice(BLOCKED)) for one in question.types if not one.is_head and rng.random() < 0.2}
     types = tuple(replace(one, available=0) if one.name in blocked else one for one in question.types)
     question = replace(question, types=types)
     reply = schedule(question)

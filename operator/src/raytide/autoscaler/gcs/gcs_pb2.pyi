@@ -72,11 +72,39 @@ class ResourceRequestByCount(_message.Message):
     count: int
     def __init__(self, request: _Optional[_Union[ResourceRequest, _Mapping]] = ..., count: _Optional[int] = ...) -> None: ...
 
+class LocalityConstraint(_message.Message):
+    __slots__ = ("label_name", "placement_strategy")
+    class PlacementStrategy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        PACK: _ClassVar[LocalityConstraint.PlacementStrategy]
+        SPREAD: _ClassVar[LocalityConstraint.PlacementStrategy]
+        STRICT_PACK: _ClassVar[LocalityConstraint.PlacementStrategy]
+        STRICT_SPREAD: _ClassVar[LocalityConstraint.PlacementStrategy]
+    PACK: LocalityConstraint.PlacementStrategy
+    SPREAD: LocalityConstraint.PlacementStrategy
+    STRICT_PACK: LocalityConstraint.PlacementStrategy
+    STRICT_SPREAD: LocalityConstraint.PlacementStrategy
+    LABEL_NAME_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENT_STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    label_name: str
+    placement_strategy: LocalityConstraint.PlacementStrategy
+    def __init__(self, label_name: _Optional[str] = ..., placement_strategy: _Optional[_Union[LocalityConstraint.PlacementStrategy, str]] = ...) -> None: ...
+
+class LocalityRequirement(_message.Message):
+    __slots__ = ("locality_constraint", "label_selector")
+    LOCALITY_CONSTRAINT_FIELD_NUMBER: _ClassVar[int]
+    LABEL_SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    locality_constraint: LocalityConstraint
+    label_selector: LabelSelector
+    def __init__(self, locality_constraint: _Optional[_Union[LocalityConstraint, _Mapping]] = ..., label_selector: _Optional[_Union[LabelSelector, _Mapping]] = ...) -> None: ...
+
 class BundleSelector(_message.Message):
-    __slots__ = ("resource_requests",)
+    __slots__ = ("resource_requests", "locality_requirement")
     RESOURCE_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    LOCALITY_REQUIREMENT_FIELD_NUMBER: _ClassVar[int]
     resource_requests: _containers.RepeatedCompositeFieldContainer[ResourceRequest]
-    def __init__(self, resource_requests: _Optional[_Iterable[_Union[ResourceRequest, _Mapping]]] = ...) -> None: ...
+    locality_requirement: LocalityRequirement
+    def __init__(self, resource_requests: _Optional[_Iterable[_Union[ResourceRequest, _Mapping]]] = ..., locality_requirement: _Optional[_Union[LocalityRequirement, _Mapping]] = ...) -> None: ...
 
 class GangResourceRequest(_message.Message):
     __slots__ = ("requests", "details", "bundle_selectors")

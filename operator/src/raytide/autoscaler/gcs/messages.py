@@ -6,7 +6,7 @@ fast enough for thousands of nodes and demands in every tick. Called by client.p
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
@@ -25,6 +25,7 @@ from raytide.autoscaler.model import (
     Report,
     Request,
     Selector,
+    Topology,
     labels_of,
 )
 
@@ -183,7 +184,7 @@ class _Reader:
             if request is None:
                 return None
             requests.append(request)
-        return Gang(entry.details, tuple(requests)) if requests else None
+        return Gang(entry.details, tuple(requests), _topology(alternatives)) if requests else None
 
     def constraint(self, found: Iterable[pb.ClusterResourceConstraint]) -> tuple[Demand, ...] | None:
         constraints = list(found)
@@ -210,8 +211,21 @@ def _amounts(resources: Mapping[str, float]) -> Amounts | None:
     return None if any(amount < 0 for _, amount in amounts) else amounts
 
 
+def _topology(alternatives: Sequence[pb.BundleSelector]) -> Topology | None:
+    """None also for PACK and SPREAD, which Ray places as well as it can."""
+    found = alternatives[0].locality_requirement if alternatives else pb.LocalityRequirement()
+    name, strategy = found.locality_constraint.label_name, found.locality_constraint.placement_strategy
+    if not name or strategy in (pb.LocalityConstraint.PACK, pb.LocalityConstraint.SPREAD):
+        return None
+    return Topology(name, _selector(found.label_selector), is_known=strategy == pb.LocalityConstraint.STRICT_PACK)
+
+
 def _selectors(entry: pb.ResourceRequest) -> tuple[Selector, ...]:
-    return tuple(tuple(map(_label_constraint, selector.label_constraints)) for selector in entry.label_selectors)
+    return tuple(map(_selector, entry.label_selectors))
+
+
+def _selector(entry: pb.LabelSelector) -> Selector:
+    return tuple(map(_label_constraint, entry.label_constraints))
 
 
 def _label_constraint(entry: pb.LabelConstraint) -> LabelConstraint:
@@ -293,8 +307,19 @@ def encode_gang(gang: Gang) -> pb.GangResourceRequest:
     """Both encodings of bundles Ray uses: the old one without selectors, the new one with them (AS:G-8)."""
     bundles = [_encode_request(bundle) for bundle in gang.bundles]
     plain = [_encode_request(bundle, is_labelled=False) for bundle in gang.bundles]
-    alternatives = [pb.BundleSelector(resource_requests=bundles)]
+    alternatives = [pb.BundleSelector(resource_requests=bundles, locality_requirement=_encode_topology(gang.topology))]
     return pb.GangResourceRequest(requests=plain, details=gang.details, bundle_selectors=alternatives)
+
+
+def _encode_topology(topology: Topology | None) -> pb.LocalityRequirement | None:
+    if topology is None:
+        return None
+    kinds = pb.LocalityConstraint
+    strategy = kinds.STRICT_PACK if topology.is_known else kinds.STRICT_SPREAD
+    return pb.LocalityRequirement(
+        locality_constraint=kinds(label_name=topology.label, placement_strategy=strategy),
+        label_selector=_encode_selector(topology.selector) if topology.selector else None,
+    )
 
 
 def _encode_request(request: Request, *, is_labelled: bool = True) -> pb.ResourceRequest:

@@ -24,6 +24,7 @@ from raytide.autoscaler.model import (
 from raytide.autoscaler.request_text import shape_of
 from raytide.autoscaler.scheduling.resource_shapes import merged_by_affinity
 from raytide.autoscaler.scheduling.session import MAX_NODES
+from raytide.autoscaler.state.group_availability import Stuck
 
 MAX_REACHED: Final = "MaxReached"
 """The group is at `maxReplicas`, or a placement group needs more nodes than that; the message has the pending demand."""
@@ -43,6 +44,9 @@ INVALID_GROUP: Final = "InvalidGroup"
 """A field of the group, or of the cluster, cannot be used, such as a resource that is no number; the message names it."""
 NODE_BUSY: Final = "NodeBusy"
 """The demand waits for live nodes that are busy: no group launches nodes that could run it."""
+TOPOLOGY_UNMET: Final = "TopologyUnmet"
+"""A placement group with a `topology_strategy` waits: no value of its label has enough nodes, or the strategy is not
+supported. The message names the label."""
 CONSTRAINT_UNMET: Final = "ConstraintUnmet"
 """`request_resources()` asks for more than all groups may have at their `maxReplicas`."""
 
@@ -87,7 +91,9 @@ def head_down(message: str) -> Why:
 def _of_group(kind: NodeType, inputs: LimitInputs, waiting: "_Waiting") -> Iterable[Why]:
     limit = inputs.limits.get(kind.name)
     if limit is not None:
-        yield limit
+        # A gate may last for days: it limits nothing while other groups take all demand.
+        if limit.reason != Stuck.SCALE_GATED or limit.count or waiting.could_use(kind):
+            yield limit
     elif demands := waiting.of_group(kind):
         yield Why(MAX_REACHED, _count(demands), f"pending: {_shapes(demands)}; {_maximum(kind, inputs)}")
     held_back = inputs.held_back.get(kind.name, 0)
@@ -137,6 +143,7 @@ def _of_cluster(inputs: LimitInputs, waiting: "_Waiting") -> Iterable[Why]:
             f"pending: {_shapes(demands)}; no group has such nodes, and the live ones are busy: wait until their work "
             "ends, or add a group with such resources and labels",
         )
+    yield from _unmet_topologies(reply)
     unmet = [demand for demand in reply.unmet if demand not in reply.impossible_constraint]
     if unmet:
         yield Why(
@@ -145,6 +152,24 @@ def _of_cluster(inputs: LimitInputs, waiting: "_Waiting") -> Iterable[Why]:
             f"request_resources() requests more than the groups may have, {_shapes(unmet)} too much: "
             "raise maxReplicas, or request less",
         )
+
+
+def _unmet_topologies(reply: SchedulingReply) -> Iterator[Why]:
+    """One reason for all gangs that wait for nodes with one value of a label."""
+    gangs = [gang for gang in _waiting_gangs(reply) if gang.topology is not None]
+    known = [gang.topology.label for gang in gangs if gang.topology is not None and gang.topology.is_known]
+    unknown = [gang.topology.label for gang in gangs if gang.topology is not None and not gang.topology.is_known]
+    advice = []
+    if known:
+        advice.append(
+            f"their topology_strategy requires nodes with one value of the label {_some(known)}, and no value has enough "
+            "of them: give each value a group with that label in its field `labels`, or raise maxReplicas of such groups"
+        )
+    if unknown:
+        advice.append(f"for the label {_some(unknown)} use STRICT_PACK: other strategies are not supported")
+    if advice:
+        bundles = _bundles(gangs)
+        yield Why(TOPOLOGY_UNMET, _count(bundles), f"pending: {_shapes(bundles)}; {'; '.join(advice)}")
 
 
 def _is_at_maximum(kind: NodeType, inputs: LimitInputs) -> bool:
@@ -193,15 +218,28 @@ class _Waiting:
         counts = self._counts if _is_at_maximum(kind, self._inputs) else self._above_maximum
         return [Demand(request, n) for request, n in counts.items() if kind.name in self._groups(request)]
 
+    def could_use(self, kind: NodeType) -> bool:
+        """Whether nodes of the group could run any demand that waits."""
+        reply = self._inputs.reply
+        demands = (*reply.unplaced, *reply.unmet, *_bundles(reply.unplaced_gangs))
+        requests = (Request(demand.request.amounts, demand.request.selectors) for demand in demands)
+        return any(kind.name in self._groups(request) for request in requests)
+
     def of_live_nodes(self) -> list[Demand]:
         """Demand that nodes of no group could run: as it is feasible, a live node could."""
         return [Demand(request, n) for request, n in self._counts.items() if not self._groups(request)]
 
 
 def _feasible(reply: SchedulingReply) -> Iterator[list[Demand]]:
-    impossible, impossible_gangs = set(reply.impossible), set(reply.impossible_gangs)
+    """Without gangs that have a topology: what they lack is not only the nodes of a group."""
+    impossible = set(reply.impossible)
     yield from ([demand] for demand in reply.unplaced if demand not in impossible)
-    yield from (_bundles([gang]) for gang in reply.unplaced_gangs if gang not in impossible_gangs)
+    yield from (_bundles([gang]) for gang in _waiting_gangs(reply) if gang.topology is None)
+
+
+def _waiting_gangs(reply: SchedulingReply) -> Iterator[Gang]:
+    impossible = set(reply.impossible_gangs)
+    yield from (gang for gang in reply.unplaced_gangs if gang not in impossible)
 
 
 def _bundles(gangs: Iterable[Gang]) -> list[Demand]:
@@ -225,3 +263,10 @@ def _shapes(demands: Iterable[Demand]) -> str:
     named = [f"{shape} x {count}" for shape, count in sorted(count_by_shape.items())]
     others = len(named) - MAX_SHAPES
     return ", ".join(named[:MAX_SHAPES]) + (f" and {others} other shapes" if others > 0 else "")
+
+
+def _some(labels: Iterable[str]) -> str:
+    """At most `MAX_SHAPES` of the labels."""
+    named = sorted(set(labels))
+    others = len(named) - MAX_SHAPES
+    return " or ".join(named[:MAX_SHAPES]) + (f" and {others} others" if others > 0 else "")

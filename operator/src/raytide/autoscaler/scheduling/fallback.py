@@ -4,7 +4,7 @@ Takes the scheduling input and the result of autoscaler/state/group_availability
 stuck instances are withdrawn. Demand moves to the next feasible group in the same tick. Stuck instances are withdrawn,
 except those that only wait for capacity and are needed because no other group fits their demand, and those the group's
 minimum requires (SC:S2, SC:S13). Demand that fits no other group is still requested from a group without capacity,
-since a node autoscaler may add some. Pure; called by decide.py with schedule.py as the scheduler, which guarantees that
+since a node autoscaler may add some, unless a scale gate says that there is none. Pure; called by decide.py with schedule.py as the scheduler, which guarantees that
 such demand is placed last, on capacity the rest leaves free, and that a node a pending gang needs is not idle (SC:S5).
 """
 
@@ -50,19 +50,19 @@ def schedule_with_fallback(inputs: SchedulingRequest, limits: Limits, schedule: 
     """
     stuck_ids = {instance.instance_id for instance in limits.stuck}
     sound = tuple(i for i in inputs.instances if i.instance_id not in stuck_ids)
-    full = frozenset(name for name, blocked in limits.blocked.items() if blocked.is_capacity_missing)
+    lacking = frozenset(name for name, blocked in limits.blocked.items() if blocked.is_capacity_missing)
     asked = replace(
         inputs,
         types=limits.types,
         instances=sound,
         availability={**inputs.availability, **limits.availability},
         recoverable={**inputs.recoverable, **limits.recoverable},
-        full=full,
-        waiting=tuple(i for i in limits.stuck if i.node_type in full and i.status in COUNTABLE),
+        full=frozenset(name for name in lacking if limits.blocked[name].may_request),
+        waiting=tuple(i for i in limits.stuck if i.node_type in lacking and i.status in COUNTABLE),
     )
     reply = schedule(asked)
     needed = reply.needed & stuck_ids
-    kept = _within_minimum(inputs, sound, limits) | needed | _beside_running(sound, limits, full)
+    kept = _within_minimum(inputs, sound, limits) | needed | _beside_running(sound, limits, lacking)
     kept = touched_replicas(limits.stuck, kept)  # a replica waits as a whole or not at all (B-8)
     withdrawn = stuck_ids - kept
     return FallbackResult(
@@ -90,7 +90,7 @@ def _within_minimum(inputs: SchedulingRequest, sound: Sequence[Instance], limits
     return frozenset(kept)
 
 
-def _beside_running(sound: Iterable[Instance], limits: Limits, full: Collection[str]) -> frozenset[str]:
+def _beside_running(sound: Iterable[Instance], limits: Limits, lacking: Collection[str]) -> frozenset[str]:
     """Stuck hosts of a replica that is partly running: withdrawing them would terminate the running part.
 
     They are removed with that part once it is idle; a host that failed, instead of only lacking capacity, keeps no idle
@@ -99,7 +99,7 @@ def _beside_running(sound: Iterable[Instance], limits: Limits, full: Collection[
     running = {
         i.replica
         for i in sound
-        if i.replica and i.status is Status.RAY_RUNNING and (not i.idle_ms or i.node_type in full)
+        if i.replica and i.status is Status.RAY_RUNNING and (not i.idle_ms or i.node_type in lacking)
     }
     return frozenset(i.instance_id for i in limits.stuck if i.replica in running)
 

@@ -96,7 +96,8 @@ class RequestedNames:
         self.devices: Mapping[int, slice] = self._places_of_devices(inputs, requests)
         """By resource index, the place of the free amount of each device in those of a node."""
         mentioned = Counter(key for step in steps for key in {key for r in step for key in _label_keys(r)})
-        self.labels: frozenset[str] = frozenset(mentioned)
+        topologies = (gang.topology.label for gang in inputs.gangs if gang.topology is not None)
+        self.labels: frozenset[str] = frozenset(mentioned).union(topologies)
         self.lasting_labels: frozenset[str] = frozenset(key for key, times in mentioned.items() if times > 1)
         """Named by more than one step: a label one step adds may constrain a later one."""
         self._shapes: dict[Request, Shape] = {}

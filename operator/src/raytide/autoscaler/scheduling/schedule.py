@@ -20,11 +20,12 @@ from raytide.autoscaler.model import (
     Request,
     SchedulingReply,
     SchedulingRequest,
+    Selector,
     Termination,
     TerminationCause,
     unwatched,
 )
-from raytide.autoscaler.scheduling.node_classes import CONSTRAINT, DEMAND, Node, NodeClass, NodeDisposition
+from raytide.autoscaler.scheduling.node_classes import CONSTRAINT, DEMAND, Node, NodeClass, NodeDisposition, Plan
 from raytide.autoscaler.scheduling.node_factory import NodeFactory
 from raytide.autoscaler.scheduling.resource_shapes import RequestedNames, merged_by_affinity
 from raytide.autoscaler.scheduling.session import MAX_NODES, Session, demands_of, launches_of, total_of
@@ -36,6 +37,7 @@ from raytide.autoscaler.scheduling.terminations import (
     replicas_by_type,
     terminate_excess,
 )
+from raytide.autoscaler.scheduling.topology import Placements, Topologies, alike, bound_to
 
 MAX_ROUNDS = 16
 """Each round but the last adds launches; in practice the second round is the last."""
@@ -84,6 +86,8 @@ class _Scheduler:
         self._reader = NodeFactory(RequestedNames(inputs), inputs.types, is_conserving=inputs.has_gpu_conservation)
         ordered = sorted(inputs.instances, key=lambda instance: instance.instance_id)
         self._nodes = self._reader.nodes(ordered)
+        staying = (node.node_class.labels for node in self._nodes if node.cause is None)
+        self._topologies = Topologies(inputs.gangs, inputs.types, staying)
         self._replicas = terminate_excess(replicas_by_type(self._nodes, self._types), self._types, self._max_workers())
         self._occupied = hosts_of(self._replicas, inputs.types)
         self._occupied.update(node.type_name for node in self._nodes if node.is_head)
@@ -147,7 +151,8 @@ class _Scheduler:
             plan = session.plan(inputs.constraint, CONSTRAINT)
             session.accept(plan)
             draft.unmet = demands_of(plan.left)
-        draft.unplaced_gangs = tuple(gang for gang in _in_order(inputs.gangs) if not self._place(gang, session))
+        placements, ordered = Placements(), _in_order(inputs.gangs)
+        draft.unplaced_gangs = tuple(gang for gang in ordered if not self._place(gang, session, placements))
         plan = session.plan(inputs.tasks, DEMAND)
         session.accept(plan)
         draft.unplaced = demands_of(plan.left)
@@ -159,14 +164,23 @@ class _Scheduler:
         """Running nodes first, then pending ones by type: a launched node sorts where it will sort once pending."""
         return -1 if node.node_class.traits.is_running else self._turns.get(node.type_name, len(self._turns))
 
-    @staticmethod
-    def _place(gang: Gang, session: Session) -> bool:
+    def _place(self, gang: Gang, session: Session, placements: Placements) -> bool:
         """Place all bundles or none (AS:S-12)."""
-        plan = session.plan(_demands(gang.bundles), DEMAND)
-        if plan.left:
-            return False
-        session.accept(plan)
-        return True
+        plan = self._plan(gang, session, placements)
+        if plan is not None:
+            session.accept(plan)
+        return plan is not None
+
+    def _plan(self, gang: Gang, session: Session, placements: Placements) -> Plan | None:
+        """A plan for all bundles; with a topology on existing nodes with one value of its label, if there are enough."""
+        selectors = self._topologies.selectors(gang)
+        for is_launching in (True,) if gang.topology is None else (False, True):
+            for selector in placements.remaining(gang, selectors, is_launching) if gang.topology else selectors:
+                bundles = bound_to(gang.bundles, selector)
+                plan = session.plan(_demands(bundles), DEMAND, is_launching=is_launching)
+                if not plan.left:
+                    return plan
+        return None
 
     def _decision(self, draft: _Draft) -> SchedulingReply:
         session, inputs = draft.session, self._inputs
@@ -181,7 +195,7 @@ class _Scheduler:
         planned = [node for one in session.fleet.classes() for node in one.members]
         launches = launches_of(session.fleet, inputs.types)
         waiting = [gang for gang in draft.unplaced_gangs if gang not in impossible_gangs]
-        if inputs.full:
+        if inputs.full or inputs.waiting:
             tasks = tuple(demand for demand in draft.unplaced if demand not in impossible)
             waiting = self._ask_all_the_same(session, draft.unmet, waiting, tasks)
             asked = launches_of(session.fleet, inputs.types)
@@ -233,9 +247,11 @@ class _Scheduler:
         waiting, hosts = self._waiting_for_capacity()
         session.widen([one for one in with_capacity if one.name in full], waiting, hosts)
         session.accept(session.plan(unmet, CONSTRAINT))
-        gangs = [gang for gang in gangs if not self._place(gang, session)]
+        placements = Placements()
+        gangs = [gang for gang in gangs if not self._place(gang, session, placements)]
         session.widen(with_capacity)
-        gangs = [gang for gang in gangs if not self._place(gang, session)]
+        placements = Placements()
+        gangs = [gang for gang in gangs if not self._place(gang, session, placements)]
         session.accept(session.plan(tasks, DEMAND))
         return gangs
 
@@ -257,8 +273,8 @@ class _Scheduler:
             nodes += [node for replica in (*begun, *alone) for node in replica.nodes if node not in there]
         return nodes, hosts
 
-    def _within_limits(self, gangs: Iterable[Gang]) -> list[Gang]:
-        """Gangs that fit within the limits on an otherwise empty cluster, or on the existing nodes if idle.
+    def _within_limits(self, gangs: Iterable[Gang]) -> list[Sequence[Request]]:
+        """The bundles of the gangs that fit within the limits on an otherwise empty cluster, or on the existing nodes if idle.
 
         A gang that exceeds the limits waits for a user's change; nodes held for it would be held forever.
         """
@@ -271,21 +287,32 @@ class _Scheduler:
             Session(inputs, types, self._reader, bare, heads, on_progress=self._on_progress),
             Session(inputs, types, self._reader, staying, self._occupied, on_progress=self._on_progress),
         )
-        known: dict[object, bool] = {}
-        found = []
+        known: dict[object, Selector | None] = {}
+        placements = Placements()
+        found: list[Sequence[Request]] = []
         for gang in gangs:
-            alike = tuple((b.amounts, b.selectors, b.affinity is None, b.anti_affinity is None) for b in gang.bundles)
-            if alike not in known:
-                known[alike] = any(not session.plan(_demands(gang.bundles), CONSTRAINT).left for session in sessions)
-            if known[alike]:
-                found.append(gang)
+            kind = alike(gang)
+            if kind not in known:
+                selectors = self._topologies.selectors(gang)
+                known[kind] = next(
+                    (
+                        selector
+                        for selector in (placements.remaining(gang, selectors, "") if gang.topology else selectors)
+                        for session in sessions
+                        if not session.plan(_demands(bound_to(gang.bundles, selector)), CONSTRAINT).left
+                    ),
+                    None,
+                )
+            selector = known[kind]
+            if selector is not None:
+                found.append(bound_to(gang.bundles, selector))
         return found
 
     @staticmethod
-    def _hold(session: Session, gangs: Iterable[Gang]) -> None:
+    def _hold(session: Session, gangs: Iterable[Sequence[Request]]) -> None:
         """Place the parts of pending gangs that fit on existing nodes, so that the nodes they need are not idle."""
-        for gang in gangs:
-            session.accept(session.plan(_demands(gang.bundles), DEMAND, is_launching=False))
+        for bundles in gangs:
+            session.accept(session.plan(_demands(bundles), DEMAND, is_launching=False))
 
 
 def _in_order(gangs: Iterable[Gang]) -> list[Gang]:

@@ -42,7 +42,8 @@ class ClusterState:
 def read_cluster_state(snapshot: Snapshot, state: ReconcilerState, current: CurrentTargets) -> ClusterState:
     """Read node types, instances and unavailable groups from the snapshot."""
     gcs = snapshot.gcs or GcsState()
-    types = node_types(snapshot.cluster["spec"], gcs.nodes, asked_resources(gcs))
+    topologies = {gang.topology.label for gang in gcs.gangs if gang.topology is not None}
+    types = node_types(snapshot.cluster["spec"], gcs.nodes, asked_resources(gcs), topologies)
     time_limits = snapshot.settings.time_limits
     inputs = _instance_inputs(snapshot, state, current, types, gcs)
     found = instances(inputs, state.timers, time_limits, state.known)
@@ -80,6 +81,7 @@ def _availability_inputs(snapshot: Snapshot, current: CurrentTargets) -> Availab
         conditions=[c for c in conditions if isinstance(c, Mapping)] if isinstance(conditions, list) else (),
         backoffs={each.group.name: each.decision.backoff for each in current.targets},
         reasons={each.group.name: each.decision.why for each in current.targets},
+        gates={each.group.name: each.group.scale_gates for each in current.targets},
         node_autoscaler=snapshot.node_autoscaler,
     )
 

@@ -1,9 +1,10 @@
 """Availability of worker groups: blocked groups, stuck instances and backoff.
 
-Takes the instances, the pod conditions, rejected creates and the backoff in the decision record. Returns effective node
-types and instances for the scheduler, so that demand moves to the next feasible group in the same tick (SC:S2, SC:S13,
-B-16). A blocked group keeps its nodes and gets no new ones; after its backoff one replica is tried, and a worker that
-registers clears the backoff. Backoff is stored in the record only, so a restart changes nothing. Pure; called by
+Takes the instances, the pod conditions, rejected creates, scale gates and the backoff in the decision record. Returns
+effective node types and instances for the scheduler, so that demand moves to the next feasible group in the same tick
+(SC:S2, SC:S13, B-16). A blocked group keeps its nodes and gets no new ones; after its backoff one replica is tried, and a
+worker that registers clears the backoff. Backoff is stored in the record only, so a restart changes nothing. A scale gate
+blocks a group without a backoff, because its controller removes it when the group can get nodes again. Pure; called by
 cluster_state.py.
 """
 
@@ -17,7 +18,7 @@ from raytide.api.autoscaler_decision import Backoff, Why
 from raytide.api.conditions import ConditionJson, parse_timestamp, timestamp
 from raytide.api.pod import PodView
 from raytide.api.pod_failure import Cause
-from raytide.autoscaler.model import COUNTABLE, UNSEEN, Instance, NodeType, Status
+from raytide.autoscaler.model import COUNTABLE, STARTING, UNSEEN, Instance, NodeType, Status
 from raytide.autoscaler.replicas import touched_replicas
 from raytide.autoscaler.state.instance_lifecycle import (
     DEFAULT_LIMITS,
@@ -38,6 +39,8 @@ RECOVERY_S: Final = 600.0
 """How long a failure lowers a group's score (AS:S-23)."""
 MAX_RECENT_S: Final = 10.0
 NEVER: Final = float("-inf")
+MAX_NAMED: Final = 3
+"""Scale gates named in one message; others are counted."""
 
 
 class Stuck(StrEnum):
@@ -45,9 +48,11 @@ class Stuck(StrEnum):
 
     NO_POD = "NoPodCreated"
     """The operator has created no requested pod of the group within its time limit, and gives no reason; the group backs off."""
+    SCALE_GATED = "ScaleGated"
+    """`scaleStrategy.scaleGate` of the group has an entry: the controller that wrote it reports that the group cannot get nodes."""
 
 
-NO_CAPACITY: Final = frozenset({Cause.QUOTA, Cause.FORBIDDEN, Cause.INVALID, Stuck.NO_POD, *NOT_PLACED})
+NO_CAPACITY: Final = frozenset({Cause.QUOTA, Cause.FORBIDDEN, Cause.INVALID, *Stuck, *NOT_PLACED})
 """Reasons that only mean missing capacity: the pod is sound and may stay pending while no other group fits its demand.
 """
 IN_BACKOFF: Final = "Backoff"
@@ -68,6 +73,8 @@ class UnavailableGroup:
     """Only capacity is missing: pending instances may keep waiting if no other group can take their demand."""
     since: datetime | None = None
     """When the group was last found blocked; None: now."""
+    may_request: bool = True
+    """Whether nodes may be requested for demand that no other group can take, if only capacity is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +111,8 @@ class AvailabilityInputs:
     """By group, the backoff in the record."""
     reasons: Mapping[str, Sequence[Why]] = field(default_factory=dict)
     """By group, the reasons in the record."""
+    gates: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By group, the types of its scale gates."""
     node_autoscaler: NodeAutoscaler = UNKNOWN
     """What it reported about unschedulable pods."""
 
@@ -184,8 +193,9 @@ def _view(
     node_type: NodeType, found: Instances, groups: _GroupIndex, inputs: AvailabilityInputs, limits: TimeLimits
 ) -> _View:
     mine = groups.instances.get(node_type.name, ())
+    gates = inputs.gates.get(node_type.name, ())
     old = _valid_backoff(inputs.backoffs.get(node_type.name), inputs.now)
-    if old is not None and _has_recovered(old, mine, found, inputs):
+    if old is not None and (gates or _has_recovered(old, mine, found, inputs)):
         old = None
     is_in_backoff = old is not None and inputs.now < old.until
     last_registered_s = groups.last_registered_s.get(node_type.name, NEVER)
@@ -195,19 +205,22 @@ def _view(
     stuck_instances = [verdict for instance in mine if (verdict := detector.verdict(instance)) is not None]
     stuck_instances += detector.crash_loop(mine, began_s=_began_s(old, inputs))
     group_failure = next((verdict for verdict in stuck_instances if verdict.is_groups_fault), None)
-    backoff = _next_backoff(old, inputs.now, groups.newest, is_blocked=group_failure is not None)
-    is_blocked = backoff is not None and inputs.now < backoff.until
+    is_failing = group_failure is not None and not gates
+    backoff = _next_backoff(old, inputs.now, groups.newest, is_blocked=is_failing)
+    is_blocked = bool(gates) or (backoff is not None and inputs.now < backoff.until)
     stuck = _stuck({verdict.instance.instance_id for verdict in stuck_instances if verdict.instance is not None}, mine)
     if is_blocked:
         stuck |= {instance.instance_id for instance in mine if instance.status in UNSEEN}
+    if gates:
+        stuck = _stuck(stuck | {i.instance_id for i in mine if i.status in STARTING and not _is_placed(i, found)}, mine)
+    blocked: UnavailableGroup | None = None
+    if gates:
+        blocked = _gated(gates, len(stuck))
+    elif backoff is not None and is_blocked:
+        blocked = _blocked(node_type.name, group_failure, backoff, len(stuck), inputs)
     sound = [i for i in mine if i.status in COUNTABLE and i.instance_id not in stuck]
-    return _View(
-        node_type.name,
-        frozenset(stuck),
-        _blocked(node_type.name, group_failure, backoff, len(stuck), inputs) if backoff and is_blocked else None,
-        backoff,
-        None if backoff is None else 0 if is_blocked else _probe(node_type, sound),
-    )
+    available = 0 if is_blocked else None if backoff is None else _probe(node_type, sound)
+    return _View(node_type.name, frozenset(stuck), blocked, backoff, available)
 
 
 def _probe(node_type: NodeType, sound: Iterable[Instance]) -> int:
@@ -218,6 +231,21 @@ def _probe(node_type: NodeType, sound: Iterable[Instance]) -> int:
 
 def _effective(node_type: NodeType, view: _View | None) -> NodeType:
     return node_type if view is None else replace(node_type, available=view.available)
+
+
+def _gated(gates: Sequence[str], count: int) -> UnavailableGroup:
+    named, others = ", ".join(gates[:MAX_NAMED]), len(gates) - MAX_NAMED
+    detail = (
+        f"scaleStrategy.scaleGate has {named}{f' and {others} others' if others > 0 else ''}: no node of the group is "
+        "launched until the controllers that wrote it have emptied it"
+    )
+    return UnavailableGroup(Stuck.SCALE_GATED, detail, count, is_capacity_missing=True, may_request=False)
+
+
+def _is_placed(instance: Instance, found: Instances) -> bool:
+    """Whether its pod has a Kubernetes node: it will run whatever the gate says."""
+    pod = found.pods.get(instance.instance_id)
+    return pod is None or bool(pod.node_name) or pod.is_running
 
 
 def _blocked(

@@ -101,14 +101,19 @@ class NodeTypes:
 
 
 def node_types(
-    spec: Mapping[str, Any], live: Sequence[RayNode] = (), asked: Collection[str] = frozenset()
+    spec: Mapping[str, Any],
+    live: Sequence[RayNode] = (),
+    asked: Collection[str] = frozenset(),
+    topologies: Collection[str] = frozenset(),
 ) -> NodeTypes:
     """Read the spec; `asked` are the resources that demands name (`asked_resources`).
 
+    `topologies` are the labels of topology strategies. They are not learnt from live nodes: that all nodes of a group are
+    in one rack does not tell the rack of the next one.
     Of the resources only live nodes report, such as `accelerator_type:A100`, planned nodes get those that are
     requested, so that they change a type's score only where they matter (B-12).
     """
-    reading = _Reading(live=_by_type(live), asked=frozenset(asked))
+    reading = _Reading(_by_type(live), frozenset(asked), OWN_LABELS.union(topologies))
     options = mapping(spec.get("autoscalerOptions"))
     idle_timeout_s = reading.seconds(options.get("idleTimeoutSeconds"), "", "autoscalerOptions.idleTimeoutSeconds")
     head = reading.head(mapping(spec.get("headGroupSpec")))
@@ -148,9 +153,12 @@ def _by_type(live: Sequence[RayNode]) -> dict[str, list[RayNode]]:
 class _Reading:
     """One pass over a spec that collects its problems."""
 
-    def __init__(self, live: Mapping[str, Sequence[RayNode]], asked: frozenset[str]) -> None:
+    def __init__(
+        self, live: Mapping[str, Sequence[RayNode]], asked: frozenset[str], own_labels: frozenset[str]
+    ) -> None:
         self._live = live
         self._asked = asked
+        self._own_labels = own_labels
         self.problems: list[Problem] = []
         self.skipped: set[str] = set()
         self.suspended: set[str] = set()
@@ -314,7 +322,12 @@ class _Reading:
         kind = accelerator_of(group, resources)
         known = {} if name in self._live else {**found.slice_labels, **({ACCELERATOR_LABEL: kind} if kind else {})}
         return labels_of(
-            {**known, **_observed_labels(self._live.get(name, ()), hosts), NODE_GROUP_LABEL: name, **written}
+            {
+                **known,
+                **_observed_labels(self._live.get(name, ()), hosts, self._own_labels),
+                NODE_GROUP_LABEL: name,
+                **written,
+            }
         )
 
 
@@ -362,7 +375,7 @@ def _observed_resources(spec: NodeResources, live: Sequence[RayNode], asked: fro
     }
 
 
-def _observed_labels(live: Sequence[RayNode], hosts: int) -> dict[str, str]:
+def _observed_labels(live: Sequence[RayNode], hosts: int, own_labels: Collection[str]) -> dict[str, str]:
     """Labels all live nodes of the group agree on, if there are more of them than one replica's hosts.
 
     What the hosts of a single replica share, such as its name, need not be common to the group.
@@ -371,4 +384,4 @@ def _observed_labels(live: Sequence[RayNode], hosts: int) -> dict[str, str]:
         return {}
     shared = set(live[0].labels).intersection(*(node.labels for node in live[1:]))
     may_learn_all = len(live) > hosts
-    return {key: value for key, value in shared if key in TYPES_LABELS or (may_learn_all and key not in OWN_LABELS)}
+    return {key: value for key, value in shared if key in TYPES_LABELS or (may_learn_all and key not in own_labels)}

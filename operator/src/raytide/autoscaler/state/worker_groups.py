@@ -8,6 +8,7 @@ Called by current_targets.py.
 from collections.abc import Mapping
 from typing import Any
 
+from raytide.api.limits import MAX_GATE_TYPE, MAX_GATES
 from raytide.api.quantity import MAX_INT32
 from raytide.autoscaler.spec_group import SpecGroup
 
@@ -36,7 +37,14 @@ def _group(index: int, name: str, entry: Mapping[str, Any]) -> SpecGroup:
         is_suspended=entry.get("suspend") is True,
         workers_to_delete=tuple(n for n in names if isinstance(n, str)) if isinstance(names, list) else None,
         has_scale_strategy=isinstance(strategy, Mapping),
+        scale_gates=_gates(_map(strategy).get("scaleGate")),
     )
+
+
+def _gates(entries: Any) -> tuple[str, ...]:
+    """An entry without a type is a gate, too: what counts is that the list is not empty."""
+    types = (_map(entry).get("type") for entry in (entries[:MAX_GATES] if isinstance(entries, list) else ()))
+    return tuple(found[:MAX_GATE_TYPE] if isinstance(found, str) and found else "without a type" for found in types)
 
 
 def _map(found: Any) -> Mapping[str, Any]:
