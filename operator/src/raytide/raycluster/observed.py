@@ -6,8 +6,8 @@ Built without an await, from views that carry the cluster's label; objects contr
 (RM:I5). Made by the reconciler, read by plan and status.
 """
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final
@@ -52,6 +52,12 @@ class Observed:
     foreign_names: frozenset[str] = frozenset()
     """Names of pods in the namespace that carry a RayCluster's label but are not this cluster's."""
     unready_nodes: frozenset[str] = frozenset()
+    start_waits: Mapping[str, float] = field(default_factory=dict)
+    """Name -> seconds for which a pod that ended without having been ready is not replaced (start_backoff.py)."""
+    failed_starts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """By group, how many pods in a row ended in each place that is to be filled again, the largest first."""
+    spec_hash: str = ""
+    """Hash of the spec to which `failed_starts` applies; empty without one."""
     pending_retries: tuple[PendingRetry, ...] = ()
     missing: frozenset[tuple[Resource, str]] = frozenset()
     """Kind and name of missing objects, looked up by name because no informer watches their kinds (D3)."""
@@ -131,6 +137,9 @@ def observe(
     head_service_name: str = "",
     foreign_names: frozenset[str] = frozenset(),
     unready_nodes: frozenset[str] = frozenset(),
+    start_waits: Mapping[str, float] | None = None,
+    failed_starts: Mapping[str, tuple[int, ...]] | None = None,
+    spec_hash: str = "",
     pending_retries: tuple[PendingRetry, ...] = (),
     absent: frozenset[tuple[Resource, str]] = frozenset(),
     kept_groups: Collection[str] = (),
@@ -152,7 +161,8 @@ def observe(
             ungrouped.append(pod)
         else:
             mine.append(pod)
-    kept = last_failures(mine, kept_groups, names_to_delete)
+    waits = start_waits or {}  # a pod that keeps its place is not yet one that is only kept
+    kept = last_failures([pod for pod in mine if pod.name not in waits], kept_groups, names_to_delete)
     kept_names = {pod.name for pod in kept}
     return Observed(
         pods=tuple(pod for pod in mine if pod.name not in kept_names),
@@ -167,6 +177,9 @@ def observe(
         ),
         foreign_names=frozenset(others),
         unready_nodes=unready_nodes,
+        start_waits=waits,
+        failed_starts=failed_starts or {},
+        spec_hash=spec_hash,
         pending_retries=pending_retries,
         missing=absent,
         seen_at=seen_at,
