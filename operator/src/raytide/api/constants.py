@@ -197,6 +197,11 @@ HEAD_POD_NEVER_READY: Final = "HeadPodNeverReady"
 
 Act on the cause: `kubectl logs POD` while the ended pod exists. A change of the spec ends the delay before the next one.
 """
+HEAD_POD_WITHOUT_OWNER: Final = "HeadPodWithoutOwner"
+"""A pod has the labels of the cluster's head and no owner, as after `kubectl delete --cascade=orphan`: no second head is created.
+
+Delete that pod, or remove its label `ray.io/cluster`; the operator then creates the head.
+"""
 KEPT_FAILED_POD: Final = "KeptFailedPod"
 """A failed worker is kept for inspection, as the annotation `raytide.io/keep-failed-pods` asks.
 

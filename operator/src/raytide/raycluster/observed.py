@@ -51,6 +51,8 @@ class Observed:
     indices are not free (D6)."""
     foreign_names: frozenset[str] = frozenset()
     """Names of pods in the namespace that carry a RayCluster's label but are not this cluster's."""
+    ownerless_heads: tuple[str, ...] = ()
+    """Names of pods with the labels of the cluster's head and no owner that have not ended: the head service selects them."""
     unready_nodes: frozenset[str] = frozenset()
     start_waits: Mapping[str, float] = field(default_factory=dict)
     """Name -> seconds for which a pod that ended without having been ready is not replaced (start_backoff.py)."""
@@ -153,10 +155,12 @@ def observe(
     created (FD:RC-B9).
     The last failed worker of each of `kept_groups` is kept, unless it is in `names_to_delete`.
     """
-    mine, ungrouped, others = [], [], set(foreign_names)
+    mine, ungrouped, others, ownerless = [], [], set(foreign_names), []
     for pod in pods:
         if pod.owner_uid != cluster_uid:
             others.add(pod.name)
+            if pod.is_head and not (pod.owner_uid or pod.is_finished):
+                ownerless.append(pod.name)
         elif pod.is_worker and not pod.group:
             ungrouped.append(pod)
         else:
@@ -176,6 +180,7 @@ def observe(
             or (not service.owner_uid and _has_expected_name(service, head_service_name))
         ),
         foreign_names=frozenset(others),
+        ownerless_heads=tuple(sorted(ownerless)),
         unready_nodes=unready_nodes,
         start_waits=waits,
         failed_starts=failed_starts or {},

@@ -162,6 +162,8 @@ def ensure_one_head(ctx: PlanContext) -> RayClusterPlan:
         return RayClusterPlan(requeue_after_s=min(waits_s[head.name] for head in finished))
     if rest or any(not ctx.observed.is_lost(head) for head in ctx.observed.heads):
         return NOTHING
+    if ctx.observed.ownerless_heads:  # two heads behind one service would be two clusters (FD:PS3-1)
+        return RayClusterPlan(events=(messages.head_pod_without_owner(ctx.observed.ownerless_heads[0]),))
     lost = head_loss(ctx.cluster, ctx.observed)
     if is_head_restart_disabled(ctx.cluster):
         return RayClusterPlan(events=lost, is_last=True)
