@@ -460,3 +460,23 @@ async def test_another_writer_of_replicas_deletes_no_worker_and_is_named(cluster
         "no worker goes", lambda: len(workers(cluster, namespace)) == 3, has_reconciled(cluster, namespace)
     )
     assert cluster.status(namespace, "demo")["desiredWorkerReplicas"] == 3
+
+
+@pytest.mark.rule("FD:PS3-1")
+async def test_a_head_without_an_owner_holds_back_a_second_one_until_it_is_deleted(cluster, namespace):
+    labels = {
+        constants.CLUSTER_LABEL: "demo",
+        constants.NODE_TYPE_LABEL: constants.HEAD,
+        constants.GROUP_LABEL: constants.HEAD_GROUP,
+    }
+    cluster.ensure_namespace(namespace)
+    orphan = {
+        "metadata": {"name": "orphan", "namespace": namespace, "labels": labels},
+        "spec": {"containers": [{"name": "ray-head", "image": "img"}]},
+    }
+    cluster.create("pods", orphan)
+    cluster.apply(raycluster(group(replicas=0), namespace=namespace))
+    await until("it is named", lambda: cluster.notes(namespace, constants.HEAD_POD_WITHOUT_OWNER))
+    assert cluster.names(namespace, "headgroup") == {"orphan"}
+    cluster.end(namespace, "orphan")
+    await until("there is a head", lambda: cluster.names(namespace, "headgroup") - {"orphan"})
