@@ -213,6 +213,28 @@ async def test_a_lost_head_is_replaced_and_workers_stay(cluster, namespace):
     assert f"Head pod {head} is lost" in cluster.notes(namespace, constants.HEAD_POD_LOST)[0]
 
 
+@pytest.mark.rule("FD:RC3-3")
+async def test_heads_that_the_kubelet_rejects_are_replaced_after_delays_with_their_cause(cluster, namespace):
+    cluster.apply(raycluster(group(replicas=0), namespace=namespace))
+    rejected = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Allocate failed"}
+    seen: set[str] = set()
+    for _ in range(3):
+        (new,) = await until("a new head", lambda: cluster.names(namespace, "headgroup") - seen)
+        cluster.set_pod_status(namespace, new, **rejected)
+        seen.add(new)
+    await until("it was not lost", lambda: cluster.notes(namespace, constants.HEAD_POD_NEVER_READY))
+    assert not cluster.notes(namespace, constants.HEAD_POD_LOST)
+
+    def condition():
+        found = cluster.status(namespace, "demo").get("conditions", ())
+        return next((each for each in found if each["type"] == constants.HEAD_POD_READY), {})
+
+    await until("the cause is shown", lambda: condition().get("reason") == "UnexpectedAdmissionError")
+    assert "Allocate failed" in condition()["message"]
+    (last,) = await until("the next try", lambda: cluster.pods(namespace, "headgroup"))
+    assert last["metadata"]["annotations"][constants.FAILED_STARTS_ANNOTATION].partition(" ")[0] in {"2", "3"}
+
+
 @pytest.mark.rule("RC:EX-5")
 async def test_a_terminating_worker_counts_until_it_is_gone(cluster, namespace):
     await running(cluster, namespace)
@@ -509,3 +531,23 @@ async def test_scale_gates_stay_until_their_own_controllers_remove_them(cluster,
     apply_gates(cluster, namespace, "quota")
     assert gates(cluster, namespace) == ["example.com/maintenance"]
     assert len(workers(cluster, namespace)) == 1
+
+
+@pytest.mark.rule("FD:PS3-1")
+async def test_a_head_without_an_owner_holds_back_a_second_one_until_it_is_deleted(cluster, namespace):
+    labels = {
+        constants.CLUSTER_LABEL: "demo",
+        constants.NODE_TYPE_LABEL: constants.HEAD,
+        constants.GROUP_LABEL: constants.HEAD_GROUP,
+    }
+    cluster.ensure_namespace(namespace)
+    orphan = {
+        "metadata": {"name": "orphan", "namespace": namespace, "labels": labels},
+        "spec": {"containers": [{"name": "ray-head", "image": "img"}]},
+    }
+    cluster.create("pods", orphan)
+    cluster.apply(raycluster(group(replicas=0), namespace=namespace))
+    await until("it is named", lambda: cluster.notes(namespace, constants.HEAD_POD_WITHOUT_OWNER))
+    assert cluster.names(namespace, "headgroup") == {"orphan"}
+    cluster.end(namespace, "orphan")
+    await until("there is a head", lambda: cluster.names(namespace, "headgroup") - {"orphan"})

@@ -216,6 +216,10 @@ class SimulatedKube:
         return entry.shared() if entry else None
 
 
+STARTED_AT = "2026-01-01T00:00:00Z"
+"""When every pod started, for its kubelet; the operator compares it with the kubelet's own times only."""
+
+
 def make_ready(pod: dict[str, Any]) -> None:
     """What a kubelet reports once the Ray container answers its probe."""
     if pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
@@ -235,9 +239,12 @@ def make_ended(pod: dict[str, Any], phase: str) -> None:
     """What a kubelet reports of a pod that will not run again."""
     name = pod["spec"]["containers"][0]["name"]
     code = 0 if phase == "Succeeded" else 137
+    was_ready = {"type": "Ready", "status": "True"} in pod.get("status", {}).get("conditions", ())
+    lost_at = "2026-01-01T01:00:00Z" if was_ready else STARTED_AT
     pod["status"] = {
         "phase": phase,
-        "conditions": [{"type": "Ready", "status": "False"}],
+        "startTime": STARTED_AT,
+        "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": lost_at}],
         "containerStatuses": [
             {"name": name, "ready": False, "restartCount": 0, "state": {"terminated": {"exitCode": code}}}
         ],

@@ -275,6 +275,10 @@ RAYCLUSTERS: dict[str, Callable[[], Case]] = {
         of_cluster(HEAD, worker(0), worker(1, ready=NOT_READY, containers=(waiting("ray-worker", "CrashLoopBackOff", "back-off 40s"),))),
         "pods", "CrashLoop", "ray-worker of pod demo-cpu-worker-00001", "kubectl logs demo-cpu-worker-00001 -n default", group="cpu",
     ),
+    "a worker ends before it is ready": lambda: Case(
+        of_cluster(HEAD, worker(0), worker(1, phase="Failed", ready=NOT_READY, containers=(ContainerView("ray-worker", "terminated", "Error", exit_code=127),))),
+        "pods", "EndedBeforeReady", "ray-worker of pod demo-cpu-worker-00001", "kubectl describe pod demo-cpu-worker-00001", group="cpu", message="exit code 127",
+    ),
     "a ConfigMap does not exist": lambda: Case(
         of_cluster(HEAD, worker(0), waiting_worker(1, containers=(waiting("ray-worker", "CreateContainerConfigError", 'configmap "missing" not found'),))),
         "pods", "ContainerConfigError", "an object that ray-worker refers to", "create the object", group="cpu", message="missing",

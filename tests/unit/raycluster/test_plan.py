@@ -31,6 +31,27 @@ def writes_of(todo):
     return [f"{verbs[type(action)]} {action.name}" for action in todo.actions]
 
 
+@pytest.mark.rule("FD:PS3-1")
+@pytest.mark.parametrize(
+    ("other", "is_created"),
+    [
+        pytest.param(head("demo-head-x", owner_uid=""), False, id="an ownerless head that runs"),
+        pytest.param(
+            head("demo-head-x", owner_uid="", deletion_timestamp="2026-01-01T00:00:00Z"), False, id="until it is gone"
+        ),
+        pytest.param(head("demo-head-x", owner_uid="", phase="Failed"), True, id="not one that has ended"),
+        pytest.param(pod("demo-cpu-worker-x", owner_uid=""), True, id="not an ownerless worker"),
+    ],
+)
+def test_no_head_is_created_beside_one_without_an_owner(other, is_created):
+    cluster = parsed()
+    observed = observe(cluster.metadata.uid, pods=[other], services=[head_service()])
+    todo = plan(cluster, observed, CONFIG, lambda prefix: f"{prefix}aaaaa")
+    assert ("create demo-head-aaaaa" in writes_of(todo)) is is_created
+    notes = [event.message for event in todo.events if event.reason == constants.HEAD_POD_WITHOUT_OWNER]
+    assert [other.name in note for note in notes] == ([] if is_created else [True])
+
+
 @pytest.mark.rule("RC:HP-5", "RC:HS-1")
 def test_a_new_cluster_gets_service_head_and_workers_in_one_pass():
     todo = decide(parsed(), service=False)

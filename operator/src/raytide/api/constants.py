@@ -64,6 +64,8 @@ KUBERAY_VERSION_ANNOTATION: Final = "ray.io/kuberay-version"
 AUTOSCALER_DECISION_ANNOTATION: Final = "raytide.io/autoscaler-decision"
 AUTOSCALER_ANNOTATION: Final = "raytide.io/autoscaler"
 KEEP_FAILED_PODS_ANNOTATION: Final = "raytide.io/keep-failed-pods"
+FAILED_STARTS_ANNOTATION: Final = "raytide.io/failed-starts"
+"""On a pod: how many pods in a row ended in its place without having been ready, and the hash of the spec (FD:RC3-3)."""
 """With the value `true`, the last failed worker of each group stays for inspection."""
 PAUSED: Final = "paused"
 """Value of `AUTOSCALER_ANNOTATION` with which a user takes over `replicas` from the autoscaler (D19)."""
@@ -195,6 +197,16 @@ HEAD_POD_LOST: Final = "HeadPodLost"
 """The head is gone and is replaced; the message has the cause, and whether the state of the GCS survives.
 
 If the state is lost, submit the jobs again; `spec.gcsFaultToleranceOptions` keeps it in Redis.
+"""
+HEAD_POD_NEVER_READY: Final = "HeadPodNeverReady"
+"""A head pod ended and never was ready, so there was no GCS state to lose; the message has the cause.
+
+Act on the cause: `kubectl logs POD` while the ended pod exists. A change of the spec ends the delay before the next one.
+"""
+HEAD_POD_WITHOUT_OWNER: Final = "HeadPodWithoutOwner"
+"""A pod has the labels of the cluster's head and no owner, as after `kubectl delete --cascade=orphan`: no second head is created.
+
+Delete that pod, or remove its label `ray.io/cluster`; the operator then creates the head.
 """
 KEPT_FAILED_POD: Final = "KeptFailedPod"
 """A failed worker is kept for inspection, as the annotation `raytide.io/keep-failed-pods` asks.

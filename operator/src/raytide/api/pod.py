@@ -14,6 +14,7 @@ from typing import Any, Self
 import msgspec
 
 from raytide.api import constants
+from raytide.api.conditions import parse_timestamp
 from raytide.api.limits import MAX_MARK
 from raytide.api.meta import Key
 from raytide.api.object_metadata import Metadata
@@ -23,6 +24,10 @@ PENDING = "Pending"
 FINISHED_PHASES = frozenset({"Failed", "Succeeded"})
 MAX_GATES = 8
 """Scheduling gates that a view keeps."""
+MAX_STATUS_MESSAGE = 1_024
+"""Characters of a pod's `status.message` that a view keeps."""
+READY_AFTER_S = 10.0
+"""A pod that lost its readiness sooner than this after its start counts as never ready."""
 
 
 class PodCondition(msgspec.Struct, frozen=True, gc=False):
@@ -102,6 +107,11 @@ class ManagedPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """Running with PodReady True (RC §1.5 readyWorkerReplicas)."""
         return self.is_running and self.ready.is_true
 
+    @property
+    def failed_start(self) -> str:
+        """How it ended, if it ended without having been ready; empty for other pods, and where restarts have rules of their own."""
+        return ""
+
     def marked_terminating(self, at: str) -> Self:
         """The same pod marked as terminating; it still counts (D6)."""
         return self if self.deletion_timestamp else msgspec.structs.replace(self, deletion_timestamp=at)
@@ -122,6 +132,12 @@ class PodView(ManagedPod, frozen=True, gc=False, kw_only=True):
     """Number of hosts of its replica; None for single-host workers and for pods created by KubeRay."""
     ended_at: str = ""
     """When a finished pod ended, as far as its status shows; empty for others."""
+    message: str = ""
+    """`status.message`: why it failed where no container reports it, at most `MAX_STATUS_MESSAGE` characters."""
+    has_been_ready: bool = False
+    """Whether it is Ready, or was until `READY_AFTER_S` or more after its start."""
+    failed_starts: str = ""
+    """Annotation `raytide.io/failed-starts`, as start_backoff.py reads it."""
     restart_policy: str = ""
     ray_container: str = ""
     """Name of the container that was created as Ray's, wherever admission put it (RC: Terms)."""
@@ -172,6 +188,26 @@ class PodView(ManagedPod, frozen=True, gc=False, kw_only=True):
 
     def _is_ray_container_terminated(self) -> bool:
         return any(c.name == self.ray_container and c.state == "terminated" for c in self.containers)
+
+    @property
+    def ended_container(self) -> ContainerView | None:
+        """The ended container to name: failed ones before others, and among them Ray's first."""
+        ended = [each for each in (*self.containers, *self.init_containers) if each.state == "terminated"]
+        failed = [each for each in ended if each.exit_code]
+        candidates = failed or [each for each in ended if each.name == self.ray_container]
+        return min(candidates, key=lambda each: each.name != self.ray_container, default=None)
+
+    @property
+    def failed_start(self) -> str:
+        """How it ended, if it ended without having been ready: the container's end, or the kubelet's reason and message."""
+        if not self.is_finished or self.has_been_ready:
+            return ""
+        container = self.ended_container
+        if container is None:
+            return ": ".join(filter(None, (self.reason, self.message))) or f"its phase is {self.phase}"
+        reason = f" ({container.reason})" if container.reason else ""
+        message = f": {container.message}" if container.message else ""
+        return f"container {container.name}: ended with exit code {container.exit_code}{reason}{message}"
 
     @property
     def ended_well_at(self) -> str:
@@ -265,6 +301,8 @@ class PodStatusDocument(msgspec.Struct, gc=False):
 
     phase: str | None = None
     reason: str | None = None
+    message: str | None = None
+    start_time: str | None = msgspec.field(default=None, name="startTime")
     pod_ip: str | None = msgspec.field(default=None, name="podIP")
     conditions: list[ConditionDocument] | None = None
     container_statuses: list[ContainerStatusDocument] | None = msgspec.field(default=None, name="containerStatuses")
@@ -314,6 +352,9 @@ def view_of(pod: PodDocument) -> PodView:
         num_of_hosts=parse_index(annotations.get(constants.NUM_OF_HOSTS_ANNOTATION, "")),
         phase=intern(status.phase or ""),
         reason=intern(status.reason or ""),
+        message=(status.message or "")[:MAX_STATUS_MESSAGE],
+        has_been_ready=_has_been_ready(conditions.get("Ready"), status.start_time),
+        failed_starts=annotations.get(constants.FAILED_STARTS_ANNOTATION, "")[:MAX_MARK],
         ready=condition_view(conditions.get("Ready")),
         scheduled=condition_view(conditions.get("PodScheduled")),
         creation_timestamp=meta.creation_timestamp or "",
@@ -375,6 +416,17 @@ def _ended_at(status: PodStatusDocument) -> str:
         if (found := conditions.get(kind)) is not None and found.status == word:
             ends.append(found.last_transition_time)
     return max((end for end in ends if end), default="")
+
+
+def _has_been_ready(ready: ConditionDocument | None, start_time: str | None) -> bool:
+    """Whether the pod is Ready or was.
+
+    The kubelet sets Ready to False when it starts a pod, and then changes its time only when the pod loses its readiness.
+    """
+    if ready is None or ready.status == "True":
+        return ready is not None
+    lost_at, started_at = parse_timestamp(ready.last_transition_time or ""), parse_timestamp(start_time or "")
+    return lost_at is not None and started_at is not None and (lost_at - started_at).total_seconds() >= READY_AFTER_S
 
 
 def condition_view(found: ConditionDocument | None) -> PodCondition:

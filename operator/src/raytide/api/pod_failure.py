@@ -36,6 +36,8 @@ class Cause(StrEnum):
     """An image of a pod cannot be pulled, or its name is invalid."""
     CRASH = "CrashLoop"
     """A container of a pod ends again and again, or cannot be started."""
+    ENDED = "EndedBeforeReady"
+    """A pod ended without having been ready: its container ended, or the kubelet rejected or evicted it."""
     CONFIG = "ContainerConfigError"
     """A container cannot be created because of its configuration, such as a ConfigMap or Secret that does not exist."""
 
@@ -90,9 +92,16 @@ class PodConditions(Protocol):
         """State of its init containers."""
         ...
 
+    @property
+    def failed_start(self) -> str:
+        """How it ended, if it ended without having been ready; else empty."""
+        ...
+
 
 def failure_of(pod: PodConditions) -> PodFailure | None:
     """The cause that keeps this pod from running, or None when none is known."""
+    if pod.failed_start:
+        return PodFailure(Cause.ENDED, pod.failed_start)
     for container in (*pod.init_containers, *pod.containers):
         cause = _CAUSE_BY_REASON.get(container.reason) if container.state == "waiting" else None
         if cause is not None:

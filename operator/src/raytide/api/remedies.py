@@ -458,6 +458,11 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
     "CrashLoop": Remedy(
         Stage.PODS, "{container} of pod {pod}", "kubectl logs {pod} -n {namespace} --all-containers --previous"
     ),
+    "EndedBeforeReady": Remedy(
+        Stage.PODS,
+        "{container} of pod {pod}",
+        f"{_DESCRIBE}, and kubectl logs {{pod}} -n {{namespace}} --all-containers; a change of the spec ends the delay",
+    ),
     "ContainerConfigError": Remedy(
         Stage.PODS, "an object that {container} refers to", "create the object that the message names"
     ),

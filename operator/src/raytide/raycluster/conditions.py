@@ -121,6 +121,10 @@ def head_pod_ready(heads: Sequence[PodView]) -> ConditionUpdate:
         )
     head = min(heads, key=lambda pod: (pod.is_terminating, pod.creation_timestamp or "~"))
     ready = head.ready
+    if head.failed_start:
+        container = head.ended_container
+        reason = (container.reason if container else "") or head.reason or ready.reason or constants.UNKNOWN
+        return ConditionUpdate(constants.HEAD_POD_READY, status=False, reason=reason, message=head.failed_start)
     if not ready.status:
         return ConditionUpdate(constants.HEAD_POD_READY, status=False, reason=constants.UNKNOWN)
     reason, message = ready.reason, ready.message

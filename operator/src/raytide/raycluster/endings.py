@@ -2,7 +2,7 @@
 
 Takes the view of a pod, or a cluster whose head is to be replaced, and returns texts: which container ended with which
 exit code and reason, where its log is, and whether the state of the GCS survives. It decides nothing about pods. Called
-by plan.py, plan_worker_group.py and plan_multihost_group.py; FD:RC-B15, FD:RC-B16.
+by plan.py, plan_worker_group.py and plan_multihost_group.py; FD:RC-B15, FD:RC-B16, FD:RC3-3.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 from raytide.api import constants
 from raytide.api.actions import EventSpec
 from raytide.api.conditions import find_condition
-from raytide.api.pod import ContainerView, PodView
+from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster import messages
 from raytide.raycluster.observed import Observed
@@ -26,7 +26,7 @@ def how_it_ended(pod: PodView) -> str:
         words = "its Ray container has ended and its restartPolicy is Never"
     else:
         words = f"its phase is {pod.phase}" + (f" ({pod.reason})" if pod.reason else "")
-    container = _ended_container(pod)
+    container = pod.ended_container
     if container is None:
         return words
     reason = f" ({container.reason})" if container.reason else ""
@@ -39,18 +39,20 @@ def how_it_ended(pod: PodView) -> str:
 
 def is_out_of_memory(pod: PodView) -> bool:
     """Whether the pod ended because a container was OOM-killed."""
-    container = _ended_container(pod) if pod.is_finished else None
+    container = pod.ended_container if pod.is_finished else None
     return container is not None and container.reason == constants.OOM_KILLED
 
 
 def head_loss(cluster: RayCluster, observed: Observed) -> tuple[EventSpec, ...]:
-    """Event for a cluster that has lost its head; none for a cluster that had no head.
+    """Event for a cluster that has lost its head, or whose head never was ready; none for a cluster that had no head.
 
     The status names the last head until the next status patch, which is after the new head is created.
     """
     name = (cluster.status.get("head") or {}).get("podName")
     if not name:
         return ()
+    if observed.failed_starts.get(constants.HEAD_GROUP):
+        return (messages.head_pod_never_ready(name, *_last_reason(cluster)),)
     away = next((head.node_name for head in observed.heads if observed.is_lost(head)), "")
     why = messages.head_node_lost(away) if away else _last_known(cluster)
     return (messages.head_pod_lost(name, why, is_state_in_redis=has_redis_fault_tolerance(cluster)),)
@@ -65,12 +67,10 @@ def _last_known(cluster: RayCluster) -> str:
     condition = find_condition(cluster.status.get("conditions") or (), constants.HEAD_POD_READY) or {}
     if condition.get("status") != "False":
         return messages.READY_HEAD_DELETED
-    return messages.head_gone(condition.get("reason"), condition.get("message"))
+    return messages.head_gone(*_last_reason(cluster))
 
 
-def _ended_container(pod: PodView) -> ContainerView | None:
-    """The container to name: failed ones before others, and among them Ray's first."""
-    ended = [each for each in (*pod.containers, *pod.init_containers) if each.state == "terminated"]
-    failed = [each for each in ended if each.exit_code]
-    candidates = failed or [each for each in ended if each.name == pod.ray_container]
-    return min(candidates, key=lambda each: each.name != pod.ray_container, default=None)
+def _last_reason(cluster: RayCluster) -> tuple[object, object]:
+    """Reason and message of the stored condition HeadPodReady."""
+    condition = find_condition(cluster.status.get("conditions") or (), constants.HEAD_POD_READY) or {}
+    return condition.get("reason"), condition.get("message")

@@ -183,6 +183,25 @@ def head_gone(reason: object, message: object) -> str:
     return f"it was not ready ({last_condition[:LONGEST_MESSAGE]}) and no longer exists"
 
 
+def head_pod_never_ready(head: str, reason: object, message: object) -> EventSpec:
+    """A head ended without having been ready, so no state is lost; the cause is that of its last HeadPodReady condition."""
+    cause = ": ".join(str(part) for part in (reason, message) if part)
+    note = (
+        f"Head pod {head} ended and never became ready ({cause[:LONGEST_MESSAGE]}); no GCS state is lost. Each next head pod that ends "
+        "like this is replaced after a longer delay, until the spec changes"
+    )
+    return EventSpec(constants.HEAD_POD_NEVER_READY, note, constants.HEAD_GROUP, action="Replace")
+
+
+def head_pod_without_owner(pod: str) -> EventSpec:
+    """An ownerless pod that the head service selects: a second head behind the service would split the cluster."""
+    note = (
+        f"Pod {pod} has the labels of the cluster's head but no owner, so no second head is created beside it: delete pod {pod}, or remove "
+        f"its label {constants.CLUSTER_LABEL}, and the operator creates the head"
+    )
+    return EventSpec(constants.HEAD_POD_WITHOUT_OWNER, note, constants.HEAD_GROUP, action="Create")
+
+
 READY_HEAD_DELETED: Final = "it was deleted while it was ready"
 """Why a head is lost: it was ready before."""
 

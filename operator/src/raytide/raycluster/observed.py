@@ -6,8 +6,8 @@ Built without an await, from views that carry the cluster's label; objects contr
 (RM:I5). Made by the reconciler, read by plan and status.
 """
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final
@@ -51,7 +51,15 @@ class Observed:
     indices are not free (D6)."""
     foreign_names: frozenset[str] = frozenset()
     """Names of pods in the namespace that carry a RayCluster's label but are not this cluster's."""
+    ownerless_heads: tuple[str, ...] = ()
+    """Names of pods with the labels of the cluster's head and no owner that have not ended: the head service selects them."""
     unready_nodes: frozenset[str] = frozenset()
+    start_waits: Mapping[str, float] = field(default_factory=dict)
+    """Name -> seconds for which a pod that ended without having been ready is not replaced (start_backoff.py)."""
+    failed_starts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """By group, how many pods in a row ended in each place that is to be filled again, the largest first."""
+    spec_hash: str = ""
+    """Hash of the spec to which `failed_starts` applies; empty without one."""
     pending_retries: tuple[PendingRetry, ...] = ()
     missing: frozenset[tuple[Resource, str]] = frozenset()
     """Kind and name of missing objects, looked up by name because no informer watches their kinds (D3)."""
@@ -131,6 +139,9 @@ def observe(
     head_service_name: str = "",
     foreign_names: frozenset[str] = frozenset(),
     unready_nodes: frozenset[str] = frozenset(),
+    start_waits: Mapping[str, float] | None = None,
+    failed_starts: Mapping[str, tuple[int, ...]] | None = None,
+    spec_hash: str = "",
     pending_retries: tuple[PendingRetry, ...] = (),
     absent: frozenset[tuple[Resource, str]] = frozenset(),
     kept_groups: Collection[str] = (),
@@ -144,15 +155,18 @@ def observe(
     created (FD:RC-B9).
     The last failed worker of each of `kept_groups` is kept, unless it is in `names_to_delete`.
     """
-    mine, ungrouped, others = [], [], set(foreign_names)
+    mine, ungrouped, others, ownerless = [], [], set(foreign_names), []
     for pod in pods:
         if pod.owner_uid != cluster_uid:
             others.add(pod.name)
+            if pod.is_head and not (pod.owner_uid or pod.is_finished):
+                ownerless.append(pod.name)
         elif pod.is_worker and not pod.group:
             ungrouped.append(pod)
         else:
             mine.append(pod)
-    kept = last_failures(mine, kept_groups, names_to_delete)
+    waits = start_waits or {}  # a pod that keeps its place is not yet one that is only kept
+    kept = last_failures([pod for pod in mine if pod.name not in waits], kept_groups, names_to_delete)
     kept_names = {pod.name for pod in kept}
     return Observed(
         pods=tuple(pod for pod in mine if pod.name not in kept_names),
@@ -166,7 +180,11 @@ def observe(
             or (not service.owner_uid and _has_expected_name(service, head_service_name))
         ),
         foreign_names=frozenset(others),
+        ownerless_heads=tuple(sorted(ownerless)),
         unready_nodes=unready_nodes,
+        start_waits=waits,
+        failed_starts=failed_starts or {},
+        spec_hash=spec_hash,
         pending_retries=pending_retries,
         missing=absent,
         seen_at=seen_at,

@@ -6,9 +6,9 @@ that is invalid gets no writes except to finish a suspension, one of another con
 running. Deletion is in deletion.py. Called by the reconciler; rules RC §2.2, RC:HP-1..6, RC §4, RM:I2, RM:I5, D5.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby, repeat
 from operator import attrgetter
 from typing import Final
 
@@ -37,6 +37,7 @@ from raytide.raycluster.pod_actions import (
     delete_head,
     delete_suspended,
     delete_worker,
+    failed_starts_value,
 )
 from raytide.raycluster.protection import missing_protection
 from raytide.raycluster.spec_queries import is_head_restart_disabled, is_managed_by_us
@@ -149,17 +150,29 @@ def ensure_one_head(ctx: PlanContext) -> RayClusterPlan:
     alive = [head for head in ctx.observed.heads if not head.is_terminating]
     finished = [head for head in alive if head.is_finished]
     rest = sorted((head for head in alive if not head.is_finished), key=_head_rank)
-    victims = [Victim(head, how_it_ended(head)) for head in finished]
+    # Ended heads that keep their place do so only while there is no other head.
+    waits_s = {} if rest else ctx.observed.start_waits
+    victims = [Victim(head, how_it_ended(head)) for head in finished if head.name not in waits_s]
     victims += [Victim(head, messages.other_head(rest[0].name)) for head in rest[1:]]
     if victims:
         return _end(victims, delete_head)
+    if finished:
+        return RayClusterPlan(requeue_after_s=min(waits_s[head.name] for head in finished))
     if rest or any(not ctx.observed.is_lost(head) for head in ctx.observed.heads):
         return NOTHING
+    if ctx.observed.ownerless_heads:  # two heads behind one service would be two clusters (FD:PS3-1)
+        return RayClusterPlan(events=(messages.head_pod_without_owner(ctx.observed.ownerless_heads[0]),))
     lost = head_loss(ctx.cluster, ctx.observed)
     if is_head_restart_disabled(ctx.cluster):
         return RayClusterPlan(events=lost, is_last=True)
     return replace(
-        _unless_rejected(ctx, constants.HEAD_GROUP, lambda: [create_head(ctx.cluster, ctx.config.pods, ctx.namer)]),
+        _unless_rejected(
+            ctx,
+            constants.HEAD_GROUP,
+            lambda: [
+                create_head(ctx.cluster, ctx.config.pods, ctx.namer, next(_failed_starts(ctx, constants.HEAD_GROUP)))
+            ],
+        ),
         events=lost,
     )
 
@@ -240,6 +253,9 @@ def _inputs(ctx: PlanContext, group: WorkerGroupSpec, existing_names: frozenset[
         unready_nodes=ctx.observed.unready_nodes,
         arriving_indices=ctx.observed.arriving_indices(group.group_name),
         exit_grace=within_exit_grace(pods, ctx.observed.seen_at) if ctx.cluster.is_autoscaled else {},
+        start_waits={
+            pod.name: ctx.observed.start_waits[pod.name] for pod in pods if pod.name in ctx.observed.start_waits
+        },
         most=most,
     )
 
@@ -256,7 +272,14 @@ def _resize(ctx: PlanContext, inputs: GroupInputs) -> RayClusterPlan:
     creates = _unless_rejected(
         ctx,
         group.group_name,
-        lambda: create_workers(ctx.cluster, group, decision.create_indices, ctx.config.pods, ctx.namer),
+        lambda: create_workers(
+            ctx.cluster,
+            group,
+            decision.create_indices,
+            ctx.config.pods,
+            ctx.namer,
+            failed_starts=_failed_starts(ctx, group.group_name),
+        ),
     )
     return deletes + replace(creates, has_more=decision.has_more and creates.requeue_after_s is None)
 
@@ -265,7 +288,9 @@ def _resize_by_replica(ctx: PlanContext, inputs: GroupInputs) -> RayClusterPlan:
     group, name = inputs.group, inputs.group.group_name
     rejection = ctx.observed.pending_retry_of(name)
     decision = plan_replicas(inputs, lambda: replica_name(name, ctx.namer), rejection=rejection)
-    creates = create_hosts(ctx.cluster, group, decision.new_hosts, ctx.config.pods, ctx.namer)
+    creates = create_hosts(
+        ctx.cluster, group, decision.new_hosts, ctx.config.pods, ctx.namer, failed_starts=_failed_starts(ctx, name)
+    )
     growth = RayClusterPlan(
         actions=tuple(creates) if decision.new_hosts else (),
         given_up=frozenset({name} if decision.has_given_up else ()),
@@ -278,14 +303,20 @@ def _resize_by_replica(ctx: PlanContext, inputs: GroupInputs) -> RayClusterPlan:
 
 
 def _shrink(inputs: GroupInputs, decision: GroupChanges) -> RayClusterPlan:
-    """Deletes of victims, an event about unknown names, and the time until a worker that exited 0 is replaced."""
+    """Deletes of victims, an event about unknown names, and the time until a worker that ended is replaced."""
     unknown = decision.unknown_names
     rest = RayClusterPlan(
         events=(messages.unknown_workers_to_delete(inputs.group.group_name, unknown),) if unknown else (),
         unwanted=frozenset(pod.name for pod in decision.withheld),
-        requeue_after_s=min(inputs.exit_grace.values(), default=None),
+        requeue_after_s=min(chain(inputs.exit_grace.values(), inputs.start_waits.values()), default=None),
     )
     return _end(decision.victims, delete_worker) + rest
+
+
+def _failed_starts(ctx: PlanContext, group: str) -> Iterator[str]:
+    """The value of `raytide.io/failed-starts` for each new pod or replica of the group; empty for those without one."""
+    counts = ctx.observed.failed_starts.get(group, ())
+    return chain((failed_starts_value(count, ctx.observed.spec_hash) for count in counts), repeat(""))
 
 
 def _unless_rejected(ctx: PlanContext, group: str, creates: Callable[[], Iterable[Action]]) -> RayClusterPlan:

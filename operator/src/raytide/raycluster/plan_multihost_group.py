@@ -110,13 +110,17 @@ def plan_replicas(
     has_to_give_up = rejection is not None and rejection.times >= ATTEMPTS and not leaving
     given_up = _given_up(kept, target.size) if has_to_give_up else []
     ending = {replica.name for replica in to_delete} - {""}
+    places = max(0, target.wanted - len(kept))
+    waiting = _waiting_replicas(pods, inputs, target, places)
     victims = (
-        *_ended_or_duplicate(pods, replicas, ending),
+        *_ended_or_duplicate(pods, replicas, ending, {host.name for hosts in waiting for host in hosts}),
         *(Victim(host, replica.delete_reason) for replica in to_delete for host in replica.hosts),
         *_victims_of(surplus, messages.surplus_replicas(group.group_name, len(sound), target.wanted)),
         *_victims_of(given_up, messages.OTHER_HOSTS_REJECTED),
     )
     free = target.wanted * target.size - sum(len(replica.hosts) for replica in kept) - leaving
+    # A replica whose host ended before it was ready keeps the places of all its hosts until the next one is created.
+    free -= sum(max(0, target.size - len(hosts)) for hosts in waiting)
     missing = _completions(kept, target.size, free)
     if rejection is None:
         missing = chain(missing, _new_replicas(kept, target, free, inputs, draw_name))
@@ -230,7 +234,7 @@ def _given_up(kept: Iterable[_Replica], size: int) -> list[_Replica]:
 
 
 def _ended_or_duplicate(
-    pods: Iterable[PodView], replicas: Iterable[_Replica], ending: Collection[str]
+    pods: Iterable[PodView], replicas: Iterable[_Replica], ending: Collection[str], waiting: Collection[str]
 ) -> Iterator[Victim]:
     """Pods that are deleted regardless of their replica: ended hosts and duplicates of an index.
 
@@ -239,10 +243,29 @@ def _ended_or_duplicate(
     """
     hosts = _identities(replicas)
     for pod in pods:
-        is_kept_as_reason = pod.is_finished and pod.replica_name in ending
+        is_kept_as_reason = pod.is_finished and (pod.replica_name in ending or pod.name in waiting)
         if not pod.is_terminating and not is_kept_as_reason and (pod.uid, pod.name) not in hosts:
             duplicate = messages.duplicate_host(pod.host_index, pod.replica_name)
             yield Victim(pod, how_it_ended(pod) if pod.is_finished else duplicate)
+
+
+def _waiting_replicas(
+    pods: Iterable[PodView], inputs: GroupInputs, target: _Target, places: int
+) -> list[list[PodView]]:
+    """The pods of replicas of which a host ended before it was ready and keeps the replica's place (FD:RC3-3).
+
+    At most `places`, and none of which a host is named for deletion.
+    """
+    hosts_by_name: dict[str, list[PodView]] = {}
+    for pod in pods:
+        hosts_by_name.setdefault(pod.replica_name or pod.name, []).append(pod)
+    found = [
+        hosts
+        for hosts in hosts_by_name.values()
+        if any(host.name in inputs.start_waits and not host.is_terminating for host in hosts)
+        and not any(host.name in target.names_to_delete for host in hosts)
+    ]
+    return found[:places]
 
 
 def _without_response(kept: Iterable[_Replica]) -> Iterator[PodView]:

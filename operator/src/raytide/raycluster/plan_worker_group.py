@@ -51,6 +51,8 @@ class GroupInputs:
     """Replica indices of workers whose abandoned create may still be carried out (D6)."""
     exit_grace: Mapping[str, float] = field(default_factory=dict)
     """Workers that exited 0 and keep their place for so many seconds, unless they are named for deletion (D19)."""
+    start_waits: Mapping[str, float] = field(default_factory=dict)
+    """Workers that ended without having been ready and keep their place for so many seconds, while it is wanted (FD:RC3-3)."""
     most: int = MAX_WRITES
     """How many pods may be created: the rest of the plan's budget."""
 
@@ -83,14 +85,16 @@ def plan_group(inputs: GroupInputs, *, outdated_names: Collection[str] = ()) -> 
     group, pods, named, exit_grace = inputs.group, inputs.pods, inputs.desired.names, inputs.exit_grace
     alive = [pod for pod in pods if not pod.is_terminating]
     ended = [pod for pod in alive if pod.is_finished]
-    finished = [pod for pod in ended if pod.name not in exit_grace or pod.name in named]
     ordered = [pod for pod in alive if not pod.is_finished and pod.name in named]
     unnamed = [pod for pod in alive if not pod.is_finished and pod.name not in named]
     outdated = [pod for pod in unnamed if pod.name in outdated_names]
     staying = [pod for pod in unnamed if pod.name not in outdated_names]
-    leaving = [*ended, *ordered, *outdated, *(pod for pod in pods if pod.is_terminating)]
-
     wanted = wanted_pods(group, inputs.desired)
+    places = max(0, wanted - len(staying))
+    waiting = [pod for pod in ended if pod.name in inputs.start_waits and pod.name not in named][:places]
+    resting = {pod.name for pod in waiting}.union(exit_grace)
+    finished = [pod for pod in ended if pod.name not in resting or pod.name in named]
+    leaving = [*ended, *ordered, *outdated, *(pod for pod in pods if pod.is_terminating)]
     taken = len(staying) + sum(pod.node_name not in inputs.unready_nodes for pod in leaving)
     # A create without a response is no worker yet. Withdrawing it deletes nothing, so it needs no name with an
     # autoscaler; repeating it before its place is free would create one pod too many.

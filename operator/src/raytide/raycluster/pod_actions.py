@@ -18,11 +18,16 @@ from raytide.raycluster.plan_multihost_group import NewHost
 from raytide.raycluster.plan_worker_group import Victim
 
 
-def create_head(cluster: RayCluster, config: PodConfig, namer: Namer) -> Create:
-    """Create of a head pod."""
+def failed_starts_value(count: int, spec_hash: str) -> str:
+    """Value of `raytide.io/failed-starts`: that many pods in a row ended without having been ready, under the spec with this hash."""
+    return f"{count} {spec_hash}"
+
+
+def create_head(cluster: RayCluster, config: PodConfig, namer: Namer, failed_starts: str = "") -> Create:
+    """Create of a head pod; `failed_starts` is its annotation of that name, empty for none."""
     return Create(
         PODS,
-        build_head_pod(cluster, config, head_pod_name(cluster, config, namer)),
+        _with_failed_starts(build_head_pod(cluster, config, head_pod_name(cluster, config, namer)), failed_starts),
         success_reason=constants.CREATED_HEAD_POD,
         failure_reason=constants.FAILED_TO_CREATE_HEAD_POD,
         group=constants.HEAD_GROUP,
@@ -30,23 +35,40 @@ def create_head(cluster: RayCluster, config: PodConfig, namer: Namer) -> Create:
 
 
 def create_workers(
-    cluster: RayCluster, group: WorkerGroupSpec, indices: Iterable[int], config: PodConfig, namer: Namer
+    cluster: RayCluster,
+    group: WorkerGroupSpec,
+    indices: Iterable[int],
+    config: PodConfig,
+    namer: Namer,
+    *,
+    failed_starts: Iterator[str],
 ) -> Iterator[Create]:
-    """Creates of one worker pod per replica index."""
+    """Creates of one worker pod per replica index; `failed_starts` has the annotation of each."""
     template = build_worker_template(cluster, group, config)
     for index in indices:
         name = worker_pod_name(cluster, group, namer)
-        yield _create_worker(group, worker_pod(template, name, index if config.has_multi_host_indexing else None))
+        pod = worker_pod(template, name, index if config.has_multi_host_indexing else None)
+        yield _create_worker(group, _with_failed_starts(pod, next(failed_starts)))
 
 
 def create_hosts(
-    cluster: RayCluster, group: WorkerGroupSpec, hosts: Iterable[NewHost], config: PodConfig, namer: Namer
+    cluster: RayCluster,
+    group: WorkerGroupSpec,
+    hosts: Iterable[NewHost],
+    config: PodConfig,
+    namer: Namer,
+    *,
+    failed_starts: Iterator[str],
 ) -> Iterator[Create]:
-    """Creates of hosts of a multi-host group."""
+    """Creates of hosts of a multi-host group; `failed_starts` has the annotation of each replica's hosts."""
     template = build_worker_template(cluster, group, config)
+    by_replica: dict[str, str] = {}
     for host in hosts:
         name = worker_pod_name(cluster, group, namer)
-        yield _create_worker(group, host_pod(template, name, host, group.num_of_hosts))
+        if host.replica_name not in by_replica:
+            by_replica[host.replica_name] = next(failed_starts)
+        pod = host_pod(template, name, host, group.num_of_hosts)
+        yield _create_worker(group, _with_failed_starts(pod, by_replica[host.replica_name]))
 
 
 def delete_worker(victim: Victim) -> Delete:
@@ -66,6 +88,14 @@ def delete_head(victim: Victim) -> Delete:
 def delete_suspended(victim: Victim) -> Delete:
     """Delete of any pod of a suspended cluster."""
     return _delete(victim, constants.DELETED_POD, constants.FAILED_TO_DELETE_POD_COLLECTION, victim.pod.group)
+
+
+def _with_failed_starts(manifest: Manifest, failed_starts: str) -> Manifest:
+    if not failed_starts:
+        return manifest
+    metadata = manifest["metadata"]
+    annotations = {**metadata.get("annotations", {}), constants.FAILED_STARTS_ANNOTATION: failed_starts}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
 def _create_worker(group: WorkerGroupSpec, manifest: Manifest) -> Create:

@@ -37,6 +37,7 @@ from raytide.raycluster.observed import Observed, PendingRetry, observe
 from raytide.raycluster.plan import plan, plan_unreadable, wanted_lookups
 from raytide.raycluster.plan_types import RayClusterPlan
 from raytide.raycluster.quota_lookup import LOOKUP_INTERVAL_S, QuotaLookup
+from raytide.raycluster.start_backoff import FailedStarts, start_waits
 from raytide.raycluster.status import requeue_after_s, status
 from raytide.raycluster.unreadable import as_suspended, is_ours_to_judge, unreadable_patch
 from raytide.raycluster.worker_samples import NO_SAMPLES, WorkerSamples, worker_samples
@@ -90,6 +91,7 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, 
         self._measures = measures
         self._config = config
         self._namer = namer
+        self._failed_starts = FailedStarts()
 
     def use_native_sidecars(self) -> None:
         """Use native sidecars from now on: the API server has them."""
@@ -155,14 +157,21 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, 
         key, uid, sources = cluster.key, cluster.metadata.uid, self._sources
         to_delete = names_to_delete(cluster)
         found = (sources.pods.get(key.namespace, name) for name in to_delete)
+        pods = sources.pods.expected(key, uid)
+        unready_nodes = sources.unready_nodes(key)
+        owned = [pod for pod in pods if pod.owner_uid == uid]
+        self._failed_starts.record_pods(cluster, owned, self._clock.monotonic())
         return observe(
             uid,
-            pods=sources.pods.expected(key, uid),
+            pods=pods,
+            start_waits=start_waits(owned, self._failed_starts.spec_hash(key), seen_at, unready_nodes),
+            failed_starts=self._failed_starts.counts(key),
+            spec_hash=self._failed_starts.spec_hash(key),
             services=sources.services.expected(key, uid),
             arriving=sources.pods.arriving(key, uid),
             head_service_name=head_service_name(cluster),
             foreign_names=frozenset(pod.name for pod in found if pod is not None and pod.owner_uid != uid),
-            unready_nodes=sources.unready_nodes(key),
+            unready_nodes=unready_nodes,
             pending_retries=self._pending_retries(cluster),
             absent=sources.lookups.missing(key, uid),
             kept_groups=kept_groups(cluster),
@@ -177,6 +186,7 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, 
     def _record_outcomes(self, cluster: RayCluster, planned: RayClusterPlan, outcomes: Sequence[Outcome]) -> None:
         self._create_backoff.record_plan(cluster.key, planned, self._clock.monotonic())
         super()._record_outcomes(cluster, planned, outcomes)
+        self._failed_starts.record_outcomes(cluster.key, outcomes)
         self._sources.lookups.record_outcomes(cluster.key, cluster.metadata.uid, outcomes)
 
     def _compute_status(
@@ -222,6 +232,7 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, 
 
     def _forget(self, key: Key) -> None:
         super()._forget(key)
+        self._failed_starts.forget(key)
         self._sources.lookups.forget(key)
         self._sources.quotas.forget(key)
         forget_provisioned(key)
