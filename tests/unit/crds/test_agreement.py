@@ -29,6 +29,10 @@ ONLY_THE_CRD = {
     'a wrong autoscalerOptions: {"version": "v3"}',
     'a wrong autoscalerOptions: {"upscalingMode": "Fast"}',
     'a wrong managedBy: "me"',
+    # Another controller writes the gates, and the operator never reads them: for the sidecar each entry is a gate.
+    "two scale gates of one type",
+    "a scale gate without a type",
+    "a scale gate whose type is no label key",
 }
 ONLY_VIOLATIONS = {
     # The object as written; the CRD sets defaults of the bounds before they are validated.
