@@ -138,10 +138,13 @@ def test_the_only_settled_job_takes_no_more_than_its_share():
 
 
 @pytest.mark.rule("TJ:7.10")
-def test_no_capacity_stays_free_for_a_job_in_a_cooldown():
+@pytest.mark.parametrize(("is_fresh", "grown"), [(True, 4), (False, 8)], ids=["a moment", "as long as it likes"])
+def test_the_only_job_without_a_cooldown_takes_no_more_than_its_share(is_fresh, grown):
+    """Only if the other job was resized a moment ago; during a long cooldown no capacity stays free for it."""
     pool = World([node(cpu=10)], [job("a", 1, 9, 1), job("b", 1, 9, 1)]).pool()
     a, b = pool.participants
-    assert resizes_of(allocate(replace(pool, participants=(a, replace(b, may_grow=False))))) == {"a": 8}
+    resting = replace(b, may_grow=False, is_fresh=is_fresh)
+    assert resizes_of(allocate(replace(pool, participants=(a, resting)))) == {"a": grown}
 
 
 @pytest.mark.rule("TJ:3.17")
