@@ -1,18 +1,16 @@
 """Pods that end before they are ready: how often the operator replaces them, in virtual time."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from raytide.api import constants
-from support import virtual_time
 
-from simulation.environment import Environment, log_errors_as_violations
+from simulation.environment import Environment
 from simulation.manifests import NAME, find, group
 from simulation.multi_host_scenarios import slices
 from simulation.scenarios import edit, live_cluster, workers
-from simulation.test_reported_events import events
+from simulation.test_reported_events import events, run
 
 pytestmark = pytest.mark.looptime
 
@@ -28,18 +26,6 @@ async def fail_starts(env: Environment, group_name: str, seconds: float) -> set[
             env.kube.end_pod(name, "Failed")
         await env.pass_time(STEP_S)
     return names
-
-
-def run(steps: Callable[[Environment], Any]) -> None:
-    async def run_steps() -> list[str]:
-        env = Environment(9)
-        with log_errors_as_violations(env.checks):
-            env.open()
-            await steps(env)
-            await env.close()
-        return env.checks.violations
-
-    assert virtual_time.run(run_steps()) == []
 
 
 def pods(env: Environment, group_name: str) -> list[str]:
