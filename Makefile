@@ -127,7 +127,7 @@ simulation: setup ## random histories, faults at points of each scenario, days i
 	@$(if $(SCENARIOS)$(POINT),,$(PYTEST) tests/simulation/test_cloud_days.py --at-least 1 --cloud-days $(or $(DAYS),200) $(if $(SEED),--cloud-seed $(SEED)))
 
 properties: setup ## 10,000 random worlds for each property of plans, objects drawn from the CRDs, texts (EXAMPLES=n INPUTS=n)
-	@RAYTIDE_EXAMPLES=$(or $(EXAMPLES),10000) $(PYTEST) $(SHARED) --at-least 38 tests/unit/fairshare/algorithm/test_properties.py tests/unit/fairshare/algorithm/test_tenant_properties.py tests/unit/bench/test_timed_model.py
+	@RAYTIDE_EXAMPLES=$(or $(EXAMPLES),10000) $(PYTEST) $(SHARED) --at-least 55 tests/unit/autoscaler/scheduling/test_properties.py tests/unit/autoscaler/scheduling/test_fallback_properties.py tests/unit/fairshare/algorithm/test_properties.py tests/unit/fairshare/algorithm/test_tenant_properties.py tests/unit/bench/test_timed_model.py
 	@$(PYTEST) --at-least 20 --specs-batches 10 tests/simulation/test_generated_specs.py
 	@$(PYTEST) $(SHARED) --at-least 6 --submissions 50 tests/simulation/test_predicted_effects.py
 	@$(BIN)/python tests/fuzz.py $(if $(INPUTS),--inputs $(INPUTS)) $(if $(SEED),--seed $(SEED))

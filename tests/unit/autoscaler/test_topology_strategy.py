@@ -51,6 +51,14 @@ ONE_NODE = Gang("x:STRICT_PACK|PENDING", (Request(amounts_of({"CPU": 1}), affini
         ),
         pytest.param([MIXED], [], [pack_gang("x", 2, CPU=1)], {"mixed": 2}, 0, id="without a strategy it is"),
         pytest.param(
+            [MIXED],
+            [],
+            [of(Gang("x:SPREAD|RESCHEDULING")), of(Gang("y:SPREAD|PENDING"), OTHER_STRATEGY)],
+            {},
+            0,
+            id="a gang whose bundles are all placed waits for no rack",
+        ),
+        pytest.param(
             [MIXED, rack("b")],
             [],
             [of(pack_gang("x", 2, CPU=1))],

@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raytide.autoscaler.model import Demand, Gang, Instance, NodeType, Request, SchedulingRequest, Status, amounts_of
 from raytide.autoscaler.scheduling.fallback import FallbackResult, schedule_with_fallback
 from raytide.autoscaler.scheduling.schedule import schedule
 from raytide.autoscaler.state.group_availability import Limits, UnavailableGroup
+from support.explored import explored
 
 CPU4 = amounts_of({"CPU": 4})
 HEAD = NodeType("headgroup", max_nodes=1)
@@ -79,7 +80,7 @@ def coming(question: SchedulingRequest) -> int:
 
 
 @pytest.mark.rule("FD:AS-A7")
-@settings(max_examples=100, deadline=None)
+@explored()
 @given(worlds())
 def test_no_more_nodes_are_launched_than_if_every_group_had_capacity(question):
     choice = blocked(question)
@@ -87,7 +88,7 @@ def test_no_more_nodes_are_launched_than_if_every_group_had_capacity(question):
 
 
 @pytest.mark.rule("FD:AS-A7")
-@settings(max_examples=100, deadline=None)
+@explored()
 @given(worlds())
 def test_while_launched_nodes_are_pending_nothing_more_is_launched_or_withdrawn(question):
     first = blocked(question)
@@ -100,7 +101,7 @@ def test_while_launched_nodes_are_pending_nothing_more_is_launched_or_withdrawn(
 
 
 @pytest.mark.rule("FD:AS3-8")
-@settings(max_examples=100, deadline=None)
+@explored()
 @given(worlds())
 def test_a_gated_group_is_never_launched_and_else_all_is_decided_as_without_capacity(question):
     gated, full = blocked(question, GATED), blocked(question)

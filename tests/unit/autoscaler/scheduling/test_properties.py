@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oracle.cases import Case
@@ -31,9 +31,10 @@ from raytide.autoscaler.scheduling.node_classes import NodeClasses
 from raytide.autoscaler.scheduling.node_factory import NodeFactory
 from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS, RequestedNames, merged_by_affinity
 from raytide.autoscaler.scheduling.schedule import schedule
+from support.explored import EXAMPLES, explored
 from unit.autoscaler.scheduling.questions import ask, group, pending, tasks
 
-thorough = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+thorough = explored(2 * EXAMPLES)
 
 
 def in_replicas(question: SchedulingRequest, rng: random.Random) -> SchedulingRequest:
@@ -176,7 +177,7 @@ def test_scheduling_again_launches_nothing_more(question):
     assert again.launches == {}
 
 
-@settings(max_examples=60, deadline=None)
+@explored()
 @given(
     least=st.integers(0, 3),
     most=st.integers(0, 30),

@@ -316,13 +316,14 @@ class _Scheduler:
 
 
 def _in_order(gangs: Iterable[Gang]) -> list[Gang]:
-    """Gangs in placement order, most constrained first (AS:S-12), independent of input order."""
+    """Gangs with bundles left to place, most constrained first (AS:S-12), independent of input order."""
 
     def hardness(gang: Gang) -> tuple[int, int]:
         bound = sum((b.affinity is not None) + (b.anti_affinity is not None) for b in gang.bundles)
         return (bound, len(gang.bundles))
 
-    return sorted(sorted(gangs, key=lambda gang: gang.details), key=hardness, reverse=True)
+    with_bundles = (gang for gang in gangs if gang.bundles)
+    return sorted(sorted(with_bundles, key=lambda gang: gang.details), key=hardness, reverse=True)
 
 
 def _demands(bundles: Sequence[Request]) -> list[Demand]:
