@@ -26,7 +26,7 @@ are gone; it is scaled down for others then; and what arrived meanwhile is corre
 MOST_RESIZES = 10
 """Of one job. Each arrival makes the shares of all others smaller, and twenty arrive. Scale-ups in a row count once, as in the timed
 model: a job grows in pieces while pods terminate for it."""
-PIECE_S = 5.0
+PIECE_S = 10.0
 """A job grows at most once in this time while pods terminate for it: of the pieces there may be one more for each, if the scenario takes
 longer than NOMINAL_S, as it does on a slow machine."""
 NOMINAL_S = 60.0

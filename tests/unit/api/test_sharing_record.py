@@ -46,6 +46,10 @@ FULL = SharingRecord(
             SharingRecord("u", 0, waiting=WaitingNote("R", "m", reserved_since=NOW, reserved_nodes=("n1", "n2"))),
             id="a reservation",
         ),
+        pytest.param(
+            SharingRecord("u", 3, waiting=WaitingNote("R", "m", is_below_minimum=False, promised_since=NOW)),
+            id="growth that waits for the rest",
+        ),
     ],
 )
 def test_what_is_written_can_be_read(record):

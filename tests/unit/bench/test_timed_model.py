@@ -175,6 +175,16 @@ def test_a_job_does_not_take_back_what_it_released_for_another_tenant():
     assert sharing.most() == 1, sharing.sizes
 
 
+def test_a_job_does_not_grow_into_what_was_freed_for_one_in_its_cooldown():
+    """`late` got a part of what was freed for it, and in its cooldown `early` took the rest: six turns instead of two."""
+    sharing = Turns()
+    world = World([SimNode(name, 8000, 1 << 20) for name in "abc"], sharing, Circumstances(start_s=1.0, stop_s=10.0))
+    world.submit(Submission("early", 0.0, 1, 10, Ask(2000, 1), 1))
+    world.submit(Submission("late", 5.0, 3, 7, Ask(2000, 1), 3))
+    world.run(HOUR_S)
+    assert sharing.sizes == {"early": [1, 10, 6], "late": [3, 6]}
+
+
 @pytest.mark.parametrize("stop_s", [2.0, 31.0, 60.0, 300.0, 600.0])
 def test_jobs_with_slowly_terminating_trainers_are_not_resized_for_ever(stop_s):
     """With 60 s, two jobs were resized 158 times in an hour: each grew into capacity that had been freed for the other one."""

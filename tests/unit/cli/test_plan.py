@@ -54,7 +54,7 @@ MINIMUMS_ONLY = {"rebalance": False}
 
 VECTORS = {
     "V1 the least fulfilled is always next": (
-        [node(cpu=13), job("a", 1, 20, 2), job("b", 1, 10, 5)],
+        [node(cpu=33), job("a", 1, 20, 2), job("b", 1, 10, 5), job("other", 20, 20, 20)],
         {"a": (2, 8, "Growing")},
     ),
     "V2 ten equal jobs share eighty CPUs": (
@@ -113,9 +113,9 @@ VECTORS = {
         [node(cpu=22), job("a", 2, 20, 20, scaling={"rebalance": False}), job("b", 2, 20, 2)],
         {},
     ),
-    "V17 with rebalancing they reach equal scores": (
+    "V17 with rebalancing they come within the gap": (
         [node(cpu=22), job("a", 2, 20, 20), job("b", 2, 20, 2)],
-        {"a": (20, 11, "Rebalanced"), "b": (2, 11, "Rebalanced")},
+        {"a": (20, 12, "Rebalanced"), "b": (2, 10, "Rebalanced")},
     ),
     "V18 two new gangs are served by the most fulfilled": (
         [

@@ -1,7 +1,6 @@
 """Participants of a snapshot: which jobs, with which values, and where their pods are (TJ §3)."""
 
 import itertools
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
@@ -636,36 +635,21 @@ def test_cooldowns(more, may):
     assert (one.may_grow, one.may_shrink) == may
 
 
-@pytest.mark.rule("TJ:7.10", "SC:S25")
 @pytest.mark.parametrize(
-    ("record", "is_fresh"),
+    ("seconds_ago", "reason", "scaling", "grows_soon"),
     [
-        pytest.param(resized(59), True, id="for a minute"),
-        pytest.param(resized(62), False, id="and not longer"),
-        pytest.param(resized(1, "Admitted"), False, id="a beginning is no resize"),
+        pytest.param(10, "Growing", {}, True, id="a cooldown ends within a minute"),
+        pytest.param(40, "Growing", {}, False, id="it has ended"),
+        pytest.param(10, "Growing", {"growCooldownSeconds": 600}, False, id="it is long"),
+        pytest.param(550, "Growing", {"growCooldownSeconds": 600}, True, id="the last minute of a long one"),
+        pytest.param(10, UNSCHEDULABLE, {}, False, id="its last growth found no node"),
     ],
 )
-def test_a_resize_is_fresh(record, is_fresh):
-    one = only(job(replicas=2, record=record), [pod_of(0, "n1"), pod_of(1, "n1")], [node()])
-    assert one.is_fresh == is_fresh
-
-
-@pytest.mark.rule("SC:S25")
-@pytest.mark.parametrize(
-    ("resizes", "is_in_burst", "is_new"),
-    [
-        pytest.param([(179, "Growing"), (10, "Rebalanced")], True, False, id="two resizes within three minutes"),
-        pytest.param([(182, "Growing"), (10, "Rebalanced")], False, False, id="the first one longer ago"),
-        pytest.param([(179, "Growing")], False, True, id="one resize"),
-        pytest.param([(182, "Growing")], False, False, id="one resize longer ago"),
-        pytest.param([(20, "Admitted"), (10, "Growing")], False, True, id="an admission is no resize"),
-    ],
-)
-def test_a_job_is_in_a_burst_of_resizes_or_new(resizes, is_in_burst, is_new):
-    notes = [ResizeNote(NOW - timedelta(seconds=seconds), 3, 2, reason) for seconds, reason in resizes]
-    record = replace(resized(0), resizes=tuple(notes))
-    one = only(job(replicas=2, record=record), [pod_of(0, "n1"), pod_of(1, "n1")], [node()])
-    assert (one.is_in_burst, one.is_new) == (is_in_burst, is_new)
+@pytest.mark.rule("TJ:7.10")
+def test_a_job_in_a_cooldown_grows_soon(seconds_ago, reason, scaling, grows_soon):
+    record = resized(seconds_ago, reason)
+    one = only(job(replicas=2, record=record, scaling=scaling), [pod_of(0, "n1"), pod_of(1, "n1")], [node()])
+    assert one.grows_soon is grows_soon
 
 
 @pytest.mark.rule("FD:SH-B9")
@@ -675,13 +659,11 @@ def test_a_job_is_in_a_burst_of_resizes_or_new(resizes, is_in_burst, is_new):
         pytest.param(None, False, None, id="one that never had any may have one"),
         pytest.param(0, False, 600, id="it lasts ten minutes"),
         pytest.param(599, False, 1, id="and not a second less"),
-        pytest.param(600, True, 600, id="then it has none for as long"),
-        pytest.param(1200, False, 600, id="then it may have one again"),
-        pytest.param(1800, True, 1200, id="the second lapse takes twenty minutes"),
-        pytest.param(3000, False, 600, id="and the third reservation ten again"),
-        pytest.param(6600, True, 4800, id="the longest lapse takes eighty minutes"),
-        pytest.param(3600 * 24 * 365 * 50, True, 600, id="also after fifty years"),
-        pytest.param(-30, False, 630, id="a clock that was set back by half a minute makes it last longer"),
+        pytest.param(600, True, 4800, id="then it has none for eight times as long"),
+        pytest.param(5400, False, 600, id="then it may have one again"),
+        pytest.param(6000, True, 4800, id="and so on"),
+        pytest.param(5400 * 300_000 + 1, False, 599, id="also after fifty years"),
+        pytest.param(-30, False, 600, id="a clock that was set back by half a minute makes it last longer"),
         pytest.param(-3600, False, None, id="by an hour: it counts as never"),
     ],
 )

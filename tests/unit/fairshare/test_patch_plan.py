@@ -24,7 +24,7 @@ from raytide.api.sharing_record import (
 from raytide.api.trainingjob import TrainingJob
 from raytide.fairshare.algorithm.model import CAPACITY_UNKNOWN, FRAGMENTED, Allocation, Resize, Waiting
 from raytide.fairshare.participants import id_of
-from raytide.fairshare.patch_plan import plan_patches
+from raytide.fairshare.patch_plan import GROWTH_HELD_S, plan_patches
 from raytide.fairshare.snapshot import SnapshotBuilder
 from raytide.fairshare.unknown_capacity import clamp_to_bounds
 from unit.fairshare.test_participants import UID, job, made, pod_of
@@ -104,68 +104,70 @@ def test_growth_that_is_not_released_is_not_written():
 
 @pytest.mark.rule("TJ:4")
 def test_what_is_released_is_written_up_to_the_first_that_is_not():
-    steps = resize(4, 5), resize(5, 6, is_released=False), resize(6, 6)
+    steps = resize(4, 5, REACHING_MINIMUM), resize(5, 6, is_released=False), resize(6, 6)
     replicas, record = written(only(job(record=KNOWN, replicas=4), *steps))
     assert (replicas, record.replicas) == (5, 5)
     assert [note.after for note in record.resizes] == [5]
 
 
-def resized(age_s, before, after):
-    note = ResizeNote(SECOND - timedelta(seconds=age_s), before, after, GROWING, "as before")
-    return replace(KNOWN, replicas=after, resizes=(note,))
+def promised(seconds_ago):
+    """The record of a job that has waited for so long for the rest of its growth."""
+    since = SECOND - timedelta(seconds=seconds_ago)
+    return replace(KNOWN, waiting=WaitingNote(constants.AWAITING_CAPACITY, "", promised_since=since))
 
 
-@pytest.mark.rule("FD:SH-B11")
+IN_PARTS = resize(4, 5), resize(5, 9, is_released=False)
+
+
+@pytest.mark.rule("FD:SH-B11", "FD:TJ3-9")
 @pytest.mark.parametrize(
     ("record", "steps", "size", "changes_in_s"),
     [
+        pytest.param(KNOWN, IN_PARTS, None, GROWTH_HELD_S, id="it waits for the rest"),
+        pytest.param(None, IN_PARTS, None, GROWTH_HELD_S, id="also without a record"),
+        pytest.param(promised(GROWTH_HELD_S - 1), IN_PARTS, None, 1, id="for a while"),
+        pytest.param(promised(GROWTH_HELD_S), IN_PARTS, 5, None, id="and not longer"),
+        pytest.param(promised(-600), IN_PARTS, None, GROWTH_HELD_S, id="by a clock that was set back, once more"),
+        pytest.param(promised(1), [resize(4, 9)], 9, None, id="the rest is released"),
+        pytest.param(promised(1), [resize(4, 9, is_released=False)], None, None, id="nothing is released"),
         pytest.param(
-            resized(2, 3, 4),
-            [resize(4, 5), resize(5, 9, is_released=False)],
-            None,
-            3,
-            id="grew 2 s ago: waits for the rest",
-        ),
-        pytest.param(resized(2, 3, 4), [resize(4, 9)], 9, None, id="grew 2 s ago, and the rest is released"),
-        pytest.param(resized(5, 3, 4), [resize(4, 5), resize(5, 9, is_released=False)], 5, None, id="grew 5 s ago"),
-        pytest.param(
-            resized(-600, 3, 4),
-            [resize(4, 5), resize(5, 9, is_released=False)],
-            5,
-            None,
-            id="grew by a clock that is ahead",
-        ),
-        pytest.param(resized(2, 6, 4), [resize(4, 5), resize(5, 9, is_released=False)], 5, None, id="shrank 2 s ago"),
-        pytest.param(KNOWN, [resize(4, 5), resize(5, 9, is_released=False)], 5, None, id="was never resized"),
-        pytest.param(
-            resized(2, 3, 4),
-            [resize(4, 5, REACHING_MINIMUM), resize(5, 9, is_released=False)],
-            5,
-            None,
-            id="reaches its minimum",
+            KNOWN, [resize(4, 5, REACHING_MINIMUM), resize(5, 9, is_released=False)], 5, None, id="reaches its minimum"
         ),
         pytest.param(
-            resized(2, 3, 4),
+            KNOWN,
             [resize(4, 3, RECLAIMED), resize(3, 4), resize(4, 9, is_released=False)],
             3,
-            3,
+            GROWTH_HELD_S,
             id="what it gives is not held back",
         ),
-        pytest.param(resized(2, 3, 4), [resize(4, 9, is_released=False)], None, None, id="nothing is released"),
     ],
 )
-def test_growth_in_parts_has_an_interval(record, steps, size, changes_in_s):
+def test_a_part_of_growth_waits_for_the_rest(record, steps, size, changes_in_s):
     found = given(job(record=record, replicas=4), *steps)
     replicas, _ = written(found.patches[0])
     assert replicas == size
     assert found.changes_at == (None if changes_in_s is None else SECOND + timedelta(seconds=changes_in_s))
 
 
+@pytest.mark.rule("FD:TJ3-9")
+def test_the_wait_begins_once_and_again_after_a_part():
+    (held,) = given(job(record=KNOWN, replicas=4), *IN_PARTS).patches
+    assert held.record.waiting.promised_since == SECOND
+    later = replace(held.record, at=SECOND - timedelta(seconds=5), waiting=promised(5).waiting)
+    (held,) = given(job(record=later, replicas=4), *IN_PARTS).patches
+    assert held.record.waiting.promised_since == SECOND - timedelta(seconds=5)
+    (part,) = given(job(record=promised(GROWTH_HELD_S), replicas=4), *IN_PARTS).patches
+    assert (part.replicas, part.record.waiting.promised_since) == (5, SECOND)
+
+
 def test_an_announced_admission_is_recorded_before_other_reasons():
     promised = resize(0, 2, ADMITTED, is_released=False)
     _, record = written(only(job(gpu=1), promised, waiting=[waits(FRAGMENTED, below=False)]))
     assert record.waiting == WaitingNote(
-        constants.AWAITING_CAPACITY, "0→2; waits until terminating pods are gone", is_below_minimum=True
+        constants.AWAITING_CAPACITY,
+        "0→2; waits until terminating pods are gone",
+        is_below_minimum=True,
+        promised_since=SECOND,
     )
 
 
@@ -288,7 +290,9 @@ RESERVED = "words; free capacity is reserved for it until 2026-01-01T12:10:00Z"
             599, True, WaitingNote(FRAGMENTED, RESERVED.replace("12:10:00", "12:00:01")), id="it ends after ten minutes"
         ),
         pytest.param(700, False, WaitingNote(FRAGMENTED, "words"), id="its beginning is kept when it has lapsed"),
-        pytest.param(1200, True, WaitingNote(FRAGMENTED, RESERVED), id="after ten more minutes there is another one"),
+        pytest.param(
+            5400, True, WaitingNote(FRAGMENTED, RESERVED), id="after eighty more minutes there is another one"
+        ),
         pytest.param(
             -3600, True, WaitingNote(FRAGMENTED, RESERVED, reserved_since=SECOND), id="the clock was set back"
         ),
@@ -379,7 +383,7 @@ def test_growth_and_other_clients_clear_the_victims():
 
 def test_growth_has_the_planned_nodes_until_the_next_resize():
     steps = resize(4, 5, nodes={"n2": 1}), resize(5, 7, nodes={"n1": 1, "n2": 1}), resize(7, 8, is_released=False)
-    _, record = written(only(job(ceiling=9, record=KNOWN, replicas=4), *steps, pods=OF_FOUR))
+    _, record = written(only(job(ceiling=9, record=promised(GROWTH_HELD_S), replicas=4), *steps, pods=OF_FOUR))
     assert record.placements == {"n1": 1, "n2": 2}
     grown = replace(KNOWN, placements={"n1": 1})
     _, record = written(only(job(record=grown, replicas=4), waiting=[waits(FRAGMENTED, below=False)], pods=OF_FOUR))

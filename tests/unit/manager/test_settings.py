@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -12,6 +13,7 @@ from raytide.api.lease import LeaseTiming
 from raytide.api.meta import RAYCLUSTERS, TRAININGJOBS
 from raytide.api.tenants import Tenant
 from raytide.cli.operator import UNSUPPORTED_FLAGS, command
+from raytide.cli.sharing_options import sharing_config, sharing_options
 from raytide.manager.settings import (
     Settings,
     gates_without_effect,
@@ -335,6 +337,23 @@ def test_jobs_share_the_whole_cluster_by_default(monkeypatch):
     assert Settings().sharing_config() == SharingConfig()
     monkeypatch.setenv("CLUSTER_DOMAIN", "corp.example")
     assert Settings().job_config() == JobConfig(f"raytide-{VERSION}", "corp.example")
+
+
+def test_flags_have_the_same_defaults(monkeypatch):
+    """Those of the operator, which are its settings then, and those of `raytide plan`."""
+    seen = []
+
+    async def run_operator(settings, *_args, **_kwargs):
+        seen.append(settings)
+        return 0
+
+    monkeypatch.setattr("raytide.manager.main.run_operator", run_operator)
+    monkeypatch.setattr("raytide.runtime.logs.install", lambda *_format: None)
+    assert call().exit_code == 0
+    assert seen[0].sharing_config() == SharingConfig()
+    flags = {}
+    click.command()(sharing_options(lambda **values: flags.update(values))).main([], standalone_mode=False)
+    assert sharing_config(**flags) == SharingConfig()
 
 
 @pytest.mark.parametrize("text", ["cpu", "cpu=", "=90", "cpu=0", "cpu=101", "cpu=0.9", "cpu=-1"])

@@ -122,7 +122,7 @@ class SharingConfig:
     max_load_percent: Mapping[str, int] = field(default_factory=dict)
     """Resource -> the percentage of it that growth may use; 100 by default (TJ §3 row 15)."""
     gpus: frozenset[str] = DEFAULT_GPUS
-    rebalance_gap: Fraction = Fraction(1, 3)
+    rebalance_gap: Fraction = Fraction(1, 5)
     """The part of a job's score by which another one has to be behind before trainers move to it (TJ §3 row 16)."""
     victims_per_trainer: int = 8
     """How many trainers may go at most for one that another job gains above its minimum."""

@@ -83,6 +83,8 @@ class WaitingNote:
     """When capacity was first reserved for it while it waits for its minimum; None: never."""
     reserved_nodes: tuple[str, ...] = ()
     """Nodes with that capacity, at most MAX_PLACEMENTS; the next pass keeps them. Empty: nothing is reserved now."""
+    promised_since: datetime | None = None
+    """Since when it waits for the capacity of a scale-up that is planned; None: it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,7 @@ def _waiting(entry: Any) -> WaitingNote | None:
         entry.get("belowMinimum") is not False,
         timestamp_or_none(entry.get("reservedSince")),
         _reserved_nodes(entry.get("reservedNodes")),
+        timestamp_or_none(entry.get("promisedSince")),
     )
 
 
@@ -276,6 +279,8 @@ def _waiting_entry(note: WaitingNote) -> dict[str, Any]:
     }
     if note.reserved_since is not None:
         entry["reservedSince"] = timestamp(note.reserved_since)
+    if note.promised_since is not None:
+        entry["promisedSince"] = timestamp(note.promised_since)
     if note.reserved_nodes:
         entry["reservedNodes"] = note.reserved_nodes[:MAX_PLACEMENTS]
     return entry

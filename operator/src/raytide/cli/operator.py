@@ -281,7 +281,7 @@ def _setting(field: str, flag: str, *aliases: str, **attributes: Any) -> Callabl
 @_setting(
     "rebalance_gap",
     "--rebalance-gap",
-    default="1/3",
+    default="1/5",
     show_default=True,
     callback=_checked(parse_gap),
     help="Fraction of a TrainingJob's score by which another job's must be lower before trainers move to it.",

@@ -29,7 +29,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--gpu-resources", metavar="NAME,...", default="", help="Resources that are GPUs; set it as for the operator."
     ),
-    click.option("--rebalance-gap", default="1/3", show_default=True, help="As for the operator."),
+    click.option("--rebalance-gap", default="1/5", show_default=True, help="As for the operator."),
     click.option(
         "--victims-per-trainer", type=click.IntRange(1, 1000), default=8, show_default=True, help="As for the operator."
     ),

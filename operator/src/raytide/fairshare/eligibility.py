@@ -39,18 +39,16 @@ from raytide.api.trainingjob import TrainingJob
 
 _ENDED: Final = (trainingjob_constants.SUCCEEDED, trainingjob_constants.FAILED)
 _LONGEST_S: Final = 10**9
-FRESH_S: Final = 60
-"""Seconds after a resize during which capacity is kept for a job whose cooldown has not ended."""
-BURST_S: Final = 180
-"""A job that was resized twice in so many seconds is in a burst: jobs come or go one after the other, and each resizes it
-anyway. So small differences between two such jobs are corrected too, and soon after the last arrival all are even (SC:S25)."""
 _IN_VAIN: Final = frozenset({UNSCHEDULABLE, CREATION_FORBIDDEN})
 IN_A_ROW: Final = timedelta(seconds=2 * LONGEST_READMISSION_DELAY_S)
 """Failed attempts further apart than this do not lengthen the wait."""
 CLOCK_TOLERANCE: Final = timedelta(minutes=1)
 """Resizes further in the future than this are ignored: a clock that was set back since then recorded them (RM:F9)."""
-MAX_LAPSE_FACTOR: Final = 8
-"""The longest lapse of a reservation, in reservations."""
+SOON: Final = timedelta(minutes=1)
+"""How long capacity is kept at most for a job whose cooldown has to end first."""
+LAPSE_FACTOR: Final = 8
+"""How long a reservation lapses, in reservations. Were it one, two jobs that wait for long-running ones would always have a
+reservation in turn, and those behind them would never start."""
 _NO_RESIZE: Final = frozenset({ADMITTED, REACHING_MINIMUM})
 """Reasons that start no cool-down: a starting job may grow as soon as its pods exist."""
 
@@ -181,34 +179,22 @@ _LONGEST_CACHED: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Cooldowns:
-    """Until when a job may not grow, may not shrink, and counts as freshly resized or in a burst; None: no such limit now.
-
-    Likewise its reservation.
-    """
+    """Until when a job may not grow and may not shrink; None: no such limit now. Likewise its reservation."""
 
     growth_until: datetime | None = None
+    grows_soon: bool = False
+    """Whether it may grow within `SOON`, unless it waits because its last growth found no node."""
     shrinking_until: datetime | None = None
-    fresh_until: datetime | None = None
-    burst_until: datetime | None = None
     reservation_until: datetime | None = None
     """Until when it may have a reservation, or may have none (`is_reservation_lapsed`)."""
     is_reservation_lapsed: bool = False
     reserved_nodes: tuple[str, ...] = ()
     """Nodes of the reservation that it has."""
-    new_until: datetime | None = None
-    """Until when its first resize is new."""
 
     @property
     def until(self) -> datetime | None:
         """When the first of them ends; None if there is none."""
-        moments = (
-            self.growth_until,
-            self.shrinking_until,
-            self.fresh_until,
-            self.burst_until,
-            self.new_until,
-            self.reservation_until,
-        )
+        moments = self.growth_until, self.shrinking_until, self.reservation_until
         return min((moment for moment in moments if moment is not None), default=None)
 
 
@@ -220,26 +206,21 @@ def cooldowns_of(claim: JobDemand, now: datetime, *, reservation_s: float = RESE
     """
     scaling, resized_at = claim.job.spec.scaling, _resized_at(claim, now)
     began_at = _moment(claim.job.status.get("startTime")) or now
-    growth = max(
-        filter(None, (_later(resized_at, scaling.grow_cooldown_seconds), _tries_again_at(claim, now))), default=None
-    )
+    cooldown = _future([_later(resized_at, scaling.grow_cooldown_seconds)], now)
+    retry = _future([_tries_again_at(claim, now)], now)
     shrinking = [_later(resized_at, scaling.shrink_cooldown_seconds)]
     if scaling.min_runtime_seconds > 0:
         shrinking.append(_later(began_at, scaling.min_runtime_seconds))
-    sized = [note.at for note in _resizes(claim, now) if note.reason not in _NO_RESIZE]
-    burst = _later(sized[-2], BURST_S) if len(sized) > 1 else None
     since = reserved_since(claim.record, now)
     turn = None if since is None or not reservation_s else reservation_turn(since, now, reservation_s)
     waiting = claim.record.waiting if claim.record is not None else None
     return Cooldowns(
-        _future([growth], now),
+        max(filter(None, (cooldown, retry)), default=None),
+        cooldown is not None and retry is None and cooldown <= now + SOON,
         _future(shrinking, now),
-        _future([_later(resized_at, FRESH_S)], now),
-        _future([burst], now),
         None if turn is None else turn.until,
         is_reservation_lapsed=not reservation_s or (turn is not None and turn.is_lapsed),
         reserved_nodes=() if waiting is None else waiting.reserved_nodes,
-        new_until=_future([_later(sized[0], BURST_S) if len(sized) == 1 else None], now),
     )
 
 
@@ -259,19 +240,10 @@ class ReservationTurn:
 
 
 def reservation_turn(since: datetime, now: datetime, reservation_s: float) -> ReservationTurn:
-    """The present one of the reservations of `reservation_s` seconds that began at `since`, or the lapse after it.
-
-    Lapses take as long as a reservation, then twice as long, four times and from then on eight times. Were they all equal,
-    two jobs that wait for long-running ones would always have a reservation in turn, and those behind them would never start.
-    """
-    elapsed_s, factor = (now - since).total_seconds(), 1
-    while factor < MAX_LAPSE_FACTOR and elapsed_s >= (1 + factor) * reservation_s:
-        elapsed_s -= (1 + factor) * reservation_s
-        factor *= 2
-    if factor == MAX_LAPSE_FACTOR:
-        elapsed_s %= (1 + factor) * reservation_s
+    """The present one of the reservations of `reservation_s` seconds that began at `since`, or the lapse after it."""
+    elapsed_s = max(0.0, (now - since).total_seconds()) % ((1 + LAPSE_FACTOR) * reservation_s)
     is_lapsed = elapsed_s >= reservation_s
-    left_s = (1 + factor * is_lapsed) * reservation_s - elapsed_s
+    left_s = (1 + LAPSE_FACTOR * is_lapsed) * reservation_s - elapsed_s
     return ReservationTurn(is_lapsed, now + timedelta(seconds=left_s))
 
 

@@ -171,7 +171,7 @@ class Settings(BaseSettings):
     """Delay from a change to the sharing pass; no flag, for tests with short times."""
     max_load_percent: MaxLoad = Field(default_factory=dict, validation_alias="RAYTIDE_MAX_LOAD")
     gpu_resources: Gpus = Field(default=DEFAULT_GPUS, validation_alias="RAYTIDE_GPU_RESOURCES")
-    rebalance_gap: Gap = Field(default=Fraction(1, 3), validation_alias="RAYTIDE_REBALANCE_GAP")
+    rebalance_gap: Gap = Field(default=Fraction(1, 5), validation_alias="RAYTIDE_REBALANCE_GAP")
     victims_per_trainer: int = Field(default=8, ge=1, le=1000, validation_alias="RAYTIDE_VICTIMS_PER_TRAINER")
     reservation_s: float = Field(default=RESERVATION_S, ge=0, validation_alias="RAYTIDE_RESERVATION_PERIOD")
     tenants: Tenants = Field(default=(), validation_alias="RAYTIDE_TENANTS")

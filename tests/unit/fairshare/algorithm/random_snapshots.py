@@ -79,6 +79,7 @@ def participant_of(chance: random.Random, name: str) -> Participant:
         sizes=sizes,
         step=step,
         may_grow=chance.choice([True, True, False]),
+        grows_soon=chance.choice([True, False]),
         may_shrink=chance.choice([True, True, False]),
         is_scaling_enabled=chance.choice([True, True, True, False]),
         uses_limits=chance.random() < 0.5,

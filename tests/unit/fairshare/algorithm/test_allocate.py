@@ -483,9 +483,23 @@ def test_pods_that_no_node_can_hold_are_not_subtracted_from_the_load_twice():
 @pytest.mark.rule("TJ:3.5", "TJ:3.17")
 def test_capacity_kept_for_a_resting_job_counts_with_its_parameter_servers():
     large = replace(companion(1, 0, 2, current=0), shape=shape(1, limits={CPU: 4000}))
-    resting = job("resting", 0, 1, 0, companion=large, may_grow=False, is_fresh=True, uses_limits=True)
+    resting = job("resting", 0, 1, 0, companion=large, may_grow=False, is_settled=False, uses_limits=True)
     jobs = [resting, job("a", 0, 20, 0, uses_limits=True)]
     assert resizes_of(plan_of(World([node(cpu=12)], jobs))) == {"a": 7}
+
+
+@pytest.mark.rule("FD:TJ3-3")
+@pytest.mark.parametrize(("percent", "grown"), [(100, {"a": 2, "b": 1}), (90, {"b": 1})])
+def test_a_node_with_more_than_it_can_hold_limits_no_other(percent, grown):
+    """Four of its GPUs have failed, or a pod there asks in place for more than it has: others grow, and nobody pays for it."""
+    sick = node("sick", cpu=64, gpu=4, used=amounts(cpu=8, gpu=8))
+    jobs = [job("a", 2, 16, 4, gpu=1, rebalances=True), job("b", 1, 4, 1, gpu=1, rebalances=True)]
+    world = World([sick, node("well", cpu=64, gpu=8)], jobs, options=AllocationOptions({GPU: percent}))
+    for each, count in (("a", 4), ("b", 1)):
+        world.jobs[id_of(each)].trainers = ["well"] * count
+    plan = plan_of(world)
+    assert resizes_of(plan) == grown
+    assert allocate(world.carried_out(plan).pool()).resizes == ()
 
 
 @pytest.mark.rule("TJ:3.15")

@@ -138,13 +138,12 @@ def test_the_only_settled_job_takes_no_more_than_its_share():
 
 
 @pytest.mark.rule("TJ:7.10")
-@pytest.mark.parametrize(("is_fresh", "grown"), [(True, 4), (False, 8)], ids=["a moment", "as long as it likes"])
-def test_the_only_job_without_a_cooldown_takes_no_more_than_its_share(is_fresh, grown):
-    """Only if the other job was resized a moment ago; during a long cooldown no capacity stays free for it."""
+@pytest.mark.parametrize(("grows_soon", "size"), [(True, 4), (False, 8)])
+def test_capacity_is_kept_for_the_share_of_a_job_in_a_cooldown_that_ends_soon(grows_soon, size):
     pool = World([node(cpu=10)], [job("a", 1, 9, 1), job("b", 1, 9, 1)]).pool()
     a, b = pool.participants
-    resting = replace(b, may_grow=False, is_fresh=is_fresh)
-    assert resizes_of(allocate(replace(pool, participants=(a, resting)))) == {"a": grown}
+    resting = replace(b, may_grow=False, grows_soon=grows_soon)
+    assert resizes_of(allocate(replace(pool, participants=(a, resting)))) == {"a": size}
 
 
 @pytest.mark.rule("TJ:3.17")

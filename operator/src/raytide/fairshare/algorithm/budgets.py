@@ -45,8 +45,6 @@ class LoadBudget:
         self._by_requests = [[0] * len(self._names) for _ in range(count)]
         self._terminating = [[0] * len(self._names) for _ in range(count)]
         """What terminating pods request; it still counts in both sums."""
-        self._exceeded: set[tuple[int, int]] = set()
-        """Pools and resources of which more was used by limits than growth may fill."""
         for node, number in zip(capacity.nodes, capacity.pool_of, strict=True):
             self._add(node, number)
         for number, bounds in enumerate(self._bounds):
@@ -61,9 +59,12 @@ class LoadBudget:
         bounds, by_limits, by_requests = self._bounds[number], self._by_limits[number], self._by_requests[number]
         terminating = self._terminating[number]
         for resource, name in enumerate(self._names):
-            bounds[resource] += node.allocatable.get(name, 0)
-            by_limits[resource] -= node.charged.get(name, 0)
-            by_requests[resource] -= node.used.get(name, 0)
+            whole, used = node.allocatable.get(name, 0), node.used.get(name, 0)
+            # What a node uses beyond its capacity (failed devices, a resize in place that it cannot carry out) limits no other.
+            beyond = max(0, used - whole)
+            bounds[resource] += whole
+            by_limits[resource] -= node.charged.get(name, 0) - beyond
+            by_requests[resource] -= used - beyond
             terminating[resource] += node.terminating.get(name, 0)
 
     def _limits_requests(self, resource: int) -> bool:
@@ -119,14 +120,7 @@ class LoadBudget:
         pool, terminating = pod.pool, self._terminating[pod.pool]
         for left in (self._by_limits[pool], self._by_requests[pool]):
             for resource, leaving in enumerate(terminating):
-                if left[resource] < -leaving:
-                    left[resource] = -leaving
-                    if left is self._by_limits[pool]:
-                        self._exceeded.add((pool, resource))
-
-    def has_exceeded_limits(self, pod: PodShape) -> bool:
-        """Whether an excess of the sum of limits was accepted, of a resource of the pod."""
-        return any((pod.pool, number) in self._exceeded for number, _ in pod.limits if number != self._pods)
+                left[resource] = max(left[resource], -leaving)
 
     def spend_limits(self, pod: PodShape, count: int) -> None:
         """Charge `count` more pods by limits only; a negative count releases them."""

@@ -18,9 +18,7 @@ more than the gap, and then until they are even: for growth, only if the claiman
 the step, because otherwise the donor's tenant, which has released the capacity, would come first and get it again. Resources
 that do not count for tenants are given as within one tenant.
 
-The gap is a part of the donor's score or share. It does not count between two participants that are resized in this plan or are in
-a burst of resizes, nor for a donor that is new and a receiver in a burst: these are made even. Outside a burst, a participant
-that the plan has resized already is preferred, by half the gap (`preference`), so that few participants are resized.
+The gap is a part of the donor's score or share, and the only rule of evenness.
 
 Pure; rules TJ §3 rows 6, 7, 16; called by `preemption.py`, `minimums.py`, `reservations.py` and `grow.py`.
 """
@@ -55,7 +53,7 @@ class Claim:
     participant: ParticipantState | None = None
     """The claimant; None: pods of another workload."""
     gap: Fraction = Fraction(0)
-    """Growth: the part of its score by which a donor of the same priority has to be ahead, unless both are resized anyway."""
+    """Growth: the part of its score by which a donor of the same priority has to be ahead."""
 
     @property
     def additional(self) -> list[tuple[PodShape, int]]:
@@ -95,16 +93,9 @@ def _minimum_for_growth(donor: ParticipantState, receiver: ParticipantState, gap
         return spec.floor
     if donor.has_gpus and not receiver.has_gpus:
         return donor.size
-    if receiver.score >= (donor.score if _is_started(donor, receiver) else far_behind(donor.score, gap)):
+    if receiver.score >= far_behind(donor.score, gap):
         return donor.size
     return smallest_size(spec, _first_above(donor, receiver.score))
-
-
-def _is_started(donor: ParticipantState, receiver: ParticipantState) -> bool:
-    """Whether both are resized anyway, and are made even; a new donor may have got more at once than a receiver in a burst."""
-    if receiver.spec.is_in_burst and donor.spec.is_new:
-        return True
-    return (donor.has_given or donor.spec.is_in_burst) and (receiver.has_grown or receiver.spec.is_in_burst)
 
 
 def _contested(donor: ParticipantState, claim: Claim) -> frozenset[int]:
@@ -131,7 +122,7 @@ def _minimum_for_tenant(
     more = claim.additional
     guaranteed = other.within_nominal(more)
     before = other.share if more else other.share_with([(pods.pod, -count) for pods, count in claim.needs])
-    is_fair = before < (own.share if _is_started(donor, claimant) else far_behind(own.share, claim.gap))
+    is_fair = before < far_behind(own.share, claim.gap)
 
     def may_give(count: int) -> bool:
         last = own.used_with(_released(donor, count - 1))
@@ -163,14 +154,6 @@ def _released(donor: ParticipantState, count: int) -> list[tuple[PodShape, int]]
 def far_behind(score: int, gap: Fraction) -> int:
     """The score below which a receiver is far enough behind a donor with that score."""
     return score * (gap.denominator - gap.numerator) // gap.denominator
-
-
-def preference(participant: ParticipantState, score: int, gap: Fraction) -> int:
-    """By how much that score of a participant that the plan resizes anyway counts better, as a donor or as a receiver.
-
-    Nothing in a burst: participants in a burst are made even, and what one gets before others it has to give again.
-    """
-    return 0 if participant.spec.is_in_burst else score * gap.numerator // (2 * gap.denominator)
 
 
 def _first_above(donor: ParticipantState, score: int) -> int:

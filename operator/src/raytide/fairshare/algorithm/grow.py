@@ -5,10 +5,8 @@ participants with GPUs, within these always the least fulfilled, one allowed ste
 (TJ §3 rows 8 to 10, 15, 16; TJ §4 step 2). A step with all
 pods that come with it has to fit the cluster's load limit, the namespace's quotas and real nodes. It takes free
 capacity, and where there is none what donors give (`donors.py`): those of a lower priority, and those that are further
-ahead. Each resize costs a training a change of membership, so a donor of the same priority starts late, for a receiver
-that is further behind than the gap of the options, and then both go on until they are even; and a participant that the
-plan resizes anyway is preferred to one that it would resize as well, as a donor and as a receiver, by up to half the gap.
-No instance goes for capacity that a pending pod would take.
+ahead by more than the gap of the options, because each resize costs a training a change of membership. No instance goes
+for capacity that a pending pod would take.
 
 A participant that does not fit is skipped. Rounds are repeated until one frees nothing, so that little is left for the
 next plan. Free capacity that a claimant of the same or a higher priority will take once a cooldown
@@ -23,7 +21,7 @@ from typing import Final, TypeAlias
 
 from raytide.api.sharing_record import GROWING, REBALANCED
 from raytide.fairshare.algorithm.capacity_index import fits
-from raytide.fairshare.algorithm.donors import Claim, Scope, far_behind, preference
+from raytide.fairshare.algorithm.donors import Claim, Scope, far_behind
 from raytide.fairshare.algorithm.minimums import MinimumGuarantees, shrink_donors
 from raytide.fairshare.algorithm.model import COOLING_DOWN, INSUFFICIENT
 from raytide.fairshare.algorithm.participant_state import SCORE_BITS, ParticipantState, Pods
@@ -40,7 +38,7 @@ Turn: TypeAlias = tuple[int, bool, int, int, ParticipantState]
 
 @dataclass(eq=False, slots=True)
 class Kept:
-    """Capacity that this plan keeps for claimants, and for participants with a resize that is fresh or under way."""
+    """Capacity that this plan keeps for claimants, and for participants with a resize that is under way."""
 
     for_claims: list[Placement] = field(default_factory=list)
     sizes_before: dict[int, tuple[ParticipantState, int]] = field(default_factory=dict)
@@ -88,29 +86,19 @@ class _Growth:
     """Whether an instance was preempted in this round."""
     _hopeless: dict[object, int] = field(default_factory=dict)
     """Kind of step -> the least score for which no donors were found in this round."""
-    _is_again: bool = False
-    """Whether this is a second or later round."""
-    _growing: set[int] = field(default_factory=set)
-    """Ranks of the participants that free capacity lets grow."""
     _rejected: dict[Kind, Rejection] = field(default_factory=dict)
     """Kind of step -> why it does not fit into free capacity; until anything changes."""
-    _in_burst: set[int] = field(default_factory=set)
-    """Pools of the participants of the level that are in a burst."""
     _waiting: list[Pods] | None = None
     _by_lead: dict[str, list[ParticipantState]] = field(default_factory=dict)
     """Tenant -> participants that may give anything: lowest priority first, then the best-off before the plan."""
     _by_counted: dict[str, dict[frozenset[int], list[ParticipantState]]] = field(default_factory=dict)
     """The same by the resources that count for tenants, of those that their pods request; with tenants only."""
-    _near: list[ParticipantState] = field(default_factory=list)
-    """Those of them that may give to a receiver that is not far behind: they have given, or are in a burst."""
     _short: dict[int, dict[str, int]] = field(default_factory=dict)
     """Pool -> tenant -> its lowest share with a step for which there was no capacity in this round."""
 
     def begin_round(self) -> None:
         """Forget what was learnt about donors."""
         self.has_preempted = False
-        self._is_again = True
-        self._growing = set()
         self._hopeless.clear()
         self._short.clear()
 
@@ -121,30 +109,11 @@ class _Growth:
             for participant in level
             if _check_can_grow(self.state, participant) or _is_under_way(self.state, participant)
         ]
-        self._in_burst = {pods.pod.pool for each in level if each.spec.is_in_burst for pods in each.elastic_pods()}
         self._rejected.clear()
-        turns = list(map(self._turn, participants))
-        if not self._is_again:
-            self._growing = self._would_grow(turns)
-            turns = [self._turn(turn[-1]) if turn[-1].rank in self._growing else turn for turn in turns]
-        queue = TenantTurns(turns, self._share_with_next)
+        queue = TenantTurns(map(_turn, participants), self._share_with_next)
         while (participant := queue.pop()) is not None:
             if self._try_grow(participant) and participant.larger() is not None:
-                queue.push(self._turn(participant))
-
-    def _turn(self, participant: ParticipantState) -> Turn:
-        """GPUs first, then the least fulfilled; a participant that grows anyway before those that would be resized as well.
-
-        Not while others of its pool are in a burst, even if it is in none itself: a job that has just started would get more
-        at once than those that arrived before it, and outside a burst it does not give that back.
-        """
-        return self._turn_of(participant, is_growing=participant.has_grown or participant.rank in self._growing)
-
-    def _turn_of(self, participant: ParticipantState, *, is_growing: bool) -> Turn:
-        score = participant.score
-        if is_growing and not any(pods.pod.pool in self._in_burst for pods in participant.elastic_pods()):
-            score -= preference(participant, score, self.gap)
-        return -participant.spec.priority, not participant.has_gpus, score, participant.rank, participant
+                queue.push(_turn(participant))
 
     def _share_with_next(self, participant: ParticipantState) -> int:
         """The share that its tenant would have with its next step; with tenants only, because all shares are 0 without.
@@ -155,38 +124,12 @@ class _Growth:
         step = next_step(self.state, participant) if self.state.tenants.has_any else None
         return tenant.share if step is None or tenant.shortfall(step.wanted) else tenant.share_with(step.wanted)
 
-    def _would_grow(self, turns: list[Turn]) -> set[int]:
-        """The ranks of the participants among which the free capacity is shared: few, unless they fall behind the others.
-
-        Nothing is changed. Which participants grow is decided first, so that those that do are served evenly.
-        """
-        growing: set[int] = set()
-        granted: list[tuple[GrowthStep, int, list[Placement]]] = []
-        queue = TenantTurns(turns, self._share_with_next)
-        while (participant := queue.pop()) is not None:
-            step = next_step(self.state, participant)
-            placements = None if step is None else self._try_place(step)
-            if step is None or not isinstance(placements, list):
-                continue
-            self.state.charge(step.participant, step.needs)
-            granted.append((step, participant.size, placements))
-            participant.size = step.after
-            growing.add(participant.rank)
-            queue.push(self._turn_of(participant, is_growing=True))
-        for step, before, placements in reversed(granted):
-            step.participant.size = before
-            self.state.charge(step.participant, step.needs, -1)
-            self.state.forget(placements)
-        if granted:  # what did not fit beside them may fit instead of them
-            self._rejected.clear()
-        return growing
-
     def _try_grow(self, participant: ParticipantState) -> bool:
         """Grant or reserve its next allowed size; False, with the rejection recorded, if that is not possible."""
         step = next_step(self.state, participant)
         if step is None:
             return False
-        if not participant.spec.may_grow and _may_grow_soon(participant):
+        if not participant.spec.may_grow and _grows_soon(participant):
             return self._reserve_step(step)
         rejection = self._grow_by(step)
         if rejection is None:
@@ -237,7 +180,7 @@ class _Growth:
         participant = step.participant
         if not participant.spec.rebalances or rejection.quota:
             return False
-        kind = (*step.kind, participant.spec.priority, participant.has_grown, participant.spec.is_in_burst)
+        kind = (*step.kind, participant.spec.priority)
         if participant.score >= self._hopeless.get(kind, 1 << SCORE_BITS + 1):
             return False
         claim = Claim(Scope.GROWTH, participant.spec.priority, tuple(step.needs), participant, self.gap)
@@ -252,7 +195,6 @@ class _Growth:
             return False
         self.state.charge(step.participant, step.needs)
         shrink_donors(attempt, REBALANCED, for_id=participant.spec.id)
-        self._near += [donor for donor in attempt.donors if donor not in self._near]
         nodes = [node.name for pods, node, _ in attempt.placements if pods is participant.instances]
         participant.record_growth(step.after, REBALANCED, nodes, is_released=False)
         self.has_preempted = True
@@ -277,20 +219,15 @@ class _Growth:
                 if self.state.tenants.has_any:
                     counted = each.requested.intersection(each.tenant.totals)
                     self._by_counted.setdefault(each.tenant.spec.name, {}).setdefault(counted, []).append(each)
-                if each.has_given or each.spec.is_in_burst or each.spec.is_new:
-                    self._near.append(each)
         if self.state.tenants.has_any:
             yield from self._candidates_of_other_tenants(receiver)
-        priority, score, far = receiver.spec.priority, receiver.score, set[int]()
+        priority, score = receiver.spec.priority, receiver.score
         for donor in self._by_lead.get(receiver.tenant.spec.name, ()):
             is_lower = donor.spec.priority < priority
             is_far = is_lower or receiver.has_gpus or score < far_behind(donor.began_at, self.gap)
             if donor.spec.priority > priority or not is_far:
                 break
-            far.add(donor.rank)
             yield donor
-        near = (each for each in self._near if each.spec.priority == priority and each.rank not in far)
-        yield from (each for each in near if each.tenant is receiver.tenant)
 
     def _candidates_of_other_tenants(self, receiver: ParticipantState) -> Iterator[ParticipantState]:
         """Those of other tenants, the highest shares first.
@@ -308,8 +245,6 @@ class _Growth:
             if is_ahead or any(tenant.used[number] > tenant.nominal[number] for number in guaranteed):
                 yield from self._by_lead.get(name, ())
                 continue
-            if own.share < tenant.share:
-                yield from (each for each in self._near if each.tenant is tenant)
             for counted, donors in self._by_counted.get(name, {}).items():
                 if counted.isdisjoint(wanted):
                     yield from donors
@@ -366,6 +301,11 @@ class _Growth:
             _record_missing_capacity(self.state, participant, best.get(participant.spec.priority, 0))
 
 
+def _turn(participant: ParticipantState) -> Turn:
+    """GPUs first, then the least fulfilled."""
+    return -participant.spec.priority, not participant.has_gpus, participant.score, participant.rank, participant
+
+
 def _best_off(state: AllocationState) -> dict[int, int]:
     """Priority -> the highest score that a participant would keep after one step down for a less fulfilled one."""
     best: dict[int, int] = {}
@@ -406,15 +346,11 @@ def _check_can_grow(state: AllocationState, participant: ParticipantState) -> bo
 
 
 def _is_under_way(state: AllocationState, participant: ParticipantState) -> bool:
-    """Whether it would grow in a moment: otherwise settled participants would take its share.
-
-    No capacity is kept for a cooldown longer than that of a fresh resize.
-    """
+    """Whether it would grow as soon as its last resize is carried out: otherwise settled participants would take its share."""
     rejection = state.rejections.get(participant.spec.id)
     is_resting = rejection is not None and rejection.kind == COOLING_DOWN and not rejection.needs
-    return is_resting and _may_grow_soon(participant) and not participant.segments
+    return is_resting and _grows_soon(participant) and not participant.segments
 
 
-def _may_grow_soon(participant: ParticipantState) -> bool:
-    """Whether its cooldown ends soon: its last resize is not complete, or was a moment ago."""
-    return not participant.spec.is_settled or participant.spec.is_fresh
+def _grows_soon(participant: ParticipantState) -> bool:
+    return participant.spec.grows_soon or not participant.spec.is_settled

@@ -142,10 +142,12 @@ class Participant:
     step_from: int | None = None
     """Where steps are counted from, if not from the minimum."""
     may_grow: bool = True
+    grows_soon: bool = False
+    """Whether a cooldown ends soon that keeps it from growing: meanwhile its share of free capacity is kept for it."""
     may_shrink: bool = True
     """False in a cooldown, in the minimum run time, or while the last resize is under way; clamping ignores it."""
     is_settled: bool = True
-    """False while its last resize is under way: pods are leaving, or not created yet. Meanwhile its share of released
+    """False while its last resize is under way: pods are leaving, or not created yet. Meanwhile its share of free
     capacity is kept for it, and it does not shrink for a participant that is merely less fulfilled (TJ §3 row 17)."""
     is_scaling_enabled: bool = True
     """False if the user disabled scaling: it keeps its size, and nothing is reclaimed from it."""
@@ -153,13 +155,6 @@ class Participant:
     """Whether its growth also has to fit by limits (TJ §3 row 5)."""
     rebalances: bool = False
     """Whether it takes part in rebalancing, as a donor and as a receiver (TJ §3 row 16)."""
-    is_in_burst: bool = False
-    """Resized twice a short time ago: differences to others like it are corrected to the last step."""
-    is_fresh: bool = False
-    """Whether it was resized a moment ago: its share of released capacity is kept for it while it rests."""
-    is_new: bool = False
-    """Resized for the first time a short time ago: it may have got more at once than those in a burst, and gives to them to the last
-    step."""
     is_reservation_lapsed: bool = False
     """Whether it has had a reservation for so long that those behind it in line come first for a while."""
     reserved_nodes: tuple[str, ...] = ()
@@ -233,8 +228,8 @@ class AllocationOptions:
     max_load_percent: Mapping[str, int] = field(default_factory=dict)
     """Resource -> how much of it growth may fill at most; 100 by default (TJ §3 row 15)."""
     gpus: frozenset[str] = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
-    rebalance_gap: Fraction = Fraction(1, 3)
-    """The part of a donor's score by which a receiver has to be behind before rebalancing starts.
+    rebalance_gap: Fraction = Fraction(1, 5)
+    """The part of a donor's score by which a receiver has to be behind to take one more step from it.
 
     A part, and no difference of scores: where many participants share a cluster all scores are low, and a new one is to get
     its share there too. docs/benchmarks-training.md has resizes and fairness with other values.

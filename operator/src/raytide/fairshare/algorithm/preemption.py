@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from raytide.fairshare.algorithm.budgets import Shortfall
 from raytide.fairshare.algorithm.capacity_index import Vector, fits
-from raytide.fairshare.algorithm.donors import Claim, Scope, minimum_size, preference
+from raytide.fairshare.algorithm.donors import Claim, Scope, far_behind, minimum_size
 from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods, smaller_size
 from raytide.fairshare.algorithm.placement import NodeCapacity, PodShape
 from raytide.fairshare.algorithm.state import AllocationState, Placement
@@ -33,9 +33,9 @@ Gains: TypeAlias = dict[int, int]
 """Resource -> what becomes free on one node."""
 Cost: TypeAlias = tuple[int, int, int, int, int]
 """Highest level of a donor (`_level`), number of instances, how many of the claim's pods fit then (negated), lowest score of a donor
-(negated, with the preference), rank of the node."""
+(negated, as in `Turn`), rank of the node."""
 Turn: TypeAlias = tuple[int, int, int, ParticipantState]
-"""Order of donors: lower level, higher score (with the preference), larger and younger first (TJ §3 row 8); no two have the same rank."""
+"""Order of donors: lower level, higher score, larger and younger first (TJ §3 row 8); no two have the same rank."""
 
 
 @dataclass(eq=False, slots=True)
@@ -91,8 +91,6 @@ class Preemption:
     placements: list[Placement] = field(default_factory=list)
     _gave_too_much: bool = False
     """Whether donors of one tenant gave more together than the tenant may have to give."""
-    _is_by_limits: bool = False
-    """Whether donors give only that are counted by limits, too."""
     _has_relieved: bool = False
     """Whether a donor shrank for a sum, and not for a node."""
     _minimum_sizes: dict[int, int] = field(default_factory=dict)
@@ -168,17 +166,10 @@ class Preemption:
         return True
 
     def _accept_excess(self) -> None:
-        """No donor shrinks for what minimums and pods of other workloads use beyond the load limit.
-
-        A donor that is not counted by limits would grow again, whatever their sum: it does not give where that is exceeded.
-        """
-        participant, load = self.claim.participant, self.state.load
-        if participant is not None and self.claim.scope is Scope.GROWTH:
+        """No donor shrinks for what minimums and pods of other workloads use beyond the load limit."""
+        if self.claim.scope is Scope.GROWTH:
             for pods, _ in self.claim.needs:
-                load.accept_excess(pods.pod)
-            self._is_by_limits = participant.spec.uses_limits and any(
-                load.has_exceeded_limits(pods.pod) for pods, _ in self.claim.needs
-            )
+                self.state.load.accept_excess(pods.pod)
 
     def _load_shortfall(self) -> Shortfall | None:
         """What the load limit lacks for the growth, which has its nodes; minimums are not limited."""
@@ -204,8 +195,7 @@ class Preemption:
     def _minimum_size_of(self, donor: ParticipantState) -> int:
         minimum = self._minimum_sizes.get(donor.rank)
         if minimum is None:
-            is_willing = donor.spec.uses_limits or not self._is_by_limits
-            minimum = self._minimum_sizes[donor.rank] = minimum_size(donor, self.claim) if is_willing else donor.size
+            minimum = self._minimum_sizes[donor.rank] = minimum_size(donor, self.claim)
         return minimum
 
     def _donors(self) -> list[ParticipantState]:
@@ -256,7 +246,7 @@ class Preemption:
             donors = self._donors()
             useful = self._useful(pod, donors)
             for donor in donors if useful else ():
-                turn = _level(donor), self._turn(donor, donor.score)[1]
+                turn = self._turn(donor, donor.score)[:2]
                 for pods, at_most in donor.surplus(self._minimum_size_of(donor)):
                     requests = pods.pod.requests
                     for position, number in self._positions(
@@ -292,8 +282,9 @@ class Preemption:
         return {position for position, node in enumerate(nodes) if node.free_soon[scarce] >= amount}
 
     def _turn(self, donor: ParticipantState, score: int) -> Turn:
-        better = preference(donor, score, self.claim.gap) if donor.has_given else 0
-        return _level(donor), -score - better, -donor.rank, donor
+        """One that the plan scales down already counts as ahead by the gap, so that few are resized."""
+        ahead = score - far_behind(score, self.state.snapshot.options.rebalance_gap) if donor.has_given else 0
+        return _level(donor), -score - ahead, -donor.rank, donor
 
     def _positions(self, pod: PodShape, where: Iterable[tuple[str, int]]) -> Iterator[tuple[int, int]]:
         """The places of these nodes among those that the shape may use, each with its number."""
