@@ -167,9 +167,15 @@ async def finalizers_added(env: Environment) -> None:
 
 
 async def head_owner_removed(env: Environment) -> None:
-    """The head loses its owner: it is an external pod from then on, and the cluster gets another head."""
+    """The head loses its owner: there is no second head beside it, until it loses the label of the cluster too (FD:PS3-1)."""
     await live_cluster(env, group("a", 2))
-    remove_owner(env.kube, workers(env, "headgroup")[0])
+    (head,) = workers(env, "headgroup")
+    remove_owner(env.kube, head)
+    await env.pass_time(HELD_S)
+    if others := workers(env, "headgroup"):
+        env.checks.add_violation(f"{others} beside a head without an owner")
+    remove_label(env.kube, head, LABELS[0])
+    env.disturbed_until_s = env.loop.time()
     await env.settle()
 
 

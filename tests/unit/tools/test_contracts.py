@@ -121,7 +121,7 @@ def test_each_contract_has_a_mutation():
 def test_each_shell_imports_what_decisions_may_not():
     (decisions,) = (contract for contract in CONTRACTS if contract["name"] == DECISIONS)
     graph = grimp.build_graph("raytide", "raytide_sandbox", include_external_packages=True, cache_dir=None)
-    shells = [expression.removesuffix(" -> **") for expression in decisions["ignore_imports"]]
+    shells = [expression.split(" -> ")[0] for expression in decisions["ignore_imports"]]
     assert [
         shell
         for shell in shells
