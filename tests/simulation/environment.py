@@ -238,8 +238,9 @@ class Environment:
         uid = cluster["metadata"]["uid"]
         counts = is_suspended(cluster)  # a worker that lost its group label runs until the cluster is suspended
         have = {group: count for group, count in self.pod_tracker.live_counts(uid).items() if group or counts}
+        has_other_head = self._has_ownerless_head(cluster["metadata"]["name"])
         want = {
-            "headgroup": 0 if is_suspended(cluster) else 1,
+            "headgroup": 0 if is_suspended(cluster) or (has_other_head and not have.get("headgroup")) else 1,
             **{k: v for k, v in desired_workers(cluster).items() if v},
         }
         want = {group: count for group, count in want.items() if count}
@@ -266,6 +267,17 @@ class Environment:
             return "the headless service is missing or another cluster's"
         named = [pod.name for pod in members if pod.name in workers_to_delete(cluster)]
         return f"still not deleted, though in workersToDelete: {named}" if named else ""
+
+    def _has_ownerless_head(self, name: str) -> bool:
+        """Whether there is a pod beside which the cluster gets no other head (FD:PS3-1)."""
+        entries = self.kube.store.entries("pods", NAMESPACE)
+        ownerless = (entry.shared() for _, entry in entries if not entry.owners)
+        return any(
+            (pod["metadata"].get("labels") or {}).get("ray.io/cluster") == name
+            and pod["metadata"]["labels"].get("ray.io/node-type") == "head"
+            and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+            for pod in ownerless
+        )
 
     def _is_on_stopped_kubelet(self, name: str) -> bool:
         """Whether it terminates on a node whose kubelet is stopped: it remains until the node is back or the Node is deleted."""

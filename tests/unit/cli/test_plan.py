@@ -296,7 +296,7 @@ def test_an_external_pod_with_a_thousand_cpus_shrinks_no_job():
 
 
 def test_pods_with_no_more_than_paddles_labels_belong_to_their_job():
-    objects = [node("one", cpu=4), node("two", cpu=1), job("a", 1, 5, 2)]
+    objects = [node("one", cpu=4), node("two", cpu=2), job("a", 1, 5, 2)]
     pods = [pod(f"a-trainer-{index}", on="one", cpu=2, labels={"paddle-job": "a"}) for index in range(2)]
     assert moves(planned(as_list(*objects, *pods))) == {"a": (2, 3, "Growing")}
 

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from raytide.api.conditions import timestamp
 from raytide.api.sharing_record import CREATION_FORBIDDEN, UNSCHEDULABLE, ResizeNote
 from raytide.fairshare.algorithm.allocate import allocate
-from raytide.fairshare.scheduler_mismatch import BELIEVE_AFTER, DOUBT_AFTER, SchedulerMismatches
-from support.elastic_builders import resizes_of
+from raytide.fairshare.algorithm.model import INSUFFICIENT, SCHEDULING_GATED
+from raytide.fairshare.scheduler_mismatch import BELIEVE_AFTER, DOUBT_AFTER, FORGET_AFTER, SchedulerMismatches
+from support.elastic_builders import resizes_of, waiting_of
 from unit.fairshare.test_participants import NOW, external_pod, job, made, node, ordered, pod_of
 
 NODES = [node(f"n{i}") for i in range(3)]
@@ -66,7 +67,7 @@ def test_growth_after_a_release_is_retried_with_exponential_backoff():
         pods = [pod_of(i, f"n{i}") for i in range(3)]
         waiting = Sharing(job(floor=2, ceiling=20, replicas=3, record=record), pods, NODES)
         assert resizes_of(waiting.share(NOW)) == {}, times
-        assert resizes_of(waiting.share(NOW + timedelta(seconds=12))) == {"j": 17}, times
+        assert resizes_of(waiting.share(NOW + timedelta(seconds=12))) == {"j": 1}, times
 
 
 @pytest.mark.rule("FD:SH-B6")
@@ -85,7 +86,7 @@ def test_only_what_was_released_in_a_row_makes_the_next_try_later(hours_ago, wai
     pods = [pod_of(i, f"n{i}") for i in range(3)]
     waiting = Sharing(job(floor=2, ceiling=20, replicas=3, record=ordered(3, *notes)), pods, NODES)
     assert resizes_of(waiting.share(NOW)) == {}
-    assert resizes_of(waiting.share(NOW + timedelta(seconds=12))) == {"j": 17}
+    assert resizes_of(waiting.share(NOW + timedelta(seconds=12))) == {"j": 1}, "one trainer first"
 
 
 @pytest.mark.rule("FD:SH-B6")
@@ -163,3 +164,142 @@ def test_repeatedly_rejected_trainers_hold_no_capacity_and_are_released():
         CREATION_FORBIDDEN,
         "ScaledDown 20→2: the API server rejects 18 of its pods",
     )
+
+
+# --- claims that do not turn into running pods ---------------------------------------------------------------------------------------
+
+
+def victim(size, nodes=2):
+    """A job of 2 to 16 trainers, as many per node."""
+    pods = [pod_of(i, f"n{i % nodes}", uid="uid-victim", job="victim") for i in range(size)]
+    return job("victim", 2, 16, replicas=size, metadata={"uid": "uid-victim"}), pods
+
+
+def without_node(count, *, role="trainer", **changes):
+    """Pods of the job `j`, created ten minutes ago, without a node."""
+    created = timestamp(NOW - timedelta(seconds=600))
+    return [replace(pod_of(i, role=role, creationTimestamp=created), **changes) for i in range(count)]
+
+
+def role_of(count, **more):
+    """A role of so many pods with one CPU each."""
+    return {
+        "entrypoint": "x",
+        "min-instance": count,
+        "max-instance": count,
+        "resources": {"requests": {"cpu": "1"}},
+        **more,
+    }
+
+
+GATES = {"template": {"spec": {"schedulingGates": [{"name": "example.com/hold"}]}}}
+TWO_NODES = [node("n0"), node("n1")]
+
+
+@pytest.mark.rule("FD:SEC3-4")
+@pytest.mark.parametrize(
+    ("gated", "pods"),
+    [
+        pytest.param(job(floor=14, ceiling=14), without_node(14, is_scheduling_gated=True), id="trainers"),
+        pytest.param(
+            job(floor=1, ceiling=1, pserver=role_of(13)),
+            [
+                *without_node(1, is_scheduling_gated=True),
+                *without_node(13, role="pserver", is_scheduling_gated=True),
+            ],
+            id="parameter servers",
+        ),
+        pytest.param(job(trainer=role_of(14, **GATES)), [], id="trainers that are not created yet"),
+    ],
+)
+def test_pods_with_scheduling_gates_hold_no_capacity(gated, pods):
+    other, its_pods = victim(2)
+    division = allocate(made([other, gated], [*its_pods, *pods], TWO_NODES))
+    assert resizes_of(division) == {"victim": 14}
+    assert waiting_of(division) == {"j": SCHEDULING_GATED}
+
+
+@pytest.mark.rule("FD:SEC3-4")
+def test_a_gang_whose_template_has_scheduling_gates_takes_only_free_capacity():
+    other, its_pods = victim(12)
+    for floor, is_admitted in ((4, True), (5, False)):
+        gang = job(startPolicy="Gang", trainer=role_of(floor, **GATES))
+        division = allocate(made([other, gang], its_pods, TWO_NODES))
+        assert resizes_of(division) == ({"j": 4} if is_admitted else {"victim": 4})
+
+
+@pytest.mark.rule("FD:SEC3-4")
+def test_a_job_without_its_gates_claims_its_minimum_again():
+    other, its_pods = victim(16)
+    division = allocate(made([other, job(floor=4, ceiling=4)], [*its_pods, *without_node(4)], TWO_NODES))
+    assert resizes_of(division) == {"victim": -4}
+
+
+@pytest.mark.rule("FD:SEC3-4", "FD:TJ3-1")
+@pytest.mark.parametrize("role", ["trainer", "pserver"])
+@pytest.mark.parametrize("is_unschedulable", [True, False], ids=["no node is found", "no scheduler looks at them"])
+def test_a_minimum_that_gets_no_node_lapses_and_then_takes_only_free_capacity(role, is_unschedulable):
+    """Its pods need what a plan does not know, or another scheduler that does not run."""
+    other, its_pods = victim(2)
+    stuck = job(floor=14, ceiling=14) if role == "trainer" else job(floor=1, ceiling=1, pserver=role_of(13))
+    pods = without_node(14, is_unschedulable=is_unschedulable)
+    if role == "pserver":
+        pods = [pod_of(0, "n1"), *without_node(13, role=role, is_unschedulable=is_unschedulable)]
+    sharing = Sharing([other, stuck], [*its_pods, *pods], TWO_NODES)
+    assert resizes_of(sharing.share(NOW)).get("victim", 0) <= 0
+    lapsed = NOW + DOUBT_AFTER
+    assert resizes_of(sharing.share(lapsed))["victim"] >= 13, "its minimum holds no capacity"
+    other, its_pods = victim(16 if role == "trainer" else 15)
+    sharing.args = [other, stuck], [*its_pods, *pods], TWO_NODES
+    for later in (BELIEVE_AFTER, FORGET_AFTER - SOON):
+        division = sharing.share(lapsed + later)
+        assert resizes_of(division) == {}, "no trainer ends for pods that got no node before"
+        assert waiting_of(division)["j"] == INSUFFICIENT
+    assert resizes_of(sharing.share(lapsed + FORGET_AFTER)) == {"victim": 2 - len(its_pods)}
+
+
+@pytest.mark.rule("FD:TJ3-1")
+def test_growth_that_failed_is_retried_with_one_trainer_and_free_capacity():
+    other, its_pods = victim(10)
+    record = ordered(2, ResizeNote(NOW - timedelta(seconds=130), 8, 2, UNSCHEDULABLE))
+    pods = [pod_of(0, "n0"), pod_of(1, "n1")]
+    failed = job(floor=1, ceiling=16, replicas=2, record=record)
+    assert resizes_of(allocate(made([failed], pods, TWO_NODES))) == {"j": 1}
+    division = allocate(made([other, failed], [*its_pods, *pods], [node("n0", "6"), node("n1", "6")]))
+    assert resizes_of(division) == {}
+
+
+@pytest.mark.rule("FD:TJ3-1")
+def test_the_next_growth_waits_until_the_first_trainer_has_a_node():
+    def at(node_name):
+        notes = [(130, 8, 2, UNSCHEDULABLE), (60, 2, 3, "Growing")]
+        resizes = [ResizeNote(NOW - timedelta(seconds=ago), *note) for ago, *note in notes]
+        pods = [pod_of(0, "n0"), pod_of(1, "n1"), pod_of(2, node_name)]
+        failed = job(floor=1, ceiling=16, replicas=3, record=ordered(3, *resizes))
+        return resizes_of(allocate(made([failed], pods, TWO_NODES)))
+
+    assert at("") == {}
+    assert at("n0") == {"j": 13}
+
+
+@pytest.mark.rule("FD:TJ3-1")
+def test_no_job_yields_again_to_pods_that_got_no_node_from_what_it_released():
+    def yielding(size):
+        return job(floor=2, ceiling=12, replicas=size, scaling={"yieldToPods": True})
+
+    pods = [pod_of(i, f"n{i % 2}") for i in range(10)]
+    stuck = stuck_external_pod(priority=5)
+    nodes = [node("n0", "6"), node("n1", "6")]
+    sharing = Sharing([yielding(10)], [*pods, stuck], nodes)
+    sharing.share(NOW)
+    sharing.share(NOW + DOUBT_AFTER)
+    sharing.args = [yielding(12)], [*pods, pod_of(10, "n0"), pod_of(11, "n1"), stuck], nodes
+    for later in (DOUBT_AFTER, BELIEVE_AFTER + DOUBT_AFTER):
+        assert resizes_of(sharing.share(NOW + later)) == {}
+
+
+@pytest.mark.rule("FD:TJ3-1")
+def test_a_trainer_counts_with_what_admission_added_to_its_pods():
+    """A LimitRange or a webhook: the template requests one CPU, and each pod two."""
+    pods = [pod_of(i, "n0", cpu="2") for i in range(2)]
+    assert resizes_of(allocate(made(job(floor=2, ceiling=16, replicas=2), pods, TWO_NODES))) == {"j": 6}

@@ -87,6 +87,12 @@ def priority_class_of(job: TrainingJob, role: str) -> str:
     return class_name if isinstance(class_name, str) else ""
 
 
+def has_scheduling_gates(job: TrainingJob, role: str) -> bool:
+    """Whether the role's template gives its pods scheduling gates."""
+    template = (role_spec(job, role).template or {}).get("spec")
+    return isinstance(template, dict) and bool(template.get("schedulingGates"))
+
+
 def scheduling_spec(job: TrainingJob, role: str) -> Manifest:
     """The fields of the pod spec that the scheduler reads, before the user's template is merged."""
     spec, own = job.spec, role_spec(job, role)

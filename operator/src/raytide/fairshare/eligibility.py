@@ -184,6 +184,10 @@ class Cooldowns:
     growth_until: datetime | None = None
     grows_soon: bool = False
     """Whether it may grow within `SOON`, unless it waits because its last growth found no node."""
+    has_failed: bool = False
+    """Whether a growth found no node within `IN_A_ROW`."""
+    retries: bool = False
+    """Whether that was its last resize."""
     shrinking_until: datetime | None = None
     reservation_until: datetime | None = None
     """Until when it may have a reservation, or may have none (`is_reservation_lapsed`)."""
@@ -208,6 +212,8 @@ def cooldowns_of(claim: JobDemand, now: datetime, *, reservation_s: float = RESE
     began_at = _moment(claim.job.status.get("startTime")) or now
     cooldown = _future([_later(resized_at, scaling.grow_cooldown_seconds)], now)
     retry = _future([_tries_again_at(claim, now)], now)
+    notes = _resizes(claim, now)
+    has_failed = any(note.reason in _IN_VAIN and note.at > now - IN_A_ROW for note in notes)
     shrinking = [_later(resized_at, scaling.shrink_cooldown_seconds)]
     if scaling.min_runtime_seconds > 0:
         shrinking.append(_later(began_at, scaling.min_runtime_seconds))
@@ -217,6 +223,8 @@ def cooldowns_of(claim: JobDemand, now: datetime, *, reservation_s: float = RESE
     return Cooldowns(
         max(filter(None, (cooldown, retry)), default=None),
         cooldown is not None and retry is None and cooldown <= now + SOON,
+        has_failed,
+        has_failed and notes[-1].reason in _IN_VAIN,
         _future(shrinking, now),
         None if turn is None else turn.until,
         is_reservation_lapsed=not reservation_s or (turn is not None and turn.is_lapsed),

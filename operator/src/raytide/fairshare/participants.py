@@ -16,7 +16,7 @@ from raytide.api.meta import TRAININGJOBS, Key
 from raytide.api.pod_requirements import Amounts
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import MASTER, PSERVER, TRAINER
-from raytide.api.trainingjob_pods import priority_class_of
+from raytide.api.trainingjob_pods import has_scheduling_gates, priority_class_of
 from raytide.fairshare.algorithm.model import NO_NODE_S, Companion, Core, Participant, ParticipantId, Shape
 from raytide.fairshare.eligibility import Cooldowns, JobDemand, admission_waits_until, is_eligible, job_demand
 from raytide.fairshare.node_usage import added
@@ -52,6 +52,8 @@ class ParticipantBuilder:
         is_settled = all(
             each.is_carried_out or (is_forbidden and not each.released) for each in self.standings.values()
         )
+        # The next growth after one that failed waits until it is clear that this one has not.
+        is_proven = not (rest.has_failed and any(each.unplaced for each in self.standings.values()))
         return Participant(
             id=id_of(claim.job.key),
             floor=floor,
@@ -66,14 +68,17 @@ class ParticipantBuilder:
             placed=trainers.placed,
             leaves_last=trainers.meeting_place,
             pods_to_create=trainers.pods_to_create,
+            gated=self._gated(TRAINER, trainers.pods_to_create),
             is_forbidden=is_forbidden,
             is_repeatedly_forbidden=claim.is_repeatedly_forbidden,
             unschedulable=sum(pod.is_unschedulable for pod in trainers.kept),
             unplaced_for_long=unplaced_for_long,
+            takes_only_free=rest.has_failed or any(has_scheduling_gates(claim.job, role) for role in _roles(claim.job)),
+            retries=rest.retries,
             sizes=_sizes(claim, floor, ceiling),
             step=max(1, spec.scaling.step),
             step_from=spec.trainer.min_instance,
-            may_grow=rest.growth_until is None and (is_settled or not claim.has_started),
+            may_grow=rest.growth_until is None and is_proven and (is_settled or not claim.has_started),
             grows_soon=rest.grows_soon,
             may_shrink=rest.shrinking_until is None,
             is_settled=is_settled or not claim.has_started,
@@ -90,17 +95,18 @@ class ParticipantBuilder:
         """Pods whose number does not depend on the trainers."""
         job = self.claim.job
         counts = {MASTER: int(job.has_master), PSERVER: 0 if _is_by_ratio(job) else _pservers(job, 0)}
-        return tuple(
-            Core(role, self.shapes[role], count, self._without_node(role, count), self.standings[role].placed)
-            for role, count in counts.items()
-            if count
-        )
+        return tuple(self._core_of(role, count) for role, count in counts.items() if count)
 
-    def _without_node(self, role: str, count: int) -> int:
-        """How many of them claim capacity; none that the API server refuses to create."""
+    def _core_of(self, role: str, count: int) -> Core:
+        """None of those that the API server refuses to create claims capacity."""
         standing = self.standings[role]
         wanted = len(standing.kept) if self.claim.is_forbidden and self.claim.has_started else count
-        return wanted - sum(standing.placed.values())
+        missing, to_create = wanted - sum(standing.placed.values()), max(0, wanted - len(standing.kept))
+        return Core(role, self.shapes[role], count, missing, standing.placed, to_create, self._gated(role, to_create))
+
+    def _gated(self, role: str, to_create: int) -> int:
+        """How many of its pods have scheduling gates, or will have them once they exist."""
+        return self.standings[role].gated + (to_create if has_scheduling_gates(self.claim.job, role) else 0)
 
     def _companion(self) -> Companion | None:
         """The parameter servers if their number follows that of the trainers, else None."""
@@ -116,6 +122,8 @@ class ParticipantBuilder:
             current=len(standing.kept) if self.claim.is_forbidden else standing.wanted,
             placed=standing.placed,
             leaves_first=standing.leaves_first,
+            to_create=standing.pods_to_create,
+            gated=self._gated(PSERVER, standing.pods_to_create),
         )
 
     def unplaced(self, now: datetime) -> tuple[int, datetime | None]:

@@ -34,6 +34,11 @@ class RolePods:
         return max(0, self.wanted - sum(1 for pod in self.kept if pod.node))
 
     @property
+    def gated(self) -> int:
+        """How many of those that count have scheduling gates."""
+        return sum(pod.is_scheduling_gated and not pod.node for pod in self.kept)
+
+    @property
     def placed(self) -> Mapping[str, int]:
         """Node -> number of pods that count."""
         return Counter(pod.node for pod in self.kept if pod.node)

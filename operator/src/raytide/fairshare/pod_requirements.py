@@ -5,11 +5,13 @@ count as nothing but one pod; validation reports them elsewhere. Pure; called by
 `raytide plan` (TJ §2.2, §3 rows 5 and 18).
 """
 
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from raytide.api.capacity import CapacityPod
 from raytide.api.pod_requirements import PODS, PodConstraints, PodShape, pod_shape
 from raytide.api.quantity import QuantityError
 from raytide.api.trainingjob import TrainingJob
@@ -28,6 +30,18 @@ def role_shape(job: TrainingJob, role: str) -> Shape:
     except (msgspec.MsgspecError, QuantityError):
         asked = UNREADABLE
     return shape_from(asked)
+
+
+def observed_shape(planned: Shape, pods: Iterable[CapacityPod]) -> Shape:
+    """The same with what the newest of these pods requests more: a LimitRange, a webhook or a RuntimeClass may have added it."""
+    newest = max(pods, key=lambda pod: (pod.created_at, pod.name), default=None)
+    if newest is None or (newest.requests == planned.requests and newest.limits == planned.limits):
+        return planned
+    requests, limits = (
+        {name: max(here.get(name, 0), there.get(name, 0)) for name in {**here, **there}}
+        for here, there in ((planned.requests, newest.requests), (planned.limits, newest.limits))
+    )
+    return shape_from(PodShape(requests, limits, planned.constraints))
 
 
 _Key: TypeAlias = tuple[_Pairs, _Pairs, PodConstraints]

@@ -32,6 +32,7 @@ from raytide.fairshare.eligibility import cooldowns_of, is_eligible, is_going
 from raytide.fairshare.node_usage import NodeUsage, PodUsage, external_pods
 from raytide.fairshare.participants import ParticipantBuilder, claimed, role_shapes, wanted_pods
 from raytide.fairshare.pod_placement import RolePods, group_pods_by_role
+from raytide.fairshare.pod_requirements import observed_shape
 from raytide.fairshare.quotas import Ordered, quotas_left
 
 Owner: TypeAlias = tuple[str, str, str]
@@ -176,7 +177,9 @@ class SnapshotBuilder:
             usage.add_external_pods(pods, is_terminating=is_going(job) or is_eligible(job))
             return _Known(job, pods, now, until, shapes, usage)
         victims = victims_of(claim.record, job.spec.trainer.replicas)
-        sharer = ParticipantBuilder(claim, group_pods_by_role(pods, wanted_pods(claim), victims), shapes)
+        standings = group_pods_by_role(pods, wanted_pods(claim), victims)
+        observed = {role: observed_shape(shape, standings[role].kept) for role, shape in shapes.items()}
+        sharer = ParticipantBuilder(claim, standings, observed)
         for standing in sharer.standings.values():
             usage.add_role(standing)
         # The job's controller does not delete pods of other roles, so that they are not about to leave (FD:SEC3-5).

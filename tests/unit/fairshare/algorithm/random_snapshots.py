@@ -80,6 +80,8 @@ def participant_of(chance: random.Random, name: str) -> Participant:
         step=step,
         may_grow=chance.choice([True, True, False]),
         grows_soon=chance.choice([True, False]),
+        takes_only_free=chance.random() < 0.1,
+        retries=chance.random() < 0.1,
         may_shrink=chance.choice([True, True, False]),
         is_scaling_enabled=chance.choice([True, True, True, False]),
         uses_limits=chance.random() < 0.5,

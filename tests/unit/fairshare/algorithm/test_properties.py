@@ -118,6 +118,7 @@ def takes_only_what_may_be_taken(plan: Allocation, participants, external_pods) 
             takes_back_what_has_no_node(one, job, external_pods)
             continue
         assert one.reason in (RECLAIMED, REBALANCED), one
+        assert not any(participants[id_].takes_only_free for id_ in one.receivers), one
         assert one.for_id != one.id, "no job is its own claimant"
         if one.for_id is None:  # for its own master or parameter servers, or surplus that waits, for its own minimum
             assert job.core or job.companion or sum(job.placed.values()) < job.floor, one

@@ -112,7 +112,7 @@ class _Growth:
         self._rejected.clear()
         queue = TenantTurns(map(_turn, participants), self._share_with_next)
         while (participant := queue.pop()) is not None:
-            if self._try_grow(participant) and participant.larger() is not None:
+            if self._try_grow(participant) and participant.larger() is not None and not participant.spec.retries:
                 queue.push(_turn(participant))
 
     def _share_with_next(self, participant: ParticipantState) -> int:
@@ -178,7 +178,7 @@ class _Growth:
     def _try_preempt(self, step: GrowthStep, rejection: Rejection) -> bool:
         """Take the step from donors and grant it; False, with nothing changed, if no donors can give it."""
         participant = step.participant
-        if not participant.spec.rebalances or rejection.quota:
+        if not participant.spec.rebalances or participant.spec.takes_only_free or rejection.quota:
             return False
         kind = (*step.kind, participant.spec.priority)
         if participant.score >= self._hopeless.get(kind, 1 << SCORE_BITS + 1):

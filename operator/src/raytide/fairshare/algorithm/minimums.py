@@ -82,7 +82,7 @@ class MinimumGuarantees:
                 self._reservations.lift()
             if isinstance(who, ExternalPods):
                 pods = self.state.place_external(who)
-                if who.is_unschedulable and not who.is_doubted:
+                if who.is_unschedulable and not (who.is_doubted or who.takes_only_free):
                     self._yield_to(who, pods)
                 self._reservations.subtract_external(pods)
                 late.append((pods, None))
@@ -161,7 +161,7 @@ class MinimumGuarantees:
         if free.try_place():
             self._commit(participant, free)
             return None
-        if participant.spec.is_forbidden:  # no donor shrinks for pods that the API server has rejected before
+        if participant.spec.is_forbidden or participant.spec.takes_only_free:
             return Rejection(INSUFFICIENT, needs=_wanted(needs))
         rejection, first = self._from_donors(participant, needs), self._reservations.first_in_line(needs)
         if rejection is not None and rejection.tenant:  # nothing is reserved for what its tenant may not use

@@ -80,6 +80,9 @@ class Core:
     missing: int = 0
     placed: Mapping[str, int] = field(default_factory=dict)
     """Node -> how many are there."""
+    to_create: int = 0
+    gated: int = 0
+    """How many of `missing` have no pod yet, and how many have scheduling gates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,9 @@ class Companion:
     placed: Mapping[str, int] = field(default_factory=dict)
     leaves_first: tuple[str, ...] = ()
     """Their nodes in the order in which a shrink removes them; empty: any of `placed` is assumed."""
+    to_create: int = 0
+    gated: int = 0
+    """How many without a node have no pod yet, and how many have scheduling gates."""
 
     def wanted(self, instances: int) -> int:
         """How many go with that many instances."""
@@ -125,6 +131,8 @@ class Participant:
     chooses freely among the others; instances without a node leave before."""
     pods_to_create: int = 0
     """How many of `current` have no pod yet: below a zero quota they are rejected, and no victim shrinks for them."""
+    gated: int = 0
+    """How many of `current` have scheduling gates: kube-scheduler does not look at them, and they hold no capacity."""
     is_forbidden: bool = False
     """Whether the API server rejects its pods: missing ones hold no capacity and have no victims."""
     is_repeatedly_forbidden: bool = False
@@ -132,7 +140,11 @@ class Participant:
     unschedulable: int = 0
     """How many of `current` have pods for which kube-scheduler has found no node."""
     is_doubted: bool = False
-    """Whether they are unschedulable although nodes have had capacity for a while: they hold none any more."""
+    """Whether its pods have got no node although nodes have had capacity for a while: those hold none any more."""
+    takes_only_free: bool = False
+    """Whether no other participant shrinks for it: its pods have scheduling gates, or have failed to get a node before."""
+    retries: bool = False
+    """Whether its last growth failed: the next one is a single step."""
     unplaced_for_long: int = 0
     """How many of `current` have pods without a node for `NO_NODE_S`."""
     sizes: tuple[int, ...] = ()
@@ -170,13 +182,20 @@ class Participant:
         return self.floor < self.ceiling
 
     @property
-    def unplaceable(self) -> int:
-        """How many of `current` will get no node, whatever the capacity."""
-        return (self.pods_to_create if self.is_forbidden else 0) + (self.unschedulable if self.is_doubted else 0)
+    def has_unbound(self) -> bool:
+        """Whether it has pods without a node that kube-scheduler may bind."""
+        unbound = self.current - sum(self.placed.values()) - self.pods_to_create - self.gated
+        if self.companion is not None:
+            companion = self.companion
+            unbound += companion.current - sum(companion.placed.values()) - companion.to_create - companion.gated
+        return unbound + sum(core.missing - core.to_create - core.gated for core in self.core) > 0
 
     @property
     def wanted_in_vain(self) -> int:
-        """How many of those are released: what the API server rejected once may be accepted at the next try."""
+        """How many of `current` are released because they get no node, whatever the capacity.
+
+        What the API server rejected once may be accepted at the next try.
+        """
         rejected = self.pods_to_create if self.is_repeatedly_forbidden else 0
         return rejected + (self.unschedulable if self.is_doubted else 0)
 
@@ -196,7 +215,9 @@ class ExternalPods:
     is_unschedulable: bool = False
     """Whether kube-scheduler has tried and found no node; before that no participant shrinks for them."""
     is_doubted: bool = False
-    """Whether it finds none although nodes have had capacity for a while: no capacity is kept for them any more."""
+    """Whether they have got none although nodes have had capacity for a while: no capacity is kept for them any more."""
+    takes_only_free: bool = False
+    """Whether no participant shrinks for them, because they were doubted a while ago."""
     name: str = ""
     """Namespace and name of the oldest, for messages."""
     owner_uid: str = ""
@@ -274,6 +295,8 @@ CAPACITY_RESERVED: Final = "CapacityReserved"
 """The capacity that it needs is reserved for a job ahead of it in line."""
 COOLING_DOWN: Final = "CoolingDown"
 """The jobs that could be scaled down for it were resized a moment ago."""
+SCHEDULING_GATED: Final = "SchedulingGated"
+"""Pods of the job have scheduling gates: they take no capacity, and no job is scaled down for them."""
 TOO_MANY_SHAPES: Final = "TooManyShapes"
 """The pods of its namespace differ in more requests, selectors, affinities and tolerations than one plan considers."""
 CAPACITY_UNKNOWN: Final = "CapacityUnknown"

@@ -50,6 +50,10 @@ class Pods:
     where: dict[str, int]
     unplaced: int
     """Without a node, both in the cluster and in this plan."""
+    to_create: int = 0
+    """How many of these have no pod yet."""
+    in_vain: int = 0
+    """How many of these get no node, whatever the capacity: they hold none."""
     pending: list[str] = field(default_factory=list)
     """Nodes that this plan assigned to pods that have none in the cluster: these leave before running ones."""
     leaves_first: list[str] = field(default_factory=list)
@@ -308,6 +312,7 @@ def build_participant_state(
     companion = participant.companion
     instances = _pods(pod, participant.placed, size, [])
     instances.leaves_last = participant.leaves_last
+    _set_in_vain(instances, participant, participant.pods_to_create, participant.gated)
     has_started = size > 0 or not participant.is_gang
     companions = None
     if companion is not None:
@@ -315,13 +320,26 @@ def build_participant_state(
         companions = _pods(
             capacity.pod(companion.shape), companion.placed, count, list(reversed(companion.leaves_first))
         )
-    cores = [Pods(capacity.pod(core.shape), {}, core.missing) for core in participant.core if core.missing > 0]
+        _set_in_vain(companions, participant, companion.to_create, companion.gated)
+    cores = []
+    for core in participant.core:
+        if core.missing > 0:
+            cores.append(Pods(capacity.pod(core.shape), {}, core.missing))
+            _set_in_vain(cores[-1], participant, core.to_create, core.gated)
     state = ParticipantState(participant, rank, size, instances, companions, cores, tenant, has_gpus=pod.size[0] > 0)
     state.span = _span(participant, pod)
     state.pods_to_create, state.began_at = participant.pods_to_create, state.score
     for pods in state.all_pods():
         pods.owner = state
     return state
+
+
+def _set_in_vain(pods: Pods, participant: Participant, to_create: int, gated: int) -> None:
+    """Which of its pods without a node hold no capacity: gated ones, those that are never created, and those that are doubted."""
+    pods.to_create = 0 if participant.is_forbidden else to_create
+    rejected = to_create if participant.is_forbidden else 0
+    doubted = pods.unplaced - to_create - gated if participant.is_doubted else 0
+    pods.in_vain = min(pods.unplaced, gated + rejected + max(0, doubted))
 
 
 def _span(participant: Participant, pod: PodShape) -> int:

@@ -22,6 +22,7 @@ from raytide.fairshare.algorithm.model import (
     INSUFFICIENT,
     INSUFFICIENT_GPU,
     QUOTA_EXCEEDED,
+    SCHEDULING_GATED,
     TOO_MANY_SHAPES,
     UNSATISFIABLE,
     Node,
@@ -127,6 +128,11 @@ class Reasons:
             return (
                 rejection.kind,
                 f"kube-scheduler finds no node for {rejection.count} of its pods, although nodes have enough free capacity",
+            )
+        if rejection.kind == SCHEDULING_GATED:
+            return (
+                rejection.kind,
+                f"{rejection.count} of its pods have scheduling gates, and take no capacity until these are removed",
             )
         if rejection.kind == COOLING_DOWN and not rejection.needs:
             return COOLING_DOWN, "is in a cooldown, because its last resize is recent or not complete"

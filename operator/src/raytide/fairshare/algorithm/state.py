@@ -13,6 +13,7 @@ from raytide.api.sharing_record import CREATION_FORBIDDEN, UNSCHEDULABLE
 from raytide.fairshare.algorithm.budgets import LoadBudget, QuotaLedger, Shortfall
 from raytide.fairshare.algorithm.model import (
     QUOTA_EXCEEDED,
+    SCHEDULING_GATED,
     ClusterSnapshot,
     ExternalPods,
     Participant,
@@ -124,7 +125,7 @@ class AllocationState:
     def place_external(self, who: ExternalPods) -> Pods:
         """Place pending pods of another workload on free capacity, unless `is_doubted`."""
         pods = Pods(self.capacity.pod(who.shape), {}, 0 if who.is_doubted else who.count)
-        if self._place_unplaced(pods, pods.unplaced, counts_terminating=True) and who.is_unschedulable:
+        if self._place_unplaced(pods, pods.unplaced, counts_terminating=True):
             self.contradicted.add(who.name)
         self.external_pods.append(ReservedPods(who, pods, is_short=pods.unplaced > 0))
         return pods
@@ -136,7 +137,7 @@ class AllocationState:
         for pods in participant.all_pods():
             if pods.unplaced:
                 placed = self._place_unplaced(pods, self._creatable(pods, participant), counts_terminating=True)
-                if pods is participant.instances and placed and pods.unplaced < participant.spec.unschedulable:
+                if placed > pods.to_create and not participant.spec.is_doubted:
                     self.contradicted.add(participant.spec.id)
 
     def fill_late(self, pods: Pods, participant: ParticipantState | None) -> None:
@@ -151,12 +152,9 @@ class AllocationState:
         return len(placements)
 
     def _creatable(self, pods: Pods, participant: ParticipantState) -> int:
-        """How many of its pods without a node a quota allows to be created."""
-        return (
-            max(0, pods.unplaced - self.record_unplaceable(participant))
-            if pods is participant.instances
-            else pods.unplaced
-        )
+        """How many of its pods without a node may get one."""
+        in_vain = self.record_unplaceable(participant) if pods is participant.instances or pods.in_vain else 0
+        return max(0, pods.unplaced - (in_vain if pods is participant.instances else pods.in_vain))
 
     def tenant_rejection(self, participant: ParticipantState, pods: Sequence[tuple[PodShape, int]]) -> Rejection | None:
         """The rejection of these additional pods by the quota and borrowing limit of its tenant; None if both allow them."""
@@ -168,12 +166,14 @@ class AllocationState:
     def record_unplaceable(self, participant: ParticipantState) -> int:
         """Count its instances that get no node whatever the capacity, and record why.
 
-        The cause is a quota, the API server that rejects its pods, or kube-scheduler for a reason that is unknown here.
+        The cause is a quota, the API server that rejects its pods, scheduling gates, or kube-scheduler for a reason that is unknown
+        here.
         """
-        if participant.spec.unplaceable:
-            kind = CREATION_FORBIDDEN if participant.spec.is_forbidden else UNSCHEDULABLE
-            self.rejections[participant.spec.id] = Rejection(kind, count=participant.spec.unplaceable)
-            return participant.spec.unplaceable
+        spec = participant.spec
+        if in_vain := sum(pods.in_vain for pods in participant.all_pods()):
+            kind = CREATION_FORBIDDEN if spec.is_forbidden else UNSCHEDULABLE if spec.is_doubted else SCHEDULING_GATED
+            self.rejections[spec.id] = Rejection(kind, count=in_vain)
+            return participant.instances.in_vain
         excess = (
             self.quotas.excess_pods(participant.spec.id, participant.instances.pod)
             if participant.pods_to_create
@@ -288,10 +288,10 @@ def _charged(state: AllocationState, participant: ParticipantState, pods: Pods) 
     if not pods.unplaced or not state.capacity.could_hold(pods.pod):
         return 0
     if pods is not participant.instances:
-        return pods.unplaced
+        return pods.unplaced - pods.in_vain
     above = participant.size - participant.spec.floor if participant.spec.is_scaling_enabled else 0
     released = min(participant.spec.wanted_in_vain, max(0, above))
-    return pods.unplaced - max(0, min(participant.spec.unplaceable, pods.unplaced) - released)
+    return pods.unplaced - max(0, pods.in_vain - released)
 
 
 def _cost(participant: Participant, capacity: ClusterCapacity) -> tuple[int, ...]:
