@@ -108,6 +108,8 @@ class Pod:
     """The node that it prefers, by name."""
     node: SimNode | None = None
     is_running: bool = False
+    started_s: float = 0.0
+    """When it began to run."""
     is_terminating: bool = False
     is_gone: bool = False
     tries: int = 0
@@ -160,6 +162,8 @@ class World:
 
     def __init__(self, nodes: Iterable[SimNode], policy: Policy, circumstances: Circumstances) -> None:
         self.now_s = 0.0
+        self.changed_s = 0.0
+        """When a job came or ended, or a pod was gone, for the last time."""
         self.nodes = list(nodes)
         self.pods: dict[int, Pod] = {}
         self.jobs: list[Job] = []
@@ -212,6 +216,7 @@ class World:
 
     def _submitted(self, submission: Submission) -> None:
         job = Job(submission, submission.initial, counted_s=self.now_s)
+        self.changed_s = self.now_s
         self.jobs.append(job)
         if submission.master is not None:
             self._create(job, MASTER, 0, submission.master)
@@ -234,7 +239,7 @@ class World:
     def end(self, job: Job) -> None:
         """It is over, and all its pods leave."""
         if job.ended_s is None:
-            job.ended_s = self.now_s
+            job.ended_s = self.changed_s = self.now_s
             for pod in list(job.pods):
                 self.remove(pod)
             self._policy.changed()
@@ -312,7 +317,7 @@ class World:
     def _started(self, pod: Pod) -> None:
         if pod.is_gone or pod.is_terminating:
             return
-        pod.is_running = True
+        pod.is_running, pod.started_s = True, self.now_s
         self.running_cpu += pod.ask.cpu_millis
         if pod.job is not None:
             self._progress(pod.job)
@@ -332,7 +337,7 @@ class World:
         self._policy.changed()
 
     def _gone(self, pod: Pod) -> None:
-        pod.is_gone = True
+        pod.is_gone, self.changed_s = True, self.now_s
         del self.pods[pod.number]
         self._waiting.pop(pod.number, None)
         if pod.node is not None:

@@ -16,13 +16,14 @@ from raytide.api.config import SharingConfig
 from raytide.api.tenants import Tenant
 from support.explored import EXAMPLES, explored
 from support.training_policies import Raytide
-from support.training_world import NAMESPACE, Ask, Circumstances, SimNode, Submission, World
+from support.training_world import NAMESPACE, TRAINER, Ask, Circumstances, SimNode, Submission, World
 
 MOST_TURNS = 2
 """For one job and one change of the world, and one more in all: a job that has grown on one node may then give on another
 what it could not give before, because it keeps a higher score than the receiver had. Scale-ups in a row count once: a job
 grows as other pods terminate, at most once in `growCooldownSeconds`."""
 HOUR_S = 3600.0
+MINUTE_S = 60.0
 SEED = int(os.environ.get("RAYTIDE_SEED") or SystemRandom().randrange(10**6))
 
 pytestmark = [pytest.mark.rule("FD:SH-B11", "SC:S25"), pytest.mark.timeout(1800)]
@@ -62,11 +63,15 @@ def submissions(draw):
 
 
 class Turns(Raytide):
-    """Also notes the sizes of each job, without those in the middle of a scale-up or a scale-down in several steps."""
+    """Also notes the sizes of each job, without those in the middle of a scale-up or a scale-down in several steps, and victims.
+
+    `ended_soon` are trainers that are ended within a minute, although nothing has changed since a minute before they began to run:
+    whoever makes room for a change waits for a cooldown first.
+    """
 
     def begin(self, world):
         super().begin(world)
-        self.sizes = {}
+        self.sizes, self.ended_soon = {}, []
         resize = world.resize
 
         def noted(job, wanted, *args):
@@ -76,7 +81,13 @@ class Turns(Raytide):
             if len(sizes) > 1 and (sizes[-1] > sizes[-2]) == (wanted > sizes[-1]):
                 sizes.pop()
             sizes.append(wanted)
+            running = [pod for pod in job.live(TRAINER) if pod.is_running and world.now_s - pod.started_s < MINUTE_S]
             resize(job, wanted, *args)
+            self.ended_soon += [
+                (job.of.name, pod.index, pod.started_s, world.now_s)
+                for pod in running
+                if pod.is_terminating and world.changed_s < pod.started_s - MINUTE_S
+            ]
 
         world.resize = noted
 
@@ -158,6 +169,7 @@ def live(cpus, jobs, given_circumstances, sharing):
             changes, quiet_since_s = len(world.jobs) + ended, world.now_s
         elif world.now_s - quiet_since_s <= HOUR_S + 2 * given_circumstances.stop_s:
             before = resizes(world)
+        assert sharing.ended_soon == []
         assert sharing.most() <= MOST_TURNS * changes + 1, sharing.sizes
         assert world.now_s < 10**6
     assert resizes(world) == before, "an hour after the last change"
