@@ -1,13 +1,16 @@
 """Explanations of why a job is not larger."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from raytide.api.pod_requirements import CPU, PODS, NodeRequirement
 from raytide.cli.plan.explain import differences, explain
+from raytide.cli.plan.sentences import SENTENCES
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import MEMORY, Allocation, AllocationOptions, ClusterSnapshot, Node, Taint
+from support.distributions import ROOT
 from support.elastic_builders import GPU, World, amounts, external_pod, id_of, job, node, quota
 
 EAST = (NodeRequirement("zone", "In", frozenset({"east"})),)
@@ -179,6 +182,51 @@ def test_why_it_is_not_larger(world, name, sentences):
     assert [sentence for sentence in sentences if sentence not in text] == [], text
 
 
+@pytest.mark.parametrize(
+    ("world", "name", "numbers"),
+    [
+        pytest.param(World([node(cpu=9)], [job("a", 2, 8, 2)]), "a", [3], id="growth into free capacity"),
+        pytest.param(World([node(cpu=4)], [job("a", 2, 2, 0, gpu=0, is_gang=True)]), "a", [2], id="a gang is admitted"),
+        pytest.param(
+            World([node(cpu=8)], [job("a", 2, 8, 8), job("b", 2, 2, 0, is_gang=True)]),
+            "a",
+            [5, 4],
+            id="a minimum takes",
+        ),
+        pytest.param(
+            World([node(cpu=8)], [job("a", 1, 8, 7, rebalances=True), job("b", 1, 8, 1, rebalances=True)]),
+            "a",
+            [7],
+            id="it is far ahead",
+        ),
+        pytest.param(
+            World([node(cpu=8)], [job("a", 1, 8, 7, priority=1), job("b", 2, 2, 0, is_gang=True)]),
+            "b",
+            [6],
+            id="the capacity is held by a higher priority",
+        ),
+        pytest.param(full(), "b", [4], id="it takes free capacity only"),
+        pytest.param(
+            World([node(cpu=8)], [job("a", 1, 8, 5, rebalances=True), job("b", 1, 8, 3, rebalances=True)]),
+            "b",
+            [7],
+            id="no job of its priority gives",
+        ),
+    ],
+)
+def test_the_sentence_that_decided_is_named(world, name, numbers):
+    text = explanation(world, name)
+    assert re.findall(r"^Fair sharing, sentence (\d+): ", text, re.MULTILINE) == [str(number) for number in numbers], (
+        text
+    )
+
+
+def test_the_sentences_are_those_of_the_decision_record():
+    text = (ROOT / "docs/adr/0023-claims-and-donors.md").read_text()
+    found = re.findall(r"^\d+\. (.+?)(?=\n\d+\. |\n\n)", text, re.MULTILINE | re.DOTALL)
+    assert tuple(" ".join(sentence.split()) for sentence in found) == SENTENCES
+
+
 def test_free_capacity_is_counted_as_it_is_after_the_plan():
     """What another job is granted in the same plan is not free any more."""
     world = World([node(cpu=3)], [job("a", 1, 2, 1), job("b", 1, 9, 1)])
@@ -197,7 +245,7 @@ def test_a_node_without_a_pod_limit_can_hold_any_number_of_pods():
     pool = ClusterSnapshot((Node("one", {CPU: 2000, MEMORY: 9}, {CPU: 2000, PODS: 2}),), (has_two,))
     text = explain(pool, allocate(pool), has_two.id)
     assert "it lacks 1 cpu (it requests 1 cpu; 0 of 2 free)" in text
-    assert "pods" not in text
+    assert "pods" not in text.partition("Obstacles:")[2]
 
 
 def test_a_job_that_is_no_participant_cannot_be_explained():

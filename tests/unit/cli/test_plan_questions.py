@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from raytide.cli import main
+from raytide.cli.plan.sentences import SENTENCES
 from support.plan_snapshots import NOW, as_documents, as_list, job, node, pod, quota, trainer_pod
 
 pytestmark = pytest.mark.rule("TJ:7.15")
@@ -111,6 +112,7 @@ def test_why_is_it_not_larger(ask):
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
         "default/b has 2 of 2 to 4 (score 0.00); this plan does not change it.",
+        f"Fair sharing, sentence 7: {SENTENCES[6]}",
         "Obstacles:",
         "  - InsufficientResources: needs 1 cpu free on one node; the best node has 0 free, to grow beyond 2",
         "  - node node-1 comes closest: it lacks 1 cpu (it requests 1 cpu; 0 of 8 free)",

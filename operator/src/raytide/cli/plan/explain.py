@@ -1,9 +1,9 @@
 """Explanations: why a participant is not larger, and what would change that.
 
 Input: the snapshot and its plan. Output: sentences for users: what the participant has and wants, its planned size, which
-node comes closest to one more instance and what is missing there, which participants hold that, which other rules
-apply, and what would help. `differences` shows what submitted participants change for the others. Decides nothing: the
-plan is taken as it is. Called by `raytide plan` (TJ §7 items 8 and 15).
+sentence of ADR 0023 decided, which node comes closest to one more instance and what is missing there, which participants
+hold that, which other rules apply, and what would help. `differences` shows what submitted participants change for the
+others. Decides nothing: the plan is taken as it is. Called by `raytide plan` (TJ §7 items 8 and 15).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +12,7 @@ from typing import Final
 
 from raytide.api.pod_requirements import PODS, Amounts, PodConstraints
 from raytide.cli.columns import printable
+from raytide.cli.plan.sentences import deciding
 from raytide.explain.messages import counted
 from raytide.fairshare.algorithm.format_quantity import spell, spell_with_name
 from raytide.fairshare.algorithm.model import (
@@ -21,6 +22,7 @@ from raytide.fairshare.algorithm.model import (
     Participant,
     ParticipantId,
     Quota,
+    Resize,
     Shape,
     Waiting,
 )
@@ -42,7 +44,9 @@ def explain(snapshot: ClusterSnapshot, allocation: Allocation, id_: ParticipantI
     participants = {participant.id: participant for participant in snapshot.participants}
     participant, sizes = participants[id_], sizes_after(snapshot, allocation)
     waiting = next((waiting for waiting in allocation.waiting if waiting.id == id_), None)
-    lines = [_size_line(participant, sizes[id_]), *_resize_lines(allocation, participant)]
+    resizes = [resize for resize in allocation.resizes if resize.id == id_]
+    lines = [_size_line(participant, sizes[id_]), *map(_resize_line, resizes)]
+    lines += deciding(resizes, waiting, rebalances=participant.rebalances)
     if sizes[id_] >= participant.ceiling and waiting is None:
         return _text([*lines, "It is at its maximum; a higher maximum would let it grow."])
     planned = _PlannedCapacity(snapshot, allocation)
@@ -131,12 +135,8 @@ def _size_line(participant: Participant, planned_size: int) -> str:
     return f"{participant.id} {size_text}{score}; {plan_text}."
 
 
-def _resize_lines(allocation: Allocation, participant: Participant) -> list[str]:
-    return [
-        f"{resize.before} -> {resize.after}: {resize.reason}: {resize.full_message or resize.message}"
-        for resize in allocation.resizes
-        if resize.id == participant.id
-    ]
+def _resize_line(resize: Resize) -> str:
+    return f"{resize.before} -> {resize.after}: {resize.reason}: {resize.full_message or resize.message}"
 
 
 def _waiting_lines(waiting: Waiting | None) -> list[str]:
