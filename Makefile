@@ -132,7 +132,7 @@ properties: setup ## 10,000 random worlds for each property of plans, objects dr
 	@$(PYTEST) $(SHARED) --at-least 6 --submissions 50 tests/simulation/test_predicted_effects.py
 	@$(BIN)/python tests/fuzz.py $(if $(INPUTS),--inputs $(INPUTS)) $(if $(SEED),--seed $(SEED))
 
-mutate: setup ## eighteen deliberate mutations must each turn the simulation red
+mutate: setup ## deliberate mutations must each turn the simulation or a test of the bounds on inputs red
 	@PYTHONPATH=$(TEST_PATH) $(BIN)/python -m simulation.mutate
 
 oracle: setup ## our scheduler against Ray's own on random questions, all fields (SEED=n CASES=n)

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import importlib
 import os
 from collections.abc import Callable, Generator
 
@@ -90,6 +91,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(SEED)
     if config.getoption("--clock-start") is not None:
         virtual_time.start_clocks_at(config.getoption("--clock-start"))
+    if name := config.getoption("--mutation"):  # until the process ends
+        importlib.import_module("simulation.mutations").MUTATIONS[name](pytest.MonkeyPatch())
     if not hasattr(config, "workerinput"):  # workers get the options of the process that distributes
         config.option.timeout = float(config.option.timeout or config.getini("timeout")) * PATIENCE
 

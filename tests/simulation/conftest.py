@@ -1,4 +1,4 @@
-"""Applies the mutation of the command line option `--mutation`, and compares all reasons with the pages of conditions and events."""
+"""Compares all reasons with the pages of conditions and events."""
 
 import re
 from collections.abc import Iterator
@@ -10,8 +10,6 @@ import pytest
 from raytide.api import conditions, constants
 from raytide.kube.event_recorder import Recorder
 
-from simulation.mutations import MUTATIONS
-
 DOCS = Path(__file__).parents[2] / "docs"
 CONDITIONS = {
     (kind, reason)
@@ -21,15 +19,6 @@ CONDITIONS = {
     for reason in re.findall(r"^\| [\w, ]+ \| `(\w+)` \|", section, re.MULTILINE)
 }
 EVENTS = set(re.findall(r"^\| (Normal|Warning) \| `(\w+)` \|", (DOCS / "events.md").read_text(), re.MULTILINE))
-
-
-@pytest.fixture(autouse=True)
-def _mutation(request: pytest.FixtureRequest) -> Iterator[None]:
-    name = request.config.getoption("--mutation")
-    with pytest.MonkeyPatch.context() as patch:
-        if name:
-            MUTATIONS[name](patch)
-        yield
 
 
 @pytest.fixture(autouse=True)

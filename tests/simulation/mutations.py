@@ -1,7 +1,7 @@
-"""Deliberate mutations of the product, each of which must make the simulation fail.
+"""Deliberate mutations of the product, each of which must make the simulation, or the tests of the bounds on inputs, fail.
 
-Eighteen patches of one place each, for example: no overlay of expectations, deletes without a uid precondition, creates
-without an owner reference, no write gate, an ignored decision record, growth before capacity is free. `pytest --mutation
+Patches of one place each, for example: no overlay of expectations, deletes without a uid precondition, creates
+without an owner reference, no write gate, an ignored decision record, growth before capacity is free, views of any size. `pytest --mutation
 NAME` applies one; `make mutate` requires that each is detected (RM: tests of the tests).
 """
 
@@ -13,12 +13,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from raytide.api import pod_requirements
 from raytide.api.actions import Create
 from raytide.autoscaler.gcs.client import Gcs
 from raytide.autoscaler.model import Drained, Instance
 from raytide.autoscaler.scaling import decision_patch, drains, group_targets
 from raytide.controller.expectations import Expectations
 from raytide.fairshare import patch_plan, snapshot
+from raytide.fairshare.algorithm import shape_limits, state
 from raytide.fairshare.eligibility import Cooldowns
 from raytide.kube.client import Client
 from raytide.raycluster import plan
@@ -180,6 +182,30 @@ def create_before_delete(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(job_plan, "_start", lambda now, role, indices, **_: start(now, role, indices))
 
 
+def unbounded_views(patch: pytest.MonkeyPatch) -> None:
+    """Views keep all constraints of a pod: the bytes of SECURITY.md."""
+    for bound in ("MAX_CONSTRAINTS", "MAX_VALUES", "MAX_CONSTRAINT_BYTES"):
+        patch.setattr(pod_requirements, bound, 10**9)
+
+
+def unbounded_pass(patch: pytest.MonkeyPatch) -> None:
+    """A sharing pass considers all shapes: the time of SECURITY.md."""
+    within_limits = shape_limits.within_limits
+
+    def considering_all(pool: Any) -> Any:
+        with pytest.MonkeyPatch.context() as inner:
+            for bound in ("MAX_SHAPES", "MAX_CHECKS"):
+                inner.setattr(shape_limits, bound, 10**9)
+            return within_limits(pool)
+
+    patch.setattr(state, "within_limits", considering_all)
+
+
+def too_large_matches(patch: pytest.MonkeyPatch) -> None:
+    """A pod above the bounds matches every node: what SECURITY.md says happens above them."""
+    patch.setattr(pod_requirements, "TOO_LARGE", pod_requirements.ANYWHERE)
+
+
 MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "no-overlay": no_overlay,
     "no-uid-precondition": no_uid_precondition,
@@ -199,4 +225,7 @@ MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "no-cooldown": no_cooldown,
     "lowest-index-first": lowest_index_first,
     "create-before-delete": create_before_delete,
+    "unbounded-views": unbounded_views,
+    "unbounded-pass": unbounded_pass,
+    "too-large-matches": too_large_matches,
 }
