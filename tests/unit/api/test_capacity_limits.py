@@ -57,6 +57,24 @@ def test_what_is_kept_of_one_object_is_bounded_and_gone_with_it(worst):
     assert afterwards < KEPT_BYTES, "no cache holds what was deleted; msgspec keeps 512 short keys"
 
 
+@pytest.mark.parametrize("worst", WORST.values(), ids=WORST)
+@pytest.mark.slow
+def test_objects_that_are_created_and_deleted_in_a_loop_fill_no_cache(worst):
+    """A quota of one pod is no bound on what was there before."""
+    first, *others = (json.dumps(worst.make(number)).encode() for number in range(20))
+    DECODERS[worst.plural](first)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for document in others:
+            DECODERS[worst.plural](document)
+        gc.collect()
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert kept < KEPT_BYTES, "msgspec keeps 512 short keys"
+
+
 @pytest.mark.parametrize("make", TOO_LARGE_PODS.values(), ids=TOO_LARGE_PODS)
 def test_a_pod_with_too_much_matches_no_node_and_counts_with_its_cpu(make):
     obj = make(0)
