@@ -19,7 +19,7 @@ IN_EAST = (NodeRequirement("zone", "In", frozenset({"east"})),)
 
 SEEDS = st.integers(0, (1 << 32) - 1)
 """One number per node and per job: drawing every field by itself would take longer than everything else."""
-REFUSED = st.sampled_from([{"priority": 0}, {"priority": 3}, {"priority": 9}])
+REFUSED = st.sampled_from([{"priority": 0}, {"priority": 3}, {"priority": 9}, {"priority": 9, "may_preempt": False}])
 OTHERS = st.sampled_from([(), (), (), (1,), (1000,), (1, 1000)])
 QUOTAS = st.sampled_from([(), (), (), (quota("one", cpu=6000),), (quota("two", pods=5),)])
 LOADS = st.sampled_from([{}, {}, {CPU: 80, GPU: 50}, {MEMORY: 50}])
@@ -85,6 +85,7 @@ def participant_of(chance: random.Random, name: str) -> Participant:
         uses_limits=chance.random() < 0.5,
         rebalances=chance.choice([False, False, True]),
         yields=chance.choice([False, False, True]),
+        may_preempt=chance.choice([True, True, True, False]),
     )
 
 

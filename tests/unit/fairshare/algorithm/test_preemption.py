@@ -7,7 +7,18 @@ import pytest
 
 from raytide.api.sharing_record import REBALANCED, RECLAIMED
 from raytide.fairshare.algorithm.allocate import allocate
-from support.elastic_builders import World, external_pod, id_of, job, node, resizes_of, shape, waiting_of
+from support.elastic_builders import (
+    LeavingPod,
+    World,
+    external_pod,
+    id_of,
+    job,
+    master,
+    node,
+    resizes_of,
+    shape,
+    waiting_of,
+)
 
 EAST, WEST = (("pool", "east"),), (("pool", "west"),)
 
@@ -30,6 +41,38 @@ def carried_out(world: World, passes: int = 20) -> World:
 def on(name: str, **more):
     """A job whose pods may run in one pool only."""
     return {"shape": shape(more.pop("cpu", 1), node_selector=((("pool", name)),)), **more}
+
+
+# --- preemptionPolicy: Never ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("FD:TJ3-7")
+def test_a_job_that_may_not_preempt_takes_what_is_free_and_what_others_are_about_to_leave():
+    """The two that it lacks are there once the pods of the last scale-down are gone."""
+    never = job("never", 3, 9, 0, priority=9, is_gang=True, may_preempt=False)
+    world = World([node(cpu=6)], [job("low", 1, 9, 3), never])
+    world.leaving = (LeavingPod("node-1", shape(2)),)
+    assert resizes_of(allocate(world.pool())) == {"never": 3}
+
+
+@pytest.mark.rule("FD:TJ3-7")
+def test_a_job_that_may_not_preempt_leaves_others_of_its_priority_what_they_may_take():
+    """The search for donors is not given up for equals, for which it was not tried."""
+    equals = [job("never", 1, 4, 1, priority=5, may_preempt=False), job("usual", 1, 4, 1, priority=5)]
+    world = World(
+        [node(cpu=8)], [*(replace(each, rebalances=True) for each in equals), job("low", 1, 6, 6, rebalances=True)]
+    )
+    assert resizes_of(allocate(world.pool())) == {"low": -3, "usual": 3}
+
+
+@pytest.mark.rule("FD:TJ3-7")
+def test_own_trainers_leave_for_the_master_of_a_job_that_may_not_preempt():
+    """Without a master they are of no use; no other job gives."""
+    own = job("own", 1, 4, 3, priority=9, may_preempt=False)
+    world = World([node(cpu=4)], [job("other", 1, 4, 1), own])
+    world.jobs[own.id].job = replace(own, core=(master(1),))
+    world.jobs[own.id].cores = {"master": [""]}
+    assert resizes_of(allocate(world.pool())) == {"own": -1}
 
 
 # --- victims by node -------------------------------------------------------------------------------------------------------

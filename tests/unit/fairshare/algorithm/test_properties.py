@@ -112,7 +112,8 @@ def takes_only_what_may_be_taken(plan: Allocation, participants, external_pods) 
             continue
         if one.reason == YIELDED_TO_PODS:
             assert job.yields, "only jobs with yieldToPods shrink for pods of other workloads"
-            assert any(other.is_unschedulable and other.priority > job.priority for other in external_pods), one
+            asking = [other for other in external_pods if other.is_unschedulable and other.may_preempt]
+            assert any(other.priority > job.priority for other in asking), one
             continue
         if one.reason == INSUFFICIENT_CAPACITY:
             takes_back_what_has_no_node(one, job, external_pods)
@@ -123,6 +124,7 @@ def takes_only_what_may_be_taken(plan: Allocation, participants, external_pods) 
             assert job.core or job.companion or sum(job.placed.values()) < job.floor, one
             continue
         claimant = participants[one.for_id]
+        assert claimant.may_preempt, "nobody shrinks for pods with preemptionPolicy: Never"
         assert claimant.priority >= job.priority, "a claimant has no lower priority"
         assert job.may_shrink or claimant.priority > job.priority, "a cool-down yields to priority alone"
 

@@ -368,6 +368,8 @@ def _holder_lines(
 
 def _gives(other: Participant, participant: Participant, sizes: Mapping[ParticipantId, int]) -> str:
     """Whether the other participant would be scaled down for one below its minimum, and why not."""
+    if not participant.may_preempt:
+        return "it is not scaled down for pods with preemptionPolicy: Never"
     if other.tenant != participant.tenant and other.is_scaling_enabled and sizes[other.id] > other.floor:
         return "it belongs to another tenant, and is scaled down if that tenant has a higher share or borrows"
     if other.priority > participant.priority:

@@ -1,7 +1,7 @@
 """Donors: which participant gives capacity to which claim, and down to which size.
 
 One table for all claims, among participants of one tenant. No participant shrinks below its minimum, for a lower
-priority, or if its scaling is disabled.
+priority, for pods that may not preempt, or if its scaling is disabled.
 
 | claim | given by | down to |
 |---|---|---|
@@ -63,6 +63,12 @@ class Claim:
         return [] if is_wanted else [(pods.pod, count) for pods, count in self.needs]
 
     @property
+    def only_donor(self) -> ParticipantState | None:
+        """The claimant itself if its pods may not preempt: its instances may go for its master; None: whoever may give."""
+        is_limited = self.participant is not None and not self.participant.spec.may_preempt
+        return self.participant if is_limited else None
+
+    @property
     def borrows(self) -> bool:
         """Whether its claimant's tenant would use more than its nominal quota with it."""
         return self.participant is not None and self.participant.tenant.share_with(self.additional) > 0
@@ -71,7 +77,7 @@ class Claim:
 def minimum_size(donor: ParticipantState, claim: Claim) -> int:
     """The smallest size to which the participant shrinks for the claim; its present size if it gives nothing."""
     spec = donor.spec
-    if not spec.is_scaling_enabled or donor.size <= spec.floor:
+    if not spec.is_scaling_enabled or donor.size <= spec.floor or claim.only_donor not in (None, donor):
         return donor.size
     if (
         claim.participant is not None
@@ -191,6 +197,8 @@ def _group(donor: ParticipantState) -> Group:
 
 def may_give(group: Group, claim: Claim) -> bool:
     """Whether such participants may give anything; those of other tenants by `_minimum_for_tenant`."""
+    if claim.only_donor is not None:
+        return group == _group(claim.only_donor)
     is_other = claim.participant is not None and claim.participant.tenant.spec.name != group.tenant
     is_tenants = is_other and (group.may_shrink or claim.scope is Scope.COOLING)
     return is_tenants or is_in_scope(group, claim.priority, claim.scope)

@@ -82,7 +82,7 @@ class MinimumGuarantees:
                 self._reservations.lift()
             if isinstance(who, ExternalPods):
                 pods = self.state.place_external(who)
-                if who.is_unschedulable and not who.is_doubted:
+                if who.is_unschedulable and who.may_preempt and not who.is_doubted:
                     self._yield_to(who, pods)
                 self._reservations.subtract_external(pods)
                 late.append((pods, None))
@@ -237,7 +237,7 @@ class MinimumGuarantees:
         if self._groups is None:
             self._groups = frozenset(groups_of(self.state.participants))
         donors = frozenset(group for group in self._groups if may_give(group, claim))
-        key = (_numbers(_wanted(claim.needs)), donors, is_behind, tenant)
+        key = (_numbers(_wanted(claim.needs)), donors, is_behind, tenant, claim.only_donor)
         if key in self._failed:
             return None
         # On reserved nodes a claim pays for the first in line as well: no more than growth would.

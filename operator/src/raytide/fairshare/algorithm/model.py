@@ -159,6 +159,8 @@ class Participant:
     """Whether it has had a reservation for so long that those behind it in line come first for a while."""
     reserved_nodes: tuple[str, ...] = ()
     """Nodes that the last plan reserved for it; a new reservation keeps them as far as they could hold its pods."""
+    may_preempt: bool = True
+    """Whether other participants may shrink for it: for its minimum, and for its growth. Otherwise it takes what is free."""
     tenant: str = ""
     """The name of its tenant; one that the snapshot does not have counts as none (`tenants.py`)."""
     yields: bool = False
@@ -168,6 +170,11 @@ class Participant:
     def is_elastic(self) -> bool:
         """Whether its size can change."""
         return self.floor < self.ceiling
+
+    @property
+    def takes_by_rebalancing(self) -> bool:
+        """Whether it takes part in rebalancing as a receiver."""
+        return self.rebalances and self.may_preempt
 
     @property
     def unplaceable(self) -> int:
@@ -195,6 +202,8 @@ class ExternalPods:
     created_at: str = ""
     is_unschedulable: bool = False
     """Whether kube-scheduler has tried and found no node; before that no participant shrinks for them."""
+    may_preempt: bool = True
+    """Whether participants may shrink for them at all."""
     is_doubted: bool = False
     """Whether it finds none although nodes have had capacity for a while: no capacity is kept for them any more."""
     name: str = ""

@@ -42,6 +42,7 @@ _HELD: Final = {
     COOLING_DOWN: "held by {}, which is in a cooldown",
     HIGHER_PRIORITY: "held by {}, which has a higher priority",
 }
+_FREE_ONLY: Final = ", without preemption (preemptionPolicy: Never)"
 _BESIDE: Final = " beside the capacity reserved for pending pods of other workloads"
 """Without names and numbers, which would change all the time."""
 
@@ -80,7 +81,8 @@ class Reasons:
             )
         else:
             what = missing + (_BESIDE if is_capacity_kept else "")
-            message = full_message = f"{what}, {goal}" if what else goal
+            is_never = reason in _CAPACITY_REASONS and not participant.spec.may_preempt
+            message = full_message = (f"{what}, {goal}" if what else goal) + (_FREE_ONLY if is_never else "")
         return Waiting(
             participant.spec.id,
             reason,
