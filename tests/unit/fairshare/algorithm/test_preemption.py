@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from raytide.api.pod_requirements import CPU
 from raytide.api.sharing_record import REBALANCED, RECLAIMED
 from raytide.fairshare.algorithm.allocate import allocate
+from raytide.fairshare.algorithm.model import AllocationOptions
 from support.elastic_builders import (
     LeavingPod,
     World,
@@ -73,6 +75,48 @@ def test_own_trainers_leave_for_the_master_of_a_job_that_may_not_preempt():
     world.jobs[own.id].job = replace(own, core=(master(1),))
     world.jobs[own.id].cores = {"master": [""]}
     assert resizes_of(allocate(world.pool())) == {"own": -1}
+
+
+# --- nodes that are not usable -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("FD:TJ3-8")
+@pytest.mark.parametrize(
+    ("more", "left"),
+    [
+        pytest.param({"ceiling": 4}, {"usable": 4}, id="above the maximum"),
+        pytest.param({"ceiling": 2}, {"usable": 2}, id="more than are there"),
+        pytest.param({"sizes": (1, 4, 12)}, {"usable": 4}, id="a size that is not allowed"),
+    ],
+)
+def test_trainers_on_a_cordoned_node_leave_first(more, left):
+    """mpi-operator#410: the emptiest node was emptied, and trainers that a drain ends next were kept."""
+    own = replace(job("a", 1, 12, 9), **more)
+    world = World([node("cordoned", cpu=5, is_usable=False), node("usable", cpu=4)], [own])
+    world.jobs[own.id].trainers = ["usable"] * 4 + ["cordoned"] * 5
+    plan = allocate(world.pool())
+    assert Counter(world.carried_out(plan).jobs[own.id].trainers) == left
+
+
+@pytest.mark.rule("FD:TJ3-8", "TJ:7.5")
+def test_trainer_0_on_a_cordoned_node_leaves_last():
+    own = job("a", 1, 2, 6)
+    world = World([node("cordoned", cpu=16, is_usable=False), node("usable", cpu=16)], [own])
+    world.jobs[own.id].trainers = ["cordoned"] * 3 + ["usable"] * 3
+    assert allocate(world.pool()).resizes[0].nodes == {"cordoned": -2, "usable": -2}
+
+
+@pytest.mark.rule("FD:TJ3-8", "TJ:3.15")
+def test_for_the_load_limit_a_donor_shrinks_where_that_counts():
+    """What it has on a cordoned node counts in no sum, and would end in vain."""
+    donor, receiver = job("a", 1, 9, 6, rebalances=True), job("b", 1, 9, 1, priority=1, rebalances=True)
+    nodes = [node("cordoned", cpu=8, is_usable=False), node("usable", cpu=8)]
+    world = World(nodes, [donor, receiver], options=AllocationOptions({CPU: 50}))
+    world.jobs[donor.id].trainers = ["usable"] * 3 + ["cordoned"] * 3
+    world.jobs[receiver.id].trainers = ["usable"]
+    plan = allocate(world.pool())
+    assert resizes_of(plan) == {"a": -2, "b": 2}
+    assert plan.resizes[0].nodes == {"usable": -2}
 
 
 # --- victims by node -------------------------------------------------------------------------------------------------------
