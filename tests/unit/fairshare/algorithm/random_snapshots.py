@@ -91,7 +91,10 @@ def participant_of(chance: random.Random, name: str) -> Participant:
 
 @st.composite
 def worlds(draw: DrawFn, *, most_nodes: int = 3, most_jobs: int = 5, are_usable: bool = False) -> World:
-    """Nodes and jobs; the pods that exist are where kube-scheduler could have put them. `are_usable`: no node is cordoned."""
+    """Nodes and jobs; the pods that exist are where kube-scheduler could have put them, before nodes were cordoned or since.
+
+    `are_usable`: no node is cordoned.
+    """
     there = [node_of(random.Random(draw(SEEDS)), f"node-{number}") for number in range(draw(between(1, most_nodes)))]
     if are_usable:
         there = [replace(each, is_usable=True) for each in there]
@@ -103,7 +106,11 @@ def worlds(draw: DrawFn, *, most_nodes: int = 3, most_jobs: int = 5, are_usable:
     quotas = draw(QUOTAS)
     load = draw(LOADS)
     options = AllocationOptions(load)
-    return World(there, those, external_pods=others, quotas=quotas, options=options)
+    was_usable = draw(st.booleans())
+    before = [replace(each, is_usable=True) for each in there] if was_usable else there
+    world = World(before, those, external_pods=others, quotas=quotas, options=options)
+    world.nodes = tuple(there)
+    return world
 
 
 @st.composite

@@ -81,6 +81,7 @@ def test_every_plan_keeps_bounds_and_capacity_and_does_not_depend_on_order(world
     takes_only_what_may_be_taken(plan, participants, world.external_pods)
     assert sum(moves) <= slots(pool), "every instance is given or taken at most once"
     has_one_message_per_job(plan, participants)
+    begins_on_nodes_that_are_not_usable(plan, pool)
     grants_fit(world, plan)
     shrinks_only_for_jobs_that_reach_their_minimum(plan)
     assert allocate(shuffled(pool, chance)) == plan, "the order in which things are listed does not matter"
@@ -182,6 +183,17 @@ def has_one_message_per_job(plan: Allocation, participants) -> None:
     assert all(one.message for one in (*plan.resizes, *plan.waiting))
     shrinks = [one.after < one.before for one in plan.resizes]
     assert shrinks == sorted(shrinks, reverse=True), "shrinks come before growth"
+
+
+def begins_on_nodes_that_are_not_usable(plan: Allocation, pool: ClusterSnapshot) -> None:
+    """A shrink to the maximum: instances on usable nodes leave once at most trainer 0 is left elsewhere."""
+    usable = {one.name for one in pool.nodes if one.is_usable}
+    participants = {one.id: one for one in pool.participants}
+    for one in plan.resizes:
+        if one.reason == ABOVE_MAXIMUM and not one.receivers and any(name in usable for name in one.nodes):
+            job = participants[one.id]
+            left = sum(number + one.nodes.get(name, 0) for name, number in job.placed.items() if name not in usable)
+            assert left <= int(job.leaves_last not in usable), one
 
 
 def grants_fit(world: World, plan: Allocation) -> None:
