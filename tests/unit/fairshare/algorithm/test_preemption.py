@@ -119,6 +119,52 @@ def test_for_the_load_limit_a_donor_shrinks_where_that_counts():
     assert plan.resizes[0].nodes == {"usable": -2}
 
 
+# --- trainer 0 -----------------------------------------------------------------------------------------------------------
+
+
+def two_full_nodes(ceiling: int = 16, **more) -> World:
+    """Of each of two jobs, half of the trainers are on each node, trainer 0 on different ones; a gang needs one node."""
+    world = World([node(f"node-{n}", cpu=64, gpu=8) for n in range(2)])
+    for number in range(2):
+        world.add(job(f"small-{number}", 1, ceiling, 8, gpu=1, **more))
+        world.jobs[id_of(f"small-{number}")].trainers = [f"node-{number}", *round_robin(8, 2)[1 - number :][:7]]
+    world.add(job("large", 1, 1, 0, gpu=8))
+    return world
+
+
+@pytest.mark.rule("FD:TJ3-4", "TJ:7.5")
+def test_a_gang_that_only_trainer_0_of_another_job_keeps_from_a_node_is_told_so():
+    """All minimums fit, and it never starts: without trainer 0 it would get the node with the lower rank."""
+    world = two_full_nodes()
+    assert Counter(world.jobs[id_of("small-1")].trainers) == {"node-0": 4, "node-1": 4}
+    plan = allocate(world.pool())
+    assert (plan.resizes, waiting_of(plan)) == ((), {"large": "HeldByRankZero"})
+    assert plan.waiting[0].message == (
+        "needs 1 x (8 nvidia.com/gpu and 1 cpu) to reach its minimum of 1, held by trainer 0 of default/small-0 on node node-0, "
+        "which ends only with its job"
+    )
+
+
+@pytest.mark.rule("FD:TJ3-4")
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        pytest.param({"may_shrink": False}, "HeldByRankZero", id="a cooldown is over before trainer 0 goes"),
+        pytest.param({"priority": 9}, "InsufficientGPU", id="of a higher priority all would stay"),
+        pytest.param({"is_scaling_enabled": False}, "InsufficientGPU", id="scaling is disabled"),
+    ],
+)
+def test_trainer_0_is_named_only_if_nothing_else_is_in_the_way(more, reason):
+    assert waiting_of(allocate(two_full_nodes(**more).pool())) == {"large": reason}
+
+
+@pytest.mark.rule("FD:TJ3-4")
+def test_a_node_without_a_trainer_0_is_freed():
+    world = two_full_nodes()
+    world.jobs[id_of("small-1")].trainers = ["node-0", *["node-1"] * 4, *["node-0"] * 3]
+    assert resizes_of(allocate(world.pool())) == {"small-0": -4, "small-1": -4, "large": 1}
+
+
 # --- victims by node -------------------------------------------------------------------------------------------------------
 
 

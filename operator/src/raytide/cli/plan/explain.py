@@ -15,6 +15,7 @@ from raytide.cli.columns import printable
 from raytide.explain.messages import counted
 from raytide.fairshare.algorithm.format_quantity import spell, spell_with_name
 from raytide.fairshare.algorithm.model import (
+    HELD_BY_RANK_ZERO,
     Allocation,
     ClusterSnapshot,
     Node,
@@ -32,6 +33,9 @@ from raytide.fairshare.algorithm.state import begin
 _SHOWN: Final = 5
 """How many holders are named."""
 _FULL: Final = 100
+_SUSPENDED: Final = (
+    "suspending that job (spec.suspend: true) until this one has started: trainer 0 then starts elsewhere"
+)
 
 
 # --- the answer --------------------------------------------------------------------------------------------------------
@@ -61,6 +65,7 @@ def explain(snapshot: ClusterSnapshot, allocation: Allocation, id_: ParticipantI
     ]
     holder_lines = list(_holder_lines(participant, snapshot, sizes, short)) if short else []
     remedy_lines = list(_remedy_lines(participant, sizes[id_], planned, snapshot))
+    remedy_lines += [_SUSPENDED] if waiting is not None and waiting.reason == HELD_BY_RANK_ZERO else []
     remedy_lines += ["capacity for these pending pods of other workloads, or their deletion"] if first else []
     lines += _section("Obstacles:", obstacles)
     lines += _section(f"Holders of {_either(sorted(short))} on nodes where it may run:", holder_lines)
@@ -151,7 +156,7 @@ def _waiting_lines(waiting: Waiting | None) -> list[str]:
 
 
 def _rule_lines(participant: Participant) -> Iterator[str]:
-    if not participant.is_elastic:
+    if not participant.is_elastic and participant.current >= participant.floor:
         yield "its minimum equals its maximum: its size is fixed"
     elif not participant.is_scaling_enabled:
         yield "scaling is disabled for it"
@@ -408,7 +413,7 @@ def _external_pods_use(snapshot: ClusterSnapshot, allowed: set[str], short: Amou
 def _remedy_lines(
     participant: Participant, size: int, planned: _PlannedCapacity, snapshot: ClusterSnapshot
 ) -> Iterator[str]:
-    if not participant.is_elastic or not participant.is_scaling_enabled:
+    if size >= participant.floor and not (participant.is_elastic and participant.is_scaling_enabled):
         yield "a higher maximum" if participant.is_scaling_enabled else "enabling its scaling"
         return
     gaps = planned.gaps(participant.shape)

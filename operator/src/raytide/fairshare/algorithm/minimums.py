@@ -24,6 +24,7 @@ from raytide.fairshare.algorithm.donors import Claim, Group, Scope, groups_of, m
 from raytide.fairshare.algorithm.model import (
     CAPACITY_RESERVED,
     COOLING_DOWN,
+    HELD_BY_RANK_ZERO,
     HIGHER_PRIORITY,
     INSUFFICIENT,
     ExternalPods,
@@ -56,6 +57,7 @@ class MinimumGuarantees:
     _groups: frozenset[Group] | None = None
     """Groups of possible donors: two scopes with equal groups need not be tried twice."""
     _failed: set[tuple[object, ...]] = field(default_factory=set)
+    _held_by_rank_zeros: dict[object, Rejection | None] = field(default_factory=dict)
     _late: list[tuple[Pods, ParticipantState | None]] = field(default_factory=list)
     _reservations: Reservations = field(init=False)
 
@@ -182,8 +184,10 @@ class MinimumGuarantees:
             if attempt is not None:
                 return self._held_by(participant, needs, attempt, scope)
         claim = self._claim_of(participant, needs)
-        return self.state.tenant_rejection(participant, claim.additional) or Rejection(
-            INSUFFICIENT, needs=_wanted(needs)
+        return (
+            self.state.tenant_rejection(participant, claim.additional)
+            or self._held_by_rank_zero(participant, needs)
+            or Rejection(INSUFFICIENT, needs=_wanted(needs))
         )
 
     @staticmethod
@@ -256,6 +260,19 @@ class MinimumGuarantees:
             self.cooling.append((participant, needs))
         kind = COOLING_DOWN if scope is Scope.COOLING else HIGHER_PRIORITY
         return Rejection(kind, needs=_wanted(needs), holder=holder)
+
+    def _held_by_rank_zero(self, participant: ParticipantState, needs: Needs) -> Rejection | None:
+        """The rejection if an instance that leaves last is all that is in the way; looked for once for equal claims."""
+        claim = Claim(Scope.LEAVES_LAST, participant.spec.priority, tuple(needs), participant)
+        key = (_numbers(_wanted(needs)), claim.priority, participant.tenant.spec.name, claim.only_donor)
+        if key not in self._held_by_rank_zeros:
+            attempt = Preemption(self.state, claim)
+            found = next(attempt.left_last(), None) if attempt.try_preempt() else None
+            attempt.undo()
+            self._held_by_rank_zeros[key] = found and Rejection(
+                HELD_BY_RANK_ZERO, needs=_wanted(needs), holder=found[0], node=found[1]
+            )
+        return self._held_by_rank_zeros[key]
 
     def _commit(self, participant: ParticipantState, attempt: Preemption) -> None:
         shrink_donors(attempt, RECLAIMED, for_id=participant.spec.id)

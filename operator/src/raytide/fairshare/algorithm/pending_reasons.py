@@ -18,6 +18,7 @@ from raytide.fairshare.algorithm.model import (
     CAPACITY_RESERVED,
     COOLING_DOWN,
     FRAGMENTED,
+    HELD_BY_RANK_ZERO,
     HIGHER_PRIORITY,
     INSUFFICIENT,
     INSUFFICIENT_GPU,
@@ -40,6 +41,7 @@ _CAPACITY_REASONS: Final = (INSUFFICIENT, INSUFFICIENT_GPU, FRAGMENTED)
 _HELD: Final = {
     CAPACITY_RESERVED: "reserved for {} (first in line)",
     COOLING_DOWN: "held by {}, which is in a cooldown",
+    HELD_BY_RANK_ZERO: "held by trainer 0 of {} on node {}, which ends only with its job",
     HIGHER_PRIORITY: "held by {}, which has a higher priority",
 }
 _FREE_ONLY: Final = ", without preemption (preemptionPolicy: Never)"
@@ -290,7 +292,8 @@ def _requests_text(state: AllocationState, pod: PodShape) -> str:
 
 
 def _held(rejection: Rejection, reader: str | None) -> str:
-    return _HELD[rejection.kind].format(job_name(rejection.holder, reader) if rejection.holder else "another job")
+    holder = job_name(rejection.holder, reader) if rejection.holder else "another job"
+    return _HELD[rejection.kind].format(holder, rejection.node)
 
 
 def _needed(state: AllocationState, needs: Iterable[tuple[PodShape, int]]) -> str:

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 from raytide.fairshare.algorithm.budgets import Shortfall
 from raytide.fairshare.algorithm.capacity_index import Vector, fits
 from raytide.fairshare.algorithm.donors import Claim, Scope, far_behind, minimum_size
+from raytide.fairshare.algorithm.model import ParticipantId
 from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods, smaller_size
 from raytide.fairshare.algorithm.placement import NodeCapacity, PodShape
 from raytide.fairshare.algorithm.state import AllocationState, Placement
@@ -99,6 +100,11 @@ class Preemption:
     """Number of a shape -> nodes by cost; a cost is a lower bound until it is computed again."""
 
     @property
+    def _is_leaves_last(self) -> bool:
+        """Whether the instance that leaves last counts like any other."""
+        return self.claim.scope is Scope.LEAVES_LAST
+
+    @property
     def victims(self) -> int:
         """How many instances with a node it costs so far."""
         return sum(step.count for step in self.steps if not step.is_of_waiting_pods)
@@ -107,6 +113,13 @@ class Preemption:
     def donors(self) -> list[ParticipantState]:
         """The participants that shrink, each once."""
         return sorted({id(step.donor): step.donor for step in self.steps}.values(), key=lambda donor: donor.rank)
+
+    def left_last(self) -> Iterator[tuple[ParticipantId, str]]:
+        """The donors whose instance that leaves last has left, each with its node."""
+        for donor in self.donors:
+            node = donor.instances.leaves_last
+            if node and node not in donor.instances.where:
+                yield donor.spec.id, node
 
     def try_preempt(self) -> bool:
         """Preempt donors and place everything within all limits; if that fails, change nothing and return False."""
@@ -225,7 +238,7 @@ class Preemption:
             return {}
         gains: Gains = {}
         for pods, surplus in donor.surplus(after):
-            count = min(surplus - pods.unplaced, _available(pods, name, is_last=after == 0))
+            count = min(surplus - pods.unplaced, _available(pods, name, is_last=after == 0 or self._is_leaves_last))
             for number, amount in pods.pod.requests if count > 0 else ():
                 gains[number] = gains.get(number, 0) + amount * count
         return gains
@@ -401,7 +414,7 @@ class Preemption:
             self._minimum_sizes.clear()
         step = ReleasedStep(donor, donor.size - after)
         for pods, count in donor.surplus(after):
-            step.gone += _leave(self.state, pods, count, name)
+            step.gone += _leave(self.state, pods, count, name, is_last=self._is_leaves_last)
         donor.size = after
         self.steps.append(step)
 
@@ -471,7 +484,7 @@ def cut(state: AllocationState, donor: ParticipantState, size: int) -> ReleasedS
     return step
 
 
-def _leave(state: AllocationState, pods: Pods, count: int, wished: str) -> Iterator[Gone]:
+def _leave(state: AllocationState, pods: Pods, count: int, wished: str, *, is_last: bool = False) -> Iterator[Gone]:
     """Remove so many: those without a node at once and first, then one by one, on the wished node if possible."""
     count = max(0, count)
     state.spend(pods, -count)
@@ -480,7 +493,7 @@ def _leave(state: AllocationState, pods: Pods, count: int, wished: str) -> Itera
         pods.unplaced -= unplaced
         yield pods, "", unplaced, _UNPLACED
     for _ in range(count - unplaced):
-        name, source = _next_to_leave(pods, wished, state.capacity.by_name)
+        name, source = _next_to_leave(pods, wished, state.capacity.by_name, is_last=is_last)
         pods.remove(name)
         node = state.capacity.by_name.get(name)
         if node is not None:
@@ -500,7 +513,7 @@ def _available(pods: Pods, name: str, *, is_last: bool = False) -> int:
     return pods.where.get(name, 0) - int(name == pods.leaves_last and not is_last)
 
 
-def _next_to_leave(pods: Pods, wished: str, usable: Container[str]) -> tuple[str, int]:
+def _next_to_leave(pods: Pods, wished: str, usable: Container[str], *, is_last: bool) -> tuple[str, int]:
     """Pods assigned in this plan first, then in the participant's order, then the wished node, then the emptiest.
 
     Nodes that are not usable come before the emptiest: a drain ends the pods there next, and would do so besides.
@@ -512,7 +525,7 @@ def _next_to_leave(pods: Pods, wished: str, usable: Container[str]) -> tuple[str
         return pods.pending.pop(), _PENDING
     if pods.leaves_first:
         return pods.leaves_first.pop(), _ORDERED
-    if _available(pods, wished) > 0:
+    if _available(pods, wished, is_last=is_last) > 0:
         return wished, _CHOSEN
     order = {name: (_available(pods, name) <= 0, name in usable, pods.where[name], name) for name in pods.where}
     return min(order, key=order.__getitem__), _CHOSEN
