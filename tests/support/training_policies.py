@@ -9,7 +9,7 @@ job is what the next pass reads.
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from raytide.api.capacity import CapacityNode, CapacityPod
+from raytide.api.capacity import CapacityNode, CapacityPod, Priority
 from raytide.api.conditions import timestamp
 from raytide.api.config import SharingConfig
 from raytide.api.meta import Manifest
@@ -114,7 +114,7 @@ class Raytide:
         """`tenants` maps namespaces to names of tenants, as their labels do."""
         self.passes = 0
         self._tenants = dict(tenants or {})
-        self._priorities: dict[str, int] = {}
+        self._priorities: dict[str, Priority] = {}
         self._config = config or SharingConfig()
         self._scaling = dict(scaling or {})
         self._manifests: dict[str, TrainingJob] = {}
@@ -142,7 +142,7 @@ class Raytide:
 
     def submitted(self, job: Job) -> None:
         """A new object in the API."""
-        self._priorities[priority_class(job.of.priority)] = job.of.priority
+        self._priorities[priority_class(job.of.priority)] = Priority(job.of.priority)
         self._jobs[job.of.name] = job
         self._manifests[job.of.name] = TrainingJob.parse(manifest(job, self._now(), self._scaling))
 

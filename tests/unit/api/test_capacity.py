@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from raytide.api.capacity import (
+    Priority,
     capacity_node_from_object,
     capacity_pod_from_object,
     capacity_quota_from_object,
@@ -221,10 +222,10 @@ def test_quotas_by_their_own_names():
 
 def test_priorities_have_a_default():
     classes = [
-        priority_class_from_object({"metadata": {"name": "low"}, "value": -5}),
+        priority_class_from_object({"metadata": {"name": "low"}, "value": -5, "preemptionPolicy": "Never"}),
         priority_class_from_object({"metadata": {"name": "usual"}, "value": 10, "globalDefault": True}),
     ]
-    assert priorities_of(classes) == {"low": -5, "usual": 10, "": 10}
+    assert priorities_of(classes) == {"low": Priority(-5, may_preempt=False), "usual": Priority(10), "": Priority(10)}
 
 
 def test_bytes_and_objects_give_equal_values():

@@ -333,6 +333,42 @@ def test_priority_classes_determine_the_donor():
     assert waiting(plan)["high"] == "HigherPriority"
 
 
+@pytest.mark.rule("FD:TJ3-7")
+@pytest.mark.parametrize(
+    ("of_class", "template"),
+    [
+        pytest.param(priority_class("vip", 10, preemptionPolicy="Never"), {}, id="by its PriorityClass"),
+        pytest.param(
+            priority_class("usual", 10, preemptionPolicy="Never", globalDefault=True), {}, id="by the default class"
+        ),
+        pytest.param(priority_class("vip", 10), {"preemptionPolicy": "Never"}, id="by the template"),
+    ],
+)
+@pytest.mark.parametrize("size", [None, 2])
+def test_pods_that_may_not_preempt_take_nothing_for_a_minimum_nor_for_growth(of_class, template, size):
+    """KAI-Scheduler#1032: a job of a higher priority took three trainers, whatever its preemptionPolicy."""
+    low, high = job("low", 1, 4, 4, priorityClassName="low"), job("high", 2, 5, size, startPolicy="Gang")
+    high["spec"]["priorityClassName"] = "" if of_class.get("globalDefault") else "vip"
+    high["spec"]["trainer"]["template"] = {"spec": template}
+    pods = [trainer_pod("low", index, on="node-1") for index in range(4)]
+    pods += [trainer_pod("high", index, on="node-1") for index in range(size or 0)]
+    plan = planned(as_list(node(cpu=len(pods)), low, high, of_class, priority_class("low", -10), *pods))
+    assert moves(plan) == {}
+    (message,) = [each["message"] for each in plan["waiting"] if each["name"] == "high"]
+    assert message.endswith(", without preemption (preemptionPolicy: Never)")
+
+
+@pytest.mark.rule("FD:TJ3-7")
+def test_pods_of_other_workloads_that_may_not_preempt_take_nothing_from_a_job_that_yields():
+    donor, web = job("donor", 1, 4, 4, scaling={"yieldToPods": True}), pod("web", cpu=1)
+    web["spec"] |= {"priority": 100}
+    web["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    objects = [node(cpu=4), donor, *(trainer_pod("donor", index, on="node-1") for index in range(4))]
+    assert moves(planned(as_list(*objects, web))) == {"donor": (4, 3, "YieldedToPods")}
+    web["spec"] |= {"preemptionPolicy": "Never"}
+    assert moves(planned(as_list(*objects, web))) == {}
+
+
 TENANTS = "[{name: a, nominalQuota: {cpu: 2}, borrowingLimit: {cpu: 2}}, {name: b}]"
 
 

@@ -13,6 +13,24 @@ from raytide.fairshare.algorithm.model import MEMORY, Allocation, AllocationOpti
 from support.distributions import ROOT
 from support.elastic_builders import GPU, World, amounts, external_pod, id_of, job, node, quota
 
+
+@pytest.mark.rule("FD:TJ3-4")
+def test_a_gang_that_trainer_0_of_another_job_keeps_waiting_is_told_what_would_help():
+    """It said "a higher maximum"."""
+    world = World([node("one", cpu=8), node("two", cpu=2)], [job("a", 1, 3, 3), job("gang", 1, 1, is_gang=True, cpu=8)])
+    world.jobs[id_of("a")].trainers = ["one", "two", "two"]
+    lines = explanation(world, "gang").splitlines()
+    assert lines[3] == (
+        "  - HeldByRankZero: needs 1 x (8 cpu) to reach its minimum of 1, held by trainer 0 of default/a on node one, which ends "
+        "only with its job"
+    )
+    assert (
+        "  - suspending that job (spec.suspend: true) until this one has started: trainer 0 then starts elsewhere"
+        in lines
+    )
+    assert not any("maximum" in line for line in lines[4:])
+
+
 EAST = (NodeRequirement("zone", "In", frozenset({"east"})),)
 
 

@@ -6,8 +6,10 @@ import tracemalloc
 
 import pytest
 
+from raytide.api.capacity import Priority
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import MASTER, PSERVER, SHARING_ANNOTATION, TRAINER
+from raytide.api.trainingjob_pods import priority_of
 from raytide.fairshare.eligibility import job_demand
 from raytide.fairshare.job_view import decode_shared_job, shared_job
 from raytide.fairshare.participants import role_shapes
@@ -77,6 +79,7 @@ def test_what_sharing_reads_is_as_in_the_whole_job():
         "tolerations": [{"key": "dedicated", "operator": "Exists"}],
         "overhead": {"cpu": "100m"},
         "priorityClassName": "high",
+        "preemptionPolicy": "Never",
         "containers": [
             {"name": "trainer", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 2}}},
             {"name": "beside", "resources": {"requests": {"cpu": "1"}}},
@@ -109,7 +112,7 @@ def test_what_sharing_reads_is_as_in_the_whole_job():
         assert (ours.record, ours.is_gang, ours.current) == (theirs.record, theirs.is_gang, theirs.current)
     assert kept.spec.scaling == job.spec.scaling
     assert (kept.spec.priority_class_name, kept.has_master, kept.is_elastic) == ("low", True, True)
-    assert kept.spec.trainer.template["spec"]["priorityClassName"] == "high"
+    assert priority_of(kept, TRAINER, {"high": Priority(7)}) == Priority(7, may_preempt=False)
     assert kept.metadata.generation == 3
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from raytide.api import trainingjob_constants as constants
 from raytide.api.capacity import (
+    Priority,
     capacity_node_from_object,
     capacity_pod_from_object,
     capacity_quota_from_object,
@@ -168,7 +169,7 @@ def test_the_scaling_fields_of_the_spec():
     [("high", 100), ("", 7), ("unknown", 7)],
 )
 def test_priorities(asked, expected):
-    assert only(job(priorityClassName=asked), priorities={"high": 100, "": 7}).priority == expected
+    assert only(job(priorityClassName=asked), priorities={"high": Priority(100), "": Priority(7)}).priority == expected
     assert only(job(priorityClassName="high")).priority == 0
 
 

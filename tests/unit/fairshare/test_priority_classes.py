@@ -2,6 +2,7 @@
 
 import pytest
 
+from raytide.api.capacity import Priority
 from raytide.api.trainingjob import TrainingJob
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.trainingjob.validation import violations, warnings
@@ -9,7 +10,7 @@ from support.elastic_builders import resizes_of
 from unit.fairshare.harness import job_manifest
 from unit.fairshare.test_participants import made, node, pod_of, quota
 
-PRIORITIES = {"high": 1000, "low": -5}
+PRIORITIES = {"high": Priority(1000), "low": Priority(-5)}
 
 
 def scoped(hard, operator, *values, **more):
@@ -53,6 +54,27 @@ def test_a_quota_of_one_class_is_not_used_up_by_what_others_ordered():
     jobs = [of_class("one", "high"), of_class("two", "low", replicas=9)]
     (found,) = made(jobs, quotas=[scoped({"pods": "4"}, "In", "high")], priorities=PRIORITIES).quotas
     assert found.free == {"pods": 3}
+
+
+@pytest.mark.rule("FD:TJ3-7")
+@pytest.mark.parametrize(
+    ("spec", "may_preempt"),
+    [
+        pytest.param({}, True, id="a class that may"),
+        pytest.param({"priority_class": "never"}, False, id="a class that may not"),
+        pytest.param({"master": {"template": {"spec": {"priorityClassName": "never"}}}}, False, id="of one role"),
+        pytest.param({"master": {"template": {"spec": {"preemptionPolicy": "Never"}}}}, False, id="by a template"),
+        pytest.param(
+            {"priority_class": "never", "template": {"preemptionPolicy": "PreemptLowerPriority"}},
+            False,
+            id="by the class, of pods that the API server rejects",
+        ),
+    ],
+)
+def test_a_job_may_preempt_if_all_its_pods_may(spec, may_preempt):
+    priorities = {**PRIORITIES, "never": Priority(1000, may_preempt=False)}
+    found = made(of_class("j", **{"priority_class": "high", **spec}), priorities=priorities).participants[0]
+    assert (found.priority, found.may_preempt) == (1000, may_preempt)
 
 
 @pytest.mark.rule("FD:SEC-F4")

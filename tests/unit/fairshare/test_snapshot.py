@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raytide.api.capacity import Priority
 from raytide.api.config import SharingConfig
 from raytide.api.sharing_record import ResizeNote, SharingRecord
 from raytide.api.trainingjob import TrainingJob
@@ -124,7 +125,7 @@ CHANGES = st.one_of(
     lost("jobs"),
     lost("pods"),
     lost("nodes"),
-    set_to("priorities", {}, {"": 3}, {"high": 5}),
+    set_to("priorities", {}, {"": Priority(3)}, {"high": Priority(5)}, {"high": Priority(5, may_preempt=False)}),
     set_to("quotas", (), (quota({"requests.cpu": "9", "pods": "4"}),)),
     set_to("now", *(NOW + timedelta(seconds=seconds) for seconds in (-30, 0, 6, 20, 90))),
 )

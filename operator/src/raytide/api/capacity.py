@@ -71,6 +71,7 @@ class CapacityPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     limits: Amounts
     constraints: PodConstraints = ANYWHERE
     priority: int = 0
+    may_preempt: bool = True
     is_terminating: bool = False
     is_finished: bool = False
     is_running: bool = False
@@ -144,11 +145,22 @@ def _meets(name: str, operator: str, names: frozenset[str]) -> bool:
     return bool(name)
 
 
+NEVER: Final = "Never"
+"""The `preemptionPolicy` of pods for which kube-scheduler ends no other pod."""
+
+
+class Priority(NamedTuple):
+    """The priority of pods, and whether other pods may end for them."""
+
+    value: int = 0
+    may_preempt: bool = True
+
+
 class PriorityClass(msgspec.Struct, frozen=True, gc=False):
     """One PriorityClass."""
 
     name: str
-    value: int = 0
+    priority: Priority = Priority()
     is_default: bool = False
     """Whether it applies to pods without a priorityClassName."""
 
@@ -165,14 +177,19 @@ def tenants_of(namespaces: Iterable[NamespaceTenant]) -> dict[str, str]:
     return {each.name: each.tenant for each in namespaces if each.tenant}
 
 
-def priorities_of(classes: Iterable[PriorityClass]) -> dict[str, int]:
-    """PriorityClass -> value; the empty name maps to the default class."""
-    found: dict[str, int] = {}
+def priorities_of(classes: Iterable[PriorityClass]) -> dict[str, Priority]:
+    """PriorityClass -> priority; the empty name maps to the default class."""
+    found: dict[str, Priority] = {}
     for each in classes:
-        found[each.name] = each.value
+        found[each.name] = each.priority
         if each.is_default:
-            found[""] = each.value
+            found[""] = each.priority
     return found
+
+
+def priority_in(priorities: Mapping[str, Priority], name: str) -> Priority:
+    """The priority of pods with that PriorityClass; of no class, or one that is not known, the default's."""
+    return priorities.get(name) or priorities.get("") or Priority()
 
 
 # --- the JSON as the API sends it: only what is read, everything may be missing or null ------------------------------
@@ -250,6 +267,7 @@ class _PriorityClass(msgspec.Struct, gc=False, rename="camel"):
     metadata: Metadata
     value: int = 0
     global_default: bool | None = None
+    preemption_policy: str | None = None
 
 
 class _Namespace(msgspec.Struct, gc=False):
@@ -334,6 +352,7 @@ def _pod_view(pod: _Pod) -> CapacityPod:
         limits=shape.limits,
         constraints=shape.constraints,
         priority=spec.priority or 0,
+        may_preempt=spec.preemption_policy != NEVER,
         is_terminating=bool(meta.deletion_timestamp),
         is_finished=phase in ("Succeeded", "Failed"),
         is_running=phase == "Running",
@@ -400,7 +419,8 @@ _PRIORITY_CLASS_SCOPE: Final = "PriorityClass"
 
 
 def _class_view(given: _PriorityClass) -> PriorityClass:
-    return PriorityClass(given.metadata.name, given.value, bool(given.global_default))
+    priority = Priority(given.value, given.preemption_policy != NEVER)
+    return PriorityClass(given.metadata.name, priority, bool(given.global_default))
 
 
 def _namespace_view(given: _Namespace) -> NamespaceTenant:

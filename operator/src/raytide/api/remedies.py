@@ -416,6 +416,11 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
         is_permanent=True,
     ),
     "HigherPriority": Remedy(Stage.DECISION, _other_job, "set a higher priorityClassName, or wait until that job ends"),
+    "HeldByRankZero": Remedy(
+        Stage.DECISION,
+        _other_job,
+        "suspend that job until this one has started (spec.suspend: true), add a node, or use smaller trainers",
+    ),
     "CapacityReserved": Remedy(
         Stage.DECISION, _other_job, "wait until the reservation lapses, or set a higher priorityClassName"
     ),

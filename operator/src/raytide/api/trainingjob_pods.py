@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 from pydantic import ValidationError
 
+from raytide.api.capacity import NEVER, Priority, priority_in
 from raytide.api.meta import Manifest
 from raytide.api.pod_requirements import pod_shape
 from raytide.api.pod_template_merge import merged_template
@@ -44,8 +45,8 @@ class Size(NamedTuple):
 
 _BARE_MASTER: Final = RoleSpec()
 _SCHEDULED_BY: Final = (
-    *("affinity", "hostNetwork", "nodeName", "nodeSelector", "overhead", "priority", "priorityClassName", "resources"),
-    *("schedulerName", "schedulingGates", "tolerations"),
+    *("affinity", "hostNetwork", "nodeName", "nodeSelector", "overhead", "preemptionPolicy", "priority"),
+    *("priorityClassName", "resources", "schedulerName", "schedulingGates", "tolerations"),
 )
 _OF_CONTAINER: Final = ("name", "resources", "restartPolicy")
 _ETCD_RESOURCES: Final = Resources(
@@ -91,6 +92,14 @@ def has_scheduling_gates(job: TrainingJob, role: str) -> bool:
     """Whether the role's template gives its pods scheduling gates."""
     template = (role_spec(job, role).template or {}).get("spec")
     return isinstance(template, dict) and bool(template.get("schedulingGates"))
+
+
+def priority_of(job: TrainingJob, role: str, priorities: Mapping[str, Priority]) -> Priority:
+    """The priority of the role's pods; they may preempt unless their class or their template says never."""
+    value, may_preempt = priority_in(priorities, priority_class_of(job, role))
+    template = (role_spec(job, role).template or {}).get("spec")
+    is_never = isinstance(template, dict) and template.get("preemptionPolicy") == NEVER
+    return Priority(value, may_preempt and not is_never)
 
 
 def scheduling_spec(job: TrainingJob, role: str) -> Manifest:

@@ -19,6 +19,7 @@ from raytide.api.capacity import (
     CapacityPod,
     CapacityQuota,
     NamespaceTenant,
+    Priority,
     PriorityClass,
     decode_capacity_node,
     decode_capacity_pod,
@@ -124,8 +125,8 @@ class CapacityCache:
         return self._is_wanted.is_set()
 
     @property
-    def priorities(self) -> dict[str, int]:
-        """PriorityClass -> value; the empty name is the default."""
+    def priorities(self) -> dict[str, Priority]:
+        """PriorityClass -> priority; the empty name is the default."""
         return priorities_of(self.classes.all())
 
     @property

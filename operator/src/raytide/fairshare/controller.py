@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from raytide.api.capacity import CapacityNode, CapacityPod, CapacityQuota
+from raytide.api.capacity import CapacityNode, CapacityPod, CapacityQuota, Priority
 from raytide.api.config import SharingConfig
 from raytide.api.meta import TRAININGJOBS, Key
 from raytide.api.trainingjob import TrainingJob
@@ -161,8 +161,8 @@ class InformerSnapshot:
         """The ResourceQuotas that may be read."""
         return self._capacity.quotas.all()
 
-    def priorities(self) -> dict[str, int]:
-        """Name of a PriorityClass -> its value."""
+    def priorities(self) -> dict[str, Priority]:
+        """Name of a PriorityClass -> its priority."""
         return self._capacity.priorities
 
     def tenants(self) -> dict[str, str]:

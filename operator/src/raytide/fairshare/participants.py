@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from raytide.api.capacity import CapacityPod
+from raytide.api.capacity import CapacityPod, Priority
 from raytide.api.conditions import parse_timestamp
 from raytide.api.meta import TRAININGJOBS, Key
 from raytide.api.pod_requirements import Amounts
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import MASTER, PSERVER, TRAINER
-from raytide.api.trainingjob_pods import has_scheduling_gates, priority_class_of
+from raytide.api.trainingjob_pods import has_scheduling_gates, priority_of
 from raytide.fairshare.algorithm.model import NO_NODE_S, Companion, Core, Participant, ParticipantId, Shape
 from raytide.fairshare.eligibility import Cooldowns, JobDemand, admission_waits_until, is_eligible, job_demand
 from raytide.fairshare.node_usage import added
@@ -43,15 +43,16 @@ class ParticipantBuilder:
     shapes: Mapping[str, Shape]
 
     def participant(
-        self, priorities: Mapping[str, int], rest: Cooldowns, unplaced_for_long: int = 0, *, tenant: str = ""
+        self, priorities: Mapping[str, Priority], rest: Cooldowns, unplaced_for_long: int = 0, *, tenant: str = ""
     ) -> Participant:
-        """The planner's view of it; `priorities` maps names of PriorityClasses to values, "" to the default's."""
+        """The planner's view of it; `priorities` maps names of PriorityClasses to priorities, "" to the default's."""
         claim, trainers = self.claim, self.standings[TRAINER]
         spec, (floor, ceiling, current) = claim.job.spec, _bounds(claim)
-        is_forbidden = claim.is_forbidden
+        is_forbidden, priority = claim.is_forbidden, _priority(claim.job, priorities)
         is_settled = all(
             each.is_carried_out or (is_forbidden and not each.released) for each in self.standings.values()
         )
+        is_unproven = rest.has_failed or any(has_scheduling_gates(claim.job, role) for role in _roles(claim.job))
         # The next growth after one that failed waits until it is clear that this one has not.
         is_proven = not (rest.has_failed and any(each.unplaced for each in self.standings.values()))
         return Participant(
@@ -60,7 +61,8 @@ class ParticipantBuilder:
             ceiling=ceiling,
             current=current,
             shape=self.shapes[TRAINER],
-            priority=_priority(claim.job, priorities),
+            priority=priority.value,
+            may_preempt=priority.may_preempt and not is_unproven,
             created_at=claim.job.metadata.creation_timestamp,
             is_gang=claim.is_gang,
             core=self._core(),
@@ -73,7 +75,7 @@ class ParticipantBuilder:
             is_repeatedly_forbidden=claim.is_repeatedly_forbidden,
             unschedulable=sum(pod.is_unschedulable for pod in trainers.kept),
             unplaced_for_long=unplaced_for_long,
-            takes_only_free=rest.has_failed or any(has_scheduling_gates(claim.job, role) for role in _roles(claim.job)),
+            is_unproven=is_unproven,
             retries=rest.retries,
             sizes=_sizes(claim, floor, ceiling),
             step=max(1, spec.scaling.step),
@@ -201,10 +203,10 @@ def _sizes(claim: JobDemand, floor: int, ceiling: int) -> tuple[int, ...]:
     return tuple(sorted({floor, *(size for size in listed if floor <= size <= ceiling)})) if listed else ()
 
 
-def _priority(job: TrainingJob, priorities: Mapping[str, int]) -> int:
-    """The priority of its pods; the lowest where roles differ, so that a class on a few pods gains no capacity."""
-    classes = {priority_class_of(job, role) for role in _roles(job)}
-    return min(priorities.get(name, priorities.get("", 0)) for name in classes)
+def _priority(job: TrainingJob, priorities: Mapping[str, Priority]) -> Priority:
+    """The priority of its pods; where roles differ what gains least, so that a class on a few pods gains no capacity."""
+    values, may_preempt = zip(*(priority_of(job, role, priorities) for role in _roles(job)), strict=True)
+    return Priority(min(values), all(may_preempt))
 
 
 def _roles(job: TrainingJob) -> tuple[str, ...]:

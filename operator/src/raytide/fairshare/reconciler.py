@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
-from raytide.api.capacity import CapacityNode, CapacityPod, CapacityQuota
+from raytide.api.capacity import CapacityNode, CapacityPod, CapacityQuota, Priority
 from raytide.api.config import SharingConfig
 from raytide.api.errors import ApiUnavailableError
 from raytide.api.meta import Key
@@ -47,7 +47,7 @@ class Inputs:
     pods: Sequence[CapacityPod]
     nodes: Sequence[CapacityNode]
     quotas: Sequence[CapacityQuota]
-    priorities: Mapping[str, int]
+    priorities: Mapping[str, Priority]
     tenants: Mapping[str, str]
     error: str
     """The API server's error if pods or nodes may not be read."""
@@ -89,8 +89,8 @@ class SnapshotSource(Protocol):
         """The ResourceQuotas that may be read."""
         ...
 
-    def priorities(self) -> dict[str, int]:
-        """Name of a PriorityClass -> its value."""
+    def priorities(self) -> dict[str, Priority]:
+        """Name of a PriorityClass -> its priority."""
         ...
 
     def tenants(self) -> dict[str, str]:

@@ -26,7 +26,7 @@ _Who: TypeAlias = ParticipantId | str
 class SchedulerMismatches:
     """Since when plans and kube-scheduler have disagreed.
 
-    - `with_mismatches` returns the pool with `is_doubted` set where they have disagreed for `DOUBT_AFTER`, and `takes_only_free`.
+    - `with_mismatches` returns the pool with `is_doubted` set where they have disagreed for `DOUBT_AFTER`, and `is_unproven` for an hour.
     - `learn` records the disagreements in the plan of that pool.
     - `changes_at` is when time alone changes the result.
     """
@@ -56,11 +56,13 @@ class SchedulerMismatches:
         return replace(
             pool,
             participants=tuple(
-                replace(one, is_doubted=is_doubted(one.id), takes_only_free=True) if one.id in failed else one
+                replace(one, is_doubted=is_doubted(one.id), is_unproven=True, may_preempt=False)
+                if one.id in failed
+                else one
                 for one in pool.participants
             ),
             external_pods=tuple(
-                replace(one, is_doubted=is_doubted(one.name), takes_only_free=True) if one.name in failed else one
+                replace(one, is_doubted=is_doubted(one.name), may_preempt=False) if one.name in failed else one
                 for one in pool.external_pods
             ),
         )

@@ -13,7 +13,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from raytide.api.capacity import CapacityNode, CapacityPod, CapacityQuota
+from raytide.api.capacity import CapacityNode, CapacityPod, CapacityQuota, Priority
 from raytide.api.config import SharingConfig
 from raytide.api.pod_requirements import Amounts
 from raytide.api.sharing_record import victims_of
@@ -47,14 +47,14 @@ def build_snapshot(
     nodes: Iterable[CapacityNode],
     *,
     quotas: Iterable[CapacityQuota] = (),
-    priorities: Mapping[str, int] | None = None,
+    priorities: Mapping[str, Priority] | None = None,
     tenants: Mapping[str, str] | None = None,
     config: SharingConfig,
     now: datetime,
 ) -> ClusterSnapshot:
     """One snapshot for the planner.
 
-    `priorities` maps names of PriorityClasses to their values, the empty name to the default's; `tenants` maps namespaces
+    `priorities` maps names of PriorityClasses to priorities, the empty name to the default's; `tenants` maps namespaces
     to the tenants that their labels name.
     """
     return SnapshotBuilder(config).build(
@@ -99,7 +99,7 @@ class SnapshotBuilder:
         )
         self._reservation_s = config.reservation_s
         self._tenants = config.tenants
-        self._priorities: Mapping[str, int] = {}
+        self._priorities: Mapping[str, Priority] = {}
         self._tenant_of: Mapping[str, str] = {}
         self._node_usage = NodeUsage()
         self._jobs: dict[Owner, _Known] = {}
@@ -113,7 +113,7 @@ class SnapshotBuilder:
         nodes: Iterable[CapacityNode],
         *,
         quotas: Iterable[CapacityQuota] = (),
-        priorities: Mapping[str, int] | None = None,
+        priorities: Mapping[str, Priority] | None = None,
         tenants: Mapping[str, str] | None = None,
         now: datetime,
     ) -> ClusterSnapshot:

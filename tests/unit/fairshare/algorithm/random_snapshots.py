@@ -19,7 +19,7 @@ IN_EAST = (NodeRequirement("zone", "In", frozenset({"east"})),)
 
 SEEDS = st.integers(0, (1 << 32) - 1)
 """One number per node and per job: drawing every field by itself would take longer than everything else."""
-REFUSED = st.sampled_from([{"priority": 0}, {"priority": 3}, {"priority": 9}])
+REFUSED = st.sampled_from([{"priority": 0}, {"priority": 3}, {"priority": 9}, {"priority": 9, "may_preempt": False}])
 OTHERS = st.sampled_from([(), (), (), (1,), (1000,), (1, 1000)])
 QUOTAS = st.sampled_from([(), (), (), (quota("one", cpu=6000),), (quota("two", pods=5),)])
 LOADS = st.sampled_from([{}, {}, {CPU: 80, GPU: 50}, {MEMORY: 50}])
@@ -80,19 +80,23 @@ def participant_of(chance: random.Random, name: str) -> Participant:
         step=step,
         may_grow=chance.choice([True, True, False]),
         grows_soon=chance.choice([True, False]),
-        takes_only_free=chance.random() < 0.1,
+        is_unproven=chance.random() < 0.1,
         retries=chance.random() < 0.1,
         may_shrink=chance.choice([True, True, False]),
         is_scaling_enabled=chance.choice([True, True, True, False]),
         uses_limits=chance.random() < 0.5,
         rebalances=chance.choice([False, False, True]),
         yields=chance.choice([False, False, True]),
+        may_preempt=chance.choice([True, True, True, False]),
     )
 
 
 @st.composite
 def worlds(draw: DrawFn, *, most_nodes: int = 3, most_jobs: int = 5, are_usable: bool = False) -> World:
-    """Nodes and jobs; the pods that exist are where kube-scheduler could have put them. `are_usable`: no node is cordoned."""
+    """Nodes and jobs; the pods that exist are where kube-scheduler could have put them, before nodes were cordoned or since.
+
+    `are_usable`: no node is cordoned.
+    """
     there = [node_of(random.Random(draw(SEEDS)), f"node-{number}") for number in range(draw(between(1, most_nodes)))]
     if are_usable:
         there = [replace(each, is_usable=True) for each in there]
@@ -104,7 +108,11 @@ def worlds(draw: DrawFn, *, most_nodes: int = 3, most_jobs: int = 5, are_usable:
     quotas = draw(QUOTAS)
     load = draw(LOADS)
     options = AllocationOptions(load)
-    return World(there, those, external_pods=others, quotas=quotas, options=options)
+    was_usable = draw(st.booleans())
+    before = [replace(each, is_usable=True) for each in there] if was_usable else there
+    world = World(before, those, external_pods=others, quotas=quotas, options=options)
+    world.nodes = tuple(there)
+    return world
 
 
 @st.composite

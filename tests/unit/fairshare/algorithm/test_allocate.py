@@ -502,6 +502,16 @@ def test_a_node_with_more_than_it_can_hold_limits_no_other(percent, grown):
     assert allocate(world.carried_out(plan).pool()).resizes == ()
 
 
+@pytest.mark.rule("TJ:3.15", "FD:TJ3-8")
+def test_what_leaves_a_cordoned_node_is_no_capacity_of_the_others():
+    """It counted in no sum, so that b would grow beyond the limit with what a has there above its maximum."""
+    nodes = [node("cordoned", cpu=8, is_usable=False), node("usable", cpu=8)]
+    world = World(nodes, [job("a", 1, 2, 4), job("b", 1, 8, 3)], options=AllocationOptions({CPU: 50}))
+    for each, where, count in (("a", "cordoned", 4), ("b", "usable", 3)):
+        world.jobs[id_of(each)].trainers = [where] * count
+    assert resizes_of(plan_of(world)) == {"a": -2, "b": 1}
+
+
 @pytest.mark.rule("TJ:3.15")
 def test_the_load_limit_does_not_keep_a_job_below_its_minimum():
     world = World([node(cpu=10)], [job("a", 9, 20, 0, is_gang=True)], options=AllocationOptions({CPU: 50}))

@@ -5,9 +5,22 @@ from dataclasses import replace
 
 import pytest
 
+from raytide.api.pod_requirements import CPU
 from raytide.api.sharing_record import REBALANCED, RECLAIMED
 from raytide.fairshare.algorithm.allocate import allocate
-from support.elastic_builders import World, external_pod, id_of, job, node, resizes_of, shape, waiting_of
+from raytide.fairshare.algorithm.model import AllocationOptions
+from support.elastic_builders import (
+    LeavingPod,
+    World,
+    external_pod,
+    id_of,
+    job,
+    master,
+    node,
+    resizes_of,
+    shape,
+    waiting_of,
+)
 
 EAST, WEST = (("pool", "east"),), (("pool", "west"),)
 
@@ -30,6 +43,126 @@ def carried_out(world: World, passes: int = 20) -> World:
 def on(name: str, **more):
     """A job whose pods may run in one pool only."""
     return {"shape": shape(more.pop("cpu", 1), node_selector=((("pool", name)),)), **more}
+
+
+# --- preemptionPolicy: Never ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("FD:TJ3-7")
+def test_a_job_that_may_not_preempt_takes_what_is_free_and_what_others_are_about_to_leave():
+    """The two that it lacks are there once the pods of the last scale-down are gone."""
+    never = job("never", 3, 9, 0, priority=9, is_gang=True, may_preempt=False)
+    world = World([node(cpu=6)], [job("low", 1, 9, 3), never])
+    world.leaving = (LeavingPod("node-1", shape(2)),)
+    assert resizes_of(allocate(world.pool())) == {"never": 3}
+
+
+@pytest.mark.rule("FD:TJ3-7")
+def test_a_job_that_may_not_preempt_leaves_others_of_its_priority_what_they_may_take():
+    """The search for donors is not given up for equals, for which it was not tried."""
+    equals = [job("never", 1, 4, 1, priority=5, may_preempt=False), job("usual", 1, 4, 1, priority=5)]
+    world = World(
+        [node(cpu=8)], [*(replace(each, rebalances=True) for each in equals), job("low", 1, 6, 6, rebalances=True)]
+    )
+    assert resizes_of(allocate(world.pool())) == {"low": -3, "usual": 3}
+
+
+@pytest.mark.rule("FD:TJ3-7")
+def test_own_trainers_leave_for_the_master_of_a_job_that_may_not_preempt():
+    """Without a master they are of no use; no other job gives."""
+    own = job("own", 1, 4, 3, priority=9, may_preempt=False)
+    world = World([node(cpu=4)], [job("other", 1, 4, 1), own])
+    world.jobs[own.id].job = replace(own, core=(master(1),))
+    world.jobs[own.id].cores = {"master": [""]}
+    assert resizes_of(allocate(world.pool())) == {"own": -1}
+
+
+# --- nodes that are not usable -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("FD:TJ3-8")
+@pytest.mark.parametrize(
+    ("more", "left"),
+    [
+        pytest.param({"ceiling": 4}, {"usable": 4}, id="above the maximum"),
+        pytest.param({"ceiling": 2}, {"usable": 2}, id="more than are there"),
+        pytest.param({"sizes": (1, 4, 12)}, {"usable": 4}, id="a size that is not allowed"),
+    ],
+)
+def test_trainers_on_a_cordoned_node_leave_first(more, left):
+    """mpi-operator#410: the emptiest node was emptied, and trainers that a drain ends next were kept."""
+    own = replace(job("a", 1, 12, 9), **more)
+    world = World([node("cordoned", cpu=5, is_usable=False), node("usable", cpu=4)], [own])
+    world.jobs[own.id].trainers = ["usable"] * 4 + ["cordoned"] * 5
+    plan = allocate(world.pool())
+    assert Counter(world.carried_out(plan).jobs[own.id].trainers) == left
+
+
+@pytest.mark.rule("FD:TJ3-8", "TJ:7.5")
+def test_trainer_0_on_a_cordoned_node_leaves_last():
+    own = job("a", 1, 2, 6)
+    world = World([node("cordoned", cpu=16, is_usable=False), node("usable", cpu=16)], [own])
+    world.jobs[own.id].trainers = ["cordoned"] * 3 + ["usable"] * 3
+    assert allocate(world.pool()).resizes[0].nodes == {"cordoned": -2, "usable": -2}
+
+
+@pytest.mark.rule("FD:TJ3-8", "TJ:3.15")
+def test_for_the_load_limit_a_donor_shrinks_where_that_counts():
+    """What it has on a cordoned node counts in no sum, and would end in vain."""
+    donor, receiver = job("a", 1, 9, 6, rebalances=True), job("b", 1, 9, 1, priority=1, rebalances=True)
+    nodes = [node("cordoned", cpu=8, is_usable=False), node("usable", cpu=8)]
+    world = World(nodes, [donor, receiver], options=AllocationOptions({CPU: 50}))
+    world.jobs[donor.id].trainers = ["usable"] * 3 + ["cordoned"] * 3
+    world.jobs[receiver.id].trainers = ["usable"]
+    plan = allocate(world.pool())
+    assert resizes_of(plan) == {"a": -2, "b": 2}
+    assert plan.resizes[0].nodes == {"usable": -2}
+
+
+# --- trainer 0 -----------------------------------------------------------------------------------------------------------
+
+
+def two_full_nodes(ceiling: int = 16, **more) -> World:
+    """Of each of two jobs, half of the trainers are on each node, trainer 0 on different ones; a gang needs one node."""
+    world = World([node(f"node-{n}", cpu=64, gpu=8) for n in range(2)])
+    for number in range(2):
+        world.add(job(f"small-{number}", 1, ceiling, 8, gpu=1, **more))
+        world.jobs[id_of(f"small-{number}")].trainers = [f"node-{number}", *round_robin(8, 2)[1 - number :][:7]]
+    world.add(job("large", 1, 1, 0, gpu=8))
+    return world
+
+
+@pytest.mark.rule("FD:TJ3-4", "TJ:7.5")
+def test_a_gang_that_only_trainer_0_of_another_job_keeps_from_a_node_is_told_so():
+    """All minimums fit, and it never starts: without trainer 0 it would get the node with the lower rank."""
+    world = two_full_nodes()
+    assert Counter(world.jobs[id_of("small-1")].trainers) == {"node-0": 4, "node-1": 4}
+    plan = allocate(world.pool())
+    assert (plan.resizes, waiting_of(plan)) == ((), {"large": "HeldByRankZero"})
+    assert plan.waiting[0].message == (
+        "needs 1 x (8 nvidia.com/gpu and 1 cpu) to reach its minimum of 1, held by trainer 0 of default/small-0 on node node-0, "
+        "which ends only with its job"
+    )
+
+
+@pytest.mark.rule("FD:TJ3-4")
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        pytest.param({"may_shrink": False}, "HeldByRankZero", id="a cooldown is over before trainer 0 goes"),
+        pytest.param({"priority": 9}, "InsufficientGPU", id="of a higher priority all would stay"),
+        pytest.param({"is_scaling_enabled": False}, "InsufficientGPU", id="scaling is disabled"),
+    ],
+)
+def test_trainer_0_is_named_only_if_nothing_else_is_in_the_way(more, reason):
+    assert waiting_of(allocate(two_full_nodes(**more).pool())) == {"large": reason}
+
+
+@pytest.mark.rule("FD:TJ3-4")
+def test_a_node_without_a_trainer_0_is_freed():
+    world = two_full_nodes()
+    world.jobs[id_of("small-1")].trainers = ["node-0", *["node-1"] * 4, *["node-0"] * 3]
+    assert resizes_of(allocate(world.pool())) == {"small-0": -4, "small-1": -4, "large": 1}
 
 
 # --- victims by node -------------------------------------------------------------------------------------------------------

@@ -81,6 +81,7 @@ def test_every_plan_keeps_bounds_and_capacity_and_does_not_depend_on_order(world
     takes_only_what_may_be_taken(plan, participants, world.external_pods)
     assert sum(moves) <= slots(pool), "every instance is given or taken at most once"
     has_one_message_per_job(plan, participants)
+    begins_on_nodes_that_are_not_usable(plan, pool)
     grants_fit(world, plan)
     shrinks_only_for_jobs_that_reach_their_minimum(plan)
     assert allocate(shuffled(pool, chance)) == plan, "the order in which things are listed does not matter"
@@ -112,18 +113,19 @@ def takes_only_what_may_be_taken(plan: Allocation, participants, external_pods) 
             continue
         if one.reason == YIELDED_TO_PODS:
             assert job.yields, "only jobs with yieldToPods shrink for pods of other workloads"
-            assert any(other.is_unschedulable and other.priority > job.priority for other in external_pods), one
+            asking = [other for other in external_pods if other.is_unschedulable and other.may_preempt]
+            assert any(other.priority > job.priority for other in asking), one
             continue
         if one.reason == INSUFFICIENT_CAPACITY:
             takes_back_what_has_no_node(one, job, external_pods)
             continue
         assert one.reason in (RECLAIMED, REBALANCED), one
-        assert not any(participants[id_].takes_only_free for id_ in one.receivers), one
         assert one.for_id != one.id, "no job is its own claimant"
         if one.for_id is None:  # for its own master or parameter servers, or surplus that waits, for its own minimum
             assert job.core or job.companion or sum(job.placed.values()) < job.floor, one
             continue
         claimant = participants[one.for_id]
+        assert all(participants[id_].may_preempt for id_ in one.receivers), "nor for one that may not preempt"
         assert claimant.priority >= job.priority, "a claimant has no lower priority"
         assert job.may_shrink or claimant.priority > job.priority, "a cool-down yields to priority alone"
 
@@ -181,6 +183,17 @@ def has_one_message_per_job(plan: Allocation, participants) -> None:
     assert all(one.message for one in (*plan.resizes, *plan.waiting))
     shrinks = [one.after < one.before for one in plan.resizes]
     assert shrinks == sorted(shrinks, reverse=True), "shrinks come before growth"
+
+
+def begins_on_nodes_that_are_not_usable(plan: Allocation, pool: ClusterSnapshot) -> None:
+    """A shrink to the maximum: instances on usable nodes leave once at most trainer 0 is left elsewhere."""
+    usable = {one.name for one in pool.nodes if one.is_usable}
+    participants = {one.id: one for one in pool.participants}
+    for one in plan.resizes:
+        if one.reason == ABOVE_MAXIMUM and not one.receivers and any(name in usable for name in one.nodes):
+            job = participants[one.id]
+            left = sum(number + one.nodes.get(name, 0) for name, number in job.placed.items() if name not in usable)
+            assert left <= int(job.leaves_last not in usable), one
 
 
 def grants_fit(world: World, plan: Allocation) -> None:

@@ -16,6 +16,7 @@ from raytide.cli.plan.sentences import deciding
 from raytide.explain.messages import counted
 from raytide.fairshare.algorithm.format_quantity import spell, spell_with_name
 from raytide.fairshare.algorithm.model import (
+    HELD_BY_RANK_ZERO,
     Allocation,
     ClusterSnapshot,
     Node,
@@ -34,6 +35,9 @@ from raytide.fairshare.algorithm.state import begin
 _SHOWN: Final = 5
 """How many holders are named."""
 _FULL: Final = 100
+_SUSPENDED: Final = (
+    "suspending that job (spec.suspend: true) until this one has started: trainer 0 then starts elsewhere"
+)
 
 
 # --- the answer --------------------------------------------------------------------------------------------------------
@@ -46,7 +50,7 @@ def explain(snapshot: ClusterSnapshot, allocation: Allocation, id_: ParticipantI
     waiting = next((waiting for waiting in allocation.waiting if waiting.id == id_), None)
     resizes = [resize for resize in allocation.resizes if resize.id == id_]
     lines = [_size_line(participant, sizes[id_]), *map(_resize_line, resizes)]
-    lines += deciding(resizes, waiting, rebalances=participant.rebalances)
+    lines += deciding(resizes, waiting, rebalances=participant.takes_by_rebalancing)
     if sizes[id_] >= participant.ceiling and waiting is None:
         return _text([*lines, "It is at its maximum; a higher maximum would let it grow."])
     planned = _PlannedCapacity(snapshot, allocation)
@@ -65,6 +69,7 @@ def explain(snapshot: ClusterSnapshot, allocation: Allocation, id_: ParticipantI
     ]
     holder_lines = list(_holder_lines(participant, snapshot, sizes, short)) if short else []
     remedy_lines = list(_remedy_lines(participant, sizes[id_], planned, snapshot))
+    remedy_lines += [_SUSPENDED] if waiting is not None and waiting.reason == HELD_BY_RANK_ZERO else []
     remedy_lines += ["capacity for these pending pods of other workloads, or their deletion"] if first else []
     lines += _section("Obstacles:", obstacles)
     lines += _section(f"Holders of {_either(sorted(short))} on nodes where it may run:", holder_lines)
@@ -151,7 +156,7 @@ def _waiting_lines(waiting: Waiting | None) -> list[str]:
 
 
 def _rule_lines(participant: Participant) -> Iterator[str]:
-    if not participant.is_elastic:
+    if not participant.is_elastic and participant.current >= participant.floor:
         yield "its minimum equals its maximum: its size is fixed"
     elif not participant.is_scaling_enabled:
         yield "scaling is disabled for it"
@@ -368,6 +373,13 @@ def _holder_lines(
 
 def _gives(other: Participant, participant: Participant, sizes: Mapping[ParticipantId, int]) -> str:
     """Whether the other participant would be scaled down for one below its minimum, and why not."""
+    if not participant.may_preempt:
+        cause = (
+            "that have scheduling gates, or got no node before"
+            if participant.is_unproven
+            else "with preemptionPolicy: Never"
+        )
+        return f"it is not scaled down for pods {cause}"
     if other.tenant != participant.tenant and other.is_scaling_enabled and sizes[other.id] > other.floor:
         return "it belongs to another tenant, and is scaled down if that tenant has a higher share or borrows"
     if other.priority > participant.priority:
@@ -406,7 +418,7 @@ def _external_pods_use(snapshot: ClusterSnapshot, allowed: set[str], short: Amou
 def _remedy_lines(
     participant: Participant, size: int, planned: _PlannedCapacity, snapshot: ClusterSnapshot
 ) -> Iterator[str]:
-    if not participant.is_elastic or not participant.is_scaling_enabled:
+    if size >= participant.floor and not (participant.is_elastic and participant.is_scaling_enabled):
         yield "a higher maximum" if participant.is_scaling_enabled else "enabling its scaling"
         return
     gaps = planned.gaps(participant.shape)

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace as with_fields
 
-from raytide.api.capacity import CapacityNode, CapacityPod, priorities_of, tenants_of
+from raytide.api.capacity import CapacityNode, CapacityPod, Priority, priorities_of, priority_in, tenants_of
 from raytide.api.config import SharingConfig
 from raytide.api.meta import Key
 from raytide.api.pod_requirements import PODS, PodConstraints
@@ -23,7 +23,7 @@ from raytide.api.sharing_record import core_nodes_of, placements_of, victims_of
 from raytide.api.training_resources import is_gang
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import ROLES, TRAINER
-from raytide.api.trainingjob_pods import priority_class_of
+from raytide.api.trainingjob_pods import priority_of
 from raytide.cli.plan.assumed_pods import assumed_pod
 from raytide.cli.plan.from_files import PlanInputs, Submission
 from raytide.cli.plan.quota_usage import QuotaUsage
@@ -101,8 +101,8 @@ def started(inputs: PlanInputs, submission: Submission, config: SharingConfig) -
             created += [pod for pod in pods if usage.create(pod, new)]
             continue
         for one in new.pods:
-            priority = priorities.get(one.priority_class, priorities.get("", 0))
-            prioritized = replace(one, pods=tuple(with_fields(pod, priority=priority) for pod in one.pods))
+            priority = priority_in(priorities, one.priority_class)
+            prioritized = replace(one, pods=tuple(_with_priority(pod, priority) for pod in one.pods))
             if usage.create_together(prioritized):
                 created += prioritized.pods
             else:
@@ -301,7 +301,7 @@ def _within_quotas(
 
 
 def _pods_of(
-    job: TrainingJob, pods: Sequence[CapacityPod], gpus: frozenset[str], priorities: Mapping[str, int]
+    job: TrainingJob, pods: Sequence[CapacityPod], gpus: frozenset[str], priorities: Mapping[str, Priority]
 ) -> Iterator[_Pending]:
     """The pods of a job at its size, new ones included; surplus ones are terminating, and so are all of a job that ends."""
     if is_going(job):
@@ -327,15 +327,16 @@ def _pods_of(
             nodes = list(chain.from_iterable(repeat(*each) for each in core_nodes_of(record, replicas, role).items()))
         taken = {pod.index for pod in (*standing.kept, *standing.released)}
         free = (index for index in range(len(taken) + missing) if index not in taken)
-        shape, priority = role_shape(job, role), _priority(job, role, priorities)
+        shape, priority = role_shape(job, role), priority_of(job, role, priorities)
         for index, node in zip(range(missing), chain(nodes, repeat("")), strict=False):
             pod = assumed_pod(job, role, next(free), shape)
             preferred = node if index < len(nodes) else ""
-            yield _Pending(with_fields(pod, priority=priority), preferred, is_new=True)
+            yield _Pending(_with_priority(pod, priority), preferred, is_new=True)
 
 
-def _priority(job: TrainingJob, role: str, priorities: Mapping[str, int]) -> int:
-    return priorities.get(priority_class_of(job, role) or "", priorities.get("", 0))
+def _with_priority(pod: CapacityPod, priority: Priority) -> CapacityPod:
+    """As admission sets it: a pod that may not preempt by its template may not by its class either."""
+    return with_fields(pod, priority=priority.value, may_preempt=priority.may_preempt and pod.may_preempt)
 
 
 # --- kube-scheduler --------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from raytide.fairshare.algorithm.model import (
     CAPACITY_RESERVED,
     COOLING_DOWN,
     FRAGMENTED,
+    HELD_BY_RANK_ZERO,
     HIGHER_PRIORITY,
     INSUFFICIENT,
     INSUFFICIENT_GPU,
@@ -44,8 +45,8 @@ SENTENCES: Final = (
         "those of the job with the highest score."
     ),
     (
-        "No job shrinks below its minimum, for a lower priority, in its cooldown, or for pods that have scheduling gates or got no node "
-        "within the last hour."
+        "No job shrinks below its minimum, in its cooldown, for a lower priority, for `preemptionPolicy: Never`, or for pods that have "
+        "scheduling gates or got no node within the last hour."
     ),
     (
         "Above a minimum, a job of the same priority gives only to one with less than four fifths of its score, and keeps a higher "
@@ -77,6 +78,7 @@ _OF_WAITING: Final = {
     CAPACITY_RESERVED: 2,
     QUOTA_EXCEEDED: 4,
     COOLING_DOWN: 6,
+    HELD_BY_RANK_ZERO: 6,
     HIGHER_PRIORITY: 6,
     SCHEDULING_GATED: 6,
 }

@@ -1,11 +1,11 @@
 """Donors: which participant gives capacity to which claim, and down to which size.
 
 One table for all claims, among participants of one tenant. No participant shrinks below its minimum, for a lower
-priority, or if its scaling is disabled.
+priority, for pods that may not preempt, or if its scaling is disabled.
 
 | claim | given by | down to |
 |---|---|---|
-| a minimum | a lower priority; the same priority outside its cooldown | its minimum |
+| a minimum | a lower priority; the same priority outside its cooldown; not the instance that leaves last | its minimum |
 | pods of other workloads | a lower priority that yields to pods | its minimum |
 | growth | a lower priority that rebalances, outside its cooldown | its minimum |
 | growth with GPUs | the same priority without GPUs, likewise: no GPU stays idle for want of CPUs | its minimum |
@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from raytide.fairshare.algorithm.participant_state import SCORE_BITS, ParticipantState, Pods, smallest_size
 from raytide.fairshare.algorithm.placement import PodShape
@@ -39,8 +39,12 @@ class Scope(Enum):
     MINIMUM = "those that give to a claimant below its minimum"
     COOLING = "those that would, were it not for a cooldown"
     ANY_PRIORITY = "those that would, were it not for their priority"
+    LEAVES_LAST = "those that would after a cooldown, were it not for the instance that leaves last"
     EXTERNAL = "those that yield to pods of other workloads"
     GROWTH = "those that give to a receiver above its minimum"
+
+
+_AFTER_COOLDOWN: Final = (Scope.COOLING, Scope.LEAVES_LAST)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -63,6 +67,12 @@ class Claim:
         return [] if is_wanted else [(pods.pod, count) for pods, count in self.needs]
 
     @property
+    def only_donor(self) -> ParticipantState | None:
+        """The claimant itself if its pods may not preempt: its instances may go for its master; None: whoever may give."""
+        is_limited = self.participant is not None and not self.participant.spec.may_preempt
+        return self.participant if is_limited else None
+
+    @property
     def borrows(self) -> bool:
         """Whether its claimant's tenant would use more than its nominal quota with it."""
         return self.participant is not None and self.participant.tenant.share_with(self.additional) > 0
@@ -71,7 +81,7 @@ class Claim:
 def minimum_size(donor: ParticipantState, claim: Claim) -> int:
     """The smallest size to which the participant shrinks for the claim; its present size if it gives nothing."""
     spec = donor.spec
-    if not spec.is_scaling_enabled or donor.size <= spec.floor:
+    if not spec.is_scaling_enabled or donor.size <= spec.floor or claim.only_donor not in (None, donor):
         return donor.size
     if (
         claim.participant is not None
@@ -114,7 +124,7 @@ def _minimum_for_tenant(
     """
     spec, own, other = donor.spec, donor.tenant, claimant.tenant
     borrowed = [number for number in contested if own.used[number] > own.nominal[number]]
-    if not borrowed or not (spec.may_shrink or claim.scope is Scope.COOLING):
+    if not borrowed or not (spec.may_shrink or claim.scope in _AFTER_COOLDOWN):
         return donor.size
     is_growth = claim.scope is Scope.GROWTH
     if is_growth and (donor.has_grown or donor.instances.unplaced or not (spec.rebalances and spec.is_settled)):
@@ -191,8 +201,10 @@ def _group(donor: ParticipantState) -> Group:
 
 def may_give(group: Group, claim: Claim) -> bool:
     """Whether such participants may give anything; those of other tenants by `_minimum_for_tenant`."""
+    if claim.only_donor is not None:
+        return group == _group(claim.only_donor)
     is_other = claim.participant is not None and claim.participant.tenant.spec.name != group.tenant
-    is_tenants = is_other and (group.may_shrink or claim.scope is Scope.COOLING)
+    is_tenants = is_other and (group.may_shrink or claim.scope in _AFTER_COOLDOWN)
     return is_tenants or is_in_scope(group, claim.priority, claim.scope)
 
 
@@ -202,4 +214,4 @@ def is_in_scope(group: Group, priority: int, scope: Scope) -> bool:
         return group.yields and group.priority < priority
     if scope is Scope.ANY_PRIORITY or group.priority < priority:
         return True
-    return group.priority == priority and (group.may_shrink or scope is Scope.COOLING)
+    return group.priority == priority and (group.may_shrink or scope in _AFTER_COOLDOWN)

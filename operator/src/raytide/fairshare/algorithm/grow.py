@@ -178,7 +178,7 @@ class _Growth:
     def _try_preempt(self, step: GrowthStep, rejection: Rejection) -> bool:
         """Take the step from donors and grant it; False, with nothing changed, if no donors can give it."""
         participant = step.participant
-        if not participant.spec.rebalances or participant.spec.takes_only_free or rejection.quota:
+        if not participant.spec.takes_by_rebalancing or rejection.quota:
             return False
         kind = (*step.kind, participant.spec.priority)
         if participant.score >= self._hopeless.get(kind, 1 << SCORE_BITS + 1):
@@ -319,7 +319,7 @@ def _best_off(state: AllocationState) -> dict[int, int]:
 def _record_missing_capacity(state: AllocationState, participant: ParticipantState, best: int) -> None:
     """Report missing capacity, unless rebalancing would serve it: then only its cooldown has to end."""
     step = next_step(state, participant)
-    if step is None or (participant.spec.rebalances and best >= participant.score_if(step.after)):
+    if step is None or (participant.spec.takes_by_rebalancing and best >= participant.score_if(step.after)):
         return
     placements = try_step(state, step)
     if isinstance(placements, Rejection):

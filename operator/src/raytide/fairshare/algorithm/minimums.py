@@ -24,6 +24,7 @@ from raytide.fairshare.algorithm.donors import Claim, Group, Scope, groups_of, m
 from raytide.fairshare.algorithm.model import (
     CAPACITY_RESERVED,
     COOLING_DOWN,
+    HELD_BY_RANK_ZERO,
     HIGHER_PRIORITY,
     INSUFFICIENT,
     ExternalPods,
@@ -56,6 +57,7 @@ class MinimumGuarantees:
     _groups: frozenset[Group] | None = None
     """Groups of possible donors: two scopes with equal groups need not be tried twice."""
     _failed: set[tuple[object, ...]] = field(default_factory=set)
+    _held_by_rank_zeros: dict[object, Rejection | None] = field(default_factory=dict)
     _late: list[tuple[Pods, ParticipantState | None]] = field(default_factory=list)
     _reservations: Reservations = field(init=False)
 
@@ -82,7 +84,7 @@ class MinimumGuarantees:
                 self._reservations.lift()
             if isinstance(who, ExternalPods):
                 pods = self.state.place_external(who)
-                if who.is_unschedulable and not (who.is_doubted or who.takes_only_free):
+                if who.is_unschedulable and who.may_preempt and not who.is_doubted:
                     self._yield_to(who, pods)
                 self._reservations.subtract_external(pods)
                 late.append((pods, None))
@@ -161,13 +163,15 @@ class MinimumGuarantees:
         if free.try_place():
             self._commit(participant, free)
             return None
-        if participant.spec.is_forbidden or participant.spec.takes_only_free:
+        if participant.spec.is_forbidden:  # no donor shrinks for pods that the API server has rejected before
             return Rejection(INSUFFICIENT, needs=_wanted(needs))
         rejection, first = self._from_donors(participant, needs), self._reservations.first_in_line(needs)
         if rejection is not None and rejection.tenant:  # nothing is reserved for what its tenant may not use
             return rejection
         if rejection is not None and first is not None and self._is_held_up(participant, needs):
             return Rejection(CAPACITY_RESERVED, needs=_wanted(needs), holder=first.spec.id)
+        if participant.spec.is_unproven:
+            return rejection
         if rejection is not None and (nodes := self._reservations.reserve(participant, needs)):
             self.reserved_nodes[participant.spec.id] = nodes
         return rejection
@@ -182,8 +186,10 @@ class MinimumGuarantees:
             if attempt is not None:
                 return self._held_by(participant, needs, attempt, scope)
         claim = self._claim_of(participant, needs)
-        return self.state.tenant_rejection(participant, claim.additional) or Rejection(
-            INSUFFICIENT, needs=_wanted(needs)
+        return (
+            self.state.tenant_rejection(participant, claim.additional)
+            or self._held_by_rank_zero(participant, needs)
+            or Rejection(INSUFFICIENT, needs=_wanted(needs))
         )
 
     @staticmethod
@@ -237,7 +243,7 @@ class MinimumGuarantees:
         if self._groups is None:
             self._groups = frozenset(groups_of(self.state.participants))
         donors = frozenset(group for group in self._groups if may_give(group, claim))
-        key = (_numbers(_wanted(claim.needs)), donors, is_behind, tenant)
+        key = (_numbers(_wanted(claim.needs)), donors, is_behind, tenant, claim.only_donor)
         if key in self._failed:
             return None
         # On reserved nodes a claim pays for the first in line as well: no more than growth would.
@@ -256,6 +262,19 @@ class MinimumGuarantees:
             self.cooling.append((participant, needs))
         kind = COOLING_DOWN if scope is Scope.COOLING else HIGHER_PRIORITY
         return Rejection(kind, needs=_wanted(needs), holder=holder)
+
+    def _held_by_rank_zero(self, participant: ParticipantState, needs: Needs) -> Rejection | None:
+        """The rejection if an instance that leaves last is all that is in the way; looked for once for equal claims."""
+        claim = Claim(Scope.LEAVES_LAST, participant.spec.priority, tuple(needs), participant)
+        key = (_numbers(_wanted(needs)), claim.priority, participant.tenant.spec.name, claim.only_donor)
+        if key not in self._held_by_rank_zeros:
+            attempt = Preemption(self.state, claim)
+            found = next(attempt.left_last(), None) if attempt.try_preempt() else None
+            attempt.undo()
+            self._held_by_rank_zeros[key] = found and Rejection(
+                HELD_BY_RANK_ZERO, needs=_wanted(needs), holder=found[0], node=found[1]
+            )
+        return self._held_by_rank_zeros[key]
 
     def _commit(self, participant: ParticipantState, attempt: Preemption) -> None:
         shrink_donors(attempt, RECLAIMED, for_id=participant.spec.id)

@@ -141,8 +141,8 @@ class Participant:
     """How many of `current` have pods for which kube-scheduler has found no node."""
     is_doubted: bool = False
     """Whether its pods have got no node although nodes have had capacity for a while: those hold none any more."""
-    takes_only_free: bool = False
-    """Whether no other participant shrinks for it: its pods have scheduling gates, or have failed to get a node before."""
+    is_unproven: bool = False
+    """Whether its pods have scheduling gates, or have failed to get a node: it may not preempt, and has no reservation."""
     retries: bool = False
     """Whether its last growth failed: the next one is a single step."""
     unplaced_for_long: int = 0
@@ -171,6 +171,8 @@ class Participant:
     """Whether it has had a reservation for so long that those behind it in line come first for a while."""
     reserved_nodes: tuple[str, ...] = ()
     """Nodes that the last plan reserved for it; a new reservation keeps them as far as they could hold its pods."""
+    may_preempt: bool = True
+    """Whether other participants may shrink for it: for its minimum, and for its growth. Otherwise it takes what is free."""
     tenant: str = ""
     """The name of its tenant; one that the snapshot does not have counts as none (`tenants.py`)."""
     yields: bool = False
@@ -189,6 +191,11 @@ class Participant:
             companion = self.companion
             unbound += companion.current - sum(companion.placed.values()) - companion.to_create - companion.gated
         return unbound + sum(core.missing - core.to_create - core.gated for core in self.core) > 0
+
+    @property
+    def takes_by_rebalancing(self) -> bool:
+        """Whether it takes part in rebalancing as a receiver."""
+        return self.rebalances and self.may_preempt
 
     @property
     def wanted_in_vain(self) -> int:
@@ -214,10 +221,10 @@ class ExternalPods:
     created_at: str = ""
     is_unschedulable: bool = False
     """Whether kube-scheduler has tried and found no node; before that no participant shrinks for them."""
+    may_preempt: bool = True
+    """Whether participants may shrink for them at all."""
     is_doubted: bool = False
     """Whether they have got none although nodes have had capacity for a while: no capacity is kept for them any more."""
-    takes_only_free: bool = False
-    """Whether no participant shrinks for them, because they were doubted a while ago."""
     name: str = ""
     """Namespace and name of the oldest, for messages."""
     owner_uid: str = ""
@@ -291,6 +298,8 @@ UNSATISFIABLE: Final = "Unsatisfiable"
 """No node could run a trainer even if it were empty; no job is scaled down for it."""
 HIGHER_PRIORITY: Final = "HigherPriority"
 """The jobs that hold what it needs have a higher priority."""
+HELD_BY_RANK_ZERO: Final = "HeldByRankZero"
+"""Trainer 0 of another job is on the only node that could be freed; it ends only with its job."""
 CAPACITY_RESERVED: Final = "CapacityReserved"
 """The capacity that it needs is reserved for a job ahead of it in line."""
 COOLING_DOWN: Final = "CoolingDown"

@@ -18,6 +18,7 @@ from raytide.fairshare.algorithm.model import (
     CAPACITY_RESERVED,
     COOLING_DOWN,
     FRAGMENTED,
+    HELD_BY_RANK_ZERO,
     HIGHER_PRIORITY,
     INSUFFICIENT,
     INSUFFICIENT_GPU,
@@ -41,7 +42,12 @@ _CAPACITY_REASONS: Final = (INSUFFICIENT, INSUFFICIENT_GPU, FRAGMENTED)
 _HELD: Final = {
     CAPACITY_RESERVED: "reserved for {} (first in line)",
     COOLING_DOWN: "held by {}, which is in a cooldown",
+    HELD_BY_RANK_ZERO: "held by trainer 0 of {} on node {}, which ends only with its job",
     HIGHER_PRIORITY: "held by {}, which has a higher priority",
+}
+_FREE_ONLY: Final = {
+    False: ", without preemption (preemptionPolicy: Never)",
+    True: ", without preemption (its pods have scheduling gates, or got no node before)",
 }
 _BESIDE: Final = " beside the capacity reserved for pending pods of other workloads"
 """Without names and numbers, which would change all the time."""
@@ -81,7 +87,9 @@ class Reasons:
             )
         else:
             what = missing + (_BESIDE if is_capacity_kept else "")
-            message = full_message = f"{what}, {goal}" if what else goal
+            is_limited = reason in _CAPACITY_REASONS and not participant.spec.may_preempt
+            limit = _FREE_ONLY[participant.spec.is_unproven] if is_limited else ""
+            message = full_message = (f"{what}, {goal}" if what else goal) + limit
         return Waiting(
             participant.spec.id,
             reason,
@@ -294,7 +302,8 @@ def _requests_text(state: AllocationState, pod: PodShape) -> str:
 
 
 def _held(rejection: Rejection, reader: str | None) -> str:
-    return _HELD[rejection.kind].format(job_name(rejection.holder, reader) if rejection.holder else "another job")
+    holder = job_name(rejection.holder, reader) if rejection.holder else "another job"
+    return _HELD[rejection.kind].format(holder, rejection.node)
 
 
 def _needed(state: AllocationState, needs: Iterable[tuple[PodShape, int]]) -> str:

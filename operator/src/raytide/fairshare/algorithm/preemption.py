@@ -8,7 +8,7 @@ nothing: if the claim does not get everything, or costs more than it may, the st
 16; FD:SH-B3). Called by `minimums.py` and `grow.py`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, TypeAlias
@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 from raytide.fairshare.algorithm.budgets import Shortfall
 from raytide.fairshare.algorithm.capacity_index import Vector, fits
 from raytide.fairshare.algorithm.donors import Claim, Scope, far_behind, minimum_size
+from raytide.fairshare.algorithm.model import ParticipantId
 from raytide.fairshare.algorithm.participant_state import ParticipantState, Pods, smaller_size
 from raytide.fairshare.algorithm.placement import NodeCapacity, PodShape
 from raytide.fairshare.algorithm.state import AllocationState, Placement
@@ -99,6 +100,11 @@ class Preemption:
     """Number of a shape -> nodes by cost; a cost is a lower bound until it is computed again."""
 
     @property
+    def _is_leaves_last(self) -> bool:
+        """Whether the instance that leaves last counts like any other."""
+        return self.claim.scope is Scope.LEAVES_LAST
+
+    @property
     def victims(self) -> int:
         """How many instances with a node it costs so far."""
         return sum(step.count for step in self.steps if not step.is_of_waiting_pods)
@@ -107,6 +113,13 @@ class Preemption:
     def donors(self) -> list[ParticipantState]:
         """The participants that shrink, each once."""
         return sorted({id(step.donor): step.donor for step in self.steps}.values(), key=lambda donor: donor.rank)
+
+    def left_last(self) -> Iterator[tuple[ParticipantId, str]]:
+        """The donors whose instance that leaves last has left, each with its node."""
+        for donor in self.donors:
+            node = donor.instances.leaves_last
+            if node and node not in donor.instances.where:
+                yield donor.spec.id, node
 
     def try_preempt(self) -> bool:
         """Preempt donors and place everything within all limits; if that fails, change nothing and return False."""
@@ -161,7 +174,8 @@ class Preemption:
                 return False
         pools = {pods.pod.pool for pods, _ in self.claim.needs}  # a sum is that of one pool (FD:SH-B8)
         while (short := self._load_shortfall()) is not None:
-            if not self._try_relieve(short, [each for each in self._donors() if each.instances.pod.pool in pools]):
+            donors = [each for each in self._donors() if each.instances.pod.pool in pools]
+            if not self._try_relieve(short, donors, is_of_usable_nodes=True):
                 return False
         return True
 
@@ -179,16 +193,26 @@ class Preemption:
         uses_limits = participant.spec.uses_limits
         return self.state.load.shortfall(self.claim.additional, uses_limits=uses_limits, is_placed=True)
 
-    def _try_relieve(self, short: Shortfall, donors: Iterable[ParticipantState]) -> bool:
+    def _try_relieve(
+        self, short: Shortfall, donors: Iterable[ParticipantState], *, is_of_usable_nodes: bool = False
+    ) -> bool:
         """Shrink the first of the donors by one step, for a sum; False if none can give it."""
         resource = self.state.capacity.number_of[short.resource]
         donors = [each for each in donors if each.is_charged(resource) and self._can_step(each)]
+        if is_of_usable_nodes:
+            donors = [each for each in donors if each.instances.unplaced or self._usable_node(each)]
         if not donors or self.victims > self.max_victims:
             return False
         *_, donor = min(self._turn(donor, donor.score) for donor in donors)
         self._has_relieved = True
-        self._take(donor, "", donor.smaller())
+        self._take(donor, self._usable_node(donor) if is_of_usable_nodes else "", donor.smaller())
         return True
+
+    def _usable_node(self, donor: ParticipantState) -> str:
+        """The usable node that an instance of the donor leaves next; empty if there is none."""
+        pods, usable = donor.instances, self.state.capacity.by_name
+        leaving = [name for name in pods.where if name in usable and _available(pods, name) > 0]
+        return min(leaving, key=lambda name: (pods.where[name], name), default="")
 
     # --- who gives -----------------------------------------------------------------------------------------------------
 
@@ -214,7 +238,7 @@ class Preemption:
             return {}
         gains: Gains = {}
         for pods, surplus in donor.surplus(after):
-            count = min(surplus - pods.unplaced, _available(pods, name, is_last=after == 0))
+            count = min(surplus - pods.unplaced, _available(pods, name, is_last=after == 0 or self._is_leaves_last))
             for number, amount in pods.pod.requests if count > 0 else ():
                 gains[number] = gains.get(number, 0) + amount * count
         return gains
@@ -390,7 +414,7 @@ class Preemption:
             self._minimum_sizes.clear()
         step = ReleasedStep(donor, donor.size - after)
         for pods, count in donor.surplus(after):
-            step.gone += _leave(self.state, pods, count, name)
+            step.gone += _leave(self.state, pods, count, name, is_last=self._is_leaves_last)
         donor.size = after
         self.steps.append(step)
 
@@ -402,10 +426,12 @@ class Preemption:
                 pods.unplaced += count
                 continue
             pods.add(name)
-            self.state.load.spend_requests(pods.pod, 1)
             node = self.state.capacity.by_name.get(name)
             if node is not None:
+                self.state.load.spend_requests(pods.pod, 1)
                 self.state.capacity.keep(pods.pod, node)
+            else:
+                self.state.load.spend_limits(pods.pod, -1)
             if source == _PENDING:
                 pods.pending.append(name)
             elif source == _ORDERED:
@@ -458,7 +484,7 @@ def cut(state: AllocationState, donor: ParticipantState, size: int) -> ReleasedS
     return step
 
 
-def _leave(state: AllocationState, pods: Pods, count: int, wished: str) -> Iterator[Gone]:
+def _leave(state: AllocationState, pods: Pods, count: int, wished: str, *, is_last: bool = False) -> Iterator[Gone]:
     """Remove so many: those without a node at once and first, then one by one, on the wished node if possible."""
     count = max(0, count)
     state.spend(pods, -count)
@@ -467,12 +493,14 @@ def _leave(state: AllocationState, pods: Pods, count: int, wished: str) -> Itera
         pods.unplaced -= unplaced
         yield pods, "", unplaced, _UNPLACED
     for _ in range(count - unplaced):
-        name, source = _next_to_leave(pods, wished)
+        name, source = _next_to_leave(pods, wished, state.capacity.by_name, is_last=is_last)
         pods.remove(name)
-        state.load.spend_requests(pods.pod, -1)
         node = state.capacity.by_name.get(name)
         if node is not None:
+            state.load.spend_requests(pods.pod, -1)
             state.capacity.release(pods.pod, node)
+        else:  # no sum counts what is on a node that is not usable
+            state.load.spend_limits(pods.pod, 1)
         yield pods, name, 1, source
 
 
@@ -485,8 +513,11 @@ def _available(pods: Pods, name: str, *, is_last: bool = False) -> int:
     return pods.where.get(name, 0) - int(name == pods.leaves_last and not is_last)
 
 
-def _next_to_leave(pods: Pods, wished: str) -> tuple[str, int]:
-    """Pods assigned in this plan first, then in the participant's order, then the wished node, then the emptiest."""
+def _next_to_leave(pods: Pods, wished: str, usable: Container[str], *, is_last: bool) -> tuple[str, int]:
+    """Pods assigned in this plan first, then in the participant's order, then the wished node, then the emptiest.
+
+    Nodes that are not usable come before the emptiest: a drain ends the pods there next, and would do so besides.
+    """
     if pods.pending:
         if wished in pods.pending:
             pods.pending.remove(wished)
@@ -494,9 +525,10 @@ def _next_to_leave(pods: Pods, wished: str) -> tuple[str, int]:
         return pods.pending.pop(), _PENDING
     if pods.leaves_first:
         return pods.leaves_first.pop(), _ORDERED
-    if _available(pods, wished) > 0:
+    if _available(pods, wished, is_last=is_last) > 0:
         return wished, _CHOSEN
-    return min(pods.where, key=lambda name: (_available(pods, name) <= 0, pods.where[name], name)), _CHOSEN
+    order = {name: (_available(pods, name) <= 0, name in usable, pods.where[name], name) for name in pods.where}
+    return min(order, key=order.__getitem__), _CHOSEN
 
 
 def _after(donor: ParticipantState, steps: int) -> int:

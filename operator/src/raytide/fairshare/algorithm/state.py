@@ -46,6 +46,8 @@ class Rejection:
     """How many of its own instances are concerned."""
     holder: ParticipantId | None = None
     """The participant that holds what it needs, and may not shrink."""
+    node: str = ""
+    """The node of its instance that leaves last, if only that one is in the way."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
