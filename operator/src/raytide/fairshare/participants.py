@@ -79,7 +79,10 @@ class ParticipantBuilder:
             is_settled=is_settled or not claim.has_started,
             is_scaling_enabled=spec.scaling.enabled,
             uses_limits=spec.scaling.accounting == "Limits",
-            rebalances=spec.scaling.rebalance,
+            rebalances=spec.scaling.rebalance and not rest.answers_request,
+            grows_to=claim.trainers_at(min(claim.requested, spec.trainer.ceiling))
+            if claim.requested is not None and rest.answers_request
+            else None,
             is_reservation_lapsed=rest.is_reservation_lapsed,
             reserved_nodes=rest.reserved_nodes,
             tenant=tenant,

@@ -175,7 +175,7 @@ class SnapshotBuilder:
         if claim is None:
             usage.add_external_pods(pods, is_terminating=is_going(job) or is_eligible(job))
             return _Known(job, pods, now, until, shapes, usage)
-        victims = victims_of(claim.record, job.spec.trainer.replicas)
+        victims = victims_of(claim.record, job.ordered_replicas())
         sharer = ParticipantBuilder(claim, group_pods_by_role(pods, wanted_pods(claim), victims), shapes)
         for standing in sharer.standings.values():
             usage.add_role(standing)
