@@ -105,7 +105,7 @@ class JobDemand:
 
     @property
     def is_changed(self) -> bool:
-        """Whether another client made it smaller, and the record does not have that yet (TJ §3 row 21)."""
+        """Whether another client wrote a size that counts at once, and the record does not have it yet (TJ §3 row 21)."""
         return self.record is not None and self.has_started and self.current != self.record.replicas
 
 

@@ -4,7 +4,8 @@ Input: the jobs, the pool they were in, their trainers and the division. Output:
 record changes: scale-downs first, then scale-ups, then messages only. A scale-down names its victims, a scale-up its
 planned nodes. A scale-up that is not released is not written, and the released part of one waits for the rest, for
 `GROWTH_HELD_S` at most; a message that only became outdated is rewritten when the last one is 30 s old; a size that
-another client wrote is recorded as `Requested`, and one that is not granted is replaced in the spec. Pure; carried out by reconciler.py (TJ §3 rows 19 and 21, §4 step 4).
+another client wrote is recorded as `Requested`, and the granted size replaces one that is not granted in full. Pure; carried out
+by reconciler.py (TJ §3 rows 19 and 21, §4 step 4).
 """
 
 from collections import Counter
