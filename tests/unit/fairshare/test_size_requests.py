@@ -54,18 +54,27 @@ def test_pauses_double_after_the_second_request(times, pause_s):
 
 
 @pytest.mark.parametrize(
-    ("times", "age_s", "counts"), [(1, 299, True), (1, 300, False), (6, 599, True), (6, 600, False), (1, -3600, False)]
+    ("replicas", "times", "age_s", "counts"),
+    [
+        pytest.param(6, 1, 299, True, id="for more"),
+        pytest.param(6, 6, 300, False, id="for more, five minutes ago"),
+        pytest.param(2, 6, 599, True, id="for less, while growth waits and for five minutes after that"),
+        pytest.param(2, 6, 600, False, id="for less, longer ago"),
+        pytest.param(6, 1, -3600, False, id="by a clock that was set back"),
+    ],
 )
-def test_a_request_counts_for_five_minutes_after_its_pause(times, age_s, counts):
-    note = noted(6, times, age_s)
-    assert last_request(replace(FOUR, request=note), NOW) == (note if counts else None)
+def test_a_request_counts_for_five_minutes(replicas, times, age_s, counts):
+    note = noted(replicas, times, age_s)
+    record = replace(FOUR, request=note)
+    assert last_request(job(record=record, replicas=4), NOW) == (note if counts else None)
+    assert last_request(job(record=record, replicas=6), NOW) == (note if age_s > 0 else None), "another one waits"
 
 
 def test_requests_that_are_not_granted_in_full_count():
     assert answer(6).times == 1
     assert answer(6, noted(9, 2)).times == 3, "the number does not matter"
     assert answer(6, noted(6, MAX_TIMES)).times == MAX_TIMES
-    assert answer(6, noted(6, 2, age_s=600)).times == 1
+    assert answer(6, noted(6, 6, age_s=300)).times == 7, "it waited for the end of the pause"
     assert answer(6, size=6) is None
     assert answer(9, size=6).replicas == 9, "a size above the maximum is never granted in full"
 
@@ -75,7 +84,7 @@ def test_a_note_stays_until_it_is_granted_or_forgotten():
     assert answer(6, note, is_answered=False) == note
     assert answer(4, note) == note
     assert answer(4, note, size=6) is None, "sharing has scaled the job up"
-    assert answer(4, noted(6, 2, age_s=330)) is None
+    assert answer(4, noted(6, 2, age_s=300)) is None
 
 
 def test_a_smaller_size_counts_again_if_sharing_has_scaled_the_job_up_since():

@@ -150,7 +150,7 @@ async def test_a_client_that_keeps_writing_a_size_takes_nothing_from_a_gang_that
         assert [event["reason"] for event in events].count("ReplicasContended") == 1
         writer.cancel()
         await stage.until(
-            "it is over", lambda: find_condition(stage.status("a")["conditions"], "ReplicasContended") is None, 900
+            "it is over", lambda: find_condition(stage.status("a")["conditions"], "ReplicasContended") is None, 600
         )
         assert stage.sizes() == {"a": len(stage.pods("a")), "b": len(stage.pods("b"))}
 

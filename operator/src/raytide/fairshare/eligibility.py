@@ -198,11 +198,11 @@ def cooldowns_of(claim: JobDemand, now: datetime, *, reservation_s: float = RESE
     """
     scaling, resized_at = claim.job.spec.scaling, _resized_at(claim, now)
     began_at = _moment(claim.job.status.get("startTime")) or now
-    last = last_request(claim.record, now)
+    record, last = claim.record, last_request(claim.job, now)
     answers = claim.requested is not None and (last is None or pause_until(last) <= now)
     cooldown = None if answers else _future([_later(resized_at, scaling.grow_cooldown_seconds)], now)
-    undone = last is not None and claim.record is not None and not is_for_more(last, claim.record)
-    retry = _future([_tries_again_at(claim, now), pause_until(last) if last is not None and undone else None], now)
+    pause = pause_until(last) if last is not None and record is not None and not is_for_more(last, record) else None
+    retry = _future([_tries_again_at(claim, now), pause], now)
     shrinking = [_later(resized_at, scaling.shrink_cooldown_seconds)]
     if scaling.min_runtime_seconds > 0:
         shrinking.append(_later(began_at, scaling.min_runtime_seconds))
@@ -217,7 +217,7 @@ def cooldowns_of(claim: JobDemand, now: datetime, *, reservation_s: float = RESE
         is_reservation_lapsed=not reservation_s or (turn is not None and turn.is_lapsed),
         reserved_nodes=() if waiting is None else waiting.reserved_nodes,
         answers_request=answers,
-        request_until=None if last is None else changes_at(last, now),
+        request_until=None if last is None or record is None else changes_at(last, record, now),
     )
 
 

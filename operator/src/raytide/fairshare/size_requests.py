@@ -18,7 +18,7 @@ from raytide.api.trainingjob import TrainingJob
 FIRST_PAUSE_S: Final = 30.0
 LONGEST_PAUSE_S: Final = 300.0
 REMEMBERED: Final = timedelta(seconds=LONGEST_PAUSE_S)
-"""How long after its pause a request counts for the next one: GitOps tools compare every 3 to 5 minutes."""
+"""How long a request counts for the next one after it was answered: GitOps tools compare every 3 to 5 minutes."""
 CLOCK_TOLERANCE: Final = timedelta(minutes=1)
 """What is further in the future than this is ignored: a clock that was set back since then recorded it (RM:F9)."""
 _PATH: Final = ("spec", "trainer", "replicas")
@@ -30,11 +30,13 @@ def requested_size(job: TrainingJob) -> int | None:
     return written if written is not None and written > job.ordered_replicas() else None
 
 
-def last_request(record: SharingRecord | None, now: datetime) -> RequestNote | None:
-    """The last request, unless it was so long ago that it does not count any more."""
+def last_request(job: TrainingJob, now: datetime) -> RequestNote | None:
+    """The last request, unless it was so long ago that it does not count any more; it counts while another one is not answered."""
+    record = job.record
     note = record.request if record is not None else None
-    is_valid = note is not None and note.at <= now + CLOCK_TOLERANCE and now < _forgotten_at(note)
-    return note if is_valid else None
+    if record is None or note is None or note.at > now + CLOCK_TOLERANCE:
+        return None
+    return note if requested_size(job) is not None or now < _forgotten_at(note, record) else None
 
 
 def pause_until(note: RequestNote) -> datetime:
@@ -43,10 +45,10 @@ def pause_until(note: RequestNote) -> datetime:
     return note.at + timedelta(seconds=pause_s)
 
 
-def changes_at(note: RequestNote, now: datetime) -> datetime:
+def changes_at(note: RequestNote, record: SharingRecord, now: datetime) -> datetime | None:
     """When time alone changes what becomes of requests: the pause ends, or the note is removed."""
-    until = pause_until(note)
-    return until if until > now else _forgotten_at(note)
+    moments = pause_until(note), _forgotten_at(note, record)
+    return min((moment for moment in moments if moment > now), default=None)
 
 
 def next_note(job: TrainingJob, size: int, answered: int | None, now: datetime) -> RequestNote | None:
@@ -57,7 +59,7 @@ def next_note(job: TrainingJob, size: int, answered: int | None, now: datetime) 
     record, ordered = job.record, job.ordered_replicas()
     if record is None or not record.is_admitted:
         return None
-    last = last_request(record, now)
+    last = last_request(job, now)
     times = 0 if last is None else last.times
     if answered is not None and answered > size:
         return RequestNote(now, answered, min(MAX_TIMES, times + 1), writer_of(job))
@@ -94,5 +96,6 @@ def _was_requested(record: SharingRecord) -> bool:
     return bool(record.resizes) and record.resizes[-1].reason == REQUESTED
 
 
-def _forgotten_at(note: RequestNote) -> datetime:
-    return pause_until(note) + REMEMBERED
+def _forgotten_at(note: RequestNote, record: SharingRecord) -> datetime:
+    """A size that is too small is written again only after the growth that waits for the pause."""
+    return (note.at if is_for_more(note, record) else pause_until(note)) + REMEMBERED
