@@ -278,18 +278,35 @@ async def test_kubectl_scale_resizes_the_job_and_is_recorded(scene, tmp_path):
         await holds_for("it cools down", lambda: scene.size("a") == 3, seconds=PASSES_S)
 
 
-@pytest.mark.rule("TJ:3.21", "SC:S25")
-async def test_what_kubectl_scale_requests_beyond_the_capacity_is_released(scene, tmp_path, monkeypatch):
-    """After a while, although nothing else happens: time alone makes a pass look."""
-    monkeypatch.setattr(participants, "_LONG", timedelta(seconds=4))
+@pytest.mark.rule("TJ:3.21", "FD:TJ3-2")
+async def test_what_kubectl_scale_requests_beyond_the_capacity_is_not_granted(scene, tmp_path):
     async with scene.shared(tmp_path):
         scene.submit("a", 2, 12)
         await scene.settled("a", GPUS)
+        resizes = scene.record("a").resizes
         scene.scale("a", 11)
-        scene.carry_out("a")
+        await until("it is answered", lambda: scene.record("a").request is not None)
+        note = scene.record("a").request
+        assert (note.replicas, note.times, scene.size("a")) == (11, 1, GPUS)
+        await holds_for("and it stays so", lambda: scene.size("a") == GPUS, seconds=PASSES_S)
+        assert scene.record("a").resizes == resizes, "no pod was created for it"
+
+
+@pytest.mark.rule("TJ:3.21", "SC:S25")
+async def test_what_was_ordered_beyond_the_capacity_without_sharing_is_released(scene, tmp_path, monkeypatch):
+    """After a while, although nothing else happens: time alone makes a pass look."""
+    monkeypatch.setattr(participants, "_LONG", timedelta(seconds=4))
+    path = path_of(TRAININGJOBS, scene.namespace, "a")
+    async with scene.shared(tmp_path):
+        scene.submit("a", 2, 12)
+        await scene.settled("a", GPUS)
+        scene.cluster.done("PATCH", path, {"spec": {"scaling": {"enabled": False}}}, content_type=MERGE)
+        scene.scale("a", 11)
         await until(
             "it is recorded", lambda: ("Requested", 11) in [(n.reason, n.after) for n in scene.record("a").resizes]
         )
+        scene.carry_out("a")
+        scene.cluster.done("PATCH", path, {"spec": {"scaling": {"enabled": True}}}, content_type=MERGE)
         await scene.settled("a", GPUS)
         note = scene.record("a").resizes[-1]
         assert (note.before, note.after, note.reason) == (11, 8, "InsufficientCapacity")

@@ -193,13 +193,14 @@ class TrainingJobChecks(InvariantChecks):
         new_resizes = new[-1:] if new != old else []
         for resize in new_resizes:
             job_name, reason, after = self.names[uid], resize["reason"], resize["to"]
-            if reason != "Requested" and not desired.low <= after <= desired.high:
+            is_growth, is_requested = after > resize["from"], reason == "Requested"
+            if (is_growth or not is_requested) and not desired.low <= after <= desired.high:
                 self.add_violation(f"{job_name} is given {after}, but has {desired.low}..{desired.high}")
             self._check_cooldown(uid, obj, resize)
-            if reason in GROWTH_REASONS and resize["to"] > resize["from"]:
+            if is_growth and (is_requested or reason in GROWTH_REASONS):
                 self._check_capacity(uid, obj, after)
             if reason not in START_REASONS:
-                is_late = reason == "Requested"  # the cooldown starts at the edit, not at its record
+                is_late = is_requested and not is_growth  # the cooldown starts at the edit, not at its record
                 self._resized_at[uid] = (
                     self._size_edited_at.get(uid, self._now_s()) if is_late else self._decided_at(uid, resize)
                 )

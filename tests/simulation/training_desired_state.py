@@ -48,12 +48,13 @@ def desired_job_state(job: Mapping[str, Any]) -> DesiredJobState:
 
 
 def desired_size(job: Mapping[str, Any]) -> int:
-    """The size in the spec; if a manifest without a size replaced the job, the last size."""
+    """The size in the spec, but at most what sharing granted; if a manifest without a size replaced the job, the last size."""
     trainer, record = job["spec"]["trainer"], record_of(job)
-    if (size := trainer.get("replicas")) is not None:
+    size, is_shared = trainer.get("replicas"), (job["spec"].get("scaling") or {}).get("enabled", True)
+    if record.get("uid") == job["metadata"]["uid"] and record.get("admitted") and (size is None or is_shared):
+        return int(record["replicas"]) if size is None else min(int(size), int(record["replicas"]))
+    if size is not None:
         return int(size)
-    if record.get("uid") == job["metadata"]["uid"] and record.get("admitted"):
-        return int(record["replicas"])
     last = ((job.get("status") or {}).get("trainer") or {}).get("desired")
     return int(last or trainer["min-instance"])
 

@@ -370,6 +370,16 @@ def growing(reason: str, message: str) -> Objects:
     return of_job(world)
 
 
+def contended_job() -> Objects:
+    """Another client has written a size that was not granted several times."""
+    world = JobWorld(start_policy="Optimistic")
+    world.admit()
+    world.run()
+    world.say_requested(16, times=3)
+    world.settle()
+    return of_job(world)
+
+
 def job_with_pod(**fields: Any) -> Objects:
     """A job of which one trainer does not start."""
     world = JobWorld(start_policy="Optimistic").settle()
@@ -433,6 +443,9 @@ TRAININGJOBS: dict[str, Callable[[], Case]] = {
     "the donors are in a cooldown": lambda: Case(
         growing("CoolingDown", "needs 1 cpu to grow beyond 2, held by a job of another namespace, which is in a cooldown"),
         "decision", "CoolingDown", "a job of another namespace", "wait until the cooldown ends",
+    ),
+    "another client writes its size": lambda: Case(
+        contended_job(), "decision", "ReplicasRewritten", "keda, which also writes replicas", "set scaling.enabled to false",
     ),
     "terminating pods hold its capacity": lambda: Case(
         gang("AwaitingCapacity", "Admitted with 2; waits until terminating pods are gone"),

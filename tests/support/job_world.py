@@ -17,7 +17,7 @@ from raytide.api.conditions import find_condition, timestamp
 from raytide.api.config import JobConfig
 from raytide.api.meta import CONFIG_MAPS, PODS, SERVICES
 from raytide.api.pod import ContainerView, PodCondition
-from raytide.api.sharing_record import ResizeNote, SharingRecord, WaitingNote, encode_record
+from raytide.api.sharing_record import RequestNote, ResizeNote, SharingRecord, WaitingNote, encode_record
 from raytide.api.status_patch import status_patch
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_object import JobObject, job_object_from_manifest
@@ -246,6 +246,11 @@ class JobWorld:
         """The sharing pass records why there is no capacity."""
         record = self.record or SharingRecord(JOB_UID, 0)
         self._write(replace(record, waiting=WaitingNote(reason, message, is_below_minimum)))
+
+    def say_requested(self, replicas: int, times: int = 1, writer: str = "keda") -> None:
+        """The sharing pass notes a size that another client wrote and that is not the job's."""
+        assert self.record is not None
+        self._write(replace(self.record, request=RequestNote(self.now, replicas, times, writer)))
 
     def resize(self, replicas: int) -> None:
         """A client writes `spec.trainer.replicas`."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from raytide.api import constants
+from raytide.api import trainingjob_constants as training
 from raytide.api.autoscaler_decision import PERMANENT_REASONS, GroupDecision, Why
 from raytide.api.conditions import find_condition
 from raytide.api.pod_failure import Cause
@@ -90,6 +91,14 @@ def test_the_condition_waiting_of_a_job_names_the_same_cause_holder_and_cure():
         assert waiting["message"] == f"{first.message}; held by: {first.holder}; cure: {first.cure}", words
     pods = {Cause.QUOTA, Cause.FORBIDDEN, Cause.UNSCHEDULABLE, Cause.IMAGE, Cause.CRASH}
     assert compared >= pods | {"InsufficientGPU", "HigherPriority", "CapacityReserved", "Unsatisfiable", "NotAdmitted"}
+
+
+@pytest.mark.rule("FD:TJ3-2")
+def test_the_condition_of_a_contended_job_names_the_same_client_and_cure():
+    case = TRAININGJOBS["another client writes its size"]()
+    contended = find_condition(case.objects.obj["status"]["conditions"], training.REPLICAS_CONTENDED)
+    first = case.explained().first
+    assert contended["message"] == f"{first.message}; held by: {first.holder}; cure: {first.cure}"
 
 
 @pytest.mark.parametrize("make", CASES)

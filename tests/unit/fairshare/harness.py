@@ -122,9 +122,11 @@ class Stage:
 
     # --- people ----------------------------------------------------------------------------------------------------------
 
-    def handle(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Json:
+    def handle(
+        self, method: str, path: str, body: Any = None, content_type: str = "application/json", **query: str
+    ) -> Json:
         sent = b"" if body is None else msgspec.json.encode(body)
-        answer = self.api.handle(Request(method, path, {}, {"content-type": content_type}, sent))
+        answer = self.api.handle(Request(method, path, query, {"content-type": content_type}, sent))
         assert answer.status < 300, answer.body
         return msgspec.json.decode(answer.body)
 
@@ -150,14 +152,14 @@ class Stage:
         body = {"metadata": {"labels": {TENANT_LABEL: tenant}}}
         self.handle("PATCH", f"/api/v1/namespaces/{name}", body, "application/merge-patch+json")
 
-    def edit(self, name: str, *, subresource: str = "", **body: Any) -> None:
+    def edit(self, name: str, *, subresource: str = "", manager: str = "kubectl", **body: Any) -> None:
         """A merge patch of a job."""
         path = f"/apis/paddlepaddle.org/v1/namespaces/default/trainingjobs/{name}" + subresource
-        self.handle("PATCH", path, body, "application/merge-patch+json")
+        self.handle("PATCH", path, body, "application/merge-patch+json", fieldManager=manager)
 
-    def scale(self, name: str, replicas: int) -> None:
+    def scale(self, name: str, replicas: int, manager: str = "kubectl") -> None:
         """As `kubectl scale`."""
-        self.edit(name, subresource="/scale", spec={"replicas": replicas})
+        self.edit(name, subresource="/scale", manager=manager, spec={"replicas": replicas})
 
     def delete_pod(self, name: str) -> None:
         self.store.delete("pods", "default", name)

@@ -48,7 +48,7 @@ def test_of_a_long_status_only_the_fields_that_sharing_reads_are_kept():
     status = {"conditions": [words], "trainer": {"desired": 3, "failedIndexes": "1"}, "message": LONG}
     job = shared_job({**trainingjob(), "status": status}).job
     assert len(json.dumps(job.status)) < 500
-    assert job.requested_replicas() == 3
+    assert job.ordered_replicas() == 3
 
 
 @pytest.mark.rule("FD:SEC-F6")

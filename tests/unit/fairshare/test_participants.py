@@ -1,6 +1,7 @@
 """Participants of a snapshot: which jobs, with which values, and where their pods are (TJ §3)."""
 
 import itertools
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
@@ -17,7 +18,7 @@ from raytide.api.capacity import (
 from raytide.api.conditions import timestamp
 from raytide.api.config import JobConfig, SharingConfig
 from raytide.api.pod_requirements import NodeRequirement, PodToleration, pod_shape
-from raytide.api.sharing_record import UNSCHEDULABLE, ResizeNote, SharingRecord, WaitingNote, encode_record
+from raytide.api.sharing_record import UNSCHEDULABLE, RequestNote, ResizeNote, SharingRecord, WaitingNote, encode_record
 from raytide.api.trainingjob import TrainingJob
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import INSUFFICIENT, AllocationOptions, Core, Taint
@@ -286,8 +287,16 @@ def test_named_victims_leave_first(victims, replicas, leaving):
 @pytest.mark.rule("FD:SH-B3", "TJ:3.21")
 def test_at_a_size_that_a_user_wrote_the_highest_index_leaves():
     pods = [pod_of(0, "n1"), pod_of(1, "n1"), pod_of(2, "n1"), pod_of(3, "n1", cpu="4")]
-    found = made(job(replicas=3, record=ordered(2, victims=("j-trainer-1", "j-trainer-2"))), pods, [node()])
+    found = made(job(replicas=3, record=ordered(4, victims=("j-trainer-1", "j-trainer-2"))), pods, [node()])
     assert found.nodes[0].terminating.get("cpu") == 4000
+
+
+@pytest.mark.rule("FD:TJ3-2", "FD:SH-B3")
+def test_a_larger_size_in_the_spec_changes_neither_size_nor_victims():
+    pods = [pod_of(0, "n1"), pod_of(1, "n1"), pod_of(2, "n1"), pod_of(3, "n1", cpu="4")]
+    found = made(job(replicas=6, record=ordered(2, victims=("j-trainer-1", "j-trainer-2"))), pods, [node()])
+    assert found.participants[0].current == 2
+    assert found.nodes[0].terminating.get("cpu") == 2000
 
 
 def test_pods_of_an_earlier_job_of_the_same_name_are_external():
@@ -651,6 +660,32 @@ def test_a_job_in_a_cooldown_grows_soon(seconds_ago, reason, scaling, grows_soon
     record = resized(seconds_ago, reason)
     one = only(job(replicas=2, record=record, scaling=scaling), [pod_of(0, "n1"), pod_of(1, "n1")], [node()])
     assert one.grows_soon is grows_soon
+
+
+@pytest.mark.rule("FD:TJ3-2")
+@pytest.mark.parametrize(
+    ("replicas", "record", "expected"),
+    [
+        pytest.param(4, {}, (True, 4, False), id="a request ends the cooldown, and takes nothing from others"),
+        pytest.param(9, {}, (True, 6, False), id="at most up to the maximum"),
+        pytest.param(2, {}, (False, None, True), id="no request"),
+        pytest.param(4, {"request": RequestNote(NOW - timedelta(seconds=20), 4, 2)}, (False, None, True), id="a pause"),
+        pytest.param(4, {"request": RequestNote(NOW - timedelta(seconds=31), 4, 2)}, (True, 4, False), id="after it"),
+    ],
+)
+def test_a_job_whose_size_is_requested(replicas, record, expected):
+    one = only(
+        job(replicas=replicas, record=replace(resized(5), **record)), [pod_of(0, "n1"), pod_of(1, "n1")], [node()]
+    )
+    assert one.current == 2
+    assert (one.may_grow, one.grows_to, one.rebalances) == expected
+
+
+@pytest.mark.rule("FD:TJ3-2")
+def test_growth_that_a_client_undoes_waits_longer_each_time():
+    for times, may_grow in ((2, True), (3, False)):
+        record = replace(resized(50, "Requested"), request=RequestNote(NOW - timedelta(seconds=50), 2, times))
+        assert only(job(replicas=2, record=record), [pod_of(0, "n1"), pod_of(1, "n1")], [node()]).may_grow is may_grow
 
 
 @pytest.mark.rule("FD:SH-B9")

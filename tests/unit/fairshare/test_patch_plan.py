@@ -199,13 +199,9 @@ def test_patches_are_ordered_shrinks_then_growth_then_messages():
     ("replicas", "steps", "expected", "notes"),
     [
         pytest.param(3, [], None, [(4, 3, REQUESTED)], id="a size within the bounds stays"),
-        pytest.param(
-            9,
-            [resize(9, 6, ABOVE_MAXIMUM)],
-            6,
-            [(4, 9, REQUESTED), (9, 6, ABOVE_MAXIMUM)],
-            id="one above them is put right",
-        ),
+        pytest.param(9, [resize(4, 6)], 6, [(4, 6, REQUESTED)], id="of a larger one what is granted is noted"),
+        pytest.param(6, [resize(4, 6)], None, [(4, 6, REQUESTED)], id="if all of it is granted it stays in the spec"),
+        pytest.param(9, [], 4, [], id="if nothing is granted the present size replaces it"),
         pytest.param(
             1,
             [resize(1, 2, REACHING_MINIMUM)],
@@ -217,9 +213,18 @@ def test_patches_are_ordered_shrinks_then_growth_then_messages():
     ],
 )
 def test_sizes_that_another_client_wrote(replicas, steps, expected, notes):
-    wrote, record = written(only(job(record=KNOWN, replicas=replicas), *steps))
+    pods = [pod_of(index, "n1") for index in range(4)]
+    wrote, record = written(only(job(record=KNOWN, replicas=replicas), *steps, pods=pods))
     assert wrote == expected
     assert [(note.before, note.after, note.reason) for note in record.resizes] == notes
+
+
+@pytest.mark.rule("FD:TJ3-2")
+def test_a_request_that_terminating_pods_hold_up_stays_in_the_spec():
+    pods = [pod_of(index, "n1") for index in range(4)]
+    wrote, record = written(only(job(record=KNOWN, replicas=6), resize(4, 6, is_released=False), pods=pods))
+    assert (wrote, record.replicas, record.request) == (None, 4, None)
+    assert record.waiting.reason == constants.AWAITING_CAPACITY
 
 
 def test_a_request_is_noted_once():

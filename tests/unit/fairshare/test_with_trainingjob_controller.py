@@ -120,3 +120,42 @@ async def test_a_master_that_lost_its_node_gets_the_capacity_of_one_of_its_own_t
         await stage.until("its master runs again", lambda: "j-master" in stage.placed("j"))
         await stage.until("nothing pends", lambda: stage.placed("j") == stage.pods("j"))
         assert 1 <= len(stage.placed("j")) - 1 < 4
+
+
+@pytest.mark.rule("FD:TJ3-2", "TJ:3.21")
+async def test_a_client_that_keeps_writing_a_size_takes_nothing_from_a_gang_that_waits():
+    """The report's scenario: `kubectl scale --replicas=16` every 14 s, beside a gang of four."""
+    stage = BothControllers(grace_s=20.0)
+    for name in ("one", "two"):
+        stage.add_node(name, "8")
+    async with stage:
+        stage.add_job("a", 1, 16)
+        await stage.until("it fills the cluster", lambda: len(stage.placed("a")) == 16)
+        await stage.until("and has settled", lambda: stage.phases() == {"a": "Running"})
+        writer = asyncio.create_task(keep_writing(stage, "a", 16))
+        stage.add_job("b", 4, 8, startPolicy="Gang")
+        await stage.until("the gang starts", lambda: len(stage.placed("b")) >= 4, within_s=60)
+        written = len(stage.orders("a"))
+        for _ in range(300):
+            await asyncio.sleep(1)
+            assert len(stage.placed("b")) >= 4
+            assert len(stage.pods("a")) <= 12, "no pod without capacity"
+        history = stage.status("a")["scaling"]["history"]
+        assert sum(note["reason"] in ("Reclaimed", "Rebalanced") for note in history) <= 4, history
+        assert len(stage.orders("a")) - written <= 8, "the spec is not written for each write of the other client"
+        contended = find_condition(stage.status("a")["conditions"], "ReplicasContended")
+        assert (contended["status"], contended["reason"]) == ("True", "ReplicasRewritten")
+        assert "written by keda" in contended["message"]
+        events = [entry.obj() for _, entry in stage.store.entries("events")]
+        assert [event["reason"] for event in events].count("ReplicasContended") == 1
+        writer.cancel()
+        await stage.until(
+            "it is over", lambda: find_condition(stage.status("a")["conditions"], "ReplicasContended") is None, 600
+        )
+        assert stage.sizes() == {"a": len(stage.pods("a")), "b": len(stage.pods("b"))}
+
+
+async def keep_writing(stage, name, replicas):
+    while True:
+        stage.scale(name, replicas, "keda")
+        await asyncio.sleep(14)

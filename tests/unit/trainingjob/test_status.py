@@ -86,7 +86,7 @@ def test_the_phases_of_a_job():
     look()
     world.run()
     look()
-    world.resize(4)
+    world.order(4)
     look()
     world.run()
     look()

@@ -279,6 +279,12 @@ def _capacity_holder(facts: Facts) -> str:
     return "pods on the nodes where it may run"
 
 
+def _replicas_cure(facts: Facts) -> str:
+    if facts.kind == "TrainingJob":
+        return "stop that client from writing replicas, raise min-instance, or set scaling.enabled to false"
+    return "stop that client from writing replicas, or set minReplicas"
+
+
 def _suspension_holder(facts: Facts) -> str:
     return f"Kueue, queue {facts.detail}" if facts.detail else "spec.suspend"
 
@@ -401,7 +407,7 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
     "ReplicasRewritten": Remedy(
         Stage.DECISION,
         "{detail}, which also writes replicas",
-        "stop that client from writing replicas, or set minReplicas",
+        _replicas_cure,
     ),
     # fair sharing of TrainingJobs
     "InsufficientResources": Remedy(Stage.DECISION, _capacity_holder, _CAPACITY_CURE),

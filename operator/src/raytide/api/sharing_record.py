@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
@@ -30,6 +31,10 @@ MAX_RECORD_BYTES: Final = 64 * 1024
 MAX_VICTIMS: Final = 1000
 MAX_PLACEMENTS: Final = 100
 MAX_NODE_NAME_LENGTH: Final = 253
+MAX_WRITER_LENGTH: Final = 128
+"""The API server's limit for names of field managers."""
+MAX_TIMES: Final = 100
+"""Requests in a row are counted up to here: the pause between answers has long been the longest."""
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 ADMITTED: Final = "Admitted"
 """A gang is admitted: its size goes from 0 to its minimum, and its pods are created."""
@@ -88,12 +93,26 @@ class WaitingNote:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestNote:
+    """The last size that another client wrote and that did not last: it was not granted, or sharing ordered another one since."""
+
+    at: datetime
+    """When it was answered."""
+    replicas: int
+    """As written."""
+    times: int = 1
+    """How many in a row were not granted in full, or undid what sharing had grown (fairshare/size_requests.py)."""
+    writer: str = ""
+    """The field manager that wrote it; empty if it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class SharingRecord:
     """The whole record; `uid` is the job's, so that a record copied with a manifest has no effect."""
 
     uid: str
     replicas: int
-    """The size ordered last; a different number in the spec is another writer's request (TJ §3 row 21)."""
+    """The size ordered last; a different number in the spec is another client's request (TJ §3 row 21)."""
     pservers: int | None = None
     """Number of parameter servers for that size under `Ratio`; None: the spec's minimum."""
     is_admitted: bool = False
@@ -111,6 +130,8 @@ class SharingRecord:
     core_nodes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Role -> node -> how many pods of the master or of the parameter servers are planned there when a job starts. On other
     nodes they might take the capacity that the plan has for trainers."""
+    request: RequestNote | None = None
+    """None: no other client has written a size for a while."""
     at: datetime | None = None
     """When the record last changed (whole seconds)."""
 
@@ -134,9 +155,21 @@ def core_nodes_of(record: SharingRecord | None, replicas: int | None, role: str)
 
 
 def parse_record(text: str | None) -> SharingRecord | None:
-    """The record in the annotation; None when it is missing or unreadable."""
+    """The record in the annotation; None when it is missing or unreadable. Tenants may write long ones: only usual ones are cached."""
     if not text or len(text) > MAX_RECORD_BYTES:
         return None
+    return _parsed(text) if len(text) > _LONGEST_CACHED else _parsed_once(text)
+
+
+_LONGEST_CACHED: Final = 4096
+
+
+@lru_cache(maxsize=2048)
+def _parsed_once(text: str) -> SharingRecord | None:
+    return _parsed(text)
+
+
+def _parsed(text: str) -> SharingRecord | None:
     try:
         document = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError, ValueError):
@@ -157,6 +190,7 @@ def parse_record(text: str | None) -> SharingRecord | None:
         victims=_victims(document.get("victims")),
         placements=_placements(document.get("placements")),
         core_nodes=_core_nodes(document.get("coreNodes")),
+        request=_request(document.get("request")),
         at=timestamp_or_none(document.get("at")),
     )
 
@@ -219,6 +253,16 @@ def _resize(entry: Any) -> ResizeNote | None:
     return ResizeNote(at, before, after, _text(entry.get("reason")), _text(entry.get("message")), receiver, uids)
 
 
+def _request(entry: Any) -> RequestNote | None:
+    if not isinstance(entry, dict):
+        return None
+    at, replicas = timestamp_or_none(entry.get("at")), count_or_none(entry.get("replicas"))
+    if at is None or replicas is None:
+        return None
+    times = min(MAX_TIMES, count_or_none(entry.get("times")) or 0)
+    return RequestNote(at, replicas, times, _text(entry.get("writer"))[:MAX_WRITER_LENGTH])
+
+
 def _uids(entries: Any) -> tuple[str, ...]:
     found = [_text(entry)[:MAX_UID_LENGTH] for entry in entries[:MAX_RECEIVERS]] if isinstance(entries, list) else []
     return tuple(filter(None, found))
@@ -261,6 +305,8 @@ def _encoded(record: SharingRecord) -> str:
         document["resizes"] = [_entry(note) for note in record.resizes[-MAX_RESIZES:]]
     if record.victims:
         document["victims"] = record.victims[:MAX_VICTIMS]
+    if record.request is not None:
+        document["request"] = _request_entry(record.request)
     if record.placements:
         document["placements"] = dict(islice(sorted(record.placements.items()), MAX_PLACEMENTS))
     if record.core_nodes:
@@ -284,6 +330,11 @@ def _waiting_entry(note: WaitingNote) -> dict[str, Any]:
     if note.reserved_nodes:
         entry["reservedNodes"] = note.reserved_nodes[:MAX_PLACEMENTS]
     return entry
+
+
+def _request_entry(note: RequestNote) -> dict[str, Any]:
+    entry = {"at": timestamp(note.at), "replicas": note.replicas, "times": min(note.times, MAX_TIMES)}
+    return entry | ({"writer": note.writer[:MAX_WRITER_LENGTH]} if note.writer else {})
 
 
 def _entry(note: ResizeNote) -> dict[str, Any]:

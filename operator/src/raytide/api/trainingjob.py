@@ -16,7 +16,7 @@ from raytide.api.base_model import ObjectMeta, Value
 from raytide.api.clamp_numbers import clamp_numbers
 from raytide.api.limits import MAX_INSTANCES, MAX_PORTS, MAX_SIZES
 from raytide.api.meta import Key, Manifest
-from raytide.api.sharing_record import parse_record
+from raytide.api.sharing_record import SharingRecord, parse_record
 from raytide.api.trainingjob_constants import MASTER, PSERVER, SHARING_ANNOTATION, TRAINER
 from raytide.api.violations import Violation
 
@@ -262,21 +262,29 @@ class TrainingJob(Value):
         """The spec of a role; None if the spec does not contain it (no such role, or a master only implied)."""
         return {MASTER: self.spec.master, PSERVER: self.spec.pserver, TRAINER: self.spec.trainer}[role]
 
+    @property
+    def record(self) -> SharingRecord | None:
+        """The sharing record, if it has this job's uid."""
+        found = parse_record(self.metadata.annotations.get(SHARING_ANNOTATION))
+        return found if found is not None and found.uid == self.metadata.uid else None
+
     def desired_replicas(self) -> int:
         """The desired size: as ordered, clamped to its bounds; the minimum if nothing was ordered."""
-        return self.spec.trainer.clamp(self.requested_replicas())
+        return self.spec.trainer.clamp(self.ordered_replicas())
 
-    def requested_replicas(self) -> int:
-        """The requested number of trainers, not clamped to minimum and maximum.
+    def ordered_replicas(self) -> int:
+        """The ordered number of trainers, not clamped to minimum and maximum.
 
+        A number in the spec that is larger than that of the sharing record is a request until the sharing pass grants it:
+        pods without capacity would take what was freed for jobs below their minimum (FD:TJ3-2). A smaller one is an order.
         Without `replicas` in the spec the last assigned size counts, from the sharing record or else from the status:
         applying the manifest again (`kubectl replace`, GitOps) must not scale down a running job.
         """
-        if self.spec.trainer.replicas is not None:
-            return self.spec.trainer.replicas
-        record = parse_record(self.metadata.annotations.get(SHARING_ANNOTATION))
-        if record is not None and record.uid == self.metadata.uid and record.is_admitted:
-            return record.replicas
+        written, record = self.spec.trainer.replicas, self.record
+        if record is not None and record.is_admitted and (written is None or self.spec.scaling.enabled):
+            return record.replicas if written is None else min(written, record.replicas)
+        if written is not None:
+            return written
         trainers = self.status.get(TRAINER)
         last = trainers.get("desired") if isinstance(trainers, Mapping) else None
         return last if isinstance(last, int) and last > 0 else self.spec.trainer.min_instance

@@ -49,6 +49,8 @@ INVALID: Final = "Invalid"
 """The spec cannot be reconciled; running pods keep running. Absent when it is valid."""
 UNSUPPORTED: Final = "Unsupported"
 """Fields of the spec have no effect; absent when all have."""
+REPLICAS_CONTENDED: Final = "ReplicasContended"
+"""Another client writes sizes to `spec.trainer.replicas` that fair sharing does not grant, or makes the job smaller again and again: False after the first one, True from the second one in a row on, absent 5 to 10 min after the last one, or once it is granted."""
 GANG_READY: Final = "GangReady"
 """Reason of `Admitted` once the whole minimum of a gang has run."""
 
@@ -131,6 +133,13 @@ Act on the message: an admission webhook or a missing permission.
 # --- condition reasons ---------------------------------------------------------------------------------------------------
 SCALING_UP: Final = "ScalingUp"
 SCALING_DOWN: Final = "ScalingDown"
+REPLICAS_DIFFER: Final = "ReplicasDiffer"
+"""Fair sharing granted less than a client wrote to `spec.trainer.replicas`, where the granted size is now.
+
+See the reason of `Waiting` for why the job is not larger.
+"""
+REPLICAS_REWRITTEN: Final = "ReplicasRewritten"
+"""Another client keeps overwriting the size that fair sharing decided; the message has its field manager."""
 FEATURE_NOT_BUILT: Final = "FeatureNotBuilt"
 """The message names each field without effect.
 

@@ -17,13 +17,13 @@ from raytide.api.conditions import ConditionJson, find_condition, timestamp
 from raytide.api.gang_admission import is_admitted
 from raytide.api.pod_failure import failure_of
 from raytide.api.remedies import Facts, Stage, without_remedy
-from raytide.api.sharing_record import SharingRecord, parse_record
+from raytide.api.sharing_record import SharingRecord
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pod import JobPod
 from raytide.explain import messages
 from raytide.explain.findings import Findings, blocker
 from raytide.explain.model import Blocker, GroupLine, Objects, PodLine, StageLine
-from raytide.trainingjob.causes import facts_of, live_pods
+from raytide.trainingjob.causes import facts_of, facts_of_contention, live_pods
 
 _OF_THE_SHARING_PASS: Final = frozenset({"QuotaExceeded", "CreationForbidden", "Unschedulable"})
 """Reasons of the sharing pass that pods have too."""
@@ -63,8 +63,7 @@ class _Context:
     @cached_property
     def record(self) -> SharingRecord | None:
         """The sharing record if it is this job's."""
-        found = parse_record(self.job.metadata.annotations.get(constants.SHARING_ANNOTATION))
-        return found if found is not None and found.uid == self.job.metadata.uid else None
+        return self.job.record
 
     @cached_property
     def end(self) -> ConditionJson | None:
@@ -153,6 +152,15 @@ def _blockers(ctx: _Context) -> Iterator[Blocker]:
         yield blocker(remedies.SUSPENDED, ctx.facts_of(messages.JOB_SUSPENDED), since=since)
         return
     yield from _waiting(ctx)
+    contended, note = (
+        ctx.condition(constants.REPLICAS_CONTENDED),
+        ctx.record.request if ctx.record is not None else None,
+    )
+    if contended is not None:
+        message = without_remedy(str(contended.get("message") or ""))
+        facts = facts_of_contention(job, note.writer if note is not None else "", message)
+        since = str(contended.get("lastTransitionTime") or "")
+        yield blocker(str(contended.get("reason") or "Other"), facts, since=since)
     requested, ceiling = job.spec.trainer.replicas, job.spec.trainer.ceiling
     if requested is not None and requested > ceiling:
         facts = ctx.facts_of(

@@ -1,14 +1,13 @@
 """Eligibility: whether a TrainingJob takes part in sharing now, at which size, and whether it may be resized.
 
 Input: a job, the sharing record on it, its live pods and the time. Output: a `JobDemand` and its cool-downs (`Cooldowns`). A
-size in the spec that the record does not have is a request of another client and counts at once; a gang that has not
+smaller size in the spec than the record's counts at once, a larger one is a request (size_requests.py); a gang that has not
 been admitted has size 0. Pure; called by snapshot.py and patch_plan.py (TJ §3 rows 11, 17 and 21, §7.10).
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
@@ -32,18 +31,23 @@ from raytide.api.sharing_record import (
     UNSCHEDULABLE,
     ResizeNote,
     SharingRecord,
-    parse_record,
 )
 from raytide.api.training_resources import is_gang
 from raytide.api.trainingjob import TrainingJob
+from raytide.fairshare.size_requests import (
+    CLOCK_TOLERANCE,
+    changes_at,
+    is_for_more,
+    last_request,
+    pause_until,
+    requested_size,
+)
 
 _ENDED: Final = (trainingjob_constants.SUCCEEDED, trainingjob_constants.FAILED)
 _LONGEST_S: Final = 10**9
 _IN_VAIN: Final = frozenset({UNSCHEDULABLE, CREATION_FORBIDDEN})
 IN_A_ROW: Final = timedelta(seconds=2 * LONGEST_READMISSION_DELAY_S)
 """Failed attempts further apart than this do not lengthen the wait."""
-CLOCK_TOLERANCE: Final = timedelta(minutes=1)
-"""Resizes further in the future than this are ignored: a clock that was set back since then recorded them (RM:F9)."""
 SOON: Final = timedelta(minutes=1)
 """How long capacity is kept at most for a job whose cooldown has to end first."""
 LAPSE_FACTOR: Final = 8
@@ -62,7 +66,9 @@ class JobDemand:
     """None if the job has no record with its own uid."""
     is_gang: bool
     current: int
-    """The wanted size as written, possibly outside the bounds; 0 for a gang that may not start."""
+    """The ordered size, possibly outside the bounds; 0 for a gang that may not start."""
+    requested: int | None = None
+    """The size that another client wrote, if it is larger (size_requests.py)."""
     live: int = 0
     """Trainer pods that exist and are not terminating."""
     has_succeeded: bool = False
@@ -98,15 +104,9 @@ class JobDemand:
         return max(0, min(size, self.live), size - self.given_up)
 
     @property
-    def is_requested(self) -> bool:
-        """Whether another client wrote the size and the record does not have it yet (TJ §3 row 21)."""
+    def is_changed(self) -> bool:
+        """Whether another client wrote a size that counts at once, and the record does not have it yet (TJ §3 row 21)."""
         return self.record is not None and self.has_started and self.current != self.record.replicas
-
-
-def record_of(job: TrainingJob) -> SharingRecord | None:
-    """The record on the job, if it has the job's uid."""
-    record = _parsed(job.metadata.annotations.get(trainingjob_constants.SHARING_ANNOTATION))
-    return record if record is not None and record.uid == job.metadata.uid else None
 
 
 def is_eligible(job: TrainingJob) -> bool:
@@ -121,14 +121,15 @@ def is_going(job: TrainingJob) -> bool:
 
 def job_demand(job: TrainingJob, *, live_trainers: int, gpus: frozenset[str]) -> JobDemand:
     """The claim of a job that takes part and has `live_trainers` live trainer pods."""
-    record, gang = record_of(job), is_gang(job, gpus)
+    record, gang = job.record, is_gang(job, gpus)
     begins = not gang or is_admitted(job, record) or _has_pods_without_record(job, record, live_trainers)
     return JobDemand(
         job=job,
         record=record,
         is_gang=gang,
         # `kubectl scale --replicas=0` of a running gang asks for its minimum, as for any job; it does not end it.
-        current=max(requested_replicas(job), int(gang)) if begins else 0,
+        current=max(ordered_replicas(job), int(gang)) if begins else 0,
+        requested=requested_size(job) if begins else None,
         live=live_trainers,
         has_succeeded=bool(_trainer_status(job).get("succeeded")),
         is_forbidden=is_forbidden(job),
@@ -150,28 +151,15 @@ def given_up(job: TrainingJob) -> int:
     return len(indices_in(_trainer_status(job).get("failedIndexes")))
 
 
-def requested_replicas(job: TrainingJob) -> int:
-    """The size in the spec as written; the last ordered size if the spec has none."""
-    return max(0, job.requested_replicas())
+def ordered_replicas(job: TrainingJob) -> int:
+    """The ordered size, and at least 0."""
+    return max(0, job.ordered_replicas())
 
 
 def admission_waits_until(job: TrainingJob, now: datetime) -> datetime | None:
     """Until when a gang that released its capacity is not admitted again; None if it may be."""
     until = may_be_admitted_at(job)
     return until if until is not None and until > now else None
-
-
-def _parsed(text: str | None) -> SharingRecord | None:
-    """The record; a tenant may write long ones, and only usual ones are cached."""
-    return parse_record(text) if text is None or len(text) > _LONGEST_CACHED else _parsed_once(text)
-
-
-@lru_cache(maxsize=2048)
-def _parsed_once(text: str) -> SharingRecord | None:
-    return parse_record(text)
-
-
-_LONGEST_CACHED: Final = 4096
 
 
 # --- cool-downs --------------------------------------------------------------------------------------------------------
@@ -194,11 +182,15 @@ class Cooldowns:
     is_reservation_lapsed: bool = False
     reserved_nodes: tuple[str, ...] = ()
     """Nodes of the reservation that it has."""
+    answers_request: bool = False
+    """Whether it may grow in its cooldown, into free capacity, because a client requests that."""
+    request_until: datetime | None = None
+    """When time alone changes what becomes of a request."""
 
     @property
     def until(self) -> datetime | None:
         """When the first of them ends; None if there is none."""
-        moments = self.growth_until, self.shrinking_until, self.reservation_until
+        moments = self.growth_until, self.shrinking_until, self.reservation_until, self.request_until
         return min((moment for moment in moments if moment is not None), default=None)
 
 
@@ -210,8 +202,11 @@ def cooldowns_of(claim: JobDemand, now: datetime, *, reservation_s: float = RESE
     """
     scaling, resized_at = claim.job.spec.scaling, _resized_at(claim, now)
     began_at = _moment(claim.job.status.get("startTime")) or now
-    cooldown = _future([_later(resized_at, scaling.grow_cooldown_seconds)], now)
-    retry = _future([_tries_again_at(claim, now)], now)
+    record, last = claim.record, last_request(claim.job, now)
+    answers = claim.requested is not None and (last is None or pause_until(last) <= now)
+    cooldown = None if answers else _future([_later(resized_at, scaling.grow_cooldown_seconds)], now)
+    pause = pause_until(last) if last is not None and record is not None and not is_for_more(last, record) else None
+    retry = _future([_tries_again_at(claim, now), pause], now)
     notes = _resizes(claim, now)
     has_failed = any(note.reason in _IN_VAIN and note.at > now - IN_A_ROW for note in notes)
     shrinking = [_later(resized_at, scaling.shrink_cooldown_seconds)]
@@ -229,6 +224,8 @@ def cooldowns_of(claim: JobDemand, now: datetime, *, reservation_s: float = RESE
         None if turn is None else turn.until,
         is_reservation_lapsed=not reservation_s or (turn is not None and turn.is_lapsed),
         reserved_nodes=() if waiting is None else waiting.reserved_nodes,
+        answers_request=answers,
+        request_until=None if last is None or record is None else changes_at(last, record, now),
     )
 
 
@@ -272,7 +269,7 @@ def _tries_again_at(claim: JobDemand, now: datetime) -> datetime | None:
 
 
 def _resized_at(claim: JobDemand, now: datetime) -> datetime | None:
-    if claim.is_requested:
+    if claim.is_changed:
         return now
     return next((note.at for note in reversed(_resizes(claim, now)) if note.reason not in _NO_RESIZE), None)
 

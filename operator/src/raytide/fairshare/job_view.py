@@ -19,6 +19,7 @@ from raytide.api.meta import Key, Manifest
 from raytide.api.trainingjob import PserverSpec, RoleSpec, TrainerSpec, TrainingJob, TrainingJobSpec
 from raytide.api.trainingjob_constants import ROLES
 from raytide.api.trainingjob_pods import is_too_large, scheduling_bytes, scheduling_part
+from raytide.fairshare.size_requests import writer_part
 
 _OF_STATUS: Final = ("startTime", "admission")
 _OF_TRAINERS: Final = ("succeeded", "failedIndexes")
@@ -87,6 +88,7 @@ def _projected(job: TrainingJob) -> TrainingJob:
         metadata=metadata.model_copy(update={"annotations": annotations, "labels": {}, "finalizers": ()}),
         spec=TrainingJobSpec.model_construct(**kept),
         status=_status(job.status),
+        raw=writer_part(job.raw),
     )
 
 

@@ -17,15 +17,16 @@ from raytide.api.limits import (
     MAX_RESOURCES,
 )
 from raytide.api.meta import PRIORITY_CLASSES, RESOURCE_QUOTAS, Resource
-from raytide.api.sharing_record import ABOVE_MAXIMUM, ADMITTED, REACHING_MINIMUM
+from raytide.api.sharing_record import ABOVE_MAXIMUM, ADMITTED, REACHING_MINIMUM, REQUESTED
 from raytide.fairshare.algorithm.resize_messages import RESERVED_FOR_IT
 
 # --- notes in the sharing record ---------------------------------------------------------------------------------------
 
 
-def size_requested(before: int, after: int) -> str:
-    """`Requested`: another client changed the size, such as `kubectl scale`."""
-    return f"{before}→{after} requested in spec.trainer.replicas"
+def size_requested(before: int, after: int, requested: int) -> str:
+    """`Requested`: another client changed the size, such as `kubectl scale`; and what it requested, if that is another size."""
+    number = "" if requested == after else f", {requested}"
+    return f"{before}→{after}{number} requested in spec.trainer.replicas"
 
 
 def awaiting_capacity(resize: str) -> str:
@@ -57,6 +58,7 @@ _CLAMPED: Final = {
     ABOVE_MAXIMUM: "to reach an allowed size",
     ADMITTED: "to start with its minimum",
     REACHING_MINIMUM: "to reach its minimum",
+    REQUESTED: "as requested in spec.trainer.replicas",
 }
 
 # --- read access -------------------------------------------------------------------------------------------------------

@@ -86,7 +86,8 @@ class ParticipantBuilder:
             is_settled=is_settled or not claim.has_started,
             is_scaling_enabled=spec.scaling.enabled,
             uses_limits=spec.scaling.accounting == "Limits",
-            rebalances=spec.scaling.rebalance,
+            rebalances=spec.scaling.rebalance and not rest.answers_request,
+            grows_to=_grows_to(claim) if rest.answers_request else None,
             is_reservation_lapsed=rest.is_reservation_lapsed,
             reserved_nodes=rest.reserved_nodes,
             tenant=tenant,
@@ -195,6 +196,11 @@ def _bounds(claim: JobDemand) -> tuple[int, int, int]:
     trainer = claim.job.spec.trainer
     floor, ceiling = claim.trainers_at(trainer.min_instance), claim.trainers_at(trainer.ceiling)
     return min(ceiling, max(floor, int(claim.is_gang))), ceiling, claim.trainers_at(claim.current)
+
+
+def _grows_to(claim: JobDemand) -> int | None:
+    """The requested size in pods, within the maximum."""
+    return None if claim.requested is None else claim.trainers_at(claim.job.spec.trainer.clamp(claim.requested))
 
 
 def _sizes(claim: JobDemand, floor: int, ceiling: int) -> tuple[int, ...]:

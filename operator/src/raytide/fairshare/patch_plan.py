@@ -4,7 +4,8 @@ Input: the jobs, the pool they were in, their trainers and the division. Output:
 record changes: scale-downs first, then scale-ups, then messages only. A scale-down names its victims, a scale-up its
 planned nodes. A scale-up that is not released is not written, and the released part of one waits for the rest, for
 `GROWTH_HELD_S` at most; a message that only became outdated is rewritten when the last one is 30 s old; a size that
-another client wrote is recorded as `Requested`. Pure; carried out by reconciler.py (TJ §3 rows 19 and 21, §4 step 4).
+another client wrote is recorded as `Requested`, and the granted size replaces one that is not granted in full. Pure; carried out
+by reconciler.py (TJ §3 rows 19 and 21, §4 step 4).
 """
 
 from collections import Counter
@@ -20,6 +21,7 @@ from raytide.api.gang_admission import gang_timeouts, is_admitted
 from raytide.api.meta import Key, Manifest
 from raytide.api.sharing_record import (
     ADMITTED,
+    GROWING,
     MAX_PLACEMENTS,
     MAX_RECEIVERS,
     MAX_RESIZES,
@@ -36,14 +38,14 @@ from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, Parti
 from raytide.fairshare.eligibility import (
     admission_waits_until,
     is_eligible,
-    record_of,
-    requested_replicas,
+    ordered_replicas,
     reservation_turn,
     reserved_since,
     size_for_trainers,
 )
 from raytide.fairshare.participants import id_of
 from raytide.fairshare.pod_placement import NO_PODS, RolePods
+from raytide.fairshare.size_requests import next_note, requested_size
 from raytide.fairshare.victims import name_victims
 
 WORDS_LAST_S: Final = 30.0
@@ -145,7 +147,7 @@ def plan_patches(
     grow_at = {
         id_of(job.key): moment
         for job in jobs
-        if (steps := resizes.get(id_of(job.key))) and (moment := _growth_held_until(record_of(job), steps, now))
+        if (steps := resizes.get(id_of(job.key))) and (moment := _growth_held_until(job.record, steps, now))
     }
     for id_ in grow_at:
         resizes[id_] = [
@@ -213,7 +215,7 @@ def _job_patch(
 ) -> JobPatch | _Later | None:
     if participant is None:
         return _held_back(job, now)
-    record, ordered = record_of(job), _desired_replicas(job, participant)
+    record, ordered, requested = job.record, _desired_replicas(job, participant), requested_size(job)
     live = sum(not pod.is_terminating for pod in (*trainers.kept, *trainers.released))
     sized: list[Resize] = []
     for each in resizes:
@@ -222,8 +224,11 @@ def _job_patch(
     resizes, planned = sized, resizes
     released = _released(resizes)
     after = released[-1].after if released else ordered
+    is_open = _is_open(participant, resizes[len(released) :])
     if after > 0 or participant.current > 0 or not participant.is_gang:
         changed = _begun(job, record, participant, ordered, released=released, uids=uids, now=now)
+        answered = requested if participant.grows_to is not None and not is_open else None
+        changed = replace(changed, request=next_note(job, after, answered, now))
         if released:
             victims = name_victims(trainers, released, planned[len(released) - 1].after)
             changed = replace(
@@ -241,15 +246,22 @@ def _job_patch(
     if note is not None and note.is_below_minimum:
         note = _with_reservation(note, waiting.get(participant.id), record, now, reservation_s)
     is_written = changed.replicas != job.spec.trainer.replicas and (after > 0 or not participant.is_gang)
+    if requested is not None and (is_open or participant.grows_to is None):
+        is_written = after > requested  # the request stays in the spec until it is answered
     in_full = released[-1].full_message if released else ""
     order = JobPatch(job, changed.replicas if is_written else None, changed, after - ordered, in_full)
     return _if_changed(order, record, note, now)
 
 
 def _desired_replicas(job: TrainingJob, participant: Participant) -> int:
-    """The size in the spec as written; 0 for a gang that has not started."""
+    """The ordered size; 0 for a gang that has not started."""
     is_waiting = participant.is_gang and participant.current == 0 and participant.ceiling > 0
-    return 0 if is_waiting else requested_replicas(job)
+    return 0 if is_waiting else ordered_replicas(job)
+
+
+def _is_open(participant: Participant, promised: list[Resize]) -> bool:
+    """Whether it is not known yet how much of a request is granted: its pods are not those of its size, or terminating pods hold it."""
+    return participant.grows_to is not None and (bool(promised) or not participant.is_settled)
 
 
 def _released(resizes: list[Resize]) -> list[Resize]:
@@ -276,10 +288,14 @@ def _begun(
                 record.replicas,
                 ordered,
                 REQUESTED,
-                messages.size_requested(record.replicas, ordered),
+                messages.size_requested(record.replicas, ordered, ordered),
             )
         )
     notes += [_resize_note(resize, uids, now) for resize in released]
+    requested = requested_size(job)
+    if requested is not None and participant.grows_to is not None and released and released[-1].reason == GROWING:
+        words = messages.size_requested(notes[-1].before, notes[-1].after, requested)
+        notes[-1] = replace(notes[-1], reason=REQUESTED, message=words)
     after = released[-1].after if released else ordered
     is_new = participant.is_gang and not is_admitted(job, record)
     return SharingRecord(
@@ -352,7 +368,7 @@ def _held_back(job: TrainingJob, now: datetime) -> JobPatch | _Later | None:
     until = admission_waits_until(job, now)
     if until is None or not is_eligible(job) or gang_timeouts(job) == 0:
         return None
-    record = record_of(job)
+    record = job.record
     kept = SharingRecord(job.metadata.uid, 0, resizes=record.resizes if record else ())
     words = messages.gang_timed_out(until)
     return _if_changed(JobPatch(job, None, kept), record, WaitingNote(trainingjob_constants.GANG_TIMEOUT, words), now)

@@ -176,7 +176,7 @@ class SnapshotBuilder:
         if claim is None:
             usage.add_external_pods(pods, is_terminating=is_going(job) or is_eligible(job))
             return _Known(job, pods, now, until, shapes, usage)
-        victims = victims_of(claim.record, job.spec.trainer.replicas)
+        victims = victims_of(claim.record, job.ordered_replicas())
         standings = group_pods_by_role(pods, wanted_pods(claim), victims)
         observed = {role: observed_shape(shape, standings[role].kept) for role, shape in shapes.items()}
         sharer = ParticipantBuilder(claim, standings, observed)

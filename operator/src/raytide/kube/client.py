@@ -16,6 +16,7 @@ from typing import Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
+from raytide.api.constants import OPERATOR
 from raytide.api.errors import ApiStatusError, ApiUnavailableError, UnauthorizedError
 from raytide.api.meta import PODS, Key, Manifest, Resource
 from raytide.kube.transport import Response, StreamStatusError, TooLargeError, Transport
@@ -26,7 +27,7 @@ T = TypeVar("T")
 WriteGate: TypeAlias = Callable[[], float]
 """Seconds that a write starting now may take; zero or less: no write may start (D10)."""
 
-FIELD_MANAGER: Final = "raytide"
+FIELD_MANAGER: Final = OPERATOR
 PAGE_SIZE: Final = 500
 LARGE_PAGE_BYTES: Final = 4 << 20
 """After a page of this many bytes no page has more objects."""

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from heapq import nlargest
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +17,7 @@ import msgspec
 from raytide.api import constants
 from raytide.api.autoscaler_decision import PERMANENT_REASONS, Why
 from raytide.api.conditions import ConditionJson, ConditionUpdate, find_condition, parse_timestamp
-from raytide.api.limits import MAX_MANAGERS
+from raytide.api.field_managers import inner, latest_entries
 from raytide.api.raycluster import RayCluster
 from raytide.api.remedies import remedy_sentence
 from raytide.raycluster import causes, messages
@@ -203,7 +202,7 @@ class _Write:
 
     def is_of(self, key: str) -> bool:
         """Whether the entry owns the replicas of the group with that key."""
-        return not self.groups or "f:replicas" in _inner(self.groups, key)
+        return not self.groups or "f:replicas" in inner(self.groups, key)
 
 
 def _key_of(group: str) -> str:
@@ -211,27 +210,19 @@ def _key_of(group: str) -> str:
 
 
 def _writes(cluster: RayCluster) -> list[_Write]:
-    """The latest MAX_MANAGERS: tenants may apply with thousands of managers, and each is compared with each group."""
-    entries = (cluster.raw.get("metadata") or {}).get("managedFields")
-    found = (entry for entry in entries if isinstance(entry, Mapping)) if isinstance(entries, list) else ()
-    return list(_each_write(nlargest(MAX_MANAGERS, found, key=lambda entry: str(entry.get("time")))))
+    return list(_each_write(latest_entries(cluster.raw)))
 
 
 def _each_write(entries: Iterable[Mapping[str, Any]]) -> Iterator[_Write]:
     for entry in entries:
         fields = entry.get("fieldsV1")
         at = parse_timestamp(str(entry.get("time"))) if fields else None
-        spec = _inner(fields, "f:spec")
+        spec = inner(fields, "f:spec")
         if at is None or "f:workerGroupSpecs" not in spec:
             continue
-        annotations = _inner(_inner(fields, "f:metadata"), "f:annotations")
+        annotations = inner(fields, "f:metadata", "f:annotations")
         manager = str(entry.get("manager") or "")
         is_sidecar = manager == constants.AUTOSCALER_FIELD_MANAGER or (
             f"f:{constants.AUTOSCALER_DECISION_ANNOTATION}" in annotations
         )
-        yield _Write(at, manager, is_sidecar, _inner(spec, "f:workerGroupSpecs"))
-
-
-def _inner(fields: Any, key: str) -> Mapping[str, Any]:
-    found = fields.get(key) if isinstance(fields, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+        yield _Write(at, manager, is_sidecar, inner(spec, "f:workerGroupSpecs"))

@@ -14,6 +14,11 @@ from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pod import JobPod
 
 
+def facts_of_contention(job: TrainingJob, writer: str, message: str) -> Facts:
+    """Another client writes sizes that fair sharing does not keep; `writer` is its field manager, empty if it is not known."""
+    return Facts("TrainingJob", *job.key, message=message, detail=writer or "another client")
+
+
 def live_pods(pods: Iterable[JobPod]) -> tuple[JobPod, ...]:
     """The pods that count: without those that have ended or are terminating."""
     return tuple(pod for pod in pods if not pod.is_terminating and not pod.is_finished)

@@ -1,7 +1,7 @@
 """Status conditions of a TrainingJob.
 
 Takes the situation after the writes, the plan and the time, and returns the new list of conditions: `Admitted` and
-`Running` always, `Scaling` once the job has run, `Waiting`, `Suspended`, `Unsupported` and `Invalid` while they apply,
+`Running` always, `Scaling` once the job has run, `Waiting`, `ReplicasContended`, `Suspended`, `Unsupported` and `Invalid` while they apply,
 `Succeeded` and `Failed` once it has ended. lastTransitionTime changes only with a status; that of a False `Admitted` is
 the time at which a gang released its capacity (api/gang_admission.py). Called by status.py; TJ §8.
 """
@@ -20,9 +20,11 @@ from raytide.api.conditions import (
     remove_condition,
 )
 from raytide.api.gang_admission import REVOKED_REASONS
+from raytide.api.remedies import remedy_sentence
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.violations import Violation
 from raytide.trainingjob import messages
+from raytide.trainingjob.causes import facts_of_contention
 from raytide.trainingjob.lifecycle import JobResult, has_minimum, has_run
 from raytide.trainingjob.plan_context import PlanContext
 from raytide.trainingjob.plan_types import TrainingJobPlan
@@ -42,6 +44,7 @@ def conditions_of(
     updates: dict[str, ConditionUpdate | None] = {constants.ADMITTED: admission, constants.RUNNING: running(ctx, end)}
     updates[constants.SCALING] = None if end else scaling(ctx)
     updates[constants.WAITING] = None if end else waiting_condition(ctx)
+    updates[constants.REPLICAS_CONTENDED] = None if end else replicas_contended(ctx)
     updates[constants.SUSPENDED] = suspended(ctx.job, old)
     updates[constants.UNSUPPORTED] = unsupported_fields(ctx.job)
     updates[constants.INVALID] = None
@@ -55,7 +58,7 @@ def conditions_after_the_end(ctx: PlanContext, at: datetime) -> list[dict[str, o
     old: Conditions = tuple(ctx.job.status.get("conditions") or ())
     kind = next(kind for kind in (constants.SUCCEEDED, constants.FAILED) if is_condition_true(old, kind))
     over = messages.not_running_after_the_end(kind)
-    gone = dict.fromkeys((constants.SCALING, constants.WAITING, constants.INVALID), None)
+    gone = dict.fromkeys((constants.SCALING, constants.WAITING, constants.REPLICAS_CONTENDED, constants.INVALID), None)
     return apply_updates(old, {constants.RUNNING: over, **gone}, at)
 
 
@@ -116,6 +119,27 @@ def scaling(ctx: PlanContext) -> ConditionUpdate | None:
     if last_wanted == wanted and old is not None:
         reason = str(old.get("reason"))
     return messages.scaling(reason, _running(ctx), wanted)
+
+
+def replicas_contended(ctx: PlanContext) -> ConditionUpdate | None:
+    """`ReplicasContended`: a size that another client wrote and sharing did not keep; True from the second one in a row on.
+
+    A size below the ordered one counts at once, so that the first one is no contention.
+    """
+    record, note = ctx.record, ctx.record.request if ctx.record is not None else None
+    if record is None or note is None or not ctx.may_have_pods:
+        return None
+    is_for_more, is_repeated = note.replicas > record.replicas, note.times > 1
+    if not is_for_more and not is_repeated:
+        return None
+    message = (
+        messages.replicas_not_granted(note.replicas, note.writer, record.replicas)
+        if is_for_more
+        else messages.replicas_lowered_again(note.replicas, note.writer)
+    )
+    reason = constants.REPLICAS_REWRITTEN if is_repeated else constants.REPLICAS_DIFFER
+    message += remedy_sentence(reason, facts_of_contention(ctx.job, note.writer, message))
+    return ConditionUpdate(constants.REPLICAS_CONTENDED, status=is_repeated, reason=reason, message=message)
 
 
 def is_settled(ctx: PlanContext) -> bool:

@@ -1,7 +1,7 @@
 """Events of a TrainingJob that belong to no write.
 
 Takes a job's situation and returns the events that follow from comparing it with the status as read: resizes that are
-in the record and not in the history, a new reason to wait, pods that ended, the verdict. What is in the status has been
+in the record and not in the history, a new reason to wait, contention for the size, pods that ended, the verdict. What is in the status has been
 emitted already, so each event is emitted once even across restarts. Called by plan (TJ §7.8, §8 Events).
 """
 
@@ -15,6 +15,7 @@ from raytide.api.pod_failure import Cause
 from raytide.api.remedies import note_with_cure
 from raytide.api.sharing_record import ADMITTED, ResizeNote
 from raytide.trainingjob import messages
+from raytide.trainingjob.conditions import replicas_contended
 from raytide.trainingjob.plan_context import PlanContext
 from raytide.trainingjob.restart_policy import FailureCause, PodTermination
 from raytide.trainingjob.waiting_condition import WITHOUT_EVENT, waiting_condition
@@ -27,7 +28,7 @@ NOT_CAPACITY: Final = frozenset(Cause) - {Cause.UNSCHEDULABLE, Cause.QUOTA}
 
 def events_of(ctx: PlanContext) -> tuple[EventSpec, ...]:
     """All events, in the order in which their causes happened."""
-    return (*_resizes(ctx), *_endings(ctx), *_result(ctx), *_waiting(ctx))
+    return (*_resizes(ctx), *_endings(ctx), *_result(ctx), *_waiting(ctx), *_contention(ctx))
 
 
 def resize_text(note: ResizeNote) -> str:
@@ -109,3 +110,11 @@ def _waiting(ctx: PlanContext) -> Iterator[EventSpec]:
         reason = constants.WAITING_FOR_RESOURCES if is_about_capacity else waiting.reason
         note = f"{waiting.reason}: {waiting.message}" if is_about_capacity else waiting.message
         yield EventSpec(reason, note_with_cure(note), action="Wait")
+
+
+def _contention(ctx: PlanContext) -> Iterator[EventSpec]:
+    """One event when `ReplicasContended` becomes True, and none when the numbers in its message change."""
+    contended = replicas_contended(ctx)
+    before = find_condition(ctx.job.status.get("conditions") or (), constants.REPLICAS_CONTENDED) or {}
+    if contended is not None and contended.status is True and before.get("status") != "True" and ctx.result is None:
+        yield EventSpec(constants.REPLICAS_CONTENDED, note_with_cure(contended.message), action=SCALE)

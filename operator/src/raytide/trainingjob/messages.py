@@ -314,6 +314,23 @@ def container_failed(name: str, node: str, exit_code: int | None, reason: str) -
     return f"{_pod(name, node)} failed with exit code {exit_code}{suffix}"
 
 
+# --- condition ReplicasContended ---------------------------------------------------------------------------------------
+
+
+def replicas_not_granted(replicas: int, writer: str, decided: int) -> str:
+    """A size that another client wrote, its field manager, and the size that fair sharing decided instead."""
+    return f"replicas was set to {replicas}{_by(writer)}, fair sharing decided {decided}"
+
+
+def replicas_lowered_again(replicas: int, writer: str) -> str:
+    """A size below the one to which fair sharing had scaled the job up."""
+    return f"replicas was set to {replicas} again{_by(writer)} after fair sharing had scaled the job up"
+
+
+def _by(writer: str) -> str:
+    return f" (written by {writer})" if writer else ""
+
+
 # --- events ----------------------------------------------------------------------------------------------------------
 
 

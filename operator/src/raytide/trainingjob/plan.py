@@ -304,7 +304,7 @@ def start_pservers(ctx: PlanContext) -> TrainingJobPlan:
 def _start_core(ctx: PlanContext, role: str, count: int) -> TrainingJobPlan:
     """Create what is missing of a role that starts before the trainers, on the nodes that the plan has for it."""
     missing = max(0, count - sum(map(is_alive, ctx.observed.of(role))))
-    planned = core_nodes_of(ctx.record, ctx.job.spec.trainer.replicas, role)
+    planned = core_nodes_of(ctx.record, ctx.job.ordered_replicas(), role)
     return _start(ctx, role, range(count), nodes=planned_nodes(planned, missing))
 
 
@@ -319,7 +319,7 @@ def start_trainers(ctx: PlanContext) -> TrainingJobPlan:
     if not ready.issuperset(range(ctx.pservers)):
         return NOTHING
     missing = max(0, len(ctx.wanted.active) - sum(map(is_alive, ctx.observed.trainers)))
-    placements = placements_of(ctx.record, ctx.job.spec.trainer.replicas)
+    placements = placements_of(ctx.record, ctx.job.ordered_replicas())
     return _start(ctx, constants.TRAINER, ctx.wanted.active, maximum=missing, nodes=planned_nodes(placements, missing))
 
 

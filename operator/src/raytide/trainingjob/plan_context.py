@@ -7,10 +7,9 @@ there is one. It decides nothing else. Made by plan and by status in the same wa
 
 from dataclasses import dataclass
 
-from raytide.api import trainingjob_constants as constants
 from raytide.api.config import JobConfig
 from raytide.api.gang_admission import admission_revoked_at, is_admitted
-from raytide.api.sharing_record import SharingRecord, parse_record, victims_of
+from raytide.api.sharing_record import SharingRecord, victims_of
 from raytide.api.training_resources import is_gang
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pods import Size
@@ -51,11 +50,9 @@ class PlanContext:
 
 def build_context(job: TrainingJob, observed: Observed, config: JobConfig) -> PlanContext:
     """Compute the situation."""
-    found = parse_record(job.metadata.annotations.get(constants.SHARING_ANNOTATION))
-    record = found if found is not None and found.uid == job.metadata.uid else None
-    gang = is_gang(job, config.gpus)
+    record, gang = job.record, is_gang(job, config.gpus)
     counts = count_terminations(job, observed, record)
-    wanted = assign_trainers(job, observed, counts, victims_of(record, job.spec.trainer.replicas))
+    wanted = assign_trainers(job, observed, counts, victims_of(record, job.ordered_replicas()))
     return PlanContext(
         job=job,
         observed=observed,

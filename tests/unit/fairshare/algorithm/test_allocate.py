@@ -54,6 +54,14 @@ def plan_of(world: World) -> Allocation:
     return allocate(world.pool())
 
 
+@pytest.mark.rule("FD:TJ3-2")
+@pytest.mark.parametrize(("sizes", "after"), [((), 5), ((2, 4, 6, 8), 6)], ids=["any size", "rounded up"])
+def test_a_requested_size_is_reached_and_not_exceeded(sizes, after):
+    asking = job("a", 2, 8, 2, sizes=sizes, grows_to=5)
+    (resize,) = plan_of(World([node(cpu=8)], [asking])).resizes
+    assert (resize.before, resize.after, resize.reason) == (2, after, GROWING)
+
+
 def reasons_of(plan: Allocation) -> dict[str, tuple[str, bool]]:
     return {one.id.name: (one.reason, one.is_below_floor) for one in plan.waiting}
 

@@ -31,7 +31,7 @@ from raytide.cli.plan.raycluster_pods import PodSet
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, ParticipantId, Resize
 from raytide.fairshare.algorithm.node_affinity import admits
-from raytide.fairshare.eligibility import is_eligible, is_going, job_demand, record_of
+from raytide.fairshare.eligibility import is_eligible, is_going, job_demand
 from raytide.fairshare.node_usage import NodeUsage, PodUsage
 from raytide.fairshare.participants import id_of, wanted_pods
 from raytide.fairshare.patch_plan import JobPatch, plan_patches
@@ -195,7 +195,7 @@ def _carried_out(
 
 def _has_effect(patch: JobPatch, gpus: frozenset[str]) -> bool:
     """Whether the patch can change later passes: most are messages, and reading the job again for each would take long."""
-    old, new = record_of(patch.job), patch.record
+    old, new = patch.job.record, patch.record
     notes = (new.waiting, old.waiting if old is not None else None)
     if patch.replicas is not None or any(note is not None and note.reserved_since for note in notes):
         return True
@@ -309,7 +309,7 @@ def _pods_of(
         return
     live = sum(pod.role == TRAINER and not pod.is_terminating for pod in pods)
     claim = job_demand(job, live_trainers=live, gpus=gpus)
-    record, replicas = claim.record, job.spec.trainer.replicas
+    record, replicas = claim.record, job.ordered_replicas()
     standings = group_pods_by_role(pods, wanted_pods(claim), victims_of(record, replicas))
     if all(each.is_carried_out for each in standings.values()):
         yield from map(_Pending, pods)  # in their order, so that the next snapshot recognises them

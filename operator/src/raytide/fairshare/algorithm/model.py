@@ -154,6 +154,8 @@ class Participant:
     step_from: int | None = None
     """Where steps are counted from, if not from the minimum."""
     may_grow: bool = True
+    grows_to: int | None = None
+    """The size that a client requests, which is more than `current`: it grows no further in this plan. None: to its maximum."""
     grows_soon: bool = False
     """Whether a cooldown ends soon that keeps it from growing: meanwhile its share of free capacity is kept for it."""
     may_shrink: bool = True

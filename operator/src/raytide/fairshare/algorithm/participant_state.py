@@ -256,12 +256,14 @@ class ParticipantState:
 
 
 def larger_size(participant: Participant, size: int) -> int | None:
-    """The smallest allowed size above `size`; None at the maximum."""
+    """The smallest allowed size above `size`; None at the maximum, and at a requested size."""
     floor, ceiling = participant.floor, participant.ceiling
     if size >= ceiling:
         return None
     if size < floor:
         return floor
+    if participant.grows_to is not None and size >= participant.grows_to:
+        return None
     if participant.sizes:
         position = bisect_right(participant.sizes, size)
         is_there = position < len(participant.sizes) and participant.sizes[position] <= ceiling
