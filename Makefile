@@ -97,7 +97,7 @@ kube-suite: setup tools ## the integration suite on real control planes (KUBE_WO
 	@$(PYTEST) $(KUBE_SHARED) $(RERUN) -m kube --timeout 300 --at-least 570 tests/integration
 
 acceptance: setup tools ## acceptance scenarios on real control planes (GRACE=60: trainers of S25 terminate slowly)
-	@$(PYTEST) $(SCENARIOS_SHARED) $(RERUN) -m kube --timeout 300 --at-least 27 $(if $(GRACE),--grace $(GRACE)) tests/acceptance
+	@$(PYTEST) $(SCENARIOS_SHARED) $(RERUN) -m kube --timeout 300 --at-least 30 $(if $(GRACE),--grace $(GRACE)) tests/acceptance
 
 golden: setup tools ## 40 RayClusters on a real control plane, beside KubeRay's (SPECS=dir REFERENCE=dir OUT=dir MODE=ray)
 	@PYTHONPATH=$(TEST_PATH) $(BIN)/python -m golden.compare $(if $(SPECS),--specs "$(SPECS)") $(if $(REFERENCE),--reference "$(REFERENCE)") $(if $(OUT),--out "$(OUT)") $(if $(MODE),--autoscaler-mode "$(MODE)")

@@ -231,8 +231,10 @@ def test_a_gang_whose_template_has_scheduling_gates_takes_only_free_capacity():
 @pytest.mark.rule("FD:SEC3-4")
 def test_a_job_without_its_gates_claims_its_minimum_again():
     other, its_pods = victim(16)
-    division = allocate(made([other, job(floor=4, ceiling=4)], [*its_pods, *without_node(4)], TWO_NODES))
-    assert resizes_of(division) == {"victim": -4}
+    held = job(trainer=role_of(4, **GATES))
+    for is_gated, expected in ((True, {}), (False, {"victim": -4})):
+        pods = [*its_pods, *without_node(4, is_scheduling_gated=is_gated)]
+        assert resizes_of(allocate(made([other, held], pods, TWO_NODES))) == expected
 
 
 @pytest.mark.rule("FD:SEC3-4", "FD:TJ3-1")

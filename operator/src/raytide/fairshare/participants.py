@@ -52,7 +52,7 @@ class ParticipantBuilder:
         is_settled = all(
             each.is_carried_out or (is_forbidden and not each.released) for each in self.standings.values()
         )
-        is_unproven = rest.has_failed or any(has_scheduling_gates(claim.job, role) for role in _roles(claim.job))
+        is_unproven = rest.has_failed or any(map(self._has_gates, _roles(claim.job)))
         # The next growth after one that failed waits until it is clear that this one has not.
         is_proven = not (rest.has_failed and any(each.unplaced for each in self.standings.values()))
         return Participant(
@@ -107,8 +107,13 @@ class ParticipantBuilder:
         missing, to_create = wanted - sum(standing.placed.values()), max(0, wanted - len(standing.kept))
         return Core(role, self.shapes[role], count, missing, standing.placed, to_create, self._gated(role, to_create))
 
+    def _has_gates(self, role: str) -> bool:
+        """Whether its pods have scheduling gates, or will have them once they exist."""
+        has_all = self.claim.has_started and not self.standings[role].pods_to_create
+        return bool(self.standings[role].gated) or (not has_all and has_scheduling_gates(self.claim.job, role))
+
     def _gated(self, role: str, to_create: int) -> int:
-        """How many of its pods have scheduling gates, or will have them once they exist."""
+        """How many of them."""
         return self.standings[role].gated + (to_create if has_scheduling_gates(self.claim.job, role) else 0)
 
     def _companion(self) -> Companion | None:
