@@ -331,7 +331,8 @@ def test_an_amount_of_zero_makes_no_difference(question, names):
         constraint=None if question.constraint is None else all_padded(question.constraint),
     )
     first, second = schedule(question), schedule(other)
-    assert (first.launches, first.needed, first.totals) == (second.launches, second.needed, second.totals)
+    assert (first.launches, first.needed) == (second.launches, second.needed)
+    assert sorted(first.totals) == sorted(second.totals), "only their sum is read"
     assert set(first.terminations) == set(second.terminations)
     assert sum(demand.count for demand in first.unplaced) == sum(demand.count for demand in second.unplaced)
 
