@@ -28,7 +28,6 @@ from raytide.api.sharing_record import victims_of
 from raytide.api.trainingjob import TrainingJob
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, ParticipantId, Shape
-from raytide.fairshare.eligibility import record_of
 from raytide.fairshare.participants import role_shapes
 from raytide.fairshare.patch_plan import plan_patches
 from raytide.fairshare.pod_placement import RolePods
@@ -216,7 +215,7 @@ def _placed(now: ClusterState, jobs: Sequence[TrainingJob]) -> list[CapacityPod]
     free_capacity = FreeCapacity(now.nodes, [*now.pods, *now.external_pods])
     found: list[CapacityPod] = []
     for job in jobs:
-        shapes, victims = role_shapes(job), victims_of(record_of(job), job.spec.trainer.replicas)
+        shapes, victims = role_shapes(job), victims_of(job.record, job.ordered_replicas())
         for role, count in _wanted(job).items():
             own = known.get((job.metadata.uid, role), {})
             kept = [own[index] for index in sorted(own) if own[index].name not in victims][:count]
