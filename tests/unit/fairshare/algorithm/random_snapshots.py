@@ -81,7 +81,6 @@ def participant_of(chance: random.Random, name: str) -> Participant:
         may_grow=chance.choice([True, True, False]),
         grows_soon=chance.choice([True, False]),
         is_unproven=chance.random() < 0.1,
-        retries=chance.random() < 0.1,
         may_shrink=chance.choice([True, True, False]),
         is_scaling_enabled=chance.choice([True, True, True, False]),
         uses_limits=chance.random() < 0.5,
