@@ -359,14 +359,15 @@ def test_pods_that_may_not_preempt_take_nothing_for_a_minimum_nor_for_growth(of_
 
 
 @pytest.mark.rule("FD:TJ3-7")
-def test_pods_of_other_workloads_that_may_not_preempt_take_nothing_from_a_job_that_yields():
+def test_a_job_that_yields_gives_to_pods_of_other_workloads_that_may_not_preempt():
+    """kube-scheduler makes no room for them, and the job consents."""
     donor, web = job("donor", 1, 4, 4, scaling={"yieldToPods": True}), pod("web", cpu=1)
     web["spec"] |= {"priority": 100}
     web["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
     objects = [node(cpu=4), donor, *(trainer_pod("donor", index, on="node-1") for index in range(4))]
-    assert moves(planned(as_list(*objects, web))) == {"donor": (4, 3, "YieldedToPods")}
-    web["spec"] |= {"preemptionPolicy": "Never"}
-    assert moves(planned(as_list(*objects, web))) == {}
+    for policy in ("PreemptLowerPriority", "Never"):
+        web["spec"] |= {"preemptionPolicy": policy}
+        assert moves(planned(as_list(*objects, web))) == {"donor": (4, 3, "YieldedToPods")}
 
 
 TENANTS = "[{name: a, nominalQuota: {cpu: 2}, borrowingLimit: {cpu: 2}}, {name: b}]"

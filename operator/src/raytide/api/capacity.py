@@ -71,7 +71,6 @@ class CapacityPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     limits: Amounts
     constraints: PodConstraints = ANYWHERE
     priority: int = 0
-    may_preempt: bool = True
     is_terminating: bool = False
     is_finished: bool = False
     is_running: bool = False
@@ -352,7 +351,6 @@ def _pod_view(pod: _Pod) -> CapacityPod:
         limits=shape.limits,
         constraints=shape.constraints,
         priority=spec.priority or 0,
-        may_preempt=spec.preemption_policy != NEVER,
         is_terminating=bool(meta.deletion_timestamp),
         is_finished=phase in ("Succeeded", "Failed"),
         is_running=phase == "Running",

@@ -144,7 +144,6 @@ class PodSpec(msgspec.Struct, gc=False, rename="camel"):
     affinity: _Affinity | None = None
     tolerations: list[_Toleration] | None = None
     priority: int | None = None
-    preemption_policy: str | None = None
     scheduling_gates: list[Any] | None = None
 
 

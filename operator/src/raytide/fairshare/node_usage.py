@@ -19,9 +19,8 @@ from raytide.fairshare.pod_requirements import shape_from
 TAINTS_OF_A_STATE: Final = "node.kubernetes.io/"
 """Prefix of the taints that Kubernetes sets for a node's state: cordoned, not ready, unreachable, under pressure."""
 
-_Kind: TypeAlias = tuple[tuple[tuple[str, int], ...], PodConstraints, int, bool, bool]
-"""Requests without `pods`, constraints, priority, whether it may preempt, whether it is unschedulable: pods equal in these
-are grouped."""
+_Kind: TypeAlias = tuple[tuple[tuple[str, int], ...], PodConstraints, int, bool]
+"""Requests without `pods`, constraints, priority, whether it is unschedulable: pods equal in these are grouped."""
 
 
 def added(*many: Amounts) -> dict[str, int]:
@@ -151,7 +150,7 @@ def external_pods(waiting: Iterable[CapacityPod]) -> tuple[ExternalPods, ...]:
     for pod in waiting:
         if pod.is_too_large:
             continue
-        kind = (_pairs(pod.requests), pod.constraints, pod.priority, pod.may_preempt, pod.is_unschedulable)
+        kind = (_pairs(pod.requests), pod.constraints, pod.priority, pod.is_unschedulable)
         found.setdefault(kind, []).append(pod)
     return tuple(sorted((_external_pod(kind, pods) for kind, pods in found.items()), key=_place_in_line))
 
@@ -165,7 +164,6 @@ def _external_pod(kind: _Kind, pods: list[CapacityPod]) -> ExternalPods:
         oldest.priority,
         oldest.created_at,
         is_unschedulable=oldest.is_unschedulable,
-        may_preempt=oldest.may_preempt,
         name=f"{oldest.namespace}/{oldest.name}",
         owner_uid=oldest.owner_uid,
     )

@@ -335,8 +335,8 @@ def _pods_of(
 
 
 def _with_priority(pod: CapacityPod, priority: Priority) -> CapacityPod:
-    """As admission sets it: a pod that may not preempt by its template may not by its class either."""
-    return with_fields(pod, priority=priority.value, may_preempt=priority.may_preempt and pod.may_preempt)
+    """As admission sets it."""
+    return with_fields(pod, priority=priority.value)
 
 
 # --- kube-scheduler --------------------------------------------------------------------------------------------------

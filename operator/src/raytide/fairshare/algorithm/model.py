@@ -224,7 +224,8 @@ class ExternalPods:
     is_unschedulable: bool = False
     """Whether kube-scheduler has tried and found no node; before that no participant shrinks for them."""
     may_preempt: bool = True
-    """Whether participants may shrink for them at all."""
+    """Whether participants may shrink for them: not for an hour after they got no node. Those that yield do so for pods with
+    `preemptionPolicy: Never`, too."""
     is_doubted: bool = False
     """Whether they have got none although nodes have had capacity for a while: no capacity is kept for them any more."""
     name: str = ""
