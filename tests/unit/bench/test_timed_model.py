@@ -66,7 +66,7 @@ class Turns(Raytide):
     """Also notes the sizes of each job, without those in the middle of a scale-up or a scale-down in several steps, and victims.
 
     `ended_soon` are trainers that are ended within a minute, although nothing has changed since a minute before they began to run:
-    whoever makes room for a change waits for a cooldown first.
+    the donor of a change waits for a cooldown first.
     """
 
     def begin(self, world):

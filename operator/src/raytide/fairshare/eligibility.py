@@ -216,12 +216,12 @@ def cooldowns_of(claim: JobDemand, now: datetime, *, reservation_s: float = RESE
     turn = None if since is None or not reservation_s else reservation_turn(since, now, reservation_s)
     waiting = claim.record.waiting if claim.record is not None else None
     return Cooldowns(
-        max(filter(None, (cooldown, retry)), default=None),
-        cooldown is not None and retry is None and cooldown <= now + SOON,
-        has_failed,
-        has_failed and notes[-1].reason in _IN_VAIN,
-        _future(shrinking, now),
-        None if turn is None else turn.until,
+        growth_until=max(filter(None, (cooldown, retry)), default=None),
+        grows_soon=cooldown is not None and retry is None and cooldown <= now + SOON,
+        has_failed=has_failed,
+        retries=has_failed and notes[-1].reason in _IN_VAIN,
+        shrinking_until=_future(shrinking, now),
+        reservation_until=None if turn is None else turn.until,
         is_reservation_lapsed=not reservation_s or (turn is not None and turn.is_lapsed),
         reserved_nodes=() if waiting is None else waiting.reserved_nodes,
         answers_request=answers,

@@ -113,7 +113,7 @@ class ParticipantBuilder:
         return bool(self.standings[role].gated) or (not has_all and has_scheduling_gates(self.claim.job, role))
 
     def _gated(self, role: str, to_create: int) -> int:
-        """How many of them."""
+        """How many of its pods without a node have scheduling gates, or will have them once they exist."""
         return self.standings[role].gated + (to_create if has_scheduling_gates(self.claim.job, role) else 0)
 
     def _companion(self) -> Companion | None:

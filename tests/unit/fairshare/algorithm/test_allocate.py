@@ -499,7 +499,7 @@ def test_capacity_kept_for_a_resting_job_counts_with_its_parameter_servers():
 @pytest.mark.rule("FD:TJ3-3")
 @pytest.mark.parametrize(("percent", "grown"), [(100, {"a": 2, "b": 1}), (90, {"b": 1})])
 def test_a_node_with_more_than_it_can_hold_limits_no_other(percent, grown):
-    """Four of its GPUs have failed, or a pod there asks in place for more than it has: others grow, and nobody pays for it."""
+    """Four of its GPUs have failed, or a pod there asks in place for more than it has: others grow, and no trainer ends for it."""
     sick = node("sick", cpu=64, gpu=4, used=amounts(cpu=8, gpu=8))
     jobs = [job("a", 2, 16, 4, gpu=1, rebalances=True), job("b", 1, 4, 1, gpu=1, rebalances=True)]
     world = World([sick, node("well", cpu=64, gpu=8)], jobs, options=AllocationOptions({GPU: percent}))

@@ -101,8 +101,8 @@ def started(inputs: PlanInputs, submission: Submission, config: SharingConfig) -
             created += [pod for pod in pods if usage.create(pod, new)]
             continue
         for one in new.pods:
-            priority = priority_in(priorities, one.priority_class)
-            prioritized = replace(one, pods=tuple(_with_priority(pod, priority) for pod in one.pods))
+            priority = priority_in(priorities, one.priority_class).value
+            prioritized = replace(one, pods=tuple(with_fields(pod, priority=priority) for pod in one.pods))
             if usage.create_together(prioritized):
                 created += prioritized.pods
             else:
@@ -331,12 +331,7 @@ def _pods_of(
         for index, node in zip(range(missing), chain(nodes, repeat("")), strict=False):
             pod = assumed_pod(job, role, next(free), shape)
             preferred = node if index < len(nodes) else ""
-            yield _Pending(_with_priority(pod, priority), preferred, is_new=True)
-
-
-def _with_priority(pod: CapacityPod, priority: Priority) -> CapacityPod:
-    """As admission sets it."""
-    return with_fields(pod, priority=priority.value)
+            yield _Pending(with_fields(pod, priority=priority.value), preferred, is_new=True)
 
 
 # --- kube-scheduler --------------------------------------------------------------------------------------------------

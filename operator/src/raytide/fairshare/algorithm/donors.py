@@ -68,7 +68,7 @@ class Claim:
 
     @property
     def only_donor(self) -> ParticipantState | None:
-        """The claimant itself if its pods may not preempt: its instances may go for its master; None: whoever may give."""
+        """The claimant itself if its pods may not preempt: its instances may go for its master; None: all that may give."""
         is_limited = self.participant is not None and not self.participant.spec.may_preempt
         return self.participant if is_limited else None
 

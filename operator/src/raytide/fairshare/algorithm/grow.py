@@ -38,7 +38,7 @@ Turn: TypeAlias = tuple[int, bool, int, int, ParticipantState]
 
 @dataclass(eq=False, slots=True)
 class Kept:
-    """Capacity that this plan keeps for claimants, and for participants with a resize that is under way."""
+    """Capacity that this plan keeps for claimants, and for participants with a resize under way or a cooldown that ends soon."""
 
     for_claims: list[Placement] = field(default_factory=list)
     sizes_before: dict[int, tuple[ParticipantState, int]] = field(default_factory=dict)
@@ -346,7 +346,7 @@ def _check_can_grow(state: AllocationState, participant: ParticipantState) -> bo
 
 
 def _is_under_way(state: AllocationState, participant: ParticipantState) -> bool:
-    """Whether it would grow as soon as its last resize is carried out: otherwise settled participants would take its share."""
+    """Whether it would grow as soon as its last resize is carried out, or its cooldown has ended: others would take its share."""
     rejection = state.rejections.get(participant.spec.id)
     is_resting = rejection is not None and rejection.kind == COOLING_DOWN and not rejection.needs
     return is_resting and _grows_soon(participant) and not participant.segments
