@@ -104,3 +104,31 @@ async def test_a_node_with_failed_gpus_takes_none_from_another_node(jobs: JobEnv
     node = await jobs.admin.call("GET", f"/api/v1/nodes/{sick}")
     assert node["status"]["allocatable"][constants.GPU] == "2"
     assert jobs.running() == {"old": 8, "new": 8}
+
+
+@pytest.mark.rule("FD:TJ3-5")
+async def test_a_gang_starts_from_zero_nodes_where_cluster_autoscaler_adds_them(jobs: JobEnv):
+    maps = "/api/v1/namespaces/kube-system/configmaps"
+    await jobs.make_namespaces("kube-system")
+    await jobs.admin.call("POST", maps, {"metadata": {"name": "cluster-autoscaler-status"}})
+    try:
+        await jobs.shared(**SETTLE)
+        gpu = {"resources": {"requests": {"cpu": "1"}, "limits": {constants.GPU: 4}}}
+        await jobs.submit("gang", 2, 4, trainer=gpu)
+
+        async def are_unschedulable() -> bool:
+            conditions = [one for pod in jobs.trainers("gang") for one in pod["status"].get("conditions", ())]
+            return [one["reason"] for one in conditions if one["type"] == "PodScheduled"] == ["Unschedulable"] * 2
+
+        await eventually("a node autoscaler sees its pods", are_unschedulable)
+        for name in ("new-1", "new-2"):
+            await jobs.node(name, cpu="16", **{constants.GPU: "4"})
+
+        async def runs() -> bool:
+            return jobs.running()["gang"] == 2 and (await jobs.condition("gang", "Running"))["status"] == "True"
+
+        await eventually("it runs", runs, within_s=60)
+        (note,) = (await jobs.job("gang"))["status"]["scaling"]["history"]
+        assert (note["from"], note["to"], note["reason"]) == (0, 2, "AwaitingNodes")
+    finally:
+        await jobs.admin.call("DELETE", f"{maps}/cluster-autoscaler-status")

@@ -25,6 +25,7 @@
 {{- end }}
 - --state-tracks-readiness={{ .Values.stateTracksReadiness }}
 - --sharing-period={{ .Values.sharing.period }}
+- --node-autoscaler={{ .Values.sharing.nodeAutoscaler }}
 {{- with include "raytide.sharingArgs" . }}
 {{ . }}
 {{- end }}

@@ -472,6 +472,7 @@ def test_autoscalers_are_held_to_their_fields_where_the_api_server_can(values, s
         pytest.param({"sharing": {"rebalanceGap": "0.2"}}, "--rebalance-gap=0.2", id="when rebalancing starts"),
         pytest.param({"sharing": {"victimsPerTrainer": 2}}, "--victims-per-trainer=2", id="how many victims"),
         pytest.param({"sharing": {"reservationPeriod": "0s"}}, "--reservation-period=0s", id="no reservations"),
+        pytest.param({"sharing": {"nodeAutoscaler": "present"}}, "--node-autoscaler=present", id="nodes on demand"),
         pytest.param(
             {"sharing": {"tenants": [TENANT]}},
             '--tenants=[{"name":"a","nominalQuota":{"cpu":4,"nvidia.com/gpu":"8"},"weight":2}]',
@@ -1028,6 +1029,7 @@ def test_the_values_of_a_page_are_accepted(page):
         pytest.param({"sharing": {"rebalanceGap": "1.5"}}, "/sharing/rebalanceGap", id="a gap of more than all"),
         pytest.param({"sharing": {"rebalanceGap": "3/2"}}, "/sharing/rebalanceGap", id="a gap of three halves"),
         pytest.param({"sharing": {"reservationPeriod": "500ms"}}, "/sharing/reservationPeriod", id="half a second"),
+        pytest.param({"sharing": {"nodeAutoscaler": "yes"}}, "/sharing/nodeAutoscaler", id="a third answer"),
         pytest.param({"sharing": {"tenants": [{"weight": 1}]}}, "/sharing/tenants/0", id="a tenant without a name"),
         pytest.param(
             {"sharing": {"tenants": [{"name": "a", "weight": -1}]}}, "/sharing/tenants/0/weight", id="a weight below 0"

@@ -11,6 +11,7 @@ from raytide.api.config import DEFAULT_FEATURE_GATES, AutoscalerConfig, JobConfi
 from raytide.api.constants import VERSION
 from raytide.api.lease import LeaseTiming
 from raytide.api.meta import RAYCLUSTERS, TRAININGJOBS
+from raytide.api.node_autoscaler import Presence
 from raytide.api.tenants import Tenant
 from raytide.cli.operator import UNSUPPORTED_FLAGS, command
 from raytide.cli.sharing_options import sharing_config, sharing_options
@@ -201,7 +202,7 @@ def settings_of(monkeypatch):
 
 def test_every_option_is_a_field_of_the_settings():
     options = [option for option in command.params if option.expose_value]
-    assert len(options) == 26
+    assert len(options) == 27
     assert {option.name for option in options} <= Settings.model_fields.keys()
 
 
@@ -232,6 +233,7 @@ def test_every_option_is_a_field_of_the_settings():
         ("RAYTIDE_REBALANCE_GAP", "0.25", "rebalance_gap", Fraction(1, 4)),
         ("RAYTIDE_VICTIMS_PER_TRAINER", "2", "victims_per_trainer", 2),
         ("RAYTIDE_RESERVATION_PERIOD", "1h", "reservation_s", 3600.0),
+        ("RAYTIDE_NODE_AUTOSCALER", "present", "node_autoscaler", Presence.PRESENT),
         ("RAYTIDE_TENANTS", "- name: a", "tenants", (Tenant("a"),)),
         ("RAYTIDE_ETCD_IMAGE", "r/etcd:1", "etcd_image", "r/etcd:1"),
         ("RAYTIDE_ENABLE_METRICS", "true", "metrics_address", ":8080"),
@@ -289,6 +291,7 @@ def test_every_flag_reaches_the_settings(settings_of):
         "nvidia.com/gpu,x.example/npu",
     ]
     flags += ["--rebalance-gap", "1/5", "--victims-per-trainer", "3", "--reservation-period", "0s"]
+    flags += ["--node-autoscaler", "absent"]
     flags += ["--tenants", "[{name: a, nominalQuota: {cpu: 1500m}, weight: 2}]"]
     settings = settings_of(*flags)
     assert (settings.kubeconfig, settings.watch_namespaces, settings.reconcile_concurrency) == ("k", ("a", "b"), 3)
@@ -306,6 +309,7 @@ def test_every_flag_reaches_the_settings(settings_of):
         rebalance_gap=Fraction(1, 5),
         victims_per_trainer=3,
         reservation_s=0.0,
+        node_autoscaler=Presence.ABSENT,
         tenants=(Tenant("a", {"cpu": 1500}, {}, Fraction(2)),),
     )
 

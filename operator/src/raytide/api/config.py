@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from raytide.api import constants
 from raytide.api.meta import Manifest
+from raytide.api.node_autoscaler import Presence
 from raytide.api.tenants import Tenant
 
 AutoscalerMode: TypeAlias = Literal["raytide", "ray"]
@@ -128,5 +129,7 @@ class SharingConfig:
     """How many trainers may go at most for one that another job gains above its minimum."""
     reservation_s: float = RESERVATION_S
     """Seconds that the first job in line keeps a reservation, and then has none; 0: there are no reservations (D24)."""
+    node_autoscaler: Presence = Presence.AUTO
+    """Whether gangs without capacity have pods from time to time, so that a node autoscaler adds nodes for them."""
     tenants: tuple[Tenant, ...] = ()
     """Empty: priorities and scores alone decide; else namespaces have to be readable (D25)."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from raytide.api import trainingjob_constants as constants
 from raytide.api.conditions import find_condition, is_condition_true, parse_timestamp
-from raytide.api.sharing_record import SharingRecord
+from raytide.api.sharing_record import AWAITING_NODES, SharingRecord
 from raytide.api.trainingjob import TrainingJob
 
 FIRST_READMISSION_DELAY_S: Final = 60.0
@@ -67,12 +67,26 @@ def may_be_admitted_at(job: TrainingJob) -> datetime | None:
     """The earliest time at which its gang may be admitted; None when there is no backoff.
 
     It is at least one second after the release: timestamps are whole seconds, and an admission in the same second would
-    count as earlier.
+    count as earlier. There is no backoff after a time in which it only waited for nodes: if there is capacity now, it starts.
     """
-    revoked_at, times = admission_revoked_at(job), gang_timeouts(job)
+    return _released_at(job, 0 if awaited_nodes(job) else gang_timeouts(job))
+
+
+def may_await_nodes_at(job: TrainingJob) -> datetime | None:
+    """The earliest time at which its gang may have pods although there is no capacity for them; None when there is no backoff."""
+    return _released_at(job, gang_timeouts(job))
+
+
+def awaited_nodes(job: TrainingJob) -> bool:
+    """Whether its gang was last admitted without capacity (FD:TJ3-5)."""
+    record = job.record
+    return record is not None and bool(record.resizes) and record.resizes[-1].reason == AWAITING_NODES
+
+
+def _released_at(job: TrainingJob, timeouts: int) -> datetime | None:
+    """When its gang released its capacity, plus the backoff after so many time-outs."""
+    revoked_at = admission_revoked_at(job)
     if revoked_at is None:
         return None
-    delay_s = (
-        min(LONGEST_READMISSION_DELAY_S, FIRST_READMISSION_DELAY_S * 2.0 ** min(times - 1, 30)) if times > 0 else 1.0
-    )
-    return revoked_at + timedelta(seconds=delay_s)
+    backoff_s = FIRST_READMISSION_DELAY_S * 2.0 ** min(timeouts - 1, 30) if timeouts > 0 else 1.0
+    return revoked_at + timedelta(seconds=min(LONGEST_READMISSION_DELAY_S, backoff_s))

@@ -279,6 +279,19 @@ def _capacity_holder(facts: Facts) -> str:
     return "pods on the nodes where it may run"
 
 
+_NO_NODE: Final = ("no node matches", "there are no nodes")
+
+
+def _unsatisfiable_holder(facts: Facts) -> str:
+    return "the nodes that there are" if facts.message.startswith(_NO_NODE) else "the size of the nodes"
+
+
+def _unsatisfiable_cure(facts: Facts) -> str:
+    if facts.message.startswith(_NO_NODE):
+        return "add such a node; where nodes are added on demand, set --node-autoscaler of the operator to present"
+    return "add a larger node, or lower the requests of the trainers"
+
+
 def _replicas_cure(facts: Facts) -> str:
     if facts.kind == "TrainingJob":
         return "stop that client from writing replicas, raise min-instance, or set scaling.enabled to false"
@@ -415,12 +428,7 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
     "Fragmented": Remedy(
         Stage.DECISION, "free capacity that no single node has", "use smaller trainers, or move other pods"
     ),
-    "Unsatisfiable": Remedy(
-        Stage.DEMAND,
-        "the size of the nodes",
-        "add a larger node, or lower the requests of the trainers",
-        is_permanent=True,
-    ),
+    "Unsatisfiable": Remedy(Stage.DEMAND, _unsatisfiable_holder, _unsatisfiable_cure, is_permanent=True),
     "HigherPriority": Remedy(Stage.DECISION, _other_job, "set a higher priorityClassName, or wait until that job ends"),
     "HeldByRankZero": Remedy(
         Stage.DECISION,

@@ -38,6 +38,8 @@ MAX_TIMES: Final = 100
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 ADMITTED: Final = "Admitted"
 """A gang is admitted: its size goes from 0 to its minimum, and its pods are created."""
+AWAITING_NODES: Final = "AwaitingNodes"
+"""The same without capacity: its pods exist for a while, so that a node autoscaler adds nodes for them."""
 REACHING_MINIMUM: Final = "ReachingMinimum"
 GROWING: Final = "Growing"
 ABOVE_MAXIMUM: Final = "AboveMaximum"

@@ -14,6 +14,7 @@ from typing import Any, Final
 import click
 
 from raytide.api.config import DEFAULT_ETCD_IMAGE
+from raytide.api.node_autoscaler import Presence
 from raytide.manager.settings import (
     Settings,
     gates_without_effect,
@@ -301,6 +302,14 @@ def _setting(field: str, flag: str, *aliases: str, **attributes: Any) -> Callabl
     show_default=True,
     callback=_checked(parse_seconds_or_none),
     help="How long the first TrainingJob in line keeps a reservation before it has none for the same time, then for two, four and eight times as long; 0s: no reservations.",
+)
+@_setting(
+    "node_autoscaler",
+    "--node-autoscaler",
+    default=Presence.AUTO.value,
+    show_default=True,
+    type=click.Choice([each.value for each in Presence]),
+    help="Whether nodes are added for pods without one: then TrainingJobs with GPUs have pods from time to time although there is no capacity. auto: if Karpenter or Cluster Autoscaler is found.",
 )
 @_setting(
     "tenants",

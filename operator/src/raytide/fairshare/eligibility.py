@@ -21,11 +21,13 @@ from raytide.api.gang_admission import (
     is_admitted,
     is_forbidden,
     is_repeatedly_forbidden,
+    may_await_nodes_at,
     may_be_admitted_at,
 )
 from raytide.api.index_ranges import indices_in
 from raytide.api.sharing_record import (
     ADMITTED,
+    AWAITING_NODES,
     CREATION_FORBIDDEN,
     REACHING_MINIMUM,
     UNSCHEDULABLE,
@@ -53,7 +55,7 @@ SOON: Final = timedelta(minutes=1)
 LAPSE_FACTOR: Final = 8
 """How long a reservation lapses, in reservations. Were it one, two jobs that wait for long-running ones would always have a
 reservation in turn, and those behind them would never start."""
-_NO_RESIZE: Final = frozenset({ADMITTED, REACHING_MINIMUM})
+_NO_RESIZE: Final = frozenset({ADMITTED, AWAITING_NODES, REACHING_MINIMUM})
 """Reasons that start no cool-down: a starting job may grow as soon as its pods exist."""
 
 
@@ -186,11 +188,19 @@ class Cooldowns:
     """Whether it may grow in its cooldown, into free capacity, because a client requests that."""
     request_until: datetime | None = None
     """When time alone changes what becomes of a request."""
+    awaits_nodes_at: datetime | None = None
+    """Until when a gang that is not admitted has no pods without capacity."""
 
     @property
     def until(self) -> datetime | None:
         """When the first of them ends; None if there is none."""
-        moments = self.growth_until, self.shrinking_until, self.reservation_until, self.request_until
+        moments = (
+            self.growth_until,
+            self.shrinking_until,
+            self.reservation_until,
+            self.request_until,
+            self.awaits_nodes_at,
+        )
         return min((moment for moment in moments if moment is not None), default=None)
 
 
@@ -226,6 +236,7 @@ def cooldowns_of(claim: JobDemand, now: datetime, *, reservation_s: float = RESE
         reserved_nodes=() if waiting is None else waiting.reserved_nodes,
         answers_request=answers,
         request_until=None if last is None or record is None else changes_at(last, record, now),
+        awaits_nodes_at=None if claim.has_started else _future([may_await_nodes_at(claim.job)], now),
     )
 
 

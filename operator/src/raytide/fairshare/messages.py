@@ -39,6 +39,11 @@ def capacity_reserved(why: str, until: datetime) -> str:
     return f"{why}; {RESERVED_FOR_IT} until {timestamp(until)}"
 
 
+def awaits_nodes(why: str, at: datetime) -> str:
+    """Why a gang waits, and when its pods exist again although there is no capacity for them."""
+    return f"{why}; its pods exist again at {timestamp(at)}, so that a node autoscaler adds nodes"
+
+
 def gang_timed_out(until: datetime) -> str:
     """`GangTimeout`: a gang that released its capacity, and when it may be admitted again."""
     return f"the minimum did not start in time; the job may be admitted again at {timestamp(until)}"
@@ -109,5 +114,13 @@ JOB_NOT_READABLE: Final = "TrainingJob %s cannot be read: %s"
 """Key of the job, error."""
 PATCH_REJECTED: Final = "TrainingJob %s cannot be resized, its patch was rejected (%s): %s"
 """Key of the job, reason and message of the API server."""
+NODES_ARE_AUTOSCALED: Final = (
+    "nodes are autoscaled (%s): gangs without capacity have pods from time to time, for which nodes are added"
+)
+"""What shows it."""
+NODE_AUTOSCALER_UNKNOWN: Final = (
+    "it is not known whether nodes are autoscaled, so gangs wait for capacity; --node-autoscaler says it: %s"
+)
+"""Error."""
 JOB_RESIZED: Final = "TrainingJob %s resized %d→%d: %s"
 """Key of the job, sizes before and after, message of the resize."""

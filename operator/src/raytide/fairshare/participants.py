@@ -80,6 +80,7 @@ class ParticipantBuilder:
             sizes=_sizes(claim, floor, ceiling),
             step=max(1, spec.scaling.step),
             step_from=spec.trainer.min_instance,
+            may_await_nodes=rest.awaits_nodes_at is None,
             may_grow=rest.growth_until is None and is_proven and (is_settled or not claim.has_started),
             grows_soon=rest.grows_soon,
             may_shrink=rest.shrinking_until is None,

@@ -17,7 +17,7 @@ from typing import Final
 
 from raytide.api import trainingjob_constants
 from raytide.api.config import RESERVATION_S
-from raytide.api.gang_admission import gang_timeouts, is_admitted
+from raytide.api.gang_admission import gang_timeouts, is_admitted, may_await_nodes_at
 from raytide.api.meta import Key, Manifest
 from raytide.api.sharing_record import (
     ADMITTED,
@@ -34,7 +34,15 @@ from raytide.api.sharing_record import (
 )
 from raytide.api.trainingjob import TrainingJob
 from raytide.fairshare import messages
-from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, Participant, ParticipantId, Resize, Waiting
+from raytide.fairshare.algorithm.model import (
+    NODES_HELP,
+    Allocation,
+    ClusterSnapshot,
+    Participant,
+    ParticipantId,
+    Resize,
+    Waiting,
+)
 from raytide.fairshare.eligibility import (
     admission_waits_until,
     is_eligible,
@@ -163,6 +171,7 @@ def plan_patches(
             uids=uids,
             now=now,
             reservation_s=reservation_s,
+            has_node_autoscaler=pool.options.has_node_autoscaler,
         )
         for job in jobs
     ]
@@ -212,6 +221,7 @@ def _job_patch(
     uids: _Uids,
     now: datetime,
     reservation_s: float,
+    has_node_autoscaler: bool,
 ) -> JobPatch | _Later | None:
     if participant is None:
         return _held_back(job, now)
@@ -245,6 +255,9 @@ def _job_patch(
         note = replace(note, promised_since=now if released else _promised_since(record, now))
     if note is not None and note.is_below_minimum:
         note = _with_reservation(note, waiting.get(participant.id), record, now, reservation_s)
+        at = None if participant.may_await_nodes or note.reason not in NODES_HELP else may_await_nodes_at(job)
+        if has_node_autoscaler and at is not None:
+            note = replace(note, message=messages.awaits_nodes(note.message, at))
     is_written = changed.replicas != job.spec.trainer.replicas and (after > 0 or not participant.is_gang)
     if requested is not None and (is_open or participant.grows_to is None):
         is_written = after > requested  # the request stays in the spec until it is answered

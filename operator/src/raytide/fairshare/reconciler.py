@@ -23,8 +23,9 @@ from raytide.api.errors import ApiUnavailableError
 from raytide.api.meta import Key
 from raytide.api.trainingjob import TrainingJob
 from raytide.fairshare import messages
-from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot
+from raytide.fairshare.algorithm.model import NODES_HELP, Allocation, ClusterSnapshot
 from raytide.fairshare.metrics import PassMetrics, expose, measure
+from raytide.fairshare.node_autoscaler import NodeAutoscalerDetector
 from raytide.fairshare.patch_plan import JobPatch, PatchPlan, plan_patches
 from raytide.fairshare.patcher import JobPatcher
 from raytide.fairshare.scheduler_mismatch import SchedulerMismatches
@@ -51,6 +52,7 @@ class Inputs:
     tenants: Mapping[str, str]
     error: str
     """The API server's error if pods or nodes may not be read."""
+    has_node_autoscaler: bool
     now: datetime
 
 
@@ -128,6 +130,7 @@ class FairShareReconciler:
         self._planning: asyncio.Future[Planned] | None = None
         self._writing = JobPatcher(client, clock=clock)
         self._pools = SnapshotBuilder(config)
+        self._node_autoscaler = NodeAutoscalerDetector(client, clock=clock, presence=config.node_autoscaler)
         self._doubts = SchedulerMismatches()
         self._rung = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -211,6 +214,7 @@ class FairShareReconciler:
         """Run one pass and return its orders; raises Unavailable if the API server does not answer."""
         self._is_settled = False
         await self._writing.read_again()
+        await self._node_autoscaler.refresh()
         orders = await self._plan()
         if await self._writing.write(orders.patches):
             self.enqueue()
@@ -238,6 +242,7 @@ class FairShareReconciler:
             priorities=seen.priorities(),
             tenants=seen.tenants(),
             error=seen.error,
+            has_node_autoscaler=self._node_autoscaler.is_present,
             now=self._clock.now(),
         )
 
@@ -255,7 +260,15 @@ class FairShareReconciler:
             reservation_s=self._config.reservation_s,
         )
         self._doubts.learn(division, now)
-        moments = (self._pools.changes_at, self._doubts.changes_at, orders.changes_at)
+        self._node_autoscaler.is_wanted = any(
+            each.is_below_floor and each.reason in NODES_HELP for each in division.waiting
+        )
+        moments = (
+            self._pools.changes_at,
+            self._doubts.changes_at,
+            orders.changes_at,
+            self._node_autoscaler.changes_at,
+        )
         self._changes_at = min((moment for moment in moments if moment is not None), default=None)
         return orders, measure(shared, division)
 
@@ -276,6 +289,7 @@ class FairShareReconciler:
             quotas=inputs.quotas,
             priorities=inputs.priorities,
             tenants=inputs.tenants,
+            has_node_autoscaler=inputs.has_node_autoscaler,
             now=inputs.now,
         )
         return self._doubts.with_mismatches(found, inputs.now)

@@ -8,7 +8,7 @@ cluster (PF:P10). Called by the sharing pass and by `raytide plan` (D16; TJ §3,
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
 from typing import Final, TypeAlias
@@ -115,6 +115,7 @@ class SnapshotBuilder:
         quotas: Iterable[CapacityQuota] = (),
         priorities: Mapping[str, Priority] | None = None,
         tenants: Mapping[str, str] | None = None,
+        has_node_autoscaler: bool = False,
         now: datetime,
     ) -> ClusterSnapshot:
         """One snapshot; see `build_snapshot`."""
@@ -135,7 +136,7 @@ class SnapshotBuilder:
             external_pods=external_pods(self._waiting()),
             quotas=_quotas(quotas, known.values()),
             tenants=self._tenants,
-            options=self._options,
+            options=replace(self._options, has_node_autoscaler=has_node_autoscaler),
         )
 
     @property

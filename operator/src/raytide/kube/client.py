@@ -173,6 +173,16 @@ class Client:
                 return None
             raise
 
+    async def serves(self, group: str) -> bool:
+        """Whether the API server has this API group; discovery is open to every authenticated user."""
+        try:
+            await self._read(f"/apis/{group}")
+        except ApiStatusError as error:
+            if error.is_not_found:
+                return False
+            raise
+        return True
+
     async def pod_log(
         self, key: Key, container: str, *, tail_lines: int, limit_bytes: int, is_previous: bool = False
     ) -> bytes:

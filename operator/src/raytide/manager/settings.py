@@ -29,6 +29,7 @@ from raytide.api.config import (
 )
 from raytide.api.lease import LeaseTiming
 from raytide.api.meta import RAYCLUSTERS, TRAININGJOBS, Resource
+from raytide.api.node_autoscaler import Presence
 from raytide.api.tenants import Tenant
 from raytide.manager.tenant_settings import parse_tenants
 from raytide.runtime.logs import LogFormat
@@ -174,6 +175,7 @@ class Settings(BaseSettings):
     rebalance_gap: Gap = Field(default=Fraction(1, 5), validation_alias="RAYTIDE_REBALANCE_GAP")
     victims_per_trainer: int = Field(default=8, ge=1, le=1000, validation_alias="RAYTIDE_VICTIMS_PER_TRAINER")
     reservation_s: float = Field(default=RESERVATION_S, ge=0, validation_alias="RAYTIDE_RESERVATION_PERIOD")
+    node_autoscaler: Presence = Field(default=Presence.AUTO, validation_alias="RAYTIDE_NODE_AUTOSCALER")
     tenants: Tenants = Field(default=(), validation_alias="RAYTIDE_TENANTS")
     etcd_image: str = Field(default="", validation_alias="RAYTIDE_ETCD_IMAGE")
     """Empty: the default image."""
@@ -280,6 +282,7 @@ class Settings(BaseSettings):
             rebalance_gap=self.rebalance_gap,
             victims_per_trainer=self.victims_per_trainer,
             reservation_s=self.reservation_s,
+            node_autoscaler=self.node_autoscaler,
             tenants=self.tenants,
         )
 

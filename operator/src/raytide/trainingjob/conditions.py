@@ -19,7 +19,7 @@ from raytide.api.conditions import (
     is_condition_true,
     remove_condition,
 )
-from raytide.api.gang_admission import REVOKED_REASONS
+from raytide.api.gang_admission import REVOKED_REASONS, awaited_nodes
 from raytide.api.remedies import remedy_sentence
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.violations import Violation
@@ -90,7 +90,7 @@ def admitted(ctx: PlanContext, planned: TrainingJobPlan) -> ConditionUpdate:
     is_ready = before is not None and (before.get("status"), before.get("reason")) == ("True", constants.GANG_READY)
     if is_ready or has_minimum(ctx.job, ctx.observed, ctx.counts):
         return messages.gang_is_ready()
-    return messages.gang_is_starting()
+    return messages.gang_is_starting(awaits_nodes=awaited_nodes(ctx.job))
 
 
 def running(ctx: PlanContext, end: JobResult | None) -> ConditionUpdate:

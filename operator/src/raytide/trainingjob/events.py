@@ -13,7 +13,7 @@ from raytide.api.actions import EventSpec
 from raytide.api.conditions import find_condition, parse_timestamp, timestamp
 from raytide.api.pod_failure import Cause
 from raytide.api.remedies import note_with_cure
-from raytide.api.sharing_record import ADMITTED, ResizeNote
+from raytide.api.sharing_record import ADMITTED, AWAITING_NODES, ResizeNote
 from raytide.trainingjob import messages
 from raytide.trainingjob.conditions import replicas_contended
 from raytide.trainingjob.plan_context import PlanContext
@@ -22,6 +22,7 @@ from raytide.trainingjob.waiting_condition import WITHOUT_EVENT, waiting_conditi
 
 SCALE: Final = "Scale"
 """The action of events about resizes."""
+_ADMISSIONS: Final = frozenset({ADMITTED, AWAITING_NODES})
 NOT_CAPACITY: Final = frozenset(Cause) - {Cause.UNSCHEDULABLE, Cause.QUOTA}
 """Reasons to wait that are event reasons themselves: more capacity would not help."""
 
@@ -34,7 +35,7 @@ def events_of(ctx: PlanContext) -> tuple[EventSpec, ...]:
 def resize_text(note: ResizeNote) -> str:
     """`ScaledDown 8→6 for ns/other, which needs 2 to reach its minimum`: the record's message with the sizes."""
     sizes = f"{note.before}→{note.after}"
-    has_sizes = sizes in note.message or (note.reason == ADMITTED and note.message)
+    has_sizes = sizes in note.message or (note.reason in _ADMISSIONS and note.message)
     return note.message if has_sizes else f"{sizes} {note.message}".strip()
 
 
@@ -60,7 +61,7 @@ def _stamp(note: ResizeNote) -> str:
 def _resizes(ctx: PlanContext) -> Iterator[EventSpec]:
     for note in unreported(ctx):
         text = resize_text(note)
-        if note.reason == ADMITTED:
+        if note.reason in _ADMISSIONS:
             yield EventSpec(constants.ADMITTED, text, constants.TRAINER, "Normal", SCALE)
             continue
         reason = constants.SCALED_UP if note.after > note.before else constants.SCALED_DOWN

@@ -92,11 +92,14 @@ def gang_is_ready() -> ConditionUpdate:
     return _admitted(status=True, reason=constants.GANG_READY, message="all pods of the minimum have run")
 
 
-def gang_is_starting() -> ConditionUpdate:
-    """`Admitted`: the gang has the capacity for its minimum, which is starting."""
-    return _admitted(
-        status=True, reason=constants.ADMITTED, message="there is capacity for the minimum, and its pods are starting"
+def gang_is_starting(*, awaits_nodes: bool) -> ConditionUpdate:
+    """`Admitted`: the gang has the capacity for its minimum, which is starting; or its pods exist so that nodes are added for them."""
+    why = (
+        "there is no capacity for the minimum: its pods exist so that a node autoscaler adds nodes"
+        if awaits_nodes
+        else "there is capacity for the minimum, and its pods are starting"
     )
+    return _admitted(status=True, reason=constants.ADMITTED, message=why)
 
 
 # --- conditions Running, Scaling, Suspended --------------------------------------------------------------------------

@@ -23,6 +23,7 @@ STATES: Final = ("desired", "pending", "running", "ready", "succeeded", "failed"
 REASONS: Final = frozenset(
     {
         sharing_record.ADMITTED,
+        sharing_record.AWAITING_NODES,
         sharing_record.REACHING_MINIMUM,
         sharing_record.GROWING,
         sharing_record.ABOVE_MAXIMUM,

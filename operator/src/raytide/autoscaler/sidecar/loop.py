@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key
+from raytide.api.node_autoscaler import Presence
 from raytide.autoscaler.gcs.client import GcsClient
 from raytide.autoscaler.model import Drained, GcsState, OnProgress, Report, unwatched
 from raytide.autoscaler.provider.node_events import NodeEvents
@@ -24,7 +25,6 @@ from raytide.autoscaler.reporting.tick import Tick
 from raytide.autoscaler.scaling.drains import by_replica
 from raytide.autoscaler.sidecar.reconcile import plan_names, reconcile
 from raytide.autoscaler.sidecar.skip_reconcile import can_skip_reconcile
-from raytide.autoscaler.state.node_autoscaler_events import Presence
 from raytide.autoscaler.state.snapshot import (
     Answers,
     Drain,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from raytide.api.node_autoscaler import Presence
 from raytide.autoscaler.reporting.log_settings import LogSettings
 from raytide.autoscaler.state.instance_lifecycle import TimeLimits
-from raytide.autoscaler.state.node_autoscaler_events import Presence
 
 UNLIMITED: Final = 2**31 - 1
 """Ray's meaning of the value `inf`."""

@@ -8,6 +8,7 @@ from typing import Final
 
 from raytide.api.sharing_record import (
     ADMITTED,
+    AWAITING_NODES,
     GROWING,
     REACHING_MINIMUM,
     REBALANCED,
@@ -33,7 +34,7 @@ SENTENCES: Final = (
     "Pods stay where they are, unless the plan names them as victims, by node.",
     (
         "Minimums are served first, by priority, then by age; a minimum is served as a whole, with the master and the parameter "
-        "servers, or not at all."
+        "servers, or not at all; where nodes are autoscaled, its pods exist from time to time until then, so that nodes are added."
     ),
     "What is above minimums is shared step by step: by priority, to jobs with GPUs first, then to the job with the lowest score.",
     (
@@ -66,6 +67,7 @@ SENTENCES: Final = (
 
 _OF_RESIZE: Final = {
     ADMITTED: 2,
+    AWAITING_NODES: 2,
     REACHING_MINIMUM: 2,
     GROWING: 3,
     RECLAIMED: 5,

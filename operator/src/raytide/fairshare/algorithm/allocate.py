@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from raytide.api.sharing_record import ABOVE_MAXIMUM, ADMITTED, REACHING_MINIMUM, SIZE_NOT_ALLOWED
 from raytide.fairshare.algorithm.grow import grow
 from raytide.fairshare.algorithm.minimums import MinimumGuarantees
-from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, ParticipantId, Resize, Waiting
+from raytide.fairshare.algorithm.model import NODES_HELP, Allocation, ClusterSnapshot, ParticipantId, Resize, Waiting
 from raytide.fairshare.algorithm.participant_state import ParticipantState, ResizeStep, allowed_size, largest_size
 from raytide.fairshare.algorithm.pending_reasons import Reasons
 from raytide.fairshare.algorithm.preemption import cut
@@ -43,7 +43,9 @@ def allocate(snapshot: ClusterSnapshot) -> Allocation:
     kept.restore_sizes()
     for participant in state.participants:
         _round_down(state, participant)
-    return Allocation(_resizes(state), _waiting(state, claims.reserved_nodes), frozenset(state.contradicted))
+    waiting = _waiting(state, claims.reserved_nodes)
+    claims.admit_for_node_autoscaler({each.id for each in waiting if each.is_below_floor and each.reason in NODES_HELP})
+    return Allocation(_resizes(state), waiting, frozenset(state.contradicted))
 
 
 def _cut(state: AllocationState, participant: ParticipantState) -> None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from raytide.api.pod_requirements import PODS
-from raytide.fairshare.algorithm.capacity_index import Requests
 from raytide.fairshare.algorithm.model import ClusterSnapshot, Node, ParticipantId, Quota
 from raytide.fairshare.algorithm.placement import ClusterCapacity, PodShape
 
@@ -139,8 +138,7 @@ class LoadBudget:
 class QuotaLedger:
     """What the quotas of each namespace still allow, and for which participants."""
 
-    def __init__(self, snapshot: ClusterSnapshot, capacity: ClusterCapacity) -> None:
-        self._names = capacity.resources
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
         self._left: dict[str, list[tuple[Quota, dict[str, int]]]] = {}
         for quota in sorted(snapshot.quotas, key=lambda quota: (quota.namespace, quota.name)):
             self._left.setdefault(quota.namespace, []).append((quota, dict(quota.free)))
@@ -179,14 +177,12 @@ class QuotaLedger:
     def _for(self, who: ParticipantId) -> list[tuple[Quota, dict[str, int]]]:
         return [entry for entry in self._left.get(who.namespace, ()) if entry[0].is_for(who)]
 
-    def _charge(self, pods: Iterable[tuple[PodShape, int]]) -> Mapping[str, int]:
+    @staticmethod
+    def _charge(pods: Iterable[tuple[PodShape, int]]) -> Mapping[str, int]:
+        """By name, because a quota also limits what no node offers yet."""
         charge: dict[str, int] = {}
         for pod, count in pods:
-            self._add(charge, pod.requests, count, "")
-            self._add(charge, pod.limits, count, _LIMITS)
+            for prefix, amounts in (("", pod.shape.requests), (_LIMITS, pod.shape.limits)):
+                for name, amount in sorted(amounts.items()):
+                    charge[prefix + name] = charge.get(prefix + name, 0) + amount * count
         return charge
-
-    def _add(self, charge: dict[str, int], requests: Requests, count: int, prefix: str) -> None:
-        for number, amount in requests:
-            name = prefix + self._names[number]
-            charge[name] = charge.get(name, 0) + amount * count

@@ -13,13 +13,13 @@ these get only what is free already, and the rest after all claims; otherwise a 
 claimant while its first pods terminate. Called by `allocate.py`; mutable state in `state.py`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import msgspec
 
-from raytide.api.sharing_record import ADMITTED, REACHING_MINIMUM, RECLAIMED, YIELDED_TO_PODS
+from raytide.api.sharing_record import ADMITTED, AWAITING_NODES, REACHING_MINIMUM, RECLAIMED, YIELDED_TO_PODS
 from raytide.fairshare.algorithm.donors import Claim, Group, Scope, groups_of, may_give
 from raytide.fairshare.algorithm.model import (
     CAPACITY_RESERVED,
@@ -118,6 +118,21 @@ class MinimumGuarantees:
                 # kube-scheduler binds pods that exist, whatever is reserved for the first in line.
                 who.is_waiting = False
                 self.state.rejections.pop(who.spec.id, None)
+
+    def admit_for_node_autoscaler(self, waiting: Container[ParticipantId]) -> None:
+        """Admit gangs that wait for a node although there is no capacity: node autoscalers add nodes for pods (FD:TJ3-5)."""
+        if not self.state.snapshot.options.has_node_autoscaler:
+            return
+        for participant in sorted(
+            self.state.participants, key=lambda each: (-each.spec.priority, each.spec.created_at)
+        ):
+            may_await = participant.spec.may_await_nodes and not participant.has_started
+            if participant.spec.id not in waiting or not may_await:
+                continue
+            needs = self._needs(participant)
+            if self._quota_rejection(participant, needs) is None:
+                self.state.charge(participant, needs)
+                participant.record_growth(participant.spec.floor, AWAITING_NODES, [], is_released=True)
 
     def _claim(self, participant: ParticipantState) -> None:
         needs = self._needs(participant)

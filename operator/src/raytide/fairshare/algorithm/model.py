@@ -153,6 +153,8 @@ class Participant:
     """Sizes are the minimum and, from `step_from` on, every `step` up to the maximum."""
     step_from: int | None = None
     """Where steps are counted from, if not from the minimum."""
+    may_await_nodes: bool = True
+    """Whether a gang that has not been admitted may be, although there is no capacity for it, where nodes are autoscaled."""
     may_grow: bool = True
     grows_to: int | None = None
     """The size that a client requests, which is more than `current`: it grows no further in this plan. None: to its maximum."""
@@ -265,6 +267,8 @@ class AllocationOptions:
     A part, and no difference of scores: where many participants share a cluster all scores are low, and a new one is to get
     its share there too. docs/benchmarks-training.md has resizes and fairness with other values.
     """
+    has_node_autoscaler: bool = False
+    """Whether nodes are added for pods that get none: then a gang is admitted without capacity, too."""
     victims_per_instance: int = 8
     """How many instances may go at most for one that another participant gains above its minimum."""
 
@@ -313,6 +317,11 @@ TOO_MANY_SHAPES: Final = "TooManyShapes"
 """The pods of its namespace differ in more requests, selectors, affinities and tolerations than one plan considers."""
 CAPACITY_UNKNOWN: Final = "CapacityUnknown"
 """The operator may not read nodes, pods or, with tenants, namespaces: jobs are only kept within their bounds."""
+
+NODES_HELP: Final = frozenset(
+    {CAPACITY_RESERVED, FRAGMENTED, HELD_BY_RANK_ZERO, HIGHER_PRIORITY, INSUFFICIENT, INSUFFICIENT_GPU, UNSATISFIABLE}
+)
+"""Reasons to wait that another node would end. What cools down is given soon."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Final
 
 from raytide.api.sharing_record import (
     ADMITTED,
+    AWAITING_NODES,
     REACHING_MINIMUM,
     REBALANCED,
     RECLAIMED,
@@ -62,6 +63,8 @@ def _larger(participant: ParticipantState, segment: ResizeStep, sizes: str) -> s
     later = "" if segment.is_released else ", as soon as terminating pods are gone"
     if segment.reason == ADMITTED:
         return f"Admitted with {segment.after}: its minimum of {participant.spec.floor} fits{later}"
+    if segment.reason == AWAITING_NODES:
+        return f"Admitted with {segment.after} without capacity, so that a node autoscaler adds nodes for them"
     if segment.reason == REACHING_MINIMUM:
         return f"ScaledUp {sizes} to reach its minimum of {participant.spec.floor}{later}"
     if segment.reason == REBALANCED:

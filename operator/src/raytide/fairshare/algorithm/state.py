@@ -251,7 +251,7 @@ def begin(snapshot: ClusterSnapshot) -> AllocationState:
         snapshot,
         capacity,
         LoadBudget(snapshot, capacity),
-        QuotaLedger(snapshot, capacity),
+        QuotaLedger(snapshot),
         tenants,
         participants,
         considered,
