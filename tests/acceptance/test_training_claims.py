@@ -132,3 +132,27 @@ async def test_a_gang_starts_from_zero_nodes_where_cluster_autoscaler_adds_them(
         assert (note["from"], note["to"], note["reason"]) == (0, 2, "AwaitingNodes")
     finally:
         await jobs.admin.call("DELETE", f"{maps}/cluster-autoscaler-status")
+
+
+@pytest.mark.rule("FD:TJ3-1")
+async def test_a_job_on_the_hosts_network_has_one_trainer_on_each_node_and_takes_no_other(jobs: JobEnv):
+    sharing = await jobs.shared(**SETTLE)
+    nodes = [await jobs.node(name, cpu="8") for name in ("one", "two")]
+    await jobs.nodes_ready(*nodes)
+    await jobs.submit("ported", 1, 8, host_network=True)
+
+    async def is_everywhere() -> bool:
+        return jobs.running() == {"ported": 2}
+
+    await eventually("it has one on each node", is_everywhere)
+    await jobs.submit("filler", 2, 16)
+
+    async def is_full() -> bool:
+        return jobs.running() == {"ported": 2, "filler": 14}
+
+    await eventually("the other one has the rest", is_full, within_s=60)
+    await sharing.has_reconciled(5)
+    assert jobs.running() == {"ported": 2, "filler": 14}
+    assert len(jobs.trainers("ported")) == 2
+    reasons = [note["reason"] for note in (await jobs.job("ported"))["status"]["scaling"]["history"]]
+    assert set(reasons) <= {"Growing"}, "no pod was created in vain"

@@ -50,7 +50,7 @@
   verbs: [update]
 {{- end }}
 {{- if .Values.trainingJob.enabled }}
-# to watch the membership of jobs: only ConfigMaps with the operator's label are listed
+# to watch the membership of jobs: only ConfigMaps with the operator's label are listed; and to see whether Cluster Autoscaler runs
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, watch]

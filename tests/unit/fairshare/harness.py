@@ -7,7 +7,7 @@ so. Everything the room wrote is in `writes`.
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +18,7 @@ from raytide.api import trainingjob_constants as constants
 from raytide.api.capacity import capacity_node_from_object, capacity_pod_from_object
 from raytide.api.config import JobConfig, SharingConfig
 from raytide.api.gang_admission import is_admitted
+from raytide.api.pod_requirements import HOST_PORT
 from raytide.api.sharing_record import SharingRecord, parse_record
 from raytide.api.tenants import TENANT_LABEL
 from raytide.api.training_resources import is_gang
@@ -66,6 +67,12 @@ def job_manifest(
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"trainer": {**trainer, "resources": {"requests": amounts, "limits": amounts}}, **spec},
     }
+
+
+def _without(room: Mapping[str, int], requests: Mapping[str, int]) -> dict[str, int]:
+    """What is left of a node beside a pod; each node has each port once."""
+    taken = {name: room.get(name, int(name.startswith(HOST_PORT))) - amount for name, amount in requests.items()}
+    return {**room, **taken}
 
 
 class Stage:
@@ -257,14 +264,15 @@ class Stage:
         pods = [(obj, capacity_pod_from_object(obj)) for obj in self._pods()]
         for _obj, view in pods:
             if view.node in free and not view.is_finished:
-                free[view.node] = {k: v - view.requests.get(k, 0) for k, v in free[view.node].items()}
+                free[view.node] = _without(free[view.node], view.requests)
         for obj, view in pods:
             if view.node or view.is_terminating or view.is_finished:
                 continue
             for name, room in free.items():
-                if all(room.get(k, 0) >= v for k, v in view.requests.items()):
+                left = _without(room, view.requests)
+                if all(left[resource] >= 0 for resource in view.requests):
                     self._bind(obj, name)
-                    free[name] = {k: v - view.requests.get(k, 0) for k, v in room.items()}
+                    free[name] = left
                     break
 
     def _bind(self, obj: Json, node: str) -> None:

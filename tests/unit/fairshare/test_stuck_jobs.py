@@ -70,7 +70,7 @@ async def test_capacity_that_a_job_cannot_use_goes_to_another():
     for name in ("one", "two", "three"):
         stage.add_node(name, "8")
     async with stage:
-        stage.add_job("picky", 2, 20, host_network=True)
+        stage.add_job("picky", 2, 20)
         await stage.until("it was granted more than it can use", lambda: (stage.sizes()["picky"] or 0) > 3)
         await stage.until("and was scaled down", lambda: stage.sizes()["picky"] == 3, within_s=200)
         record = stage.record("picky")

@@ -32,6 +32,8 @@ from raytide.api.quantity import Quantity
 
 CPU: Final = "cpu"
 PODS: Final = "pods"
+HOST_PORT: Final = "host port "
+"""Begins the name of the port of its node that a pod takes, which counts as one more resource: each node has one of it."""
 _FIRST: Final = (CPU, "memory", "ephemeral-storage", PODS)
 """Resources that count whatever else is requested."""
 
@@ -97,9 +99,16 @@ class _Resources(msgspec.Struct, gc=False):
     limits: dict[str, str | int | float] | None = None
 
 
+class _Port(msgspec.Struct, gc=False, rename="camel"):
+    container_port: int = 0
+    host_port: int | None = None
+    protocol: str | None = None
+
+
 class _Container(msgspec.Struct, gc=False, rename="camel"):
     resources: _Resources | None = None
     restart_policy: str | None = None
+    ports: list[_Port] | None = None
 
 
 class _Requirement(msgspec.Struct, gc=False):
@@ -139,6 +148,7 @@ class PodSpec(msgspec.Struct, gc=False, rename="camel"):
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
     resources: _Resources | None = None
+    host_network: bool | None = None
     overhead: dict[str, str | int | float] | None = None
     node_selector: dict[str, str] | None = None
     affinity: _Affinity | None = None
@@ -163,7 +173,7 @@ def shape_of(spec: PodSpec) -> PodShape:
     if spec.resources is not None:
         requests, limits = _of_whole_pod(spec.resources, requests, limits)
     overhead = _parsed(spec.overhead)
-    requests, limits = {**_sum(requests, overhead), PODS: 1}, _sum(limits, overhead)
+    requests, limits = {**_sum(requests, overhead), PODS: 1, **_host_port(spec)}, _sum(limits, overhead)
     is_too_large = (
         len(requests) > MAX_RESOURCES
         or len(init) < len(spec.init_containers or ())
@@ -178,6 +188,21 @@ def _of_whole_pod(
     """Pod-level resources override the containers'; a pod-level limit is the request where nothing requests it."""
     asked, allowed = _parsed(whole.requests), _parsed(whole.limits)
     return {**allowed, **requests, **asked}, {**limits, **asked, **allowed}
+
+
+def _host_port(spec: PodSpec) -> dict[str, int]:
+    """The lowest port of its node that a container of it takes.
+
+    The others are left out: pods that are alike, or have the same base port, collide in the lowest one, too.
+    """
+    taken = (
+        (number, port.protocol or "TCP")
+        for container in spec.containers or ()
+        for port in container.ports or ()
+        if (number := port.host_port or (port.container_port if spec.host_network else 0))
+    )
+    lowest = min(taken, default=None)
+    return {} if lowest is None else {f"{HOST_PORT}{lowest[0]}/{lowest[1]}": 1}
 
 
 def _counted(containers: list[_Container]) -> list[_Container]:

@@ -136,7 +136,7 @@ PERMISSIONS: Final = (
     Permission(
         CONFIG_MAPS,
         ("get", "list", "watch"),
-        "watch the membership of jobs: only ConfigMaps with the operator's label are listed",
+        "watch the membership of jobs: only ConfigMaps with the operator's label are listed; and to see whether Cluster Autoscaler runs",
         kind=TRAININGJOBS,
     ),
     Permission(

@@ -14,6 +14,9 @@ TRAINER: Final = "trainer"
 ROLES: Final = (MASTER, PSERVER, TRAINER)
 """In the order in which they start."""
 ETCD: Final = "etcd"
+MASTER_PORT: Final = 8080
+ETCD_PORT: Final = 2379
+"""Beside the master, under Paddle's launcher."""
 
 # --- labels ------------------------------------------------------------------------------------------------------------
 JOB_LABEL: Final = "raytide.io/training-job"

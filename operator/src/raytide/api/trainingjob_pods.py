@@ -20,7 +20,7 @@ from raytide.api.pod_template_merge import merged_template
 from raytide.api.quantity import QuantityError
 from raytide.api.training_resources import normalised, role_resources
 from raytide.api.trainingjob import Resources, RoleSpec, TrainingJob
-from raytide.api.trainingjob_constants import ETCD, MASTER
+from raytide.api.trainingjob_constants import ETCD, ETCD_PORT, MASTER, MASTER_PORT
 
 
 class Size(NamedTuple):
@@ -48,7 +48,7 @@ _SCHEDULED_BY: Final = (
     *("affinity", "hostNetwork", "nodeName", "nodeSelector", "overhead", "preemptionPolicy", "priority"),
     *("priorityClassName", "resources", "schedulerName", "schedulingGates", "tolerations"),
 )
-_OF_CONTAINER: Final = ("name", "resources", "restartPolicy")
+_OF_CONTAINER: Final = ("name", "ports", "resources", "restartPolicy")
 _ETCD_RESOURCES: Final = Resources(
     requests={"cpu": "100m", "memory": "128Mi"}, limits={"cpu": "500m", "memory": "512Mi"}
 )
@@ -105,7 +105,13 @@ def priority_of(job: TrainingJob, role: str, priorities: Mapping[str, Priority])
 def scheduling_spec(job: TrainingJob, role: str) -> Manifest:
     """The fields of the pod spec that the scheduler reads, before the user's template is merged."""
     spec, own = job.spec, role_spec(job, role)
-    containers: list[Manifest] = [{"name": role, "resources": resources_manifest(role_resources(job, role))}]
+    containers: list[Manifest] = [
+        {
+            "name": role,
+            "resources": resources_manifest(role_resources(job, role)),
+            "ports": container_ports(job, role),
+        }
+    ]
     if role == MASTER and uses_launcher(job):
         containers.append({"name": ETCD, "resources": resources_manifest(_ETCD_RESOURCES)})
     outline: Manifest = {"containers": containers}
@@ -120,6 +126,16 @@ def scheduling_spec(job: TrainingJob, role: str) -> Manifest:
     if spec.scheduler_name:
         outline["schedulerName"] = spec.scheduler_name
     return outline
+
+
+def container_ports(job: TrainingJob, role: str) -> list[Manifest]:
+    """Ports of its main container: the master's on a master, and etcd's if Paddle's launcher is used; else the job's (TJ §2.2)."""
+    spec = job.spec
+    if role == MASTER:
+        etcd = [{"name": "etcd-port", "containerPort": ETCD_PORT}] if uses_launcher(job) else []
+        return [{"name": "master-port", "containerPort": MASTER_PORT}, *etcd]
+    numbers = range(spec.port, spec.port + spec.ports_num + spec.ports_num_for_sparse)
+    return [{"name": f"jobport-{number}", "containerPort": number} for number in numbers]
 
 
 def templated(job: TrainingJob, role: str, pod: Manifest) -> Manifest:

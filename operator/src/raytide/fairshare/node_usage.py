@@ -109,6 +109,7 @@ class NodeUsage:
         self._taken: dict[str, ResourceUsage] = {}
         self._built: dict[str, tuple[CapacityNode, Node]] = {}
         """The planner's nodes of the last snapshot that have not changed since."""
+        self._host_ports: dict[str, int] = {}
 
     def replace(self, old: PodUsage | None, new: PodUsage | None) -> None:
         """Replace what the pods of one owner use; None: nothing."""
@@ -120,8 +121,10 @@ class NodeUsage:
                     del self._taken[name]
                 self._built.pop(name, None)
 
-    def nodes(self, nodes: Iterable[CapacityNode]) -> tuple[Node, ...]:
-        """The planner's nodes, sorted by name."""
+    def nodes(self, nodes: Iterable[CapacityNode], host_ports: Iterable[str] = ()) -> tuple[Node, ...]:
+        """The planner's nodes, sorted by name; each has one of each of these ports."""
+        if (ports := dict.fromkeys(host_ports, 1)) != self._host_ports:
+            self._built, self._host_ports = {}, ports
         built = {node.name: self._node(node) for node in sorted(nodes, key=lambda each: each.name)}
         self._built = built
         return tuple(node for _, node in built.values())
@@ -133,7 +136,7 @@ class NodeUsage:
         taken = self._taken.get(node.name) or ResourceUsage()
         found = Node(
             name=node.name,
-            allocatable=node.allocatable,
+            allocatable={**node.allocatable, **self._host_ports} if self._host_ports else node.allocatable,
             used=dict(taken.used),
             terminating=dict(taken.terminating),
             charged=dict(taken.charged),

@@ -1,7 +1,6 @@
 """Scheduler mismatch: pods that kube-scheduler cannot place although the plan has capacity for them.
 
-A plan considers requests, taints, labels and node affinity. kube-scheduler also checks host ports, affinity between
-pods, topology spread, volumes and devices; another scheduler may look at none of them. If a plan has had free capacity for pods for
+A plan considers requests, the lowest host port, taints, labels and node affinity. kube-scheduler also checks affinity between pods, topology spread, volumes and devices; another scheduler may look at none of them. If a plan has had free capacity for pods for
 a while and they still have no node, the plan is wrong. From then on these pods hold no capacity, and instances above a minimum that
 are unschedulable are released; after some minutes they hold free capacity again, and for an hour no participant is scaled down
 for them. The state is in memory only: after a restart it is learnt again. Used by reconciler.py (FD:SH-B6, FD:SEC3-4, FD:TJ3-1).

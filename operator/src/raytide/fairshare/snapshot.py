@@ -10,12 +10,13 @@ cluster (PF:P10). Called by the sharing pass and by `raytide plan` (D16; TJ §3,
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from heapq import nsmallest
 from operator import attrgetter
 from typing import Final, TypeAlias
 
 from raytide.api.capacity import CapacityNode, CapacityPod, CapacityQuota, Priority
 from raytide.api.config import SharingConfig
-from raytide.api.pod_requirements import Amounts
+from raytide.api.pod_requirements import HOST_PORT, Amounts
 from raytide.api.sharing_record import victims_of
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import ROLES, TRAINER
@@ -38,6 +39,7 @@ from raytide.fairshare.quotas import Ordered, quotas_left
 Owner: TypeAlias = tuple[str, str, str]
 """Namespace and name of a TrainingJob, and the uid of the job that owns the pods."""
 
+MAX_HOST_PORTS: Final = 64
 _BY_KEY: Final = attrgetter("key")
 
 
@@ -131,7 +133,7 @@ class SnapshotBuilder:
             self._node_usage.replace(self._jobs.pop(owner).usage, None)
         self._replace_external_pods([*others.items(), *own.items()])
         return ClusterSnapshot(
-            nodes=self._node_usage.nodes(nodes),
+            nodes=self._node_usage.nodes(nodes, _host_ports(known.values())),
             participants=tuple(each.participant for each in known.values() if each.participant is not None),
             external_pods=external_pods(self._waiting()),
             quotas=_quotas(quotas, known.values()),
@@ -214,6 +216,13 @@ class SnapshotBuilder:
             yield from known.usage.waiting
         for _, usage in self._external_pods.values():
             yield from usage.waiting
+
+
+def _host_ports(jobs: Iterable[_Known]) -> tuple[str, ...]:
+    """The ports of nodes that pods of jobs take, in order; of more than MAX_HOST_PORTS the first ones: each counts on each node."""
+    shapes = {id(shape): shape for job in jobs for shape in job.shapes.values()}
+    names = {name for shape in shapes.values() for name in shape.requests if name.startswith(HOST_PORT)}
+    return tuple(nsmallest(MAX_HOST_PORTS, names))
 
 
 def _by_owner(pods: Iterable[CapacityPod]) -> tuple[dict[Owner, list[CapacityPod]], dict[str, list[CapacityPod]]]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
 
-from raytide.api.pod_requirements import CPU, PODS, Amounts, PodConstraints
+from raytide.api.pod_requirements import CPU, HOST_PORT, PODS, Amounts, PodConstraints
 from raytide.fairshare.algorithm.capacity_index import CapacityIndex, Requests, Vector, fits, times_that_fit
 from raytide.fairshare.algorithm.model import MEMORY, Node, Shape
 from raytide.fairshare.algorithm.node_affinity import NodeKinds, number_pools
@@ -117,6 +117,7 @@ class ClusterCapacity:
             if all(
                 name == PODS or largest[each.constraints].get(name, 0) >= amount
                 for name, amount in each.requests.items()
+                if self._counts(name)
             )
         }
         self._asked_for = self._counts_of_kinds(possible)
@@ -144,6 +145,10 @@ class ClusterCapacity:
             return ANY_NUMBER
         return node.allocatable.get(name, 0) - node.used.get(name, 0)
 
+    def _counts(self, name: str) -> bool:
+        """Whether a plan looks at the resource: not at a port that no participant takes."""
+        return name in self.number_of or not name.startswith(HOST_PORT)
+
     # --- shapes --------------------------------------------------------------------------------------------------------
 
     def pod(self, shape: Shape) -> PodShape:
@@ -167,7 +172,12 @@ class ClusterCapacity:
 
     def _new_pod(self, shape: Shape, requests: Amounts, limits: Amounts) -> PodShape:
         unoffered = min(
-            (name for name, amount in requests.items() if amount > 0 and name not in self.number_of), default=""
+            (
+                name
+                for name, amount in requests.items()
+                if amount > 0 and name not in self.number_of and self._counts(name)
+            ),
+            default="",
         )
         numbered = (*(((self.number_of[UNOFFERED], 1),) if unoffered else ()), *self.numbered(requests))
         gpu = next((number for number, _ in numbered if self.resources[number] in self.gpus), -1)
@@ -338,7 +348,8 @@ def _resources(nodes: Iterable[Node], shapes: Sequence[Shape], gpus: frozenset[s
     offered = {name for node in nodes for name in node.allocatable} | {CPU, MEMORY, PODS}
     requested = {name for shape in shapes for amounts in (shape.requests, shape.limits) for name in amounts}
     names = requested & offered
-    first = [*([UNOFFERED] if requested - offered else []), *sorted(names & gpus), CPU, MEMORY]
+    unoffered = any(not name.startswith(HOST_PORT) for name in requested - offered)
+    first = [*([UNOFFERED] if unoffered else []), *sorted(names & gpus), CPU, MEMORY]
     return (*first, *sorted(names - {*first, PODS}), PODS)
 
 

@@ -12,10 +12,8 @@ from typing import Final
 
 from raytide.api.config import JobConfig
 from raytide.api.trainingjob import TrainingJob
-from raytide.api.trainingjob_constants import MASTER
+from raytide.api.trainingjob_constants import MASTER, MASTER_PORT
 
-MASTER_PORT: Final = 8080
-ETCD_PORT: Final = 2379
 OWN_ADDRESS: Final = "$(POD_IP)"
 """The kubelet replaces it by the pod's IP; Paddle compares it with its own."""
 

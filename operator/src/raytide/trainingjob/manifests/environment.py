@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from raytide.api.meta import Manifest
 from raytide.api.pod_template_merge import merged_entries
-from raytide.api.trainingjob_constants import MASTER, PSERVER, TRAINER
-from raytide.trainingjob.manifests.addresses import MASTER_PORT, OWN_ADDRESS, endpoint, endpoints, host_name, own_host
+from raytide.api.trainingjob_constants import MASTER, MASTER_PORT, PSERVER, TRAINER
+from raytide.trainingjob.manifests.addresses import OWN_ADDRESS, endpoint, endpoints, host_name, own_host
 from raytide.trainingjob.manifests.pod_context import PodContext
 
 MEMBERSHIP_PATH: Final = "/etc/raytide/membership"

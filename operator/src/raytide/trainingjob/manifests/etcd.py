@@ -9,7 +9,8 @@ otherwise only the master uses it, and it listens on loopback only. The containe
 from typing import Final
 
 from raytide.api.meta import Manifest
-from raytide.trainingjob.manifests.addresses import ETCD_PORT, own_host
+from raytide.api.trainingjob_constants import ETCD_PORT
+from raytide.trainingjob.manifests.addresses import own_host
 from raytide.trainingjob.manifests.environment import etcd_environment
 from raytide.trainingjob.manifests.pod_context import PodContext
 

@@ -71,13 +71,6 @@ class JobPodContext:
         }
         return tuple({"name": name, "value": value} for name, value in variables.items())
 
-    @cached_property
-    def job_ports(self) -> tuple[Manifest, ...]:
-        """Container ports `jobport-…`, numbered from the base port (TJ §2.2)."""
-        spec = self.job.spec
-        numbers = range(spec.port, spec.port + spec.ports_num + spec.ports_num_for_sparse)
-        return tuple({"name": f"jobport-{number}", "containerPort": number} for number in numbers)
-
 
 @dataclass(frozen=True, slots=True)
 class PodContext:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from raytide.api.meta import Manifest
 from raytide.api.pod_template_merge import merged_entries
 from raytide.api.trainingjob_pods import scheduling_spec
-from raytide.trainingjob.manifests.addresses import ETCD_PORT, MASTER_PORT, membership_name, pod_name, service_name
+from raytide.trainingjob.manifests.addresses import membership_name, pod_name, service_name
 from raytide.trainingjob.manifests.commands import shell, start_command
 from raytide.trainingjob.manifests.environment import MEMBERSHIP_PATH, environment
 from raytide.trainingjob.manifests.etcd import build_etcd, etcd_volumes
@@ -69,7 +69,6 @@ def _main_container(context: PodContext, outlined: Manifest) -> Manifest:
         "image": spec.image,
         **_pull_policy(context),
         **start_command(context),
-        "ports": container_ports(context),
         "env": environment(context),
     }
     if mounts := [*spec.volume_mounts, *_membership_mounts(context)]:
@@ -81,14 +80,6 @@ def _main_container(context: PodContext, outlined: Manifest) -> Manifest:
     if own.pre_stop_cmd:
         container["lifecycle"] = {"preStop": {"exec": {"command": _hook(own.pre_stop_cmd)}}}
     return container
-
-
-def container_ports(context: PodContext) -> list[Manifest]:
-    """Container ports: the master's on a master, and etcd's if Paddle's launcher is used; else the job's (TJ §2.2)."""
-    if not context.is_master:
-        return list(context.job_context.job_ports)
-    etcd = [{"name": "etcd-port", "containerPort": ETCD_PORT}] if context.uses_launcher else []
-    return [{"name": "master-port", "containerPort": MASTER_PORT}, *etcd]
 
 
 def _pull_policy(context: PodContext) -> Manifest:
