@@ -4,12 +4,20 @@ One job shares the cluster while everything that can be wrong beside it is wrong
 may not look at nodes says so and runs jobs at their minimum.
 """
 
+import asyncio
+import time
+from pathlib import Path
+
 import pytest
 
-from acceptance.fleet import eventually
+import machine_speed
+from acceptance.fleet import eventually, side_by_side
 from acceptance.job_environment import JobEnv, sizes_by_job
 from raytide.api import trainingjob_constants as constants
+from support.deadlines import PATIENCE
 from support.plane_admin import RBAC, ApiStatusError
+from support.ports import free_port
+from support.worst_objects import WORST
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
 
@@ -80,3 +88,70 @@ async def test_without_permission_to_list_nodes_jobs_run_at_their_minimum_with_a
         return jobs.running() == {"gang": 2, "optimist": 1, "late": 1}
 
     await eventually("a third one has its minimum, and the others keep theirs", late_runs_too, within_s=60)
+
+
+MOST_MIB, HEALTHZ_S, SERVED_S, NODES = 256, 1.0, 5.0, 150
+
+
+async def longest_answer_s(jobs: JobEnv, url: str) -> float:
+    """How long /healthz took at most, until cancelled."""
+    longest = 0.0
+    try:
+        while True:
+            begun = time.monotonic()
+            async with jobs.admin.session.get(url) as answer:
+                assert answer.status == 200, await answer.text()
+            longest = max(longest, time.monotonic() - begun)
+            await asyncio.sleep(0.05)
+    except asyncio.CancelledError:
+        return longest
+
+
+def peak_mib(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 1024
+
+
+@pytest.mark.rule("FD:SEC3-1", "FD:SEC3-2")
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        pytest.param("jobs: resources of a job", 10, id="TrainingJobs with hundreds of resource names"),
+        pytest.param("pods: values of an affinity", 5, id="pods with 180,000 names of nodes"),
+    ],
+)
+async def test_the_worst_objects_of_a_tenant_cost_others_neither_memory_nor_time(jobs: JobEnv, name: str, count: int):
+    """As reported: 549 MB and 15 s without an answer of /healthz, with a few objects that the API server takes."""
+    await side_by_side(jobs.node(f"n{number}", cpu="8") for number in range(NODES))
+    tenant = f"{jobs.namespace}-b"
+    await jobs.make_namespaces(tenant)
+    patience = max(PATIENCE, machine_speed.patience())
+    for turn in ("from the beginning", "with all of it stored"):
+        health = f"127.0.0.1:{free_port()}"
+        sharing = await jobs.shared("--health-probe-bind-address", health, **SETTLE)
+        process = sharing.operator.process
+        assert process is not None
+        await jobs.submit(f"first-{turn.split()[0]}", 1, 1)
+        await sharing.has_reconciled(1)
+        answers = asyncio.create_task(longest_answer_s(jobs, f"http://{health}/healthz"))
+        if turn == "from the beginning":
+            path = jobs.jobs_path(tenant) if name.startswith("jobs") else f"/api/v1/namespaces/{tenant}/pods"
+            for number in range(count):
+                worst = WORST[name].make(number)
+                worst["metadata"]["namespace"] = tenant
+                await jobs.admin.call("POST", path, worst)
+        healthy, begun = f"healthy-{turn.split()[0]}", time.monotonic()
+        await jobs.submit(healthy, 2, 4)
+
+        async def runs(healthy: str = healthy) -> bool:
+            return jobs.running()[healthy] >= 2
+
+        await eventually("a healthy job runs", runs)
+        served_s = time.monotonic() - begun
+        await sharing.has_reconciled(3)
+        answers.cancel()
+        assert peak_mib(process.pid) < MOST_MIB, turn
+        assert await answers < HEALTHZ_S * patience, turn
+        assert served_s < SERVED_S * patience, turn
+        assert "this is a bug" not in sharing.operator.log
+        await sharing.operator.stop()

@@ -134,7 +134,13 @@ TOO_LARGE_PODS |= {
     "just enough values, and one more": lambda n: pod(n, affinity=affinity([host_in(f"x{n}", *MANY[:1_001])])),
 }
 
+
+def on_ports(*ports: int) -> list[Json]:
+    return [{"name": "trainer", "image": "i", "ports": [{"containerPort": port, "hostPort": port} for port in ports]}]
+
+
 LARGE_PODS: Final = {
+    "host ports": lambda n: pod(n, containers=on_ports(*range(1 + n, 25_000 + n))),
     "as many values as are kept": lambda n: pod(n, affinity=affinity([host_in(f"x{n}", *MANY[:999])])),
     "as many characters as are kept": lambda n: pod(n, nodeSelector={f"k{n}": "x" * 32_000}),
     "the uid of an owner": lambda n: pod(
@@ -158,6 +164,7 @@ JOBS: Final = {
     "selectors of a job": lambda n: job(n, template={"nodeSelector": {f"k{n}x{k}": "v" for k in range(300)}}),
     "an affinity of a job": lambda n: job(n, template={"affinity": affinity([host_in(f"x{n}", *MANY[:2_000])])}),
     "requests that no other job has": job,
+    "a host port that no other job has": lambda n: job(n, template={"containers": on_ports(1 + n)}),
 }
 WORST: Final[dict[str, Worst]] = {
     **{f"pods: {name}": Worst("pods", make) for name, make in {**TOO_LARGE_PODS, **LARGE_PODS}.items()},
