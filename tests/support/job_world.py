@@ -20,7 +20,7 @@ from raytide.api.pod import ContainerView, PodCondition
 from raytide.api.sharing_record import RequestNote, ResizeNote, SharingRecord, WaitingNote, encode_record
 from raytide.api.status_patch import status_patch
 from raytide.api.trainingjob import TrainingJob
-from raytide.api.trainingjob_object import JobObject, job_object_from_manifest
+from raytide.api.trainingjob_object import JobObject, digest, job_object_from_manifest
 from raytide.api.trainingjob_pod import JobPod, job_pod_from_manifest
 from raytide.trainingjob.observed import Observed, observe
 from raytide.trainingjob.plan import plan
@@ -43,6 +43,8 @@ class JobWorld:
         self.pods: dict[str, JobPod] = {}
         self.services: dict[str, JobObject] = {}
         self.config_maps: dict[str, JobObject] = {}
+        self.files: dict[str, str] = {}
+        """The membership's `data`."""
         self.pending_retries: tuple[PendingRetry, ...] = ()
         self.unready_nodes: frozenset[str] = frozenset()
         self.known_for_s = float("inf")
@@ -170,11 +172,7 @@ class JobWorld:
                     assert self.pods[name].uid == uid
                     self._change(name, membership_revision=revision)
                 else:
-                    found = self.config_maps[name]
-                    content = merged(dict(found.content), body["data"])
-                    self.config_maps[name] = msgspec.structs.replace(
-                        found, content=content, membership_revision=revision
-                    )
+                    self.write_files(merged(self.files, body["data"]), revision)
         return Outcome(action, Result.DONE)
 
     def _create(self, resource: Any, manifest: dict[str, Any]) -> None:
@@ -187,6 +185,14 @@ class JobWorld:
         is_pod = resource == PODS
         view: Any = job_pod_from_manifest(made) if is_pod else job_object_from_manifest(made)
         shelf[name] = msgspec.structs.replace(view, phase="Pending") if is_pod else view
+        if resource == CONFIG_MAPS:
+            self.files = manifest["data"]
+
+    def write_files(self, files: dict[str, str], revision: str = "") -> None:
+        """Somebody replaces the membership's `data`."""
+        (name, found), self.files = next(iter(self.config_maps.items())), files
+        digests = {file: digest(text) for file, text in files.items()}
+        self.config_maps[name] = msgspec.structs.replace(found, files=digests, membership_revision=revision)
 
     def _record_events(self, remarks: Sequence[EventSpec]) -> None:
         self.events += [(remark.reason, remark.message) for remark in remarks]

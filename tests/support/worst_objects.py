@@ -8,9 +8,16 @@ import itertools
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
+from raytide.api.constants import CLUSTER_LABEL, HEAD, IDENTIFIER_LABEL, NODE_TYPE_LABEL, head_identifier
+from raytide.api.trainingjob_constants import JOB_LABEL
 from support.hostile_objects import NAMESPACE
 
 Json = dict[str, Any]
+
+
+def head_labels(n: int) -> Json:
+    cluster = f"c{n}"
+    return {CLUSTER_LABEL: cluster, NODE_TYPE_LABEL: HEAD, IDENTIFIER_LABEL: head_identifier(cluster)}
 
 
 class Worst(NamedTuple):
@@ -166,9 +173,37 @@ JOBS: Final = {
     "requests that no other job has": job,
     "a host port that no other job has": lambda n: job(n, template={"containers": on_ports(1 + n)}),
 }
+
+
+def labelled(n: int, kind: str, labels: Json, **more: Any) -> Json:
+    """An object with the label of a RayCluster or job that need not exist."""
+    metadata = {"namespace": NAMESPACE, "name": f"labelled-{n}", "labels": labels}
+    return {"apiVersion": "v1", "kind": kind, "metadata": metadata, **more}
+
+
+def service_ports(n: int) -> list[Json]:
+    return [{"name": f"p{n}-{k}", "port": 1 + k} for k in range(25_000)]
+
+
+SERVICES: Final = {
+    "ports of a head service": lambda n: labelled(n, "Service", head_labels(n), spec={"ports": service_ports(n)}),
+    "selector of a head service": lambda n: labelled(
+        n, "Service", head_labels(n), spec={"selector": {f"k{n}-{k}": "v" * 60 for k in range(12_000)}}
+    ),
+}
+CONFIG_MAPS: Final = {
+    "texts of a membership": lambda n: labelled(
+        n, "ConfigMap", {JOB_LABEL: "j"}, data={"trainers": f"{n}" + "x" * 1_000_000}
+    ),
+    "names of a membership": lambda n: labelled(
+        n, "ConfigMap", {JOB_LABEL: "j"}, data={f"{n}-{k}": "x" for k in range(50_000)}
+    ),
+}
 WORST: Final[dict[str, Worst]] = {
     **{f"pods: {name}": Worst("pods", make) for name, make in {**TOO_LARGE_PODS, **LARGE_PODS}.items()},
     **{f"nodes: {name}": Worst("nodes", make) for name, make in LARGE_NODES.items()},
     **{f"quotas: {name}": Worst("resourcequotas", make) for name, make in QUOTAS.items()},
+    **{f"services: {name}": Worst("services", make) for name, make in SERVICES.items()},
+    **{f"configmaps: {name}": Worst("configmaps", make) for name, make in CONFIG_MAPS.items()},
     **{f"jobs: {name}": Worst("trainingjobs.paddlepaddle.org", make) for name, make in JOBS.items()},
 }

@@ -13,6 +13,7 @@ from raytide.api.limits import MAX_CONSTRAINTS, MAX_QUOTA_RESOURCES, MAX_RESOURC
 from raytide.api.pod import decode_pod
 from raytide.api.service import decode_service
 from raytide.api.trainingjob import TrainingJob
+from raytide.api.trainingjob_object import decode_job_object
 from raytide.api.trainingjob_pod import decode_job_pod
 from raytide.fairshare.algorithm.model import Node
 from raytide.fairshare.algorithm.node_affinity import admits
@@ -28,6 +29,8 @@ DECODERS = {
     "pods": decode_capacity_pod,
     "nodes": decode_capacity_node,
     "resourcequotas": decode_capacity_quota,
+    "services": decode_service,
+    "configmaps": decode_job_object,
     "trainingjobs.paddlepaddle.org": decode_shared_job,
 }
 

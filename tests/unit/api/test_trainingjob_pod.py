@@ -5,8 +5,9 @@ import json
 import msgspec
 import pytest
 
+from raytide.api import trainingjob_constants as constants
 from raytide.api.meta import Key
-from raytide.api.trainingjob_object import decode_job_object, job_object_from_manifest
+from raytide.api.trainingjob_object import decode_job_object, digest, job_object_from_manifest
 from raytide.api.trainingjob_pod import decode_job_pod, job_pod_from_manifest
 
 OWNER = [{"uid": "other", "controller": False}, {"uid": "uid-job", "controller": True}]
@@ -128,14 +129,19 @@ def test_what_is_no_pod_is_rejected():
         decode_job_pod(b'{"metadata": 7}')
 
 
-def test_a_config_map_has_its_content_and_a_service_has_none():
+@pytest.mark.rule("FD:SEC3-2")
+def test_a_config_map_has_digests_of_its_content_and_a_service_has_none():
     meta = {"namespace": "default", "name": "demo-membership", "uid": "u", "labels": LABELS, "ownerReferences": OWNER}
     found = decode_job_object(json.dumps({"metadata": meta, "data": {"world_size": "3\n"}}).encode())
-    assert (found.job_key, found.owner_uid, found.content) == (
+    assert (found.job_key, found.owner_uid, found.files) == (
         Key("default", "demo"),
         "uid-job",
-        {"world_size": "3\n"},
+        {"world_size": digest("3\n")},
     )
+    large = {f"{number}": "x" * 900 for number in range(1000)}
+    meta["annotations"] = {constants.MEMBERSHIP_ANNOTATION: "x" * 200_000}
+    found = decode_job_object(json.dumps({"metadata": meta, "data": large}).encode())
+    assert len(msgspec.json.encode(found)) < 2048
     service = job_object_from_manifest({"metadata": meta, "spec": {"clusterIP": "None"}})
-    assert service.content == {}
+    assert service.files == {}
     assert service.marked_terminating("now").is_terminating

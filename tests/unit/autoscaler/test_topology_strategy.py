@@ -262,11 +262,31 @@ def test_a_hundred_gangs_fill_fifty_racks():
     assert (reply.launches, reply.unplaced_gangs) == ({one.name: 6 for one in groups}, ())
 
 
-def test_values_with_the_most_nodes_are_tried_first():
+def test_values_with_the_most_nodes_are_tried_first_where_nodes_may_be_launched():
+    """On nodes that exist in the order of values: an order that follows the number of nodes changes with each launch."""
     gang = of(pack_gang("x", 1))
     types = [group(name, most=most, labels={"rack": name}) for name, most in (("a", 1), ("b", 9), ("c", 2))]
     topologies = Topologies([gang], types, [labels_of({"rack": "c"}), labels_of({"rack": "d"})])
-    assert [selector[0].values[0] for selector in topologies.selectors(gang)] == ["c", "d", "b", "a"]
+    values = {
+        is_launching: "".join(
+            selector[0].values[0] for selector in topologies.selectors(gang, is_launching=is_launching)
+        )
+        for is_launching in (True, False)
+    }
+    assert values == {True: "cdba", False: "abcd"}
+
+
+def test_a_launch_changes_no_choice_among_racks_that_can_have_the_gang():
+    """The rack with the most nodes was taken: the launch for a task then moved the gang, and the task's node was asked for again."""
+    groups = [rack("a", most=9), rack("b", most=9)]
+    nodes = [
+        in_rack(f"{name}{number}", name, group_=name) for name, count in (("a", 2), ("b", 2)) for number in range(count)
+    ]
+    gang = of(pack_gang("x", 2, CPU=1))
+    first = ask(groups, nodes, gangs=(gang,))
+    second = ask(groups, [*nodes, in_rack("b2", "b", group_="b")], gangs=(gang,))
+    assert (first.launches, second.launches) == ({}, {})
+    assert first.needed - {"a0", "a1"} == second.needed - {"a0", "a1"} == set(), "both leave the nodes of rack b idle"
 
 
 # --- the whole sidecar ------------------------------------------------------------------------------------------------

@@ -203,20 +203,20 @@ def test_a_pod_on_a_lost_node_is_not_waited_for():
 def test_the_membership_is_written_before_pods_of_a_resize_are_created_or_deleted():
     """PaddleCloud #411: the number of trainers was frozen in the environment."""
     world = JobWorld(low=1, high=4).run()
-    members = json.loads(world.config_maps["demo-membership"].content["membership.json"])
+    members = json.loads(world.files["membership.json"])
     assert (members["worldSize"], members["trainer"]["min"], members["trainer"]["max"]) == (1, 1, 4)
 
     world.resize(3)
     kinds = [type(action) for action in world.plan().actions]
     assert kinds == [Patch, Create, Create]
     world.run()
-    assert world.config_maps["demo-membership"].content["world_size"] == "3\n"
+    assert world.files["world_size"] == "3\n"
 
     world.pod("trainer-1", phase="Pending", ready=JobPod(namespace="", name="").ready)
     world.resize(2)
     assert [type(action) for action in world.plan().actions] == [Patch, Delete]
     world.run()
-    trainers = world.config_maps["demo-membership"].content["trainers"].splitlines()
+    trainers = world.files["trainers"].splitlines()
     assert [line.split(".")[0] for line in trainers] == ["demo-trainer-0", "demo-trainer-2"]
 
 
@@ -283,17 +283,15 @@ def test_an_edit_that_changes_neither_size_nor_bounds_leaves_the_membership_alon
 def test_a_pod_that_is_recreated_stays_a_member():
     world = JobWorld().run()
     world.end("trainer-1", 1)
-    before = world.config_maps["demo-membership"].content
-    assert world.settle().config_maps["demo-membership"].content == before
+    before = world.files
+    assert world.settle().files == before
 
 
 def test_a_foreign_edit_of_the_membership_is_reverted():
     world = JobWorld().run()
-    found = world.config_maps["demo-membership"]
-    world.config_maps["demo-membership"] = type(found)(
-        namespace="default", name=found.name, uid=found.uid, owner_uid=found.owner_uid, content={"world_size": "99\n"}
-    )
-    assert world.settle().config_maps["demo-membership"].content["world_size"] == "2\n"
+    before = world.files
+    world.write_files({"world_size": "99\n", **{f"theirs-{number:02}": "x" for number in range(40)}})
+    assert world.settle().files == before
 
 
 # --- what is rejected -------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import msgspec
 
 from raytide.api import constants
 from raytide.api.conditions import parse_timestamp
-from raytide.api.limits import MAX_MARK
+from raytide.api.limits import MAX_CONTAINERS, MAX_MARK
 from raytide.api.meta import Key
 from raytide.api.object_metadata import Metadata
 
@@ -433,14 +433,14 @@ def condition_view(found: ConditionDocument | None) -> PodCondition:
     """The view of a condition; `NO_CONDITION` when the pod lacks it."""
     if found is None:
         return NO_CONDITION
-    return PodCondition(intern(found.status), intern(found.reason or ""), found.message or "")
+    return PodCondition(intern(found.status), intern(found.reason or ""), (found.message or "")[:MAX_STATUS_MESSAGE])
 
 
 def container_views(
     statuses: list[ContainerStatusDocument] | None, sidecars: frozenset[str] = frozenset()
 ) -> tuple[ContainerView, ...]:
-    """The views of all containers in the status; `sidecars`: names of those that are native sidecars."""
-    return tuple(_container(status, is_sidecar=status.name in sidecars) for status in statuses or ())
+    """The views of the containers in the status, at most MAX_CONTAINERS; `sidecars`: names of those that are native sidecars."""
+    return tuple(_container(status, is_sidecar=status.name in sidecars) for status in (statuses or ())[:MAX_CONTAINERS])
 
 
 def _sidecars(spec: _Spec) -> frozenset[str]:
@@ -453,7 +453,7 @@ def _container(status: ContainerStatusDocument, *, is_sidecar: bool) -> Containe
         intern(status.name),
         word,
         intern(detail.reason or ""),
-        detail.message or "",
+        (detail.message or "")[:MAX_STATUS_MESSAGE],
         status.restart_count,
         detail.exit_code,
         detail.finished_at or "",

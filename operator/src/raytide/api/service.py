@@ -6,6 +6,7 @@ keeps nothing else, because the operator creates services once and never updates
 """
 
 from collections.abc import Mapping
+from heapq import nsmallest
 from sys import intern
 from typing import Any, Final
 
@@ -17,6 +18,10 @@ from raytide.api.object_metadata import Metadata
 
 MAX_SELECTOR: Final = 8
 """More labels than RC:HS-3 names, so that a selector that was edited is recognized."""
+
+
+MAX_SERVICE_PORTS: Final = 100
+"""Named ports; a head service of Raytide has one for each port of the head's container."""
 
 
 class ServicePort(msgspec.Struct, frozen=True, gc=False):
@@ -113,7 +118,7 @@ def service_from_manifest(manifest: Mapping[str, Any]) -> ServiceView:
 def view_of(service: ServiceDocument) -> ServiceView:
     """Reduce a decoded service to its view; unnamed ports are left out (RC §1.5)."""
     meta, spec = service.metadata, service.spec or _Spec()
-    labels = meta.labels or {}
+    labels, named = meta.labels or {}, [port for port in spec.ports or () if port.name]
     headless_of = labels.get(constants.HEADLESS_WORKER_SERVICE_LABEL, "")
     cluster = labels.get(constants.CLUSTER_LABEL) or headless_of
     view = ServiceView(
@@ -129,9 +134,9 @@ def view_of(service: ServiceDocument) -> ServiceView:
         cluster_ip=spec.cluster_ip or "",
         creation_timestamp=meta.creation_timestamp or "",
         deletion_timestamp=meta.deletion_timestamp or "",
-        ports=tuple(ServicePort(intern(p.name), p.endpoint) for p in spec.ports or () if p.name),
+        ports=tuple(ServicePort(intern(p.name), p.endpoint) for p in named[:MAX_SERVICE_PORTS] if p.name),
     )
     if not view.is_head_service:
         return view
-    selector = tuple((intern(label), intern(value)) for label, value in sorted((spec.selector or {}).items()))
-    return msgspec.structs.replace(view, selector=selector[:MAX_SELECTOR])
+    selector = nsmallest(MAX_SELECTOR, (spec.selector or {}).items())
+    return msgspec.structs.replace(view, selector=tuple((intern(label), intern(value)) for label, value in selector))

@@ -1,19 +1,30 @@
 """View of a TrainingJob's headless service or membership ConfigMap.
 
-Decodes either from JSON into a small frozen view: identity, owner, job label and, of a ConfigMap, `data`. Nothing else
-is kept, because services are never updated and only the content of a ConfigMap is compared. Created by the informers,
+Decodes either from JSON into a small frozen view: identity, owner, job label and, of a ConfigMap, which texts `data` has. Nothing
+else is kept, because services are never updated and only the content of a ConfigMap is compared. Created by the informers,
 read by plan (D3; TJ §7.7).
 """
 
 from collections.abc import Mapping
+from hashlib import sha256
+from heapq import nsmallest
 from sys import intern
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from raytide.api import trainingjob_constants as constants
+from raytide.api.limits import MAX_MARK
 from raytide.api.meta import Key
 from raytide.api.object_metadata import Metadata
+
+MAX_FILES: Final = 16
+"""Four are of a job's membership. Others are removed, so that of more all are seen in turn."""
+
+
+def digest(text: str) -> bytes:
+    """Which text it is."""
+    return sha256(text.encode()).digest()
 
 
 class JobObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,8 +38,9 @@ class JobObject(msgspec.Struct, frozen=True, kw_only=True):
     job: str = ""
     """The TrainingJob that its label names."""
     deletion_timestamp: str = ""
-    content: Mapping[str, str] = {}
-    """`data` of a ConfigMap; empty for a service."""
+    files: Mapping[str, bytes] = {}
+    """Name -> `digest` of an entry of a ConfigMap's `data`, at most MAX_FILES; empty for a service. Whoever may create ConfigMaps
+    may give them the label, so that their text is not kept (FD:SEC3-2)."""
     membership_revision: str = ""
     """Empty for a service, and for a ConfigMap not written since revisions exist."""
 
@@ -74,7 +86,7 @@ def job_object_from_manifest(manifest: Mapping[str, Any]) -> JobObject:
 
 def view_of(document: JobObjectDocument) -> JobObject:
     """Reduce a decoded object to its view."""
-    meta = document.metadata
+    meta, data = document.metadata, document.data or {}
     return JobObject(
         namespace=intern(meta.namespace),
         name=meta.name,
@@ -83,6 +95,6 @@ def view_of(document: JobObjectDocument) -> JobObject:
         owner_uid=meta.controller_uid,
         job=intern((meta.labels or {}).get(constants.JOB_LABEL, "")),
         deletion_timestamp=meta.deletion_timestamp or "",
-        content=document.data or {},
-        membership_revision=(meta.annotations or {}).get(constants.MEMBERSHIP_ANNOTATION, ""),
+        files={name: digest(data[name]) for name in nsmallest(MAX_FILES, data)},
+        membership_revision=(meta.annotations or {}).get(constants.MEMBERSHIP_ANNOTATION, "")[:MAX_MARK],
     )

@@ -18,11 +18,11 @@ from raytide.api import trainingjob_constants as constants
 from raytide.api.actions import MAX_WRITES, Action, Create, Delete, EventSpec, Patch
 from raytide.api.config import JobConfig
 from raytide.api.limits import MAX_BUILT_BYTES
-from raytide.api.merge_patch import merge_difference
 from raytide.api.meta import CONFIG_MAPS, PODS, SERVICES, TRAININGJOBS
 from raytide.api.plan import earliest, run_steps
 from raytide.api.sharing_record import core_nodes_of, placements_of
 from raytide.api.trainingjob import TrainingJob
+from raytide.api.trainingjob_object import JobObject, digest
 from raytide.api.trainingjob_pod import JobPod
 from raytide.api.trainingjob_pods import role_spec
 from raytide.api.violations import Violation
@@ -192,7 +192,7 @@ def ensure_membership(ctx: PlanContext) -> TrainingJobPlan:
             group=MEMBERSHIP_SLOT,
         )
         return replace(_unless_rejected(ctx, MEMBERSHIP_SLOT, lambda: [create]), is_continued=True)
-    difference = merge_difference(found.content, manifest["data"])
+    difference = _difference(found, manifest["data"])
     if not difference or not found.uid:
         return NOTHING
     patch = Patch(
@@ -206,6 +206,12 @@ def ensure_membership(ctx: PlanContext) -> TrainingJobPlan:
         group=MEMBERSHIP_SLOT,
     )
     return _unless_rejected(ctx, MEMBERSHIP_SLOT, lambda: [patch])
+
+
+def _difference(found: JobObject, wanted: Mapping[str, str]) -> dict[str, str | None]:
+    """The patch of its `data` that makes the files as wanted; None removes one."""
+    changed = {name: text for name, text in wanted.items() if found.files.get(name) != digest(text)}
+    return {**dict.fromkeys(sorted(found.files.keys() - wanted.keys())), **changed}
 
 
 def announce_membership(ctx: PlanContext) -> TrainingJobPlan:
@@ -226,7 +232,7 @@ def announce_membership(ctx: PlanContext) -> TrainingJobPlan:
         and pod.membership_revision != found.membership_revision
         and pod.uid not in leaving
     ]
-    if not stale or merge_difference(found.content, build_membership(ctx.job, ctx.size, ctx.config)["data"]):
+    if not stale or _difference(found, build_membership(ctx.job, ctx.size, ctx.config)["data"]):
         return NOTHING  # the files are about to change again
     annotations = {constants.MEMBERSHIP_ANNOTATION: found.membership_revision}
     return TrainingJobPlan(

@@ -173,8 +173,8 @@ class _Scheduler:
 
     def _plan(self, gang: Gang, session: Session, placements: Placements) -> Plan | None:
         """A plan for all bundles; with a topology on existing nodes with one value of its label, if there are enough."""
-        selectors = self._topologies.selectors(gang)
         for is_launching in (True,) if gang.topology is None else (False, True):
+            selectors = self._topologies.selectors(gang, is_launching=is_launching)
             for selector in placements.remaining(gang, selectors, is_launching) if gang.topology else selectors:
                 bundles = bound_to(gang.bundles, selector)
                 plan = session.plan(_demands(bundles), DEMAND, is_launching=is_launching)

@@ -39,14 +39,21 @@ class Topologies:
             ordered = sorted((-existing[label][value], -most[label][value], value) for value in values)
             self._selectors[label] = [(LabelConstraint(label, (value,)),) for *_, value in ordered[:MAX_VALUES]]
 
-    def selectors(self, gang: Gang) -> Sequence[Selector]:
-        """What its bundles may require in common, besides their own selectors; each is an alternative."""
+    def selectors(self, gang: Gang, *, is_launching: bool = True) -> Sequence[Selector]:
+        """What its bundles may require in common, besides their own selectors; each is an alternative.
+
+        Without launches they are in the order of values: one that follows the number of nodes would change with what was launched,
+        and what is then left over would be launched again.
+        """
         topology = gang.topology
         if topology is None:
             return [()]
         if not topology.is_known:
             return []
-        return [topology.selector] if topology.selector else self._selectors[topology.label]
+        if topology.selector:
+            return [topology.selector]
+        found = self._selectors[topology.label]
+        return found if is_launching else sorted(found, key=lambda selector: selector[0].values)
 
 
 @dataclass(slots=True)
