@@ -11,6 +11,7 @@ import ssl
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterable
+from io import BytesIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -66,7 +67,7 @@ class PlaneAdmin:
 
     async def call(self, method: str, path: str, body: object = None, *, content: str = "application/json") -> Json:
         """One request; raises ApiStatusError for an error response."""
-        sent = None if body is None else json.dumps(body).encode()
+        sent = None if body is None else BytesIO(json.dumps(body).encode())
         headers = {"Content-Type": content}
         async with self.session.request(method, self.server + path, data=sent, headers=headers) as answer:
             text = await answer.text()
