@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 import raytide.cli
-from raytide.cli.scale import Scaled, controlled_by, parse_sizes
+from raytide.cli.scale import Scaled, bounds_exceeded, controlled_by, parse_sizes
 from raytide.client import workload_reader, workloads
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
@@ -49,7 +49,9 @@ def test_other_sizes_are_a_usage_error(words):
         pytest.param(("pod/demo", "1"), "'pod' is no kind that Raytide manages", id="another kind"),
         pytest.param(("De mo", "1"), "'De mo' is not a name in Kubernetes", id="no name"),
         pytest.param(("demo", "1", "-n", "../x"), "--namespace: '../x' is not a name", id="no namespace"),
-        pytest.param(("demo", "two"), "'two' is neither a number nor GROUP=NUMBER", id="a word"),
+        pytest.param(("demo", "two"), "'two' is neither a number nor GROUP=NUMBER\n", id="a word"),
+        pytest.param(("demo", "2", "3"), "GROUP=NUMBER: give one number, or one for each group", id="two numbers"),
+        pytest.param(("demo", "-1"), "-1: the number must not be negative", id="a negative number"),
     ],
 )
 def test_usage_errors_name_the_argument(arguments, message):
@@ -92,6 +94,40 @@ def test_a_controller_that_may_change_it_again_is_a_field_and_a_note(obj, contro
     scaled = Scaled(obj["kind"], "default", "demo", 3, controlled_by(obj), "", "")
     assert (scaled.as_json()["controlledBy"], scaled.as_json()["note"]) == (controller, note)
     assert scaled.lines()[1:] == ([f"note: {note}"] if note else [])
+
+
+GROUPS = [{"groupName": "cpu", "minReplicas": 1, "maxReplicas": 10}, {"groupName": "gpu"}]
+
+
+@pytest.mark.rule("FD:UX3-10")
+@pytest.mark.parametrize(
+    ("obj", "sizes", "notes"),
+    [
+        pytest.param({"workerGroupSpecs": GROUPS}, {"cpu": 10, "gpu": 99}, [], id="within the bounds"),
+        pytest.param(
+            {"workerGroupSpecs": GROUPS},
+            {"cpu": 99, "gpu": 99},
+            ["note: group cpu: maxReplicas is 10, so 10 are wanted"],
+            id="above maxReplicas",
+        ),
+        pytest.param(
+            {"workerGroupSpecs": GROUPS[:1]}, 0, ["note: group cpu: minReplicas is 1, so 1 are wanted"], id="below"
+        ),
+        pytest.param(
+            {"trainer": {"min-instance": 2, "max-instance": 4}},
+            9,
+            ["note: max-instance is 4, so 4 are wanted"],
+            id="a TrainingJob",
+        ),
+        pytest.param({}, 3, [], id="nothing is known"),
+    ],
+)
+def test_a_size_beyond_a_bound_is_noted(obj, sizes, notes):
+    kind = "TrainingJob" if "trainer" in obj else "RayCluster"
+    bounded = bounds_exceeded({"kind": kind, "spec": obj}, sizes)
+    scaled = Scaled(kind, "default", "demo", sizes, None, "", "", bounded)
+    assert scaled.lines()[1:] == notes
+    assert len(scaled.as_json()["bounded"]) == len(notes)
 
 
 # --- a wait that fails -------------------------------------------------------------------------------------------------------

@@ -6,10 +6,12 @@ before the error. Exit code 0: written (and ready), 2: usage, 1: error. client/ 
 """
 
 import asyncio
+import operator
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import click
 
@@ -30,6 +32,48 @@ _NOTES: Final[Mapping[ControlledBy, str]] = {
 }
 
 
+class Bounded(NamedTuple):
+    """A size beyond a bound of the spec: which field, and how many are wanted therefore."""
+
+    group: str
+    """Empty for a TrainingJob."""
+    field: str
+    wanted: int
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        where = f"group {self.group}: " if self.group else ""
+        return f"{where}{self.field} is {self.wanted}, so {self.wanted} are wanted"
+
+
+def bounds_exceeded(obj: "Manifest", sizes: int | Mapping[str, int]) -> tuple[Bounded, ...]:
+    """The sizes beyond the bounds of the object, which stay in its spec."""
+    spec, found = obj.get("spec") or {}, []
+    if obj.get("kind") == "TrainingJob":
+        groups, low, high = [{**(spec.get("trainer") or {}), "groupName": ""}], "min-instance", "max-instance"
+    else:
+        groups, low, high = spec.get("workerGroupSpecs") or [], "minReplicas", "maxReplicas"
+    for group in groups:
+        name = str(group.get("groupName", ""))
+        size = sizes if isinstance(sizes, int) else sizes.get(name)
+        for field, is_beyond in ((low, operator.lt), (high, operator.gt)):
+            bound = group.get(field)
+            if size is not None and isinstance(bound, int) and is_beyond(size, bound):
+                found.append(Bounded(name, field, bound))
+    return tuple(found)
+
+
+class _Command(click.Command):
+    """With a message for a negative number, which click takes for an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        negative = next((word for word in args if re.fullmatch(r"-\d+", word)), None)
+        if negative is not None:
+            raise click.UsageError(f"{negative}: the number must not be negative", ctx)
+        return super().parse_args(ctx, args)
+
+
 @dataclass(frozen=True, slots=True)
 class Scaled:
     """What was written, and what may change it again."""
@@ -45,6 +89,8 @@ class Scaled:
     """With --wait: what is ready."""
     error: str
     """With --wait: why it ended before that; the sizes are written nevertheless."""
+    bounded: tuple["Bounded", ...] = ()
+    """The sizes that are beyond a bound of the spec."""
 
     @property
     def note(self) -> str:
@@ -55,8 +101,9 @@ class Scaled:
         """For people."""
         sizes = self.sizes if isinstance(self.sizes, dict) else {"": self.sizes}
         text = ", ".join(f"{group} {size}".strip() for group, size in sizes.items())
-        note = f"note: {self.note}" if self.note else ""
-        return [f"{self.kind} {self.namespace}/{self.name}: {text} requested", *filter(None, (note, self.reached))]
+        notes = [*(f"note: {each.sentence}" for each in self.bounded), *([f"note: {self.note}"] if self.note else [])]
+        reached = [self.reached] if self.reached else []
+        return [f"{self.kind} {self.namespace}/{self.name}: {text} requested", *notes, *reached]
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -67,12 +114,13 @@ class Scaled:
             "requested": self.sizes,
             "controlledBy": self.controlled_by,
             "note": self.note,
+            "bounded": [{"group": each.group, "field": each.field, "wanted": each.wanted} for each in self.bounded],
             "reached": self.reached,
             "error": self.error,
         }
 
 
-@click.command("scale", short_help="set the number of workers or trainers")
+@click.command("scale", cls=_Command, short_help="set the number of workers or trainers")
 @click.argument("workload", metavar="[KIND/]NAME")
 @click.argument("sizes", metavar="N|GROUP=N...", nargs=-1, required=True)
 @click.option(
@@ -142,7 +190,8 @@ def parse_sizes(words: tuple[str, ...]) -> int | dict[str, int]:
     for word in words:
         group, _, number = word.rpartition("=")
         if not group or not number.isdecimal():
-            raise click.UsageError(f"{word!r} is neither a number nor GROUP=NUMBER")
+            several = "" if len(words) == 1 else ": give one number, or one for each group by its name"
+            raise click.UsageError(f"{word!r} is neither a number nor GROUP=NUMBER{several}")
         if group in sizes:
             raise click.UsageError(f"group {group!r} is given twice")
         sizes[group] = int(number)
@@ -179,7 +228,7 @@ async def _scale(
             reached = str(await workload.wait(waits_s))
         except WorkloadError as failure:
             error = str(failure)
-    return Scaled(kind, where, name, sizes, controlled_by(obj), reached, error)
+    return Scaled(kind, where, name, sizes, controlled_by(obj), reached, error, bounds_exceeded(obj, sizes))
 
 
 def controlled_by(obj: "Manifest") -> ControlledBy | None:

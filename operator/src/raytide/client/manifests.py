@@ -153,7 +153,10 @@ def group_sizes_patch(stored: Manifest, sizes: int | Mapping[str, int]) -> list[
     names = [str(group.get("groupName")) for group in _groups(stored)]
     if isinstance(sizes, int):
         if len(names) != 1:
-            raise ValueError(f"it has {len(names)} worker groups ({', '.join(names) or 'none'}): give sizes by group")
+            example = " ".join(f"{name}={sizes}" for name in names)
+            raise ValueError(
+                f"it has {len(names)} worker groups: give sizes by group{example and f', such as {example}'}"
+            )
         sizes = {names[0]: sizes}
     patch: list[dict[str, Any]] = []
     for name, size in sizes.items():
