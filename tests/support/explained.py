@@ -432,6 +432,10 @@ TRAININGJOBS: dict[str, Callable[[], Case]] = {
     "no node could ever run a trainer": lambda: Case(
         gang("Unsatisfiable", "no node has 64 cpu"), "demand", "Unsatisfiable", "the size of the nodes", "add a larger node", 4,
     ),
+    "no node matches the selector": lambda: Case(
+        gang("Unsatisfiable", "no node matches its node selector, affinity and tolerations, to reach its minimum of 2"),
+        "demand", "Unsatisfiable", "the nodes that there are", "set --node-autoscaler of the operator to present", 4,
+    ),
     "a job of higher priority holds the capacity": lambda: Case(
         gang("HigherPriority", "needs 1 cpu to reach its minimum of 2, held by default/big, which has a higher priority"),
         "decision", "HigherPriority", "default/big", "set a higher priorityClassName",
