@@ -1,6 +1,7 @@
 """The subcommands of `raytide`: its own, and the sandbox's by its entry point."""
 
 import importlib.metadata
+import json
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 import raytide.cli
 import raytide_sandbox.cli
 from support.deadlines import PATIENCE
+from support.ports import free_port
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "user-guide.md").read_text()
 NAMES = ["autoscaler", "crds", "diagnose", "operator", "plan", "sandbox", "scale", "top", "ui", "version", "why"]
@@ -69,7 +71,34 @@ def test_the_first_process_of_a_container_ends_on_sigterm_while_it_imports():
 
 def test_an_unknown_command_is_a_usage_error():
     result = call("cluster")
-    assert (result.exit_code, "No such command 'cluster'" in result.output) == (2, True)
+    assert (result.exit_code, result.output.splitlines()[-1]) == (2, "Error: No such command 'cluster'.")
+
+
+@pytest.mark.rule("FD:UX3-11")
+@pytest.mark.parametrize(
+    "command", [("why", "demo"), ("top", "--once"), ("scale", "demo", "3"), ("plan",), ("diagnose",)]
+)
+def test_an_error_of_the_connection_is_said_once_and_as_kubectl_does(command, tmp_path):
+    port = free_port()
+    clusters = [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}]
+    contexts = [{"name": "x", "context": {"cluster": "c", "user": "u"}}]
+    users = [{"name": "u", "user": {}}]
+    config = {"clusters": clusters, "contexts": contexts, "users": users, "current-context": "x"}
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **config}))
+    away = call(*command, "--kubeconfig", str(path)).output
+    assert away.endswith(f": cannot connect to 127.0.0.1:{port}: Connection refused\n")
+    assert away.count("cannot connect") == 1
+    wrong = call(*command, "--kubeconfig", str(path), "--context", "nope").output
+    assert (
+        wrong
+        == f"Error: kubeconfig {path} has no context nope; `kubectl config get-contexts` lists those that it has\n"
+    )
+
+
+@pytest.mark.rule("FD:UX3-11")
+def test_a_command_that_may_be_meant_is_named():
+    assert call("wy").output.splitlines()[-1] == "Error: No such command 'wy'. Did you mean 'why'?"
 
 
 @pytest.mark.parametrize("name", ["autoscaler", "diagnose", "plan", "scale", "top", "ui", "why"])
@@ -130,7 +159,7 @@ def completions(*words: str, program: str = "raytide") -> list[str]:
     ("words", "offered"),
     [
         (("wh",), ["why"]),
-        (("why", "-o", ""), ["text", "yaml", "json"]),
+        (("why", "-o", ""), ["text", "wide", "yaml", "json"]),
         (("why", "--kube"), ["--kubeconfig"]),
         (("sandbox", "st"), ["status"]),
     ],

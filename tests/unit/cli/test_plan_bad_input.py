@@ -109,7 +109,9 @@ def test_bad_objects(text, sentence):
         pytest.param(
             ["-f", "-", "--context", "x"], "--filename cannot be combined with --kubeconfig or --context", id="both"
         ),
-        pytest.param(["-f", "-", "-o", "xml"], "'xml' is not one of 'table', 'yaml', 'json'", id="no such form"),
+        pytest.param(
+            ["-f", "-", "-o", "xml"], "'xml' is not one of 'table', 'wide', 'yaml', 'json'", id="no such form"
+        ),
     ],
 )
 def test_bad_flags(args, sentence):

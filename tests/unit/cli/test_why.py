@@ -179,6 +179,7 @@ def test_printable(text, expected):
         (("rayclusters.ray.io/demo",), (RAYCLUSTER, "demo")),
         (("RayCluster", "demo"), (RAYCLUSTER, "demo")),
         (("tj/demo",), (TRAININGJOB, "demo")),
+        (("rc/demo",), (RAYCLUSTER, "demo")),
         (("trainingjobs", "demo"), (TRAININGJOB, "demo")),
     ],
 )
@@ -199,7 +200,7 @@ def test_the_workload_is_named_as_for_kubectl(words, expected):
         (("a,b=c",), "is not a name in Kubernetes"),
         (("a\x1b[31m",), "the name: 'a\\\\x1b[31m' is not a name in Kubernetes"),
         (("demo", "-n", "x/y"), "--namespace: 'x/y' is not a name in Kubernetes"),
-        (("demo", "-o", "wide"), "Invalid value for '-o'"),
+        (("demo", "-o", "tall"), "Invalid value for '-o'"),
     ],
 )
 def test_a_wrong_argument_is_a_usage_error(words, message):

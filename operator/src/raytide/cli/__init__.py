@@ -7,6 +7,7 @@ import importlib
 import os
 import signal
 import sys
+from difflib import get_close_matches
 from typing import Final
 
 import click
@@ -41,6 +42,17 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"raytide.cli.{cmd_name}")
         command: click.Command = module.find_command() if cmd_name == "sandbox" else module.command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """With the name that may be meant in the error."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            close = get_close_matches(args[0], COMMANDS, n=1)
+            error.message += f" Did you mean {close[0]!r}?" if close else ""
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the command list without importing the commands."""

@@ -17,9 +17,15 @@ OUTPUT_HELP: Final = "Output format."
 
 
 def output_option(default: str = "text") -> Callable[[_Function], _Function]:
-    """The option `-o`: the default, which is for people, `yaml` or `json`."""
-    formats = click.Choice([default, "yaml", "json"])
-    return click.option("-o", "--output", type=formats, default=default, show_default=True, help=OUTPUT_HELP)
+    """The option `-o`: the default, which is for people and has kubectl's name `wide` too, `yaml` or `json`."""
+    formats = click.Choice([default, "wide", "yaml", "json"])
+
+    def narrowed(_ctx: click.Context, _option: click.Parameter, output: str) -> str:
+        return default if output == "wide" else output
+
+    return click.option(
+        "-o", "--output", type=formats, default=default, show_default=True, callback=narrowed, help=OUTPUT_HELP
+    )
 
 
 def encoded(output: str, value: Any) -> str:

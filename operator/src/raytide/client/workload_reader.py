@@ -8,7 +8,7 @@ bounded, whatever the namespace has: at most 10,000 pods, 10 nodes and 3 pods wi
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -51,6 +51,14 @@ class AmbiguousError(ReadError):
 def is_name(text: str) -> bool:
     """Whether the API server accepts it as the name of an object or of a namespace."""
     return _NAME.match(text) is not None
+
+
+def unlisted(errors: Mapping[str, object]) -> list[str]:
+    """What cannot be listed, by plural; those with the same error in one sentence."""
+    plurals: dict[str, list[str]] = {}
+    for plural, error in errors.items():
+        plurals.setdefault(str(error), []).append(plural)
+    return [f"{' and '.join(names)} cannot be listed: {error}" for error, names in plurals.items()]
 
 
 @asynccontextmanager

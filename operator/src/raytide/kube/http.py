@@ -6,6 +6,7 @@ error becomes `ApiUnavailableError`, with the information whether a write may ha
 """
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Mapping
 from typing import Final
 from urllib.parse import quote, urlencode
@@ -161,7 +162,10 @@ def _response(response: aiohttp.ClientResponse, body: bytes) -> Response:
 
 
 def _error_text(error: Exception, patience_s: float) -> str:
-    """Describe the error; time-outs of asyncio and aiohttp have no message."""
+    """Describe the error; time-outs of asyncio and aiohttp have no message, and those of connects the address twice."""
     if isinstance(error, TimeoutError) and not str(error):
         return f"no response within {patience_s:.0f} s"
-    return f"{type(error).__name__}: {error}"
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
+        number, text = error.os_error.errno, error.os_error.strerror
+        return f"cannot connect to {error.host}:{error.port}: {os.strerror(number) if number and number > 0 else text}"
+    return str(error) or type(error).__name__

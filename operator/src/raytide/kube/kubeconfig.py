@@ -142,6 +142,11 @@ async def _load(paths: str, context: str | None) -> Any:
             paths, context=context, client_configuration=found, persist_config=False
         )
     except Exception as error:  # broken files raise various exceptions there
+        if context and f"Expected object with name {context} in" in str(error):
+            words = (
+                f"kubeconfig {paths} has no context {context}; `kubectl config get-contexts` lists those that it has"
+            )
+            raise ClientConfigError(words) from error
         raise ClientConfigError(f"kubeconfig {paths} cannot be used: {' '.join(str(error).split())}") from error
     if not found.host:
         raise ClientConfigError(f"kubeconfig {paths} has no server for its cluster")

@@ -19,7 +19,7 @@ from raytide.api.meta import Key, Manifest, Resource
 from raytide.cli.columns import printable
 from raytide.cli.diagnose.bundle import Bundle, Unread
 from raytide.cli.diagnose.redact_objects import Redactor, reduced_definition, reduced_event, reduced_node
-from raytide.client.workload_reader import POD_LABELS, RESOURCES, TIMEOUT_S, ReadError, WorkloadReader
+from raytide.client.workload_reader import POD_LABELS, RESOURCES, TIMEOUT_S, ReadError, WorkloadReader, unlisted
 from raytide.explain.encode import as_json
 from raytide.explain.explain import explain
 from raytide.explain.model import RAYCLUSTER
@@ -123,16 +123,16 @@ class Collector:
     async def workloads(self, namespace: str) -> None:
         """The workloads of a namespace, or of all if it is empty. Raises ReadError if neither kind can be listed."""
         found: dict[str, list[tuple[str, Manifest]]] = {}
-        errors: list[str] = []
+        errors: dict[str, object] = {}
         for kind, resource in RESOURCES.items():
             try:
                 async for obj in self._objects(resource, namespace, MAX_WORKLOADS):
                     found.setdefault(str(obj["metadata"]["namespace"]), []).append((kind, obj))
             except ERRORS as error:
                 self._note("list", _qualified(resource), namespace, error)
-                errors.append(f"{resource.plural} cannot be listed: {error}")
+                errors[resource.plural] = error
         if len(errors) == len(RESOURCES):
-            raise ReadError("; ".join(errors))
+            raise ReadError("; ".join(unlisted(errors)))
         if not found and not errors:
             self._bundle.notes.append(f"RayClusters and TrainingJobs in {_where(namespace)}")
         for each, objects in sorted(found.items()):

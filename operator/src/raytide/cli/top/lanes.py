@@ -14,7 +14,7 @@ from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.cli.columns import printable
 from raytide.cli.lane_watch import LaneWatch, decode_lane
 from raytide.cli.top.render import Screen, once_as
-from raytide.client.workload_reader import RESOURCES, ReadError, connected
+from raytide.client.workload_reader import RESOURCES, ReadError, connected, unlisted
 from raytide.explain.overview import Lane, in_order
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
@@ -45,20 +45,22 @@ async def run(
 
 async def read_once(client: Client, namespace: str) -> tuple[list[Lane], list[str]]:
     """All lanes in their order, and what could not be read; raises ReadError if that is everything."""
-    lanes, errors = [], []
+    lanes: list[Lane] = []
+    missing: list[str] = []
+    errors: dict[str, object] = {}
     for kind, resource in RESOURCES.items():
         try:
             async for page in client.pages(resource, namespace):
                 lanes += [decode_lane(kind, Clock(), item) for item in page.items]
-        except ApiStatusError as error:
-            errors.append(
-                f"{kind} is not installed" if error.is_not_found else f"{resource.plural} cannot be listed: {error}"
-            )
-        except (ApiUnavailableError, msgspec.MsgspecError) as error:
-            errors.append(f"{resource.plural} cannot be listed: {error}")
-    if len(errors) == len(RESOURCES):
-        raise ReadError("; ".join(errors))
-    return in_order(lanes), errors
+        except (ApiStatusError, ApiUnavailableError, msgspec.MsgspecError) as error:
+            if isinstance(error, ApiStatusError) and error.is_not_found:
+                missing.append(f"{kind} is not installed")
+            else:
+                errors[resource.plural] = error
+    unread = [*missing, *unlisted(errors)]
+    if len(missing) + len(errors) == len(RESOURCES):
+        raise ReadError("; ".join(unread))
+    return in_order(lanes), unread
 
 
 async def watch_lanes(client: Client, namespace: str, screen: Screen, *, interval_s: float) -> None:

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from raytide.explain.model import Explanation
 
 KINDS: Final = {
-    **dict.fromkeys(("raycluster", "rayclusters", "raycluster.ray.io", "rayclusters.ray.io"), "RayCluster"),
+    **dict.fromkeys(("raycluster", "rayclusters", "rc", "raycluster.ray.io", "rayclusters.ray.io"), "RayCluster"),
     **dict.fromkeys(
         ("trainingjob", "trainingjobs", "tj", "trainingjob.paddlepaddle.org", "trainingjobs.paddlepaddle.org"),
         "TrainingJob",
     ),
 }
-"""Spellings of a kind that kubectl accepts."""
+"""Spellings of a kind that kubectl accepts, and `rc`, which is something else there."""
 
 
 @click.command("why", short_help="show why a RayCluster or a TrainingJob is not larger")
