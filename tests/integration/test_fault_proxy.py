@@ -202,14 +202,14 @@ async def test_a_late_commit_comes_after_all_gave_up(wire):
 
 async def test_a_refused_connection_ends_at_once_and_nothing_happened(wire):
     wire.script.of_calls.append(Rule(RefuseConnection()))
-    with pytest.raises(ApiUnavailableError, match=r"Disconnected|Reset|ClientOSError"):
+    with pytest.raises(ApiUnavailableError, match=r"disconnected|reset|Errno"):
         await wire.create("a")
     assert wire.names() == set()
 
 
 async def test_a_reset_breaks_the_body_in_the_middle(wire):
     wire.script.of_calls.append(Rule(Reset()))
-    with pytest.raises(ApiUnavailableError, match=r"ClientPayloadError|ClientOSError|ServerDisconnected"):
+    with pytest.raises(ApiUnavailableError, match=r"payload|Errno|disconnected"):
         await wire.create("a", BRIEFLY_S)
     assert wire.names() == {"a"}
     assert (await wire.create("b")).status == 201, "the next connection is a good one"
@@ -304,7 +304,7 @@ async def test_the_credentials_of_the_client_pass_and_others_get_those_of_the_up
 
 async def test_a_server_that_is_away_is_a_broken_connection(wire):
     await wire.cluster.stop()
-    with pytest.raises(ApiUnavailableError, match=r"Disconnected|Reset|ClientOSError"):
+    with pytest.raises(ApiUnavailableError, match=r"disconnected|reset|Errno"):
         await wire.get()
 
 
@@ -361,7 +361,7 @@ async def test_garbage_comes_before_a_line(wire):
 async def test_a_stream_is_cut(wire, fault):
     wire.put("a")
     wire.script.of_lines.append(Rule(fault))
-    with pytest.raises(ApiUnavailableError, match=r"ClientPayloadError|ClientOSError|Disconnected"):
+    with pytest.raises(ApiUnavailableError, match=r"payload|Errno|disconnected"):
         await take(wire.watch(), 1)
 
 
@@ -370,7 +370,7 @@ async def test_a_stream_stops_sending_and_stays_open(wire):
     wire.script.of_lines.append(Rule(Hang(), skip=1))
     lines = wire.watch(silence_s=0.2)
     assert names_of([msgspec.json.decode(await anext(lines))]) == ["ADDED a"]
-    with pytest.raises(ApiUnavailableError, match=r"SocketTimeout"):
+    with pytest.raises(ApiUnavailableError, match="Timeout on reading"):
         await anext(lines)
 
 
@@ -418,6 +418,6 @@ async def test_a_blackhole_drops_watch_data_and_passes_other_requests(wire):
     with pytest.raises(ApiUnavailableError):
         await take(wire.watch(silence_s=0.1), 1)
     wire.proxy.hole.close()
-    with pytest.raises(ApiUnavailableError, match=r"SocketTimeout"):
+    with pytest.raises(ApiUnavailableError, match="Timeout on reading"):
         await anext(lines)
     assert names_of(await take(wire.watch(), 2)) == ["ADDED a", "ADDED b"]
