@@ -10,7 +10,7 @@ from raytide.autoscaler.model import Demand, GcsState, Request, amounts_of
 from support.builders import group, template
 from unit.autoscaler.simulated_cluster import World
 
-PLACEMENT_GROUP = "2a9f66ce3ce1a60c4b8efc41686901000000"
+PLACEMENT_GROUP = "2a" * 14 + "01000000"
 
 pytestmark = pytest.mark.rule("FD:AS3-1")
 

@@ -34,7 +34,7 @@ from support.fake_gcs import GcsWorld, fake_gcs, node_id_of
 
 CPU = Request((("CPU", RESOURCE_UNIT_SCALING),))
 PG = "_PG_aa"
-PLACEMENT_GROUP = "2a9f66ce3ce1a60c4b8efc41686901000000"
+PLACEMENT_GROUP = "2a" * 14 + "01000000"
 
 
 def decode(**fields) -> GcsState:
