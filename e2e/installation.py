@@ -38,7 +38,7 @@ class Installation:
     def documented_commands(self) -> list[list[str]]:
         """The README's commands for a cluster, with the image, the namespaces and the folder of this run."""
         text = (ROOT / "README.md").read_text()
-        block = text.partition("\nOn a cluster")[2].partition("```console\n")[2].partition("```")[0]
+        block = text.partition("\nOn other clusters")[2].partition("```console\n")[2].partition("```")[0]
         repository, _, tag = self.image.rpartition(":")
         ours = {
             "image.repository=registry.example.com/raytide": f"image.repository={repository}",
