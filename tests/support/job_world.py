@@ -189,7 +189,7 @@ class JobWorld:
             self.files = manifest["data"]
 
     def write_files(self, files: dict[str, str], revision: str = "") -> None:
-        """Somebody replaces the membership's `data`."""
+        """Another client replaces the membership's `data`."""
         (name, found), self.files = next(iter(self.config_maps.items())), files
         digests = {file: digest(text) for file, text in files.items()}
         self.config_maps[name] = msgspec.structs.replace(found, files=digests, membership_revision=revision)

@@ -39,7 +39,7 @@ class JobObject(msgspec.Struct, frozen=True, kw_only=True):
     """The TrainingJob that its label names."""
     deletion_timestamp: str = ""
     files: Mapping[str, bytes] = {}
-    """Name -> `digest` of an entry of a ConfigMap's `data`, at most MAX_FILES; empty for a service. Whoever may create ConfigMaps
+    """Name -> `digest` of an entry of a ConfigMap's `data`, at most MAX_FILES; empty for a service. Any client that may create ConfigMaps
     may give them the label, so that their text is not kept (FD:SEC3-2)."""
     membership_revision: str = ""
     """Empty for a service, and for a ConfigMap not written since revisions exist."""

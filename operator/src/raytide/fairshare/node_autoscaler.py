@@ -1,8 +1,8 @@
 """Whether a node autoscaler adds nodes to this cluster, so that pods without capacity are worth creating.
 
 A setting; or what the node autoscalers themselves have there even before the first node: Karpenter its API group, Cluster
-Autoscaler its ConfigMap in kube-system. Events about pods are no sign: there are none while no pod exists, and whoever may create
-events in some namespace could forge one. Used by reconciler.py (FD:TJ3-5).
+Autoscaler its ConfigMap in kube-system. Events about pods are no sign: there are none while no pod exists, and any client
+that may create events could forge one. Used by reconciler.py (FD:TJ3-5).
 """
 
 import logging

@@ -17,10 +17,10 @@ import msgspec
 from raytide.api.conditions import parse_timestamp
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import EVENTS
-from raytide.api.node_autoscaler import Presence, Source
+from raytide.api.node_autoscaler import Presence
 from raytide.api.pod import PodView
 from raytide.api.pod_failure import Cause, failure_of
-from raytide.autoscaler.state.node_autoscaler_events import NodeAutoscaler, PodEvent, latest_scale_ups
+from raytide.autoscaler.state.node_autoscaler_events import NodeAutoscaler, PodEvent, Source, latest_scale_ups
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 

@@ -9,11 +9,20 @@ be read. Pure; autoscaler/provider/node_events.py lists the events, group_availa
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Final
 
 from raytide.api.node_autoscaler import Presence
 from raytide.api.pod import PodView
 from raytide.autoscaler.state.instance_lifecycle import TimeLimits
+
+
+class Source(StrEnum):
+    """Reporting component of the events, used to select them."""
+
+    CLUSTER_AUTOSCALER = "cluster-autoscaler"
+    KARPENTER = "karpenter"
+
 
 SCALE_UP_REASONS: Final = frozenset({"TriggeredScaleUp", "Nominated"})
 """Event reasons that announce a node for the pod."""
