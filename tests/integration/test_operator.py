@@ -15,7 +15,8 @@ from integration.cluster_under_test import RAYCLUSTERS, path_of
 from integration.clusters import APIS, COLLECTED_S, new_cluster
 from integration.embedded_cluster import Operator, has_reconciled, holds_while, until
 from raytide.api import constants
-from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why, encode_record
+from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, encode_record
+from raytide.diagnosis.model import Diagnosis
 from support.builders import group, raycluster, template
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -482,7 +483,7 @@ async def test_another_writer_of_replicas_deletes_no_worker_and_is_named(cluster
     (head,) = cluster.pods(namespace, "headgroup")
     statuses = [{"name": container["name"], **RUNNING} for container in head["spec"]["containers"]]
     cluster.set_pod_status(namespace, head["metadata"]["name"], containerStatuses=statuses)
-    decide(cluster, namespace, GroupDecision(3, why=(Why("MaxReached", 4),)))
+    decide(cluster, namespace, GroupDecision(3, why=(Diagnosis("MaxReached", 4),)))
     await until("the record is followed", lambda: len(workers(cluster, namespace)) == 3)
     await until(
         "the reason for the limit is reported",

@@ -27,8 +27,9 @@ from integration.cluster_under_test import RAYCLUSTERS, READY, TRAININGJOBS, pat
 from integration.clusters import APIS, cluster_with_operator
 from integration.embedded_cluster import PATIENCE_S, until
 from raytide.api import constants
-from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why, encode_record
+from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, encode_record
 from raytide.cli import main
+from raytide.diagnosis.model import Diagnosis
 from support.builders import group, raycluster, template
 from support.terminal import accept_ctrl_c
 from support.training_builders import trainingjob
@@ -272,13 +273,9 @@ class Cause:
     exit_code: int = 3
 
 
-AT_MAXIMUM = Why("MaxReached", 2, "pending: {CPU: 1} x 2; the group is at its maximum of 1: raise maxReplicas")
-FITS_NOWHERE = Why(
-    "NoFittingGroup",
-    1,
-    "can never run: {TPU: 1} x 1 fit no group, whose nodes have at most {TPU: 0}; add a group with such nodes",
-)
-NO_GCS = Why("HeadDown", 1, "the GCS does not respond")
+AT_MAXIMUM = Diagnosis("MaxReached", 2).having(shapes="{CPU: 1} x 2", maximum="1")
+FITS_NOWHERE = Diagnosis("NoFittingGroup", 1).having(shapes="{TPU: 1} x 1", most="{TPU: 0}")
+NO_GCS = Diagnosis("HeadDown", 1, "the GCS does not respond")
 MISSING, LIMITED = constants.WORKERS_MISSING, constants.SCALING_LIMITED
 CAUSES = {
     "a group is at its maximum": Cause(

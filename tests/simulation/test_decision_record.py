@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from raytide.api.autoscaler_decision import GroupDecision, Why
+from raytide.api.autoscaler_decision import GroupDecision
+from raytide.diagnosis.model import Diagnosis
 from support import virtual_time
 
 from simulation.autoscaled_scenarios import autoscaled
@@ -123,7 +124,7 @@ def test_after_five_minutes_without_an_autoscaler_the_spec_applies_without_any_w
 def test_scaling_limited_is_set_and_removed_within_a_second() -> None:
     async def steps(env: Environment) -> None:
         sidecar = await autoscaled(env, 2, 2)
-        await sidecar.decide("a", GroupDecision(2, why=(Why("MaxReached", 4, "maxReplicas is 2"),)))
+        await sidecar.decide("a", GroupDecision(2, why=(Diagnosis("MaxReached", 4, "maxReplicas is 2"),)))
         await env.pass_time(1.0)
         remedy = "held by: maxReplicas of group a; cure: raise maxReplicas of group a, or wait until work in it ends"
         expected = ("True", "MaxReached", f"group a: 4 × MaxReached (maxReplicas is 2); {remedy}")

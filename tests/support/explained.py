@@ -10,11 +10,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from raytide.api import constants
-from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why, encode_record
+from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, encode_record
 from raytide.api.conditions import timestamp
 from raytide.api.config import ClusterConfig
 from raytide.api.pod import ContainerView, PodCondition, PodView
 from raytide.api.raycluster import RayCluster
+from raytide.diagnosis.catalogue import MAX_LOAD, NODES
+from raytide.diagnosis.model import Diagnosis
 from raytide.explain.explain import explain
 from raytide.explain.model import RAYCLUSTER, TRAININGJOB, AnyPod, Explanation, NodeFacts, Objects, Warned
 from raytide.raycluster.desired_replicas import scaling_of
@@ -104,7 +106,9 @@ def of_cluster(
     return Objects(RAYCLUSTER, obj, pods, **more)
 
 
-def decided(*, cluster: tuple[Why, ...] = (), head_uid: str = HEAD.uid, **groups: GroupDecision) -> DecisionRecord:
+def decided(
+    *, cluster: tuple[Diagnosis, ...] = (), head_uid: str = HEAD.uid, **groups: GroupDecision
+) -> DecisionRecord:
     """A record of the autoscaler."""
     return DecisionRecord(CLUSTER_UID, head_uid, at=NOON, groups=groups, why=cluster)
 
@@ -142,15 +146,11 @@ def contended() -> Objects:
     return replace(objects, obj=reconciled(obj, HEAD, worker(0), worker(1)))
 
 
-SHAPES = Why(
-    "NoFittingGroup",
-    2,
-    "can never run: {CPU: 1, GPU: 1} x 1, {CPU: 8} x 1 fit no group, whose nodes have at most {CPU: 1, GPU: 0}; add a group with such nodes",
-)
-AT_MAXIMUM = Why("MaxReached", 2, "pending: {CPU: 1} x 2; the group is at its maximum of 2: raise maxReplicas")
+SHAPES = Diagnosis("NoFittingGroup", 2).having(shapes="{CPU: 1, GPU: 1} x 1, {CPU: 8} x 1", most="{CPU: 1, GPU: 0}")
+AT_MAXIMUM = Diagnosis("MaxReached", 2).having(shapes="{CPU: 1} x 2", maximum="2")
 
 
-def _why(*reasons: Why) -> DecisionRecord:
+def _why(*reasons: Diagnosis) -> DecisionRecord:
     return decided(cpu=GroupDecision(2, why=reasons))
 
 
@@ -160,28 +160,28 @@ RAYCLUSTERS: dict[str, Callable[[], Case]] = {
         "demand", "NoFittingGroup", "the worker groups in the spec", "add a worker group", 4, message="{CPU: 8} x 1",
     ),
     "request_resources asks for more than the groups may have": lambda: Case(
-        of_cluster(HEAD, worker(0), worker(1), record=decided(cluster=(Why("ConstraintUnmet", 1, "requests more"),), cpu=GroupDecision(2))),
+        of_cluster(HEAD, worker(0), worker(1), record=decided(cluster=(Diagnosis("ConstraintUnmet", 1, "requests more"),), cpu=GroupDecision(2))),
         "demand", "ConstraintUnmet", "maxReplicas of the worker groups", "request less", 4,
     ),
     "only busy live nodes could run the demand": lambda: Case(
         of_cluster(
-            HEAD, worker(0), worker(1), record=decided(cluster=(Why("NodeBusy", 3, "pending: {CPU: 1} x 3"),), cpu=GroupDecision(2))
+            HEAD, worker(0), worker(1), record=decided(cluster=(Diagnosis("NodeBusy", 3).having(shapes="{CPU: 1} x 3"),), cpu=GroupDecision(2))
         ),
         "demand", "NodeBusy", "work on the live nodes that could run it", "wait until work on these nodes ends", message="{CPU: 1} x 3",
     ),
     "a quota controller has gated the group": lambda: Case(
-        of_cluster(HEAD, worker(0), worker(1), record=_why(Why("ScaleGated", 2, "scaleStrategy.scaleGate has example.com/quota"))),
+        of_cluster(HEAD, worker(0), worker(1), record=_why(Diagnosis("ScaleGated", 2, "scaleStrategy.scaleGate has example.com/quota"))),
         "decision", "ScaleGated", "the controller that gated group cpu", "wait until that controller removes its entry", group="cpu",
         message="example.com/quota",
     ),
     "no value of a label has the nodes of a topology strategy": lambda: Case(
         of_cluster(
-            HEAD, worker(0), worker(1), record=decided(cluster=(Why("TopologyUnmet", 3, "pending: {CPU: 1} x 3"),), cpu=GroupDecision(2))
+            HEAD, worker(0), worker(1), record=decided(cluster=(Diagnosis("TopologyUnmet", 3, "pending: {CPU: 1} x 3"),), cpu=GroupDecision(2))
         ),
         "demand", "TopologyUnmet", "the labels and maxReplicas of the worker groups", "with that label in its field labels", message="{CPU: 1} x 3",
     ),
     "a group of the spec cannot be used": lambda: Case(
-        of_cluster(HEAD, worker(0), worker(1), record=_why(Why("InvalidGroup", 1, "resources: no number"))),
+        of_cluster(HEAD, worker(0), worker(1), record=_why(Diagnosis("InvalidGroup", 1, "resources: no number"))),
         "decision", "InvalidGroup", "the spec of RayCluster demo", "correct the field", 4, "cpu",
     ),
     "a group is at its maximum": lambda: Case(
@@ -193,15 +193,15 @@ RAYCLUSTERS: dict[str, Callable[[], Case]] = {
         "decision", "ReplicasClamped", "maxReplicas 2 of group cpu", "raise it", group="cpu", message="9 are requested",
     ),
     "upscaling is conservative": lambda: Case(
-        of_cluster(HEAD, worker(0), worker(1), record=_why(Why("UpscalingLimited", 3, "deferred nodes: 3"))),
+        of_cluster(HEAD, worker(0), worker(1), record=_why(Diagnosis("UpscalingLimited", 3, "deferred nodes: 3"))),
         "decision", "UpscalingLimited", "autoscalerOptions.upscalingMode: Conservative", "Default", group="cpu",
     ),
     "a group is in its back-off": lambda: Case(
-        of_cluster(HEAD, worker(0), worker(1), record=_why(Why("Backoff", 1, "one replica is tried at 12:05"))),
+        of_cluster(HEAD, worker(0), worker(1), record=_why(Diagnosis("Backoff", 1, "one replica is tried at 12:05"))),
         "decision", "Backoff", "the back-off of group cpu", "wait until the time", group="cpu",
     ),
     "Ray's head node is down": lambda: Case(
-        of_cluster(HEAD, worker(0), worker(1), record=decided(cluster=(Why("HeadDown", 1, "the GCS does not answer"),), cpu=GroupDecision(2))),
+        of_cluster(HEAD, worker(0), worker(1), record=decided(cluster=(Diagnosis("HeadDown", 1, "the GCS does not answer"),), cpu=GroupDecision(2))),
         "decision", "HeadDown", "the head pod", "kubectl logs demo-head-aaaaa",
     ),
     "the autoscaler is paused": lambda: Case(
@@ -354,18 +354,18 @@ def of_job(world: JobWorld, **more: Any) -> Objects:
     return Objects(TRAININGJOB, world.obj, pods, **more)
 
 
-def gang(reason: str, message: str) -> Objects:
+def gang(reason: str, message: str, **parameters: str) -> Objects:
     """A gang that the sharing pass lets wait."""
     world = JobWorld(start_policy="Gang")
-    world.say_waiting(reason, message)
+    world.say_waiting(reason, message, **parameters)
     world.settle()
     return of_job(world)
 
 
-def growing(reason: str, message: str) -> Objects:
+def growing(reason: str, message: str, **parameters: str) -> Objects:
     """A job that runs and could be larger."""
     world = JobWorld(start_policy="Optimistic").run()
-    world.say_waiting(reason, message, is_below_minimum=False)
+    world.say_waiting(reason, message, is_below_minimum=False, **parameters)
     world.settle()
     return of_job(world)
 
@@ -419,7 +419,7 @@ TRAININGJOBS: dict[str, Callable[[], Case]] = {
         "decision", "InsufficientResources", "pods on the nodes where it may run", "raytide plan --explain default/demo",
     ),
     "the load limit is reached": lambda: Case(
-        gang("InsufficientResources", "needs 1 cpu more; 0 are left of the usable capacity of all nodes, to reach its minimum of 2"),
+        gang("InsufficientResources", "needs 1 cpu more; 0 are left of the usable capacity of all nodes, to reach its minimum of 2", limit=MAX_LOAD),
         "decision", "InsufficientResources", "--max-load", "free capacity",
     ),
     "no node has a free GPU": lambda: Case(
@@ -433,19 +433,19 @@ TRAININGJOBS: dict[str, Callable[[], Case]] = {
         gang("Unsatisfiable", "no node has 64 cpu"), "demand", "Unsatisfiable", "the size of the nodes", "add a larger node", 4,
     ),
     "no node matches the selector": lambda: Case(
-        gang("Unsatisfiable", "no node matches its node selector, affinity and tolerations, to reach its minimum of 2"),
+        gang("Unsatisfiable", "no node matches its node selector, affinity and tolerations, to reach its minimum of 2", limit=NODES),
         "demand", "Unsatisfiable", "the nodes that there are", "set --node-autoscaler of the operator to present", 4,
     ),
     "a job of higher priority holds the capacity": lambda: Case(
-        gang("HigherPriority", "needs 1 cpu to reach its minimum of 2, held by default/big, which has a higher priority"),
+        gang("HigherPriority", "needs 1 cpu to reach its minimum of 2, held by default/big, which has a higher priority", holder="default/big"),
         "decision", "HigherPriority", "default/big", "set a higher priorityClassName",
     ),
     "the capacity is reserved for the first in line": lambda: Case(
-        gang("CapacityReserved", "needs 1 cpu to reach its minimum of 2, reserved for default/first (first in line)"),
+        gang("CapacityReserved", "needs 1 cpu to reach its minimum of 2, reserved for default/first (first in line)", holder="default/first"),
         "decision", "CapacityReserved", "default/first", "wait until the reservation lapses",
     ),
     "the donors are in a cooldown": lambda: Case(
-        growing("CoolingDown", "needs 1 cpu to grow beyond 2, held by a job of another namespace, which is in a cooldown"),
+        growing("CoolingDown", "needs 1 cpu to grow beyond 2, held by a job of another namespace, which is in a cooldown", holder="a job of another namespace"),
         "decision", "CoolingDown", "a job of another namespace", "wait until the cooldown ends",
     ),
     "another client writes its size": lambda: Case(
@@ -456,11 +456,11 @@ TRAININGJOBS: dict[str, Callable[[], Case]] = {
         "decision", "AwaitingCapacity", "terminating pods", "wait until these pods are gone",
     ),
     "a quota of the namespace is used up": lambda: Case(
-        gang("QuotaExceeded", "quota default/few has 0 left of 1 pods needed, to reach its minimum of 2"),
+        gang("QuotaExceeded", "quota default/few has 0 left of 1 pods needed, to reach its minimum of 2", quota="default/few"),
         "decision", "QuotaExceeded", "ResourceQuota few", "raise ResourceQuota few",
     ),
     "the limit of the tenant is reached": lambda: Case(
-        gang("QuotaExceeded", "tenant vision has 0 left of 1 cpu needed within its nominal quota and borrowing limit, to reach its minimum of 2"),
+        gang("QuotaExceeded", "tenant vision has 0 left of 1 cpu needed within its nominal quota and borrowing limit, to reach its minimum of 2", tenant="vision"),
         "decision", "QuotaExceeded", "tenant vision", "--tenants",
     ),
     "the operator may not read nodes": lambda: Case(
@@ -518,7 +518,7 @@ NOTHING_MISSING: dict[str, Callable[[], Objects]] = {
         HEAD,
         worker(0),
         worker(1),
-        record=_why(Why("Draining", 1, "draining nodes: 1; a node is deleted when its work is finished")),
+        record=_why(Diagnosis("Draining", 1, "draining nodes: 1; a node is deleted when its work is finished")),
     ),
     "no workers are wanted": lambda: of_cluster(HEAD, groups=(group(replicas=0),)),
     "the job runs at its size": lambda: of_job(JobWorld(start_policy="Optimistic").run()),

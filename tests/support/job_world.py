@@ -248,10 +248,13 @@ class JobWorld:
         self.record = replace(record, is_admitted=True, admitted_at=self.now, waiting=None)
         self.order(replicas, "Admitted", f"Admitted with {replicas}: its minimum of {replicas} fits")
 
-    def say_waiting(self, reason: str, message: str = "needs more", *, is_below_minimum: bool = True) -> None:
+    def say_waiting(
+        self, reason: str, message: str = "needs more", *, is_below_minimum: bool = True, **parameters: str
+    ) -> None:
         """The sharing pass records why there is no capacity."""
         record = self.record or SharingRecord(JOB_UID, 0)
-        self._write(replace(record, waiting=WaitingNote(reason, message, is_below_minimum)))
+        note = WaitingNote(reason, message, is_below_minimum, parameters=parameters)
+        self._write(replace(record, waiting=note))
 
     def say_requested(self, replicas: int, times: int = 1, writer: str = "keda") -> None:
         """The sharing pass notes a size that another client wrote and that is not the job's."""

@@ -13,10 +13,10 @@ from raytide.api.autoscaler_decision import (
     Backoff,
     DecisionRecord,
     GroupDecision,
-    Why,
     encode_record,
     parse_record,
 )
+from raytide.diagnosis.model import Diagnosis
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 FULL = DecisionRecord(
@@ -29,10 +29,10 @@ FULL = DecisionRecord(
             delete=("demo-gpu-worker-aaaaa", "demo-gpu-worker-bbbbb"),
             adopted_replicas=30,
             backoff=Backoff(2, NOON),
-            why=(Why("MaxReached", 4, "maxReplicas is 20"),),
+            why=(Diagnosis("MaxReached", 4, "maxReplicas is 20"),),
         )
     },
-    why=(Why("NoFittingGroup", 3, "{TPU: 1}"),),
+    why=(Diagnosis("NoFittingGroup", 3, "{TPU: 1}"),),
 )
 WRITTEN = {
     "v": 1,
@@ -136,12 +136,12 @@ def test_a_group_with_invalid_replicas_is_skipped(replicas):
         pytest.param({"backoff": {"n": 1}}, "backoff", None, id="a back-off without end"),
         pytest.param({"why": "because"}, "why", (), id="a text for reasons"),
         pytest.param(
-            {"why": [1, {}, {"reason": "Max"}]}, "why", (Why("Max"),), id="a list with other things in it too"
+            {"why": [1, {}, {"reason": "Max"}]}, "why", (Diagnosis("Max"),), id="a list with other things in it too"
         ),
         pytest.param(
             {"why": [{"reason": "Max", "count": "x", "message": 1}]},
             "why",
-            (Why("Max"),),
+            (Diagnosis("Max"),),
             id="invalid counts and messages",
         ),
     ],
@@ -156,7 +156,7 @@ def test_an_invalid_field_is_skipped_and_the_others_are_read(changes, field, exp
 # --- size ------------------------------------------------------------------------------------------------------------
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
-reasons = st.lists(st.builds(Why, texts.filter(bool), st.integers(0, 10**6), texts), max_size=3).map(tuple)
+reasons = st.lists(st.builds(Diagnosis, texts.filter(bool), st.integers(0, 10**6), texts), max_size=3).map(tuple)
 decisions = st.builds(
     GroupDecision,
     st.integers(0, 2**31 - 1),
@@ -191,7 +191,7 @@ def test_what_is_written_is_read_back(record):
     message=st.integers(0, 2_000),
 )
 def test_it_is_never_too_large_and_always_a_record(record, groups, names, reasons, message):
-    why = (Why("MaxReached", 1, "é" * message),) * reasons
+    why = (Diagnosis("MaxReached", 1, "é" * message),) * reasons
     delete = tuple(f"demo-group-worker-{i:05d}" for i in range(names))
     many = {f"group-{i}": GroupDecision(i, delete, 1, Backoff(1, NOON), why) for i in range(groups)}
     text = encode_record(DecisionRecord("u", "h", NOON, {**record.groups, **many}, why))
@@ -215,7 +215,7 @@ def test_it_is_never_too_large_and_always_a_record(record, groups, names, reason
 )
 def test_what_is_given_up_first(message, names, kept):
     delete = tuple(f"demo-gpu-worker-{i:05d}" for i in range(names))
-    decision = GroupDecision(1, delete, why=(Why("MaxReached", 1, "m" * message),) * 100)
+    decision = GroupDecision(1, delete, why=(Diagnosis("MaxReached", 1, "m" * message),) * 100)
     found = parse_record(encode_record(DecisionRecord("u", "h", NOON, {"gpu": decision})))
     assert found is not None
     assert found.groups["gpu"].delete == delete[:MAX_NAMES_PER_GROUP]
@@ -248,7 +248,9 @@ def test_a_foreign_number(in_spec, adopted_replicas, adopted):
 def test_names_are_given_up_before_reasons_and_back_offs():
     """They are in the spec all the same; a back-off stands nowhere else."""
     names = tuple(f"a-cluster-with-a-long-name-group-worker-{index:05d}" for index in range(MAX_NAMES_PER_GROUP))
-    decision = GroupDecision(1000, names, backoff=Backoff(3, NOON, NOON), why=(Why("Unschedulable", 4, "no node"),))
+    decision = GroupDecision(
+        1000, names, backoff=Backoff(3, NOON, NOON), why=(Diagnosis("Unschedulable", 4, "no node"),)
+    )
     read_back = parse_record(encode_record(DecisionRecord("u", "h", NOON, {f"g{i}": decision for i in range(4)})))
     assert read_back is not None
     for found in read_back.groups.values():

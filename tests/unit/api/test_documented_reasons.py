@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from raytide.api import constants, remedies
+from raytide.api import constants
 from raytide.api import trainingjob_constants as training
 from raytide.api.autoscaler_decision import LIMIT_REASONS
+from raytide.diagnosis import catalogue
 
 ROOT = Path(__file__).resolve().parents[3]
 CONDITIONS, EVENTS = ((ROOT / "docs" / name).read_text() for name in ("conditions.md", "events.md"))
@@ -23,7 +24,7 @@ NO_REASON = {  # constants spelled like reasons
 }
 NOT_POSTED = {"CreatedIngress"}
 """Events of KubeRay about what Raytide does not build (docs/compatibility.md)."""
-OF_NO_CONDITION = {value for name, value in vars(remedies).items() if name.isupper() and isinstance(value, str)}
+OF_NO_CONDITION = {value for name, value in vars(catalogue).items() if name.isupper() and isinstance(value, str)}
 """Reasons of `raytide why` alone."""
 
 
@@ -36,7 +37,7 @@ def test_the_pages_have_every_constant_that_is_spelled_like_a_reason(module):
 
 def test_the_pages_have_every_reason_of_the_autoscaler_and_every_reason_with_a_remedy():
     assert len(OF_NO_CONDITION) > 5
-    assert {*map(str, LIMIT_REASONS), *map(str, remedies.REMEDIES)} - OF_NO_CONDITION - REASONS_ON_PAGES == set()
+    assert {*map(str, LIMIT_REASONS), *map(str, catalogue.CATALOGUE)} - OF_NO_CONDITION - REASONS_ON_PAGES == set()
 
 
 def test_every_reason_that_kuberay_recorded_is_on_the_pages_or_listed_as_a_difference():

@@ -36,11 +36,11 @@ from support.builders import NOT_READY, pending, pod, waiting
 )
 def test_causes(view, cause):
     failure = failure_of(view)
-    assert (failure.cause if failure else None) is cause
+    assert (failure.reason if failure else None) == cause
 
 
 def test_the_message_of_kubernetes_is_kept():
-    assert failure_of(pending("a", containers=(waiting("ray", "ErrImagePull", "not found"),))).detail == (
+    assert failure_of(pending("a", containers=(waiting("ray", "ErrImagePull", "not found"),))).message == (
         "container ray: ErrImagePull: not found"
     )
 
@@ -61,7 +61,7 @@ def test_the_message_of_kubernetes_is_kept():
     ],
 )
 def test_rejections(message, cause):
-    assert failure_of_rejection("Forbidden", message).cause is cause
+    assert failure_of_rejection(message).reason == cause
 
 
 def test_a_terminating_namespace_is_recognised():

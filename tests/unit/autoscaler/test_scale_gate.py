@@ -6,6 +6,7 @@ import pytest
 
 from raytide.api.limits import MAX_GATE_TYPE, MAX_GATES
 from raytide.autoscaler.state.worker_groups import spec_groups
+from raytide.diagnosis.render import text_of
 from support.builders import group, raycluster, template
 from unit.autoscaler.simulated_cluster import World
 
@@ -33,7 +34,7 @@ def world_of(*, low: int = 0, others: bool = True, **spot: Any) -> World:
 
 
 def why(world: World, name: str = "spot") -> list[tuple[str, str]]:
-    return [(one.reason, one.message) for one in world.record().groups[name].why]
+    return [(one.reason, text_of(one)) for one in world.record().groups[name].why]
 
 
 def gated(types: str = QUOTA) -> tuple[str, str]:

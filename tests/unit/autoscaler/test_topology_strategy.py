@@ -14,6 +14,7 @@ from raytide.autoscaler.scheduling.topology import (
     Placements,
     Topologies,
 )
+from raytide.diagnosis.render import text_of
 from support.builders import group as spec_group
 from support.builders import template
 from unit.autoscaler.scheduling.questions import ask, group, inside, pack_gang, running, spread
@@ -320,7 +321,7 @@ class Racks(World):
 
 
 def reasons_of(world: World) -> list[tuple[str, int, str]]:
-    return [(why.reason, why.count, why.message) for why in world.record().why]
+    return [(why.reason, why.count, text_of(why)) for why in world.record().why]
 
 
 def test_a_mixed_rack_launches_nothing_and_the_reason_names_the_label_and_the_cure():

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from raytide.autoscaler.model import Amounts, Demand, LabelConstraint, RayNode, Request, amounts_of, labels_of
+from raytide.diagnosis.render import text_of
 from support.builders import group, template
 from unit.autoscaler.simulated_cluster import Node, World
 
@@ -66,7 +67,7 @@ def test_demand_that_only_a_busy_live_node_could_run_has_a_reason(of_live, reque
     world.run(30)
     (why,) = world.record().why
     assert (why.reason, why.count) == ("NodeBusy", 3)
-    assert why.message == (
+    assert text_of(why) == (
         f"pending: {shape}; no group has such nodes, and the live ones are busy: wait until their work ends, or add a "
         "group with such resources and labels"
     )
@@ -78,6 +79,6 @@ def test_a_gang_above_the_maximum_of_its_group_has_a_reason_although_no_node_is_
     world.gangs = [("cd" * 18, 3)]
     world.run(30)
     assert world.replicas() == 0
-    assert [(why.reason, why.count, why.message) for why in world.record().groups["cpu"].why] == [
+    assert [(why.reason, why.count, text_of(why)) for why in world.record().groups["cpu"].why] == [
         ("MaxReached", 3, "pending: {CPU: 1} x 3; they need more than the group's maximum of 2: raise maxReplicas")
     ]

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given
 
 from raytide.api import constants
-from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why, encode_record
+from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, encode_record
 from raytide.cli.diagnose.bundle import Bundle
 from raytide.cli.diagnose.harmless import ENTRIES, FLAGS, FREE_FIELDS, KEPT_FIELDS
 from raytide.cli.diagnose.redact_objects import DEEPEST, Redactor, reduced_definition, reduced_node
 from raytide.cli.diagnose.redact_text import LONGEST_LINE, REDACTED, redact_text
+from raytide.diagnosis.model import Diagnosis
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kuberay"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
@@ -308,7 +309,7 @@ def test_a_record_that_is_none_is_redacted(text):
 
 
 def test_a_record_of_the_autoscaler_stays_without_what_others_added():
-    why = Why("MaxReached", 2, "password=hunter2")
+    why = Diagnosis("MaxReached", 2, "password=hunter2")
     record = DecisionRecord("uid", "head", groups={"cpu": GroupDecision(1, why=(why,))})
     text = json.dumps({**json.loads(encode_record(record)), "added": "hunter3"})
     (found,) = annotations(**{constants.AUTOSCALER_DECISION_ANNOTATION: text}).values()

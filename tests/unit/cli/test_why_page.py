@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 
 from raytide.api.autoscaler_decision import GroupDecision
-from raytide.api.remedies import REMEDIES
 from raytide.cli.top import command as top_command
 from raytide.cli.why import command
 from raytide.cli.why.render import render
+from raytide.diagnosis.catalogue import CATALOGUE
 from raytide.explain.explain import explain
 from raytide.explain.model import Verdict
 from support.builders import group
@@ -42,7 +42,9 @@ def test_the_example_of_the_guide_is_a_part_of_what_the_command_prints():
 def test_the_table_has_every_cause_with_its_stage():
     rows = re.findall(r"^\| (`[^|]+`) \| (\w+) \| [^|]+ \| ([^|]+) \|$", PAGE, re.MULTILINE)
     listed = {name: (stage, "†" in cure) for names, stage, cure in rows for name in re.findall(r"`(\w+)`", names)}
-    assert listed == {reason: (remedy.stage.value, remedy.is_permanent) for reason, remedy in REMEDIES.items()}
+    assert listed == {
+        reason: (entry.stage.value, entry.is_permanent) for reason, entry in CATALOGUE.items() if entry.holder
+    }
 
 
 def test_every_flag_and_exit_code_is_on_the_page():

@@ -6,10 +6,11 @@ import pytest
 
 from raytide.api import constants
 from raytide.api import trainingjob_constants as training
-from raytide.api.autoscaler_decision import PERMANENT_REASONS, GroupDecision, Why
+from raytide.api.autoscaler_decision import PERMANENT_REASONS, GroupDecision
 from raytide.api.conditions import find_condition
 from raytide.api.pod_failure import Cause
-from raytide.api.remedies import REMEDIES, Stage
+from raytide.diagnosis.catalogue import CATALOGUE
+from raytide.diagnosis.model import Diagnosis, Stage
 from raytide.explain import messages
 from raytide.explain.explain import explain
 from raytide.explain.model import MAX_BLOCKERS, MAX_GROUPS, MAX_MESSAGE, MAX_PODS, Unreadable, Verdict
@@ -132,7 +133,7 @@ def test_the_message_of_the_condition_is_passed_on_with_its_time():
 
 
 def test_a_reason_of_the_autoscaler_and_of_the_pods_is_one_cause():
-    why = Why("Unschedulable", 1, "0/3 nodes are available")
+    why = Diagnosis("Unschedulable", 1, "0/3 nodes are available")
     objects = of_cluster(
         HEAD, worker(0), waiting_worker(1, scheduled=UNSCHEDULABLE), record=decided(cpu=GroupDecision(2, why=(why,)))
     )
@@ -290,7 +291,7 @@ def test_the_parts_of_a_condition_by_group(message, names, expected):
 
 
 def test_the_condition_and_the_explanation_agree_on_what_is_permanent():
-    assert {reason for reason in PERMANENT_REASONS if REMEDIES[reason].is_permanent} == PERMANENT_REASONS
+    assert {reason for reason in PERMANENT_REASONS if CATALOGUE[reason].is_permanent} == PERMANENT_REASONS
 
 
 def test_one_is_not_many():
@@ -301,7 +302,7 @@ def test_one_is_not_many():
 
 
 def test_a_head_that_does_not_answer_is_no_pod_that_waits_and_its_demand_is_not_known():
-    record = decided(cluster=(Why("HeadDown", 1, "the GCS does not answer"),), cpu=GroupDecision(2))
+    record = decided(cluster=(Diagnosis("HeadDown", 1, "the GCS does not answer"),), cpu=GroupDecision(2))
     found = explain(of_cluster(HEAD, worker(0), worker(1), record=record), NOON)
     assert found.summary == "2 of 2 workers are ready. Waits: HeadDown (the GCS does not answer)."
     assert found.stages[0].text == "not known: Ray's head node does not answer the autoscaler"

@@ -2,8 +2,9 @@
 
 import pytest
 
-from raytide.api import constants, remedies
+from raytide.api import constants
 from raytide.api.actions import EventSpec
+from raytide.diagnosis import render
 from raytide.raycluster import messages
 from raytide.raycluster.conditions import condition_events
 
@@ -75,9 +76,9 @@ def test_the_event_is_a_warning_with_the_message_of_the_condition():
     ],
 )
 def test_an_event_of_a_long_condition_keeps_the_first_cure_and_fits(detail, holder, rest):
-    cure = remedies.held_by(holder, "add nodes") if holder else ""
+    cure = render.held_by(holder, "add nodes") if holder else ""
     text = messages.workers_not_ready("cpu", 3, 5, "Unschedulable", detail)
     (event,) = condition_events([], [missing("Unschedulable", f"{text}{cure}{rest}")])
     assert event.message.startswith("group cpu: 3 of 5 workers not ready (Unschedulable: ")
-    assert (len(event.message.encode()) <= remedies.LONGEST_NOTE) is (cure != "")  # the recorder cuts the others
+    assert (len(event.message.encode()) <= render.LONGEST_NOTE) is (cure != "")  # the recorder cuts the others
     assert len(holder) > 100 or event.message.endswith(cure)

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from raytide.api import constants
 from raytide.api.actions import Delete
-from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why, encode_record
+from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, encode_record
 from raytide.api.conditions import find_condition, timestamp
 from raytide.api.config import ClusterConfig
 from raytide.api.limits import MAX_MANAGERS
 from raytide.api.pod import ContainerView
 from raytide.api.raycluster import RayCluster
 from raytide.api.status_patch import status_patch
+from raytide.diagnosis.model import Diagnosis
 from raytide.raycluster import conditions_scaling
 from raytide.raycluster.causes import MAX_REMEDIES
 from raytide.raycluster.conditions_scaling import last_writer
@@ -382,7 +383,7 @@ def test_agreement_without_any_trace_of_a_writer_counts_from_the_condition(scena
     ],
 )
 def test_scaling_limited_has_reason_group_and_count_and_is_removed_with_the_reason(scenario, reason):
-    scenario.decide(cpu=GroupDecision(2, why=(Why(reason, 4, "as it is"),)))
+    scenario.decide(cpu=GroupDecision(2, why=(Diagnosis(reason, 4, "as it is"),)))
     assert scenario.condition(constants.SCALING_LIMITED, 0) == ("True", reason)
     message = scenario.message(constants.SCALING_LIMITED)
     assert message.startswith(f"group cpu: 4 × {reason} (as it is); held by: ")
@@ -394,9 +395,9 @@ def test_scaling_limited_has_reason_group_and_count_and_is_removed_with_the_reas
 @pytest.mark.rule("SC:S21", "FD:UX-4")
 def test_what_can_never_run_comes_first_and_other_reasons_are_ordered_as_groups_in_the_spec():
     scenario = Scenario(group("b"), group("a"))
-    record = DecisionRecord(CLUSTER_UID, HEAD.uid, why=(Why("NoFittingGroup", 3, "{TPU: 1}"),))
+    record = DecisionRecord(CLUSTER_UID, HEAD.uid, why=(Diagnosis("NoFittingGroup", 3, "{TPU: 1}"),))
     scenario.decide(
-        record, a=GroupDecision(2, why=(Why("MaxReached"),)), b=GroupDecision(2, why=(Why("CrashLoop", 1),))
+        record, a=GroupDecision(2, why=(Diagnosis("MaxReached"),)), b=GroupDecision(2, why=(Diagnosis("CrashLoop", 1),))
     )
     scenario.reconcile_after(0)
     assert scenario.message(constants.SCALING_LIMITED) == (
@@ -411,7 +412,9 @@ def test_what_can_never_run_comes_first_and_other_reasons_are_ordered_as_groups_
 
 @pytest.mark.rule("SC:S21")
 def test_draining_and_unknown_reasons_have_neither_holder_nor_cure(scenario):
-    scenario.decide(cpu=GroupDecision(2, why=(Why("Draining", 1, "draining nodes: 1"), Why("Odd", 1, "odd"))))
+    scenario.decide(
+        cpu=GroupDecision(2, why=(Diagnosis("Draining", 1, "draining nodes: 1"), Diagnosis("Odd", 1, "odd")))
+    )
     scenario.reconcile_after(0)
     assert scenario.message(constants.SCALING_LIMITED) == (
         "group cpu: 1 × Draining (draining nodes: 1); group cpu: 1 × Odd (odd)"
@@ -420,7 +423,7 @@ def test_draining_and_unknown_reasons_have_neither_holder_nor_cure(scenario):
 
 @pytest.mark.rule("SC:S21", "D21")
 def test_a_record_with_thousands_of_reasons_has_holder_and_cure_of_the_first_ones(scenario):
-    scenario.decide(cpu=GroupDecision(2, why=tuple(Why("MaxReached", count) for count in range(900))))
+    scenario.decide(cpu=GroupDecision(2, why=tuple(Diagnosis("MaxReached", count) for count in range(900))))
     scenario.reconcile_after(0)
     assert scenario.message(constants.SCALING_LIMITED).count("; cure: ") == MAX_REMEDIES
 
@@ -428,14 +431,14 @@ def test_a_record_with_thousands_of_reasons_has_holder_and_cure_of_the_first_one
 @pytest.mark.rule("SC:S21")
 @pytest.mark.parametrize("reason", ["no reason", "9lives", "ends:", "é", "a" * 2000])
 def test_a_reason_the_api_would_reject_does_not_cost_the_status(scenario, reason):
-    scenario.decide(cpu=GroupDecision(2, why=(Why(reason, 1),)))
+    scenario.decide(cpu=GroupDecision(2, why=(Diagnosis(reason, 1),)))
     assert scenario.condition(constants.SCALING_LIMITED, 0) == ("True", "Other")
     assert reason in scenario.message(constants.SCALING_LIMITED)
 
 
 @pytest.mark.rule("D19")
 def test_a_record_that_is_not_followed_sets_no_scaling_limit(scenario):
-    scenario.decide(cpu=GroupDecision(2, why=(Why("MaxReached", 4),)))
+    scenario.decide(cpu=GroupDecision(2, why=(Diagnosis("MaxReached", 4),)))
     scenario.obj["metadata"]["annotations"][constants.AUTOSCALER_ANNOTATION] = constants.PAUSED
     assert scenario.condition(constants.SCALING_LIMITED, 0) is None
 
@@ -445,14 +448,14 @@ def test_a_record_that_is_not_followed_sets_no_scaling_limit(scenario):
 
 @pytest.mark.rule("D8", "RC:K-6", "RM:I19")
 def test_looking_again_writes_nothing_and_times_move_only_with_a_status(scenario):
-    scenario.decide(cpu=GroupDecision(2, why=(Why("MaxReached", 4),)))
+    scenario.decide(cpu=GroupDecision(2, why=(Diagnosis("MaxReached", 4),)))
     scenario.rewrite(0, 1)
     scenario.reconcile_after(0)
     written_before, first = scenario.writes, scenario.obj["status"]["conditions"]
     scenario.reconcile_after(1)
     scenario.reconcile_after(9)
     assert scenario.writes == written_before
-    scenario.decide(cpu=GroupDecision(2, why=(Why("MaxReached", 5),)))
+    scenario.decide(cpu=GroupDecision(2, why=(Diagnosis("MaxReached", 5),)))
     times = {c["type"]: c["lastTransitionTime"] for c in first}
     assert times == {c["type"]: c["lastTransitionTime"] for c in scenario.reconcile_after(9)}
     assert scenario.writes == written_before + 1

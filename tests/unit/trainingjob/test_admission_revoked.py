@@ -7,9 +7,9 @@ import pytest
 from raytide.api import trainingjob_constants as constants
 from raytide.api.actions import PendingRetry
 from raytide.api.gang_admission import is_forbidden, is_repeatedly_forbidden, may_be_admitted_at
-from raytide.api.remedies import without_remedy
 from raytide.api.training_resources import is_gang
 from raytide.api.trainingjob import LONGEST_PENDING_S
+from raytide.diagnosis.render import without_remedy
 from raytide.trainingjob.validation import violations, warnings
 from support.job_world import JobWorld
 from support.training_builders import parsed_job

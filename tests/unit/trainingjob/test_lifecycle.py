@@ -10,7 +10,7 @@ from raytide.api.conditions import timestamp
 from raytide.api.gang_admission import is_admitted, may_be_admitted_at
 from raytide.api.meta import TRAININGJOBS
 from raytide.api.pod import ContainerView
-from raytide.api.remedies import without_remedy
+from raytide.diagnosis.render import without_remedy
 from raytide.trainingjob.lifecycle import CLOCK_SKEW_S
 from raytide.trainingjob.messages import DEADLINE_EXCEEDED
 from support.job_world import BEGIN, JobWorld

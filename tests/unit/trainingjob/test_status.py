@@ -6,10 +6,10 @@ from raytide.api import trainingjob_constants as constants
 from raytide.api.actions import PendingRetry
 from raytide.api.conditions import timestamp
 from raytide.api.pod import NO_CONDITION, ContainerView, PodCondition
-from raytide.api.remedies import LONGEST_NOTE, without_remedy
 from raytide.api.status_patch import status_patch
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.violations import Violation
+from raytide.diagnosis.render import LONGEST_NOTE, without_remedy
 from raytide.trainingjob.status import requeue_after_s, status
 from raytide.trainingjob.unreadable import unreadable_patch
 from support.job_world import BEGIN, READY, JobWorld, merged

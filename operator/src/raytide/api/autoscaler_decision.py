@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
-from raytide.api.conditions import cut, timestamp
+from raytide.api.conditions import timestamp
 from raytide.api.pod_failure import Cause
-from raytide.api.record_fields import count_or_none, timestamp_or_none
+from raytide.api.record_fields import count_or_none, diagnosis_entry, diagnosis_or_none, timestamp_or_none
+from raytide.diagnosis.model import Diagnosis
 
 VERSION: Final = 1
 MAX_RECORD_BYTES: Final = 64 * 1024
@@ -46,15 +47,6 @@ LIMIT_REASONS: Final = PERMANENT_REASONS | frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
-    """One reason why a group is not larger, the number of replicas it affects, and a message."""
-
-    reason: str
-    count: int = 0
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Backoff:
     """Backoff of a blocked group: the number of the attempt, and when it ends (whole seconds)."""
 
@@ -82,7 +74,7 @@ class GroupDecision:
     adopted_replicas: int | None = None
     """The `replicas` of another writer that was adopted last, `foreign` in the record; it is not adopted again."""
     backoff: Backoff | None = None
-    why: tuple[Why, ...] = ()
+    why: tuple[Diagnosis, ...] = ()
     deadline: datetime | None = None
     """For a group removed from the spec: when its last workers are deleted; before that, only those in `delete`."""
 
@@ -105,7 +97,7 @@ class DecisionRecord:
     head: str
     at: datetime | None = None
     groups: Mapping[str, GroupDecision] = field(default_factory=dict)
-    why: tuple[Why, ...] = ()
+    why: tuple[Diagnosis, ...] = ()
     """Reasons that concern no single group: infeasible demand, a GCS that does not respond."""
 
 
@@ -150,15 +142,8 @@ def _decision(entry: Any) -> GroupDecision | None:
     )
 
 
-def _reasons(entries: Any) -> tuple[Why, ...]:
-    return tuple(why for entry in _list(entries) if (why := _why(entry)) is not None)
-
-
-def _why(entry: Any) -> Why | None:
-    if not isinstance(entry, dict) or not _is_text(entry.get("reason")):
-        return None
-    message = entry.get("message")
-    return Why(entry["reason"], count_or_none(entry.get("count")) or 0, message if isinstance(message, str) else "")
+def _reasons(entries: Any) -> tuple[Diagnosis, ...]:
+    return tuple(why for entry in _list(entries) if (why := diagnosis_or_none(entry)) is not None)
 
 
 def _backoff(entry: Any) -> Backoff | None:
@@ -184,6 +169,7 @@ class _SizeLimits:
     """Maximum sizes of the parts of an encoded record. The spec applies to groups that are left out."""
 
     message_length: int = MAX_MESSAGE_LENGTH
+    """Of the message, and of each parameter, of a reason; 0: without both."""
     reasons: int = MAX_RECORD_BYTES
     has_backoff: bool = True
     names: int = MAX_NAMES_PER_GROUP
@@ -210,7 +196,7 @@ _LIMITS_BY_SIZE: Final = (
 def encode_record(record: DecisionRecord) -> str:
     """The annotation's text: at most 64 KiB, at most 500 names per group, always valid JSON.
 
-    Messages are cut to 1,000 characters. If the record is still too large, it drops in this order: long messages, names
+    Messages and parameters of reasons are cut to 1,000 characters each. If the record is still too large, it drops in this order: long messages, names
     (which are in the spec too), all messages, all but one reason, all reasons, the backoff (stored nowhere else)
     together with groups at the end of the alphabet.
     """
@@ -250,8 +236,5 @@ def _encode_group(decision: GroupDecision, limits: _SizeLimits) -> dict[str, Any
     return entry
 
 
-def _encoded_reasons(reasons: Sequence[Why], limits: _SizeLimits) -> list[dict[str, Any]]:
-    return [
-        {"reason": why.reason, "count": why.count, "message": cut(why.message, limits.message_length)}
-        for why in reasons[: limits.reasons]
-    ]
+def _encoded_reasons(reasons: Sequence[Diagnosis], limits: _SizeLimits) -> list[dict[str, Any]]:
+    return [diagnosis_entry(why, limits.message_length) for why in reasons[: limits.reasons]]

@@ -112,6 +112,11 @@ class ManagedPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """How it ended, if it ended without having been ready; empty for other pods, and where restarts have rules of their own."""
         return ""
 
+    @property
+    def failed_start_container(self) -> str:
+        """The container by which it ended then; empty if there is none."""
+        return ""
+
     def marked_terminating(self, at: str) -> Self:
         """The same pod marked as terminating; it still counts (D6)."""
         return self if self.deletion_timestamp else msgspec.structs.replace(self, deletion_timestamp=at)
@@ -208,6 +213,11 @@ class PodView(ManagedPod, frozen=True, gc=False, kw_only=True):
         reason = f" ({container.reason})" if container.reason else ""
         message = f": {container.message}" if container.message else ""
         return f"container {container.name}: ended with exit code {container.exit_code}{reason}{message}"
+
+    @property
+    def failed_start_container(self) -> str:
+        """The container by which it ended then; empty if there is none."""
+        return self.ended_container.name if self.failed_start and self.ended_container else ""
 
     @property
     def ended_well_at(self) -> str:

@@ -1,18 +1,17 @@
 """Causes that keep a pod from being created or from running.
 
 Takes the view of a pod, or the API server's message for a rejected create, and returns the one cause a user can act on:
-quota, image, scheduling gate, crash, configuration, no feasible node. Each cause has one short code, with the message
-of Kubernetes as detail; a pod that is merely starting has none. Used to order victims, by status and by events (SC:S21,
-SC:S13).
+quota, image, scheduling gate, crash, configuration, no feasible node. Each cause has one short code, with Kubernetes'
+message; a pod that is merely starting has none. Used to order victims, by status and by events (SC:S21, SC:S13).
 """
 
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol, TypeVar
 
 from raytide.api.pod import ContainerView, ManagedPod, PodCondition
+from raytide.diagnosis.kubernetes_messages import is_invalid
+from raytide.diagnosis.model import Diagnosis
 
 Pod = TypeVar("Pod", bound=ManagedPod)
 
@@ -42,14 +41,6 @@ class Cause(StrEnum):
     """A container cannot be created because of its configuration, such as a ConfigMap or Secret that does not exist."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodFailure:
-    """One cause, and Kubernetes' message about it."""
-
-    cause: Cause
-    detail: str
-
-
 IMAGE_REASONS: Final = frozenset(
     {
         "ErrImagePull",
@@ -70,8 +61,6 @@ _CAUSE_BY_REASON: Final = {
     **dict.fromkeys(CONFIG_REASONS, Cause.CONFIG),
 }
 _CAUSE_BY_TEXT: Final = {"exceeded quota": Cause.QUOTA, NOT_OURS: Cause.NAME_TAKEN}
-_INVALID: Final = re.compile(r'[\w.-]+ "[^"]*" is invalid: |[\w.-]+ in version "[^"]*" cannot be handled as a ')
-"""How the message of the API server begins for 422 Invalid, and for an object that it cannot decode; not that of a webhook."""
 
 
 class PodConditions(Protocol):
@@ -97,19 +86,24 @@ class PodConditions(Protocol):
         """How it ended, if it ended without having been ready; else empty."""
         ...
 
+    @property
+    def failed_start_container(self) -> str:
+        """The container by which it ended then; empty if there is none."""
+        ...
 
-def failure_of(pod: PodConditions) -> PodFailure | None:
-    """The cause that keeps this pod from running, or None when none is known."""
+
+def failure_of(pod: PodConditions) -> Diagnosis | None:
+    """The cause that keeps this pod from running, with the parameter `container` if it is one; None when none is known."""
     if pod.failed_start:
-        return PodFailure(Cause.ENDED, pod.failed_start)
+        return Diagnosis(Cause.ENDED.value, message=pod.failed_start).having(container=pod.failed_start_container)
     for container in (*pod.init_containers, *pod.containers):
         cause = _CAUSE_BY_REASON.get(container.reason) if container.state == "waiting" else None
         if cause is not None:
-            return PodFailure(cause, _container_message(container))
+            return Diagnosis(cause.value, message=_container_message(container)).having(container=container.name)
     if pod.scheduled.reason == "SchedulingGated":
-        return PodFailure(Cause.GATED, pod.scheduled.message or "the pod has scheduling gates")
+        return Diagnosis(Cause.GATED.value, message=pod.scheduled.message or "the pod has scheduling gates")
     if pod.scheduled.status == "False" and pod.scheduled.reason == "Unschedulable":
-        return PodFailure(Cause.UNSCHEDULABLE, pod.scheduled.message)
+        return Diagnosis(Cause.UNSCHEDULABLE.value, message=pod.scheduled.message)
     return None
 
 
@@ -119,7 +113,7 @@ def failing_pod(pods: Iterable[Pod], reason: str = "") -> Pod | None:
     Of several the first by name, so that the same pods give the same one in any order.
     """
     unready = [pod for pod in pods if not pod.is_terminating and not pod.is_running_and_ready]
-    causes = {pod.name: failure.cause.value for pod in unready if (failure := failure_of(pod)) is not None}
+    causes = {pod.name: failure.reason for pod in unready if (failure := failure_of(pod)) is not None}
     return min(
         unready,
         key=lambda pod: (causes.get(pod.name, "") != reason if reason else False, pod.name not in causes, pod.name),
@@ -127,11 +121,11 @@ def failing_pod(pods: Iterable[Pod], reason: str = "") -> Pod | None:
     )
 
 
-def failure_of_rejection(reason: str, message: str) -> PodFailure:
-    """The cause that keeps a pod from being created, from the API server's message."""
-    other = Cause.INVALID if _INVALID.match(message) else Cause.FORBIDDEN
+def failure_of_rejection(message: str) -> Diagnosis:
+    """The cause that keeps an object from being created, from the API server's message."""
+    other = Cause.INVALID if is_invalid(message) else Cause.FORBIDDEN
     cause = next((cause for text, cause in _CAUSE_BY_TEXT.items() if text in message), other)
-    return PodFailure(cause, message or reason)
+    return Diagnosis(cause.value, message=message)
 
 
 def is_namespace_terminating(message: str) -> bool:

@@ -17,8 +17,9 @@ from typing import Any, Final
 import msgspec
 
 from raytide.api.conditions import cut, timestamp
-from raytide.api.record_fields import count_or_none, timestamp_or_none
+from raytide.api.record_fields import count_or_none, parameters_entry, parameters_of, timestamp_or_none
 from raytide.api.trainingjob_constants import MASTER, PSERVER
+from raytide.diagnosis.model import Diagnosis
 
 VERSION: Final = 1
 MAX_RESIZES: Final = 10
@@ -92,6 +93,13 @@ class WaitingNote:
     """Nodes with that capacity, at most MAX_PLACEMENTS; the next pass keeps them. Empty: nothing is reserved now."""
     promised_since: datetime | None = None
     """Since when it waits for the capacity of a scale-up that is planned; None: it does not."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """What the texts of the reason name (diagnosis/catalogue.py)."""
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """The reason as a diagnosis of the whole job."""
+        return Diagnosis(self.reason, message=self.message, parameters=self.parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +215,7 @@ def _waiting(entry: Any) -> WaitingNote | None:
         timestamp_or_none(entry.get("reservedSince")),
         _reserved_nodes(entry.get("reservedNodes")),
         timestamp_or_none(entry.get("promisedSince")),
+        parameters_of(entry.get("parameters")),
     )
 
 
@@ -325,6 +334,8 @@ def _waiting_entry(note: WaitingNote) -> dict[str, Any]:
         "message": cut(note.message, MAX_MESSAGE_LENGTH),
         "belowMinimum": note.is_below_minimum,
     }
+    if parameters := parameters_entry(note.parameters, MAX_NAME_LENGTH):
+        entry["parameters"] = parameters
     if note.reserved_since is not None:
         entry["reservedSince"] = timestamp(note.reserved_since)
     if note.promised_since is not None:

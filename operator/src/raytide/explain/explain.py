@@ -6,7 +6,6 @@ run, then what waits, each in the order of the stages. Bounded, deterministic, n
 (SC:S21).
 """
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -14,10 +13,11 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from raytide.api import remedies
 from raytide.api.base_model import faults_of
 from raytide.api.conditions import cut
 from raytide.api.meta import Manifest
+from raytide.diagnosis.catalogue import CANNOT_BE_PARSED
+from raytide.diagnosis.model import Diagnosis, Workload
 from raytide.explain import messages
 from raytide.explain.findings import Findings, blocker
 from raytide.explain.model import (
@@ -38,10 +38,6 @@ from raytide.explain.model import (
 
 _ABOUT_REQUESTS: Final = frozenset({"MaxReached", "NoFittingGroup", "NodeBusy", "TopologyUnmet"})
 """Reasons whose count is one of requests, and not of workers."""
-_SHAPES: Final = re.compile(r"(\{.*\S) fit no group")
-"""Shapes in the message of NoFittingGroup."""
-_MAXIMUM: Final = re.compile(r"at its maximum of (\d+)")
-"""Of a group, in the message of MaxReached."""
 
 
 def explain(objects: Objects, now: datetime) -> Explanation:
@@ -104,10 +100,8 @@ def _with_readable_conditions(obj: Manifest) -> Manifest:
 def _unparsable(objects: Objects, faults: str) -> Findings:
     """The operator cannot parse it either: the condition Invalid has the same faults, if it was reconciled."""
     metadata: Manifest = objects.obj.get("metadata") or {}
-    facts = remedies.Facts(
-        objects.kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""), message=faults
-    )
-    return Findings(blockers=(blocker(remedies.CANNOT_BE_PARSED, facts),))
+    of = Workload(objects.kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+    return Findings(blockers=(blocker(Diagnosis(CANNOT_BE_PARSED, message=faults), of),))
 
 
 # --- order -------------------------------------------------------------------------------------------------------------------
@@ -185,9 +179,9 @@ def _first_blocker(blockers: Sequence[Blocker], sentence: Callable[[str, str], s
 
 def _cause(first: Blocker) -> str:
     """The cause in words: for requests without a place in as few as possible, as they are read most often."""
-    if first.reason == "NoFittingGroup" and (found := _SHAPES.search(first.message)):
-        return messages.fit_no_group(found[1])
-    if first.reason == "MaxReached" and (found := _MAXIMUM.search(first.message)):
-        return messages.group_at_maximum(first.group, found[1])
+    if first.reason == "NoFittingGroup" and (shapes := first.parameters.get("shapes")):
+        return messages.fit_no_group(shapes)
+    if first.reason == "MaxReached" and (maximum := first.parameters.get("maximum")):
+        return messages.group_at_maximum(first.group, maximum)
     group = f"group {first.group}: " if first.group else ""
     return f"{group}{first.reason}" + (f" ({first.message})" if first.message else "")

@@ -5,8 +5,12 @@ Called by raycluster.py and trainingjob.py, which return `Findings`, and by expl
 
 from dataclasses import dataclass
 
-from raytide.api.remedies import Facts, Stage, remedy_of
+from raytide.api.base_model import ObjectMeta
 from raytide.api.sharing_record import ResizeNote
+from raytide.diagnosis.catalogue import TERMINATING, entry_of
+from raytide.diagnosis.model import Diagnosis, Stage, Workload
+from raytide.diagnosis.render import cure_of, holder_of, text_of
+from raytide.explain import messages
 from raytide.explain.model import Blocker, GroupLine, PodLine, StageLine
 
 
@@ -31,26 +35,32 @@ class Findings:
     """Whether the workload has ended and lacks nothing any more."""
 
 
+def terminating(metadata: ObjectMeta) -> Diagnosis:
+    """The object is being deleted, and what still has to happen."""
+    holder = f"finalizers {', '.join(metadata.finalizers)}" if metadata.finalizers else "the garbage collector"
+    return Diagnosis(TERMINATING, message=messages.terminating()).having(holder=holder)
+
+
 def blocker(
-    reason: str,
-    facts: Facts,
+    found: Diagnosis,
+    of: Workload,
     *,
     stage: Stage | None = None,
-    count: int = 0,
     since: str = "",
     is_permanent: bool | None = None,
 ) -> Blocker:
-    """The blocker with the remedy of that reason; `stage` and `is_permanent` override the table."""
-    remedy = remedy_of(reason)
+    """The diagnosis with holder and cure; `stage` and `is_permanent` override the catalogue."""
+    entry = entry_of(found.reason)
     return Blocker(
-        stage=stage or remedy.stage,
-        reason=reason,
-        message=facts.message,
-        group=facts.group,
-        count=count,
+        stage=stage or entry.stage,
+        reason=found.reason,
+        message=text_of(found),
+        group=found.group,
+        count=found.count,
         since=since,
-        holder=remedy.holder_in(facts),
-        cure=remedy.cure_in(facts),
-        is_permanent=remedy.is_permanent if is_permanent is None else is_permanent,
-        stops_all=remedy.stops_all,
+        holder=holder_of(found, of),
+        cure=cure_of(found, of),
+        is_permanent=entry.is_permanent if is_permanent is None else is_permanent,
+        stops_all=entry.stops_all,
+        parameters=found.parameters,
     )

@@ -13,9 +13,9 @@ from typing import Final, TypeAlias
 
 from raytide.api.meta import Manifest
 from raytide.api.pod import PodView
-from raytide.api.remedies import Stage
 from raytide.api.sharing_record import ResizeNote
 from raytide.api.trainingjob_pod import JobPod
+from raytide.diagnosis.model import Stage
 
 RAYCLUSTER: Final = "RayCluster"
 TRAININGJOB: Final = "TrainingJob"
@@ -107,7 +107,7 @@ class Blocker:
 
     stage: Stage
     reason: str
-    """Reason of the condition, of the autoscaler's or of the sharing pass's record, or of REASONS in remedies.py."""
+    """Reason of the condition, of the autoscaler's or of the sharing pass's record, or one that only the catalogue has."""
     message: str
     group: str = ""
     """Worker group or role; empty: the whole workload."""
@@ -122,6 +122,8 @@ class Blocker:
     """Whether waiting cannot help: it lasts until a spec, the demand or a node type changes."""
     stops_all: bool = False
     """Whether nothing of the workload runs or changes because of it."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Those of its diagnosis."""
 
 
 @dataclass(frozen=True, slots=True)

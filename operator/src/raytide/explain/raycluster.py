@@ -8,34 +8,36 @@ the object is not reconciled, managed by another controller, suspended or paused
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
-from raytide.api import constants, remedies
-from raytide.api.autoscaler_decision import Why, parse_record
+from raytide.api import constants
+from raytide.api.autoscaler_decision import parse_record
 from raytide.api.conditions import ConditionJson, find_condition, timestamp
 from raytide.api.pod import PodView
-from raytide.api.pod_failure import Cause, PodFailure, failing_pod, failure_of, failure_of_rejection
+from raytide.api.pod_failure import Cause, failing_pod, failure_of, failure_of_rejection
 from raytide.api.quantity import MAX_INT32
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
-from raytide.api.remedies import REMEDY_MARK, Facts, Stage, without_remedy
+from raytide.diagnosis import catalogue
+from raytide.diagnosis.catalogue import DRAINING
+from raytide.diagnosis.model import Diagnosis, Stage
+from raytide.diagnosis.render import HELD_BY, text_of, without_remedy
 from raytide.explain import messages
-from raytide.explain.findings import Findings, blocker
+from raytide.explain.findings import Findings, blocker, terminating
 from raytide.explain.model import Blocker, GroupLine, Objects, PodLine, StageLine
 from raytide.raycluster import causes
+from raytide.raycluster.conditions import most_frequent_failure
+from raytide.raycluster.conditions_scaling import contended_groups, contention
 from raytide.raycluster.desired_replicas import ScalingState, scaling_of, wanted_pods
 from raytide.raycluster.failures import kept_groups, names_to_delete
 from raytide.raycluster.observed import Observed, observe
 from raytide.raycluster.spec_queries import is_managed_by_us, needs_rays_autoscaler
 from raytide.raycluster.suspension import Suspension, suspension_of
 
-DRAINING: Final = "Draining"
 KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
-_NOT_READY: Final = re.compile(
-    rf"(\d+) of (\d+) workers not ready(?: \((\w+): (.*?)\)(?:{REMEDY_MARK}.*)?)?\Z", re.DOTALL
-)
+_NOT_READY: Final = re.compile(rf"(\d+) of (\d+) workers not ready(?: \((\w+): (.*?)\)(?:{HELD_BY}.*)?)?\Z", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,9 @@ class _Context:
             return 0
         return wanted_pods(group, self.scaling.desired_replicas_of(group))
 
-    def facts_of(self, message: str, group: str = "", *, pod: str = "", detail: str = "") -> Facts:
-        """The facts that the texts of a remedy may name."""
-        return causes.facts_of(self.cluster, message, group, pod=pod, detail=detail)
+    def blocker(self, found: Diagnosis, *, since: str = "") -> Blocker:
+        """The diagnosis with what it needs of the cluster."""
+        return blocker(found, causes.workload_of(self.cluster), since=since)
 
 
 def explain_raycluster(cluster: RayCluster, objects: Objects, now: datetime) -> Findings:
@@ -143,12 +145,11 @@ def _of_object(ctx: _Context) -> Iterator[Blocker]:
     """What concerns the whole object."""
     cluster, meta = ctx.cluster, ctx.cluster.metadata
     if meta.deletion_timestamp:
-        detail = f"finalizers {', '.join(meta.finalizers)}" if meta.finalizers else "the garbage collector"
-        facts = ctx.facts_of(messages.terminating(), detail=detail)
-        yield blocker(remedies.TERMINATING, facts, since=meta.deletion_timestamp)
+        yield ctx.blocker(terminating(meta), since=meta.deletion_timestamp)
     if not is_managed_by_us(cluster.spec.managed_by):
         controller = cluster.spec.managed_by or ""
-        yield blocker(remedies.MANAGED_BY_OTHER, ctx.facts_of(messages.managed_by(controller), detail=controller))
+        found = Diagnosis(catalogue.MANAGED_BY_OTHER, message=messages.managed_by(controller))
+        yield ctx.blocker(found.having(controller=controller))
         return
     invalid = ctx.condition(constants.INVALID)
     if invalid is not None:
@@ -156,15 +157,15 @@ def _of_object(ctx: _Context) -> Iterator[Blocker]:
     elif is_behind(cluster.status, meta.generation):
         seen = cluster.status.get("observedGeneration")
         since = "" if isinstance(seen, int) else meta.creation_timestamp
-        facts = ctx.facts_of(messages.not_reconciled(meta.generation, seen))
-        yield blocker(remedies.NOT_RECONCILED, facts, since=since)
+        found = Diagnosis(catalogue.NOT_RECONCILED, message=messages.not_reconciled(meta.generation, seen))
+        yield ctx.blocker(found, since=since)
     phase = suspension_of(cluster)
     if phase is not Suspension.NONE:
         queue = meta.labels.get(KUEUE_QUEUE_LABEL, "")
         stored = find_condition(ctx.conditions, constants.SUSPENDED)
         since = str(stored.get("lastTransitionTime") or "") if stored and phase is Suspension.SUSPENDED else ""
-        facts = ctx.facts_of(messages.suspended(phase.value), detail=queue)
-        yield blocker(remedies.SUSPENDED, facts, since=since)
+        found = Diagnosis(catalogue.SUSPENDED, message=messages.suspended(phase.value)).having(queue=queue)
+        yield ctx.blocker(found, since=since)
 
 
 def is_behind(status: Mapping[str, Any], generation: int) -> bool:
@@ -174,15 +175,14 @@ def is_behind(status: Mapping[str, Any], generation: int) -> bool:
 
 
 def _of_condition(ctx: _Context, condition: ConditionJson, *, pod: str = "") -> Blocker:
-    facts = ctx.facts_of(str(condition.get("message") or ""), pod=pod)
-    since = str(condition.get("lastTransitionTime") or "")
-    return blocker(str(condition.get("reason") or "Other"), facts, since=since)
+    found = Diagnosis(str(condition.get("reason") or "Other"), message=str(condition.get("message") or ""))
+    return ctx.blocker(found.having(pod=pod), since=str(condition.get("lastTransitionTime") or ""))
 
 
 def _of_autoscaler(ctx: _Context) -> Iterator[Blocker]:
     """The autoscaler is paused or down, or another client writes `replicas`."""
     if ctx.is_paused:
-        yield blocker(remedies.AUTOSCALER_PAUSED, ctx.facts_of(messages.AUTOSCALER_PAUSED))
+        yield ctx.blocker(Diagnosis(catalogue.AUTOSCALER_PAUSED, message=messages.AUTOSCALER_PAUSED))
         return
     down = find_condition(ctx.conditions, constants.AUTOSCALER_DOWN)
     if down is not None:  # False for the first five minutes: the autoscaler is down, its last decision applies
@@ -191,8 +191,8 @@ def _of_autoscaler(ctx: _Context) -> Iterator[Blocker]:
     if contended is not None:
         message = without_remedy(str(contended.get("message") or ""))
         since = str(contended.get("lastTransitionTime") or "")
-        facts = causes.facts_of_contention(ctx.cluster, message)
-        yield blocker(str(contended.get("reason") or "Other"), facts, since=since)
+        groups = contended_groups(ctx.cluster, ctx.scaling)
+        yield ctx.blocker(contention(str(contended.get("reason") or "Other"), message, groups), since=since)
 
 
 def _of_record(ctx: _Context) -> Iterator[Blocker]:
@@ -212,11 +212,10 @@ def _of_record(ctx: _Context) -> Iterator[Blocker]:
         yield from _of_why(ctx, why, "", since)
 
 
-def _of_why(ctx: _Context, why: Why, group: str, since: str) -> Iterator[Blocker]:
+def _of_why(ctx: _Context, why: Diagnosis, group: str, since: str) -> Iterator[Blocker]:
     if why.reason == DRAINING:
         return  # nothing is missing: see _notes
-    facts = causes.facts_of_limit(ctx.cluster, ctx.observed, group, why)
-    yield blocker(why.reason, facts, count=why.count, since=since)
+    yield ctx.blocker(causes.of_limit(ctx.cluster, ctx.observed, group, why), since=since)
 
 
 def _of_spec_bounds(ctx: _Context) -> Iterator[Blocker]:
@@ -226,10 +225,9 @@ def _of_spec_bounds(ctx: _Context) -> Iterator[Blocker]:
         is_above = maximum is not None and group.replicas is not None and group.replicas > maximum
         if is_above and ctx.scaling.decision_of(group) is None:
             message = messages.replicas_clamped(group.replicas or 0, maximum or 0)
-            detail = f"maxReplicas {maximum} of group {group.group_name}"
-            facts = ctx.facts_of(message, group.group_name, detail=detail)
             count = (group.replicas or 0) - (maximum or 0)
-            yield blocker(remedies.REPLICAS_CLAMPED, facts, count=count)
+            found = Diagnosis(catalogue.REPLICAS_CLAMPED, count, message, group.group_name)
+            yield ctx.blocker(found.having(limit=f"maxReplicas {maximum} of group {group.group_name}"))
 
 
 def _of_head(ctx: _Context) -> Iterator[Blocker]:
@@ -244,27 +242,28 @@ def _of_head(ctx: _Context) -> Iterator[Blocker]:
     rejected = _rejection(ctx, constants.HEAD_GROUP)
     failure = failure_of(head) if head is not None else None
     if failure is None and rejected:
-        failure = failure_of_rejection("", rejected)
+        failure = failure_of_rejection(rejected)
     since = str(ready.get("lastTransitionTime") or "") if ready and ready.get("status") == "False" else ""
     name = head.name if head else ctx.head_name
     if failure is not None:
         gates = ", ".join(head.scheduling_gates) if head is not None else ""
-        facts = ctx.facts_of(failure.detail, constants.HEAD_GROUP, pod=name, detail=gates)
-        yield blocker(failure.cause.value, facts, count=1, since=since)
+        found = replace(failure, count=1, group=constants.HEAD_GROUP)
+        yield ctx.blocker(found.having(pod=name, gates=gates), since=since)
         return
     if head is not None and head.node_name in ctx.observed.unready_nodes:
         yield _of_node(ctx, head, since)
         return
     condition = " ".join(str(ready.get(part) or "") for part in ("reason", "message")) if ready else ""
-    facts = ctx.facts_of(messages.head_not_ready(condition.strip()), constants.HEAD_GROUP, pod=name)
-    yield blocker(remedies.HEAD_NOT_READY, facts, count=1, since=since)
+    text = messages.head_not_ready(condition.strip())
+    found = Diagnosis(catalogue.HEAD_NOT_READY, 1, text, constants.HEAD_GROUP)
+    yield ctx.blocker(found.having(pod=name), since=since)
 
 
 def _of_node(ctx: _Context, pod: PodView, since: str) -> Blocker:
     node = pod.node_name
     exists = ctx.objects.nodes[node].exists
-    facts = ctx.facts_of(messages.node_not_ready(node, exists=exists), pod.group, pod=pod.name, detail=node)
-    return blocker(remedies.NODE_NOT_READY, facts, count=1, since=since)
+    found = Diagnosis(catalogue.NODE_NOT_READY, 1, messages.node_not_ready(node, exists=exists), pod.group)
+    return ctx.blocker(found.having(pod=pod.name, node=node), since=since)
 
 
 def _of_services(ctx: _Context) -> Iterator[Blocker]:
@@ -275,16 +274,14 @@ def _of_services(ctx: _Context) -> Iterator[Blocker]:
     known = [constants.HEAD_GROUP, *(group.group_name for group in ctx.cluster.spec.worker_group_specs)]
     rest = by_group(str(failure.get("message") or ""), known).get("")
     if rest:
-        found = failure_of_rejection("", rest)
-        since = str(failure.get("lastTransitionTime") or "")
-        yield blocker(found.cause.value, ctx.facts_of(rest), since=since)
+        yield ctx.blocker(failure_of_rejection(rest), since=str(failure.get("lastTransitionTime") or ""))
 
 
 def _of_group(ctx: _Context, group: WorkerGroupSpec) -> Iterator[Blocker]:
     """Why workers of the group are missing."""
     name = group.group_name
     if group.suspend:
-        yield blocker(remedies.GROUP_SUSPENDED, ctx.facts_of(messages.group_suspended(name), name))
+        yield ctx.blocker(Diagnosis(catalogue.GROUP_SUSPENDED, message=messages.group_suspended(name), group=name))
         return
     stored = ctx.condition(constants.WORKERS_MISSING)
     since = str(stored.get("lastTransitionTime") or "") if stored else ""
@@ -297,12 +294,10 @@ def _of_group(ctx: _Context, group: WorkerGroupSpec) -> Iterator[Blocker]:
         missing = reported.missing if reported else 0
     if missing <= 0:
         return
-    failure = reported.failure if reported and reported.failure else _failure_of_pods(pods)
-    if failure is None and (rejected := _rejection(ctx, name)):
-        failure = failure_of_rejection("", rejected)
+    known = reported.failure if reported else None
+    failure = most_frequent_failure(pods, _rejection(ctx, name)) or known
     if failure is not None:
-        facts = causes.facts_of_failure(ctx.cluster, ctx.observed, name, failure)
-        yield blocker(failure.cause.value, facts, count=missing, since=since)
+        yield ctx.blocker(causes.of_group(replace(failure, count=missing), name, ctx.observed), since=since)
         return
     lost = next((pod for pod in pods if pod.node_name in ctx.observed.unready_nodes), None)
     if lost is not None:
@@ -310,17 +305,12 @@ def _of_group(ctx: _Context, group: WorkerGroupSpec) -> Iterator[Blocker]:
         return
     if ctx.has_pods and len(pods) < wanted:
         message = messages.pods_missing(wanted - len(pods), wanted)
-        yield blocker(remedies.PODS_MISSING, ctx.facts_of(message, name), count=missing, since=since)
+        yield ctx.blocker(Diagnosis(catalogue.PODS_MISSING, missing, message, name), since=since)
         return
     message = messages.workers_starting(missing, max(wanted, missing))
     failing = failing_pod(pods)
-    facts = ctx.facts_of(message, name, pod=failing.name if failing is not None else "")
-    yield blocker(constants.WAITING_FOR_PODS, facts, count=missing, since=since)
-
-
-def _failure_of_pods(pods: Sequence[PodView]) -> PodFailure | None:
-    failures = [failure for pod in pods if not pod.is_terminating and (failure := failure_of(pod))]
-    return failures[0] if failures else None
+    found = Diagnosis(constants.WAITING_FOR_PODS, missing, message, name)
+    yield ctx.blocker(found.having(pod=failing.name if failing is not None else ""), since=since)
 
 
 # --- what conditions say about one group ---------------------------------------------------------------------------------
@@ -332,7 +322,7 @@ class _MissingWorkers:
 
     missing: int
     wanted: int
-    failure: PodFailure | None
+    failure: Diagnosis | None
 
 
 def _missing_workers(ctx: _Context, group: str) -> _MissingWorkers | None:
@@ -344,7 +334,7 @@ def _missing_workers(ctx: _Context, group: str) -> _MissingWorkers | None:
     if match is None:
         return None
     missing, wanted, cause, detail = match.groups()
-    failure = PodFailure(Cause(cause), detail) if cause in set(Cause) else None
+    failure = Diagnosis(cause, message=detail) if cause in set(Cause) else None
     return _MissingWorkers(int(missing[:9]), int(wanted[:9]), failure)
 
 
@@ -479,8 +469,8 @@ def _pod_lines(ctx: _Context) -> Iterator[PodLine]:
         if pod.is_running_and_ready and not pod.is_terminating:
             continue
         failure = failure_of(pod)
-        reason = failure.cause.value if failure else "Terminating" if pod.is_terminating else ""
-        yield PodLine(pod.name, pod.group, pod.phase, pod.node_name, reason, failure.detail if failure else "")
+        reason = failure.reason if failure else "Terminating" if pod.is_terminating else ""
+        yield PodLine(pod.name, pod.group, pod.phase, pod.node_name, reason, failure.message if failure else "")
 
 
 def _notes(ctx: _Context) -> Iterator[str]:
@@ -491,7 +481,7 @@ def _notes(ctx: _Context) -> Iterator[str]:
         yield messages.unsupported(str(unsupported.get("message") or ""))
     record = ctx.scaling.record
     for name, decision in sorted(record.groups.items()) if record else ():
-        yield from (messages.draining(name, why.message) for why in decision.why if why.reason == DRAINING)
+        yield from (messages.draining(name, text_of(why)) for why in decision.why if why.reason == DRAINING)
     for group in ctx.cluster.spec.worker_group_specs:
         maximum = group.max_replicas
         if maximum is not None and not group.suspend and ctx.scaling.desired_replicas_of(group).replicas >= maximum:

@@ -6,24 +6,25 @@ record has another one besides, both are reported. Called by explain.py (SC:S21,
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Final
 
-from raytide.api import remedies
 from raytide.api import trainingjob_constants as constants
 from raytide.api.conditions import ConditionJson, find_condition, timestamp
 from raytide.api.gang_admission import is_admitted
-from raytide.api.pod_failure import failure_of
-from raytide.api.remedies import Facts, Stage, without_remedy
+from raytide.api.pod_failure import failing_pod, failure_of
 from raytide.api.sharing_record import SharingRecord
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pod import JobPod
+from raytide.diagnosis import catalogue
+from raytide.diagnosis.model import Diagnosis, Stage
+from raytide.diagnosis.render import without_remedy
 from raytide.explain import messages
-from raytide.explain.findings import Findings, blocker
+from raytide.explain.findings import Findings, blocker, terminating
 from raytide.explain.model import Blocker, GroupLine, Objects, PodLine, StageLine
-from raytide.trainingjob.causes import facts_of, facts_of_contention, live_pods
+from raytide.trainingjob.causes import live_pods, located, workload_of
 
 _OF_THE_SHARING_PASS: Final = frozenset({"QuotaExceeded", "CreationForbidden", "Unschedulable"})
 """Reasons of the sharing pass that pods have too."""
@@ -100,10 +101,11 @@ class _Context:
         """Wanted pods of a role now."""
         return self.sizes[role] if self.may_have_pods else 0
 
-    def facts_of(self, message: str, group: str = "", *, pod: str = "", detail: str = "") -> Facts:
-        """The facts that the texts of a remedy may name."""
-        key = self.job.key
-        return Facts("TrainingJob", key.namespace, key.name, group, message, pod, detail)
+    def blocker(
+        self, found: Diagnosis, *, since: str = "", stage: Stage | None = None, is_permanent: bool | None = None
+    ) -> Blocker:
+        """The diagnosis with what it needs of the job."""
+        return blocker(found, workload_of(self.job), since=since, stage=stage, is_permanent=is_permanent)
 
 
 def explain_trainingjob(job: TrainingJob, objects: Objects, now: datetime) -> Findings:
@@ -130,9 +132,7 @@ def explain_trainingjob(job: TrainingJob, objects: Objects, now: datetime) -> Fi
 def _blockers(ctx: _Context) -> Iterator[Blocker]:
     job, meta = ctx.job, ctx.job.metadata
     if meta.deletion_timestamp:
-        detail = f"finalizers {', '.join(meta.finalizers)}" if meta.finalizers else "the garbage collector"
-        facts = ctx.facts_of(messages.terminating(), detail=detail)
-        yield blocker(remedies.TERMINATING, facts, since=meta.deletion_timestamp)
+        yield ctx.blocker(terminating(meta), since=meta.deletion_timestamp)
     if ctx.end is not None:
         if ctx.end.get("type") == constants.FAILED:
             yield _of_condition(ctx, ctx.end, is_permanent=True)
@@ -144,12 +144,12 @@ def _blockers(ctx: _Context) -> Iterator[Blocker]:
     seen = job.status.get("observedGeneration")
     if not isinstance(seen, int) or seen < meta.generation:
         since = "" if isinstance(seen, int) else meta.creation_timestamp
-        facts = ctx.facts_of(messages.not_reconciled(meta.generation, seen))
-        yield blocker(remedies.NOT_RECONCILED, facts, since=since)
+        found = Diagnosis(catalogue.NOT_RECONCILED, message=messages.not_reconciled(meta.generation, seen))
+        yield ctx.blocker(found, since=since)
     if job.spec.suspend:
         stored = ctx.condition(constants.SUSPENDED)
         since = str(stored.get("lastTransitionTime") or "") if stored else ""
-        yield blocker(remedies.SUSPENDED, ctx.facts_of(messages.JOB_SUSPENDED), since=since)
+        yield ctx.blocker(Diagnosis(catalogue.SUSPENDED, message=messages.JOB_SUSPENDED), since=since)
         return
     yield from _waiting(ctx)
     contended, note = (
@@ -158,15 +158,14 @@ def _blockers(ctx: _Context) -> Iterator[Blocker]:
     )
     if contended is not None:
         message = without_remedy(str(contended.get("message") or ""))
-        facts = facts_of_contention(job, note.writer if note is not None else "", message)
-        since = str(contended.get("lastTransitionTime") or "")
-        yield blocker(str(contended.get("reason") or "Other"), facts, since=since)
+        found = Diagnosis(str(contended.get("reason") or "Other"), message=message)
+        found = found.having(writer=note.writer if note is not None else "")
+        yield ctx.blocker(found, since=str(contended.get("lastTransitionTime") or ""))
     requested, ceiling = job.spec.trainer.replicas, job.spec.trainer.ceiling
     if requested is not None and requested > ceiling:
-        facts = ctx.facts_of(
-            messages.replicas_clamped(requested, ceiling), constants.TRAINER, detail=f"max-instance {ceiling}"
-        )
-        yield blocker(remedies.REPLICAS_CLAMPED, facts, count=requested - ceiling)
+        text = messages.replicas_clamped(requested, ceiling)
+        found = Diagnosis(catalogue.REPLICAS_CLAMPED, requested - ceiling, text, constants.TRAINER)
+        yield ctx.blocker(found.having(limit=f"max-instance {ceiling}"))
 
 
 def _waiting(ctx: _Context) -> Iterator[Blocker]:
@@ -177,7 +176,7 @@ def _waiting(ctx: _Context) -> Iterator[Blocker]:
     noted = ctx.record.waiting if ctx.record is not None else None
     is_valid = noted is not None and not (noted.is_below_minimum and ctx.condition(constants.RUNNING) is not None)
     if noted is not None and is_valid and (stored is None or stored.get("reason") != noted.reason):
-        yield blocker(noted.reason, ctx.facts_of(noted.message), stage=_stage(noted.reason, noted.message))
+        yield ctx.blocker(noted.diagnosis, stage=_stage(noted.reason, noted.message))
     if stored is not None or not ctx.has_pods:
         return
     for role in constants.ROLES:
@@ -187,20 +186,24 @@ def _waiting(ctx: _Context) -> Iterator[Blocker]:
             continue
         failure = next((found for pod in pods if (found := failure_of(pod)) is not None), None)
         if failure is not None:
-            facts = facts_of(ctx.job, pods, failure.cause.value, failure.detail, role)
-            yield blocker(failure.cause.value, facts, count=missing)
+            yield ctx.blocker(located(replace(failure, count=missing, group=role), pods))
         else:
-            reason = remedies.PODS_MISSING if len(pods) < wanted else "BelowMinimum"
+            reason = catalogue.PODS_MISSING if len(pods) < wanted else "BelowMinimum"
             text = messages.pods_missing(wanted - len(pods), wanted) if len(pods) < wanted else ""
             text = text or messages.workers_starting(missing, wanted).replace("workers", f"{role} pods")
-            yield blocker(reason, facts_of(ctx.job, pods, "", text, role), count=missing)
+            yield ctx.blocker(located(Diagnosis(reason, missing, text, role), pods))
 
 
 def _of_condition(ctx: _Context, condition: ConditionJson, *, is_permanent: bool | None = None) -> Blocker:
     reason, message = str(condition.get("reason") or "Other"), without_remedy(str(condition.get("message") or ""))
-    facts = facts_of(ctx.job, ctx.pods, reason, message)
+    noted = ctx.record.waiting if ctx.record is not None else None
+    found = Diagnosis(reason, message=message)
+    if noted is not None and (noted.reason, noted.message) == (reason, message):
+        found = noted.diagnosis
+    elif (failing := failing_pod(ctx.pods, reason)) is not None and (failure := failure_of(failing)) is not None:
+        found = replace(found, parameters=failure.parameters if failure.reason == reason else {})
     since = str(condition.get("lastTransitionTime") or "")
-    return blocker(reason, facts, since=since, stage=_stage(reason, message), is_permanent=is_permanent)
+    return ctx.blocker(located(found, ctx.pods), since=since, stage=_stage(reason, message), is_permanent=is_permanent)
 
 
 def _stage(reason: str, message: str) -> Stage | None:
@@ -280,8 +283,8 @@ def _pod_lines(ctx: _Context) -> Iterator[PodLine]:
         if pod.is_running_and_ready and not pod.is_terminating:
             continue
         failure = failure_of(pod)
-        reason = failure.cause.value if failure else "Terminating" if pod.is_terminating else pod.reason
-        yield PodLine(pod.name, pod.role, pod.phase, pod.node_name, reason, failure.detail if failure else "")
+        reason = failure.reason if failure else "Terminating" if pod.is_terminating else pod.reason
+        yield PodLine(pod.name, pod.role, pod.phase, pod.node_name, reason, failure.message if failure else "")
 
 
 def _notes(ctx: _Context) -> Iterator[str]:

@@ -361,7 +361,9 @@ def _waiting_note(waiting: Waiting | None, promised: list[Resize], participant: 
             messages.awaiting_capacity(first.message),
             first.before < participant.floor,
         )
-    return None if waiting is None else WaitingNote(waiting.reason, waiting.message, waiting.is_below_floor)
+    if waiting is None:
+        return None
+    return WaitingNote(waiting.reason, waiting.message, waiting.is_below_floor, parameters=waiting.parameters)
 
 
 def _with_reservation(

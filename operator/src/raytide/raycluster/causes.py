@@ -1,48 +1,41 @@
-"""Facts about why a RayCluster has fewer workers than it wants.
+"""What the texts of a diagnosis name about a RayCluster.
 
-Takes the cluster, its observed pods and one cause, and returns the facts that the texts of remedies.py name: the pod to look
-at, its scheduling gates, the writers of `replicas`. The conditions (and so the events) and `raytide why` use these functions,
-so that they name the same holder and the same cure. Pure and deterministic: the same objects give the same text, whatever
-their order. Called by conditions.py, conditions_scaling.py and explain/raycluster.py (SC:S21).
+Takes the cluster, its observed pods and one diagnosis, and returns it with the pod to look at and its scheduling gates. The
+conditions (and so the events) and `raytide why` use these functions, so that they name the same holder and the same cure. Pure
+and deterministic: the same objects give the same diagnosis, whatever their order. Called by conditions.py,
+conditions_scaling.py and explain/raycluster.py (SC:S21).
 """
 
-import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
-from raytide.api.autoscaler_decision import Why
-from raytide.api.pod_failure import PodFailure, failing_pod
+from raytide.api.pod_failure import failing_pod
 from raytide.api.raycluster import RayCluster
-from raytide.api.remedies import Facts
+from raytide.diagnosis.model import Diagnosis, Workload
 from raytide.raycluster.observed import Observed
 
 MAX_REMEDIES: Final = 10
 """Holders and cures in one condition; a spec or a record may have thousands of causes."""
-_WRITER: Final = re.compile(r"\(written by ([^()]{1,256})\)")
 
 
-def facts_of(cluster: RayCluster, message: str, group: str = "", *, pod: str = "", detail: str = "") -> Facts:
-    """The facts of a cause with that message."""
-    key = cluster.key
-    return Facts("RayCluster", key.namespace, key.name, group, message, pod, detail)
+def workload_of(cluster: RayCluster) -> Workload:
+    """The cluster as diagnoses name it."""
+    return Workload("RayCluster", *cluster.key)
 
 
-def facts_of_failure(cluster: RayCluster, observed: Observed, group: str, failure: PodFailure) -> Facts:
-    """Why workers of the group cannot be created or do not run."""
-    return _facts_of_group(cluster, observed, group, failure.cause.value, failure.detail)
+def of_group(found: Diagnosis, group: str, observed: Observed) -> Diagnosis:
+    """A diagnosis about the group, or with an empty name about the whole cluster, with the pod to look at."""
+    if not group:
+        return found
+    pod = failing_pod(observed.group(group), found.reason)
+    found = replace(found, group=group)
+    return found if pod is None else found.having(pod=pod.name, gates=", ".join(pod.scheduling_gates))
 
 
-def facts_of_limit(cluster: RayCluster, observed: Observed, group: str, why: Why) -> Facts:
+def of_limit(cluster: RayCluster, observed: Observed, group: str, why: Diagnosis) -> Diagnosis:
     """The autoscaler's reason why the group, or with an empty name the whole cluster, is not larger."""
-    if group:
-        return _facts_of_group(cluster, observed, group, why.reason, why.message)
-    return facts_of(cluster, why.message, pod=head_name(cluster, observed))
-
-
-def facts_of_contention(cluster: RayCluster, message: str) -> Facts:
-    """Another client writes `replicas`, as the message of ReplicasContended says."""
-    writers = dict.fromkeys(_WRITER.findall(message))
-    return facts_of(cluster, message, detail=", ".join(writers) or "another client")
+    return of_group(why, group, observed) if group else why.having(pod=head_name(cluster, observed))
 
 
 def head_name(cluster: RayCluster, observed: Observed) -> str:
@@ -51,10 +44,3 @@ def head_name(cluster: RayCluster, observed: Observed) -> str:
         return observed.head.name
     head = cluster.status.get("head")
     return str(head.get("podName") or "") if isinstance(head, Mapping) else ""
-
-
-def _facts_of_group(cluster: RayCluster, observed: Observed, group: str, reason: str, message: str) -> Facts:
-    pod = failing_pod(observed.group(group), reason)
-    if pod is None:
-        return facts_of(cluster, message, group)
-    return facts_of(cluster, message, group, pod=pod.name, detail=", ".join(pod.scheduling_gates))

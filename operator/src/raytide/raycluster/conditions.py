@@ -24,9 +24,10 @@ from raytide.api.conditions import (
 )
 from raytide.api.meta import PODS
 from raytide.api.pod import ContainerView, PodView
-from raytide.api.pod_failure import PodFailure, failure_of, failure_of_rejection, is_namespace_terminating
+from raytide.api.pod_failure import failure_of, failure_of_rejection, is_namespace_terminating
 from raytide.api.raycluster import RayCluster
-from raytide.api.remedies import remedy_sentence
+from raytide.diagnosis.model import Diagnosis
+from raytide.diagnosis.render import remedy_of
 from raytide.raycluster import causes, messages
 from raytide.raycluster.conditions_scaling import scaling_conditions
 from raytide.raycluster.desired_replicas import ScalingState, wanted_pods
@@ -220,11 +221,10 @@ def workers_missing(
         if failure is None:
             texts.append(messages.workers_not_ready(name, each.missing, each.wanted))
             continue
-        reasons.append(failure.cause.value)
-        text = messages.workers_not_ready(name, each.missing, each.wanted, failure.cause.value, failure.detail)
+        reasons.append(failure.reason)
+        text = messages.workers_not_ready(name, each.missing, each.wanted, failure.reason, failure.message)
         if len(reasons) <= causes.MAX_REMEDIES:
-            facts = causes.facts_of_failure(cluster, observed, name, failure)
-            text += remedy_sentence(failure.cause.value, facts)
+            text += remedy_of(causes.of_group(failure, name, observed), causes.workload_of(cluster))
         texts.append(text)
     if not texts:
         return None
@@ -239,7 +239,7 @@ class MissingWorkers:
     group: str
     missing: int
     wanted: int
-    failure: PodFailure | None
+    failure: Diagnosis | None
     """The most frequent known cause."""
 
 
@@ -253,18 +253,18 @@ def missing_workers(
         wanted = wanted_pods(group, scaling.desired_replicas_of(group))
         missing = wanted - sum(pod.is_running_and_ready and not pod.is_terminating for pod in pods)
         if missing > 0:
-            yield MissingWorkers(name, missing, wanted, _most_frequent(pods, rejections.get(name)))
+            yield MissingWorkers(name, missing, wanted, most_frequent_failure(pods, rejections.get(name, "")))
 
 
-def _most_frequent(pods: Sequence[PodView], rejection: str | None) -> PodFailure | None:
-    """The most frequent cause with its first message; None when none is known."""
+def most_frequent_failure(pods: Sequence[PodView], rejection: str) -> Diagnosis | None:
+    """The most frequent cause with its first message, the API server's rejection of creates included; None when none is known."""
     failures = [failure for pod in pods if (failure := failure_of(pod))]
-    if rejection is not None:
-        failures.append(failure_of_rejection("", rejection))
+    if rejection:
+        failures.append(failure_of_rejection(rejection))
     if not failures:
         return None
-    cause, _ = Counter(failure.cause for failure in failures).most_common(1)[0]
-    return next(failure for failure in failures if failure.cause is cause)
+    reason, _ = Counter(failure.reason for failure in failures).most_common(1)[0]
+    return next(failure for failure in failures if failure.reason == reason)
 
 
 def unsupported_fields(cluster: RayCluster) -> ConditionUpdate | None:

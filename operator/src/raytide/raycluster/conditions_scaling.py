@@ -10,16 +10,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from raytide.api import constants
-from raytide.api.autoscaler_decision import PERMANENT_REASONS, Why
+from raytide.api.autoscaler_decision import PERMANENT_REASONS
 from raytide.api.conditions import ConditionJson, ConditionUpdate, find_condition, parse_timestamp
 from raytide.api.field_managers import inner, latest_entries
 from raytide.api.raycluster import RayCluster
-from raytide.api.remedies import remedy_sentence
+from raytide.diagnosis.model import Diagnosis
+from raytide.diagnosis.render import remedy_of
 from raytide.raycluster import causes, messages
 from raytide.raycluster.desired_replicas import STALE_AFTER, ScalingState, clamp_replicas, is_stale
 from raytide.raycluster.observed import Observed
@@ -58,7 +59,7 @@ def scaling_requeue_after_s(
     if down is not None and down.get("status") == "False":
         waits.append(_left(down, STALE_AFTER, now))
     contended = find_condition(computed, constants.REPLICAS_CONTENDED)
-    if contended is not None and not _differences(cluster, scaling):
+    if contended is not None and not contended_groups(cluster, scaling):
         waits.append((_agreed_since(cluster, contended, now) + SETTLED_AFTER - now).total_seconds())
     elif contended is not None and contended.get("status") == "False":
         waits.append(_left(contended, CONTENDED_AFTER, now))
@@ -85,7 +86,7 @@ def replicas_contended(cluster: RayCluster, scaling: ScalingState, now: datetime
     if scaling.record is None or scaling.record_problem is not None:
         return None
     condition = find_condition(cluster.status.get("conditions") or (), constants.REPLICAS_CONTENDED)
-    differences = _differences(cluster, scaling)
+    differences = contended_groups(cluster, scaling)
     if not differences:
         if condition is None or now - _agreed_since(cluster, condition, now) >= SETTLED_AFTER:
             return None
@@ -99,8 +100,8 @@ def replicas_contended(cluster: RayCluster, scaling: ScalingState, now: datetime
         condition.get("status") == "True" or _left(condition, CONTENDED_AFTER, now) <= 0
     )
     reason = constants.REPLICAS_REWRITTEN if is_old else constants.REPLICAS_DIFFER
-    message = "; ".join(differences)
-    message += remedy_sentence(reason, causes.facts_of_contention(cluster, message))
+    message = "; ".join(messages.replicas_contended(*each) for each in differences)
+    message += remedy_of(contention(reason, message, differences), causes.workload_of(cluster))
     return ConditionUpdate(constants.REPLICAS_CONTENDED, status=is_old, reason=reason, message=message)
 
 
@@ -111,7 +112,7 @@ def scaling_limited(cluster: RayCluster, observed: Observed, scaling: ScalingSta
         return None
     texts = [messages.scaling_limited(group, limit) for group, limit in limits]
     for index, (group, limit) in enumerate(limits[: causes.MAX_REMEDIES]):
-        texts[index] += remedy_sentence(limit.reason, causes.facts_of_limit(cluster, observed, group, limit))
+        texts[index] += remedy_of(causes.of_limit(cluster, observed, group, limit), causes.workload_of(cluster))
     _, first_limit = limits[0]
     condition_reason = first_limit.reason if _REASON_PATTERN.fullmatch(first_limit.reason) else constants.OTHER_LIMIT
     return ConditionUpdate(constants.SCALING_LIMITED, status=True, reason=condition_reason, message="; ".join(texts))
@@ -126,8 +127,29 @@ def _left(condition: Mapping[str, Any], limit: timedelta, now: datetime) -> floa
     return (since + limit - now).total_seconds()
 
 
-def _differences(cluster: RayCluster, scaling: ScalingState) -> list[str]:
-    """Groups whose clamped `replicas` differ from the autoscaler's clamped decision, and their last writer."""
+class ContendedGroup(NamedTuple):
+    """A group whose clamped `replicas` differ from the autoscaler's clamped decision."""
+
+    group: str
+    replicas: int
+    """In the spec, clamped."""
+    writer: str
+    """Field manager that wrote them last; empty if it is not known."""
+    decided: int
+    """By the autoscaler."""
+    applied: int | None
+    """The written number, if it was adopted before and is not adopted again."""
+
+
+def contention(reason: str, message: str, groups: Sequence[ContendedGroup]) -> Diagnosis:
+    """Other clients write `replicas` of these groups."""
+    return Diagnosis(reason, message=message).having(
+        writer=", ".join(dict.fromkeys(each.writer for each in groups if each.writer))
+    )
+
+
+def contended_groups(cluster: RayCluster, scaling: ScalingState) -> list[ContendedGroup]:
+    """The groups in whose size the spec differs from the autoscaler's decision."""
     found = []
     writes = _writes(cluster)
     for group in cluster.spec.worker_group_specs:
@@ -135,13 +157,12 @@ def _differences(cluster: RayCluster, scaling: ScalingState) -> list[str]:
         if decision is None or clamp_replicas(group) == group.clamp(decision.replicas):
             continue
         writer = _last_writer(writes, group.group_name)
-        text = messages.replicas_contended(group.group_name, clamp_replicas(group), writer, decision.replicas)
-        is_repeated = group.replicas is not None and group.replicas == decision.adopted_replicas
-        found.append(text + (messages.replicas_applied_once(group.replicas) if is_repeated else ""))
+        applied = group.replicas if group.replicas == decision.adopted_replicas else None
+        found.append(ContendedGroup(group.group_name, clamp_replicas(group), writer, decision.replicas, applied))
     return found
 
 
-def _reported_limits(cluster: RayCluster, scaling: ScalingState) -> Iterator[tuple[str, Why]]:
+def _reported_limits(cluster: RayCluster, scaling: ScalingState) -> Iterator[tuple[str, Diagnosis]]:
     """(group, limit) in the order of the spec, then the limits that concern no single group, with an empty group.
 
     Limits that waiting does not end come first, so that a limit that may end at any time does not hide them.

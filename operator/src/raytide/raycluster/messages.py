@@ -11,9 +11,9 @@ from typing import Final
 
 from raytide.api import constants
 from raytide.api.actions import EventSpec
-from raytide.api.autoscaler_decision import Why
 from raytide.api.conditions import cut
-from raytide.api.remedies import note_with_cure
+from raytide.diagnosis.model import Diagnosis
+from raytide.diagnosis.render import note_with_cure, text_of
 
 MAX_SHOWN: Final = 63
 """Maximum length of a user's value that an event repeats, in characters."""
@@ -88,21 +88,18 @@ def autoscaler_down(fault: str, *, is_obeyed: bool, minutes: int) -> str:
     return f"{fault}; replicas of the spec apply, no worker is deleted to reach them"
 
 
-def replicas_contended(group: str, replicas: int, writer: str, decided: int) -> str:
-    """ReplicasContended: the spec's number and its last writer, and the autoscaler's number."""
+def replicas_contended(group: str, replicas: int, writer: str, decided: int, applied: int | None) -> str:
+    """ReplicasContended: the spec's number and its last writer, the autoscaler's number, and the number that was applied before."""
     by = f" (written by {writer})" if writer else ""
-    return of_group(group, f"replicas is {replicas}{by}, the autoscaler decided {decided}")
+    text = of_group(group, f"replicas is {replicas}{by}, the autoscaler decided {decided}")
+    return text if applied is None else f"{text}; {applied} was already applied once"
 
 
-def replicas_applied_once(replicas: int | None) -> str:
-    """ReplicasContended, appended when another writer repeats a number that was applied already."""
-    return f"; {replicas} was already applied once"
-
-
-def scaling_limited(group: str, why: Why) -> str:
+def scaling_limited(group: str, why: Diagnosis) -> str:
     """ScalingLimited: the autoscaler's reason, with its group if it has one."""
     count = f"{why.count} × " if why.count else ""
-    text = f"{count}{why.reason}" + (f" ({why.message})" if why.message else "")
+    message = text_of(why)
+    text = f"{count}{why.reason}" + (f" ({message})" if message else "")
     return of_group(group, text) if group else text
 
 

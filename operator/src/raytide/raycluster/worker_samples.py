@@ -61,7 +61,7 @@ def worker_samples(
     return WorkerSamples(
         workers=workers,
         missing={
-            (each.group, each.failure.cause if each.failure else constants.WAITING_FOR_PODS): each.missing
+            (each.group, each.failure.reason if each.failure else constants.WAITING_FOR_PODS): each.missing
             for each in missing
         },
         limited={(limit,): 1} if limit else {},

@@ -20,11 +20,12 @@ from raytide.api.conditions import (
     remove_condition,
 )
 from raytide.api.gang_admission import REVOKED_REASONS, awaited_nodes
-from raytide.api.remedies import remedy_sentence
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.violations import Violation
+from raytide.diagnosis.model import Diagnosis
+from raytide.diagnosis.render import remedy_of
 from raytide.trainingjob import messages
-from raytide.trainingjob.causes import facts_of_contention
+from raytide.trainingjob.causes import workload_of
 from raytide.trainingjob.lifecycle import JobResult, has_minimum, has_run
 from raytide.trainingjob.plan_context import PlanContext
 from raytide.trainingjob.plan_types import TrainingJobPlan
@@ -138,7 +139,7 @@ def replicas_contended(ctx: PlanContext) -> ConditionUpdate | None:
         else messages.replicas_lowered_again(note.replicas, note.writer)
     )
     reason = constants.REPLICAS_REWRITTEN if is_repeated else constants.REPLICAS_DIFFER
-    message += remedy_sentence(reason, facts_of_contention(ctx.job, note.writer, message))
+    message += remedy_of(Diagnosis(reason).having(writer=note.writer), workload_of(ctx.job))
     return ConditionUpdate(constants.REPLICAS_CONTENDED, status=is_repeated, reason=reason, message=message)
 
 

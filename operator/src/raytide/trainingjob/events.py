@@ -12,8 +12,8 @@ from raytide.api import trainingjob_constants as constants
 from raytide.api.actions import EventSpec
 from raytide.api.conditions import find_condition, parse_timestamp, timestamp
 from raytide.api.pod_failure import Cause
-from raytide.api.remedies import note_with_cure
 from raytide.api.sharing_record import ADMITTED, AWAITING_NODES, ResizeNote
+from raytide.diagnosis.render import note_with_cure
 from raytide.trainingjob import messages
 from raytide.trainingjob.conditions import replicas_contended
 from raytide.trainingjob.plan_context import PlanContext

@@ -108,7 +108,7 @@ def rejected_roles(observed: Observed, at_least: int = 1) -> frozenset[str]:
     `at_least` is the number of reconciles in a row in which they were rejected.
     """
     roles = (each for each in observed.pending_retries if each.group in constants.ROLES and each.times >= at_least)
-    return frozenset(each.group for each in roles if failure_of_rejection("", each.message).cause is not Cause.QUOTA)
+    return frozenset(each.group for each in roles if failure_of_rejection(each.message).reason != Cause.QUOTA)
 
 
 def _minimum_has_nodes(job: TrainingJob, observed: Observed) -> bool:

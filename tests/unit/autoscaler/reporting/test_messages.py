@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why
+from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision
 from raytide.api.pod import PodCondition, PodView
 from raytide.autoscaler.feasibility import could_hold
 from raytide.autoscaler.gcs.messages import REPORTED_ONE_BY_ONE, encode_report
@@ -49,6 +49,8 @@ from raytide.autoscaler.spec_group import SpecGroup
 from raytide.autoscaler.state.current_targets import CurrentTargets, recorded_target
 from raytide.autoscaler.state.group_availability import UnavailableGroup
 from raytide.autoscaler.state.snapshot import Drain, DrainRejection
+from raytide.diagnosis.model import Diagnosis
+from raytide.diagnosis.render import text_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HEAD = NodeType("headgroup", max_nodes=1)
@@ -127,7 +129,7 @@ def test_whether_an_empty_node_could_hold_it(asked: Request, *, expected: bool):
         ),
         pytest.param(
             {
-                "limits": {"cpu": Why("QuotaExceeded", 5, "no")},
+                "limits": {"cpu": Diagnosis("QuotaExceeded", 5, "no")},
                 "nodes": 2,
                 "reply": SchedulingReply(unplaced=(Demand(request(CPU=1)),)),
             },
@@ -174,7 +176,7 @@ def test_the_reason_when(situation: dict[str, Any], expected: dict[str, list[tup
 def test_a_sentence_names_three_shapes_and_counts_the_others():
     demands = tuple(Demand(request(CPU=0.5 * n), n) for n in range(1, 6))
     found = reasons(LimitInputs((HEAD, CPU), SchedulingReply(unplaced=demands), {"cpu": 2}))["cpu"][0]
-    assert found.message == (
+    assert text_of(found) == (
         "pending: {CPU: 0.5} x 1, {CPU: 1.5} x 3, {CPU: 1} x 2 and 2 other shapes; the group is at its maximum of 2: "
         "raise maxReplicas"
     )
@@ -185,7 +187,7 @@ def test_infeasible_demand_is_said_to_never_run():
     impossible = (Demand(request(CPU=8)), Demand(request(CPU=1, GPU=1)))
     found = reasons(LimitInputs((HEAD, CPU), SchedulingReply(impossible=impossible), {"cpu": 2}))["headgroup"][0]
     assert found.count == 2
-    assert found.message == (
+    assert text_of(found) == (
         "can never run: {CPU: 1, GPU: 1} x 1, {CPU: 8} x 1 fit no group, whose nodes have at most {CPU: 4, GPU: 0}; "
         "add a group with such nodes"
     )
@@ -222,7 +224,7 @@ def test_infeasible_demand_is_said_to_never_run():
 )
 def test_the_reason_names_what_fits_no_group_and_the_amounts_that_exceed_any_node(reply, message):
     found = reasons(LimitInputs((HEAD, CPU), reply, {"cpu": 0}))["headgroup"][0]
-    assert (found.reason, found.message) == ("NoFittingGroup", message)
+    assert (found.reason, text_of(found)) == ("NoFittingGroup", message)
 
 
 def test_reasons_do_not_depend_on_the_order_of_demands():
@@ -242,10 +244,10 @@ def test_a_shape_names_its_label_selector():
 
 
 def test_a_reason_is_reported_when_it_is_new_and_not_when_its_count_moves():
-    first, results = reason_lines({"cpu": (Why("MaxReached", 4, "four"),)}, frozenset())
-    again, results = reason_lines({"cpu": (Why("MaxReached", 5, "five"),)}, results)
+    first, results = reason_lines({"cpu": (Diagnosis("MaxReached", 4, "four"),)}, frozenset())
+    again, results = reason_lines({"cpu": (Diagnosis("MaxReached", 5, "five"),)}, results)
     _, results = reason_lines({}, results)
-    back, _ = reason_lines({"cpu": (Why("MaxReached", 4, "four"),)}, results)
+    back, _ = reason_lines({"cpu": (Diagnosis("MaxReached", 4, "four"),)}, results)
     assert ([line.message for line in first], again, len(back)) == (["MaxReached: four"], (), 1)
 
 
@@ -274,7 +276,7 @@ def test_a_change_is_one_sentence_when(change: dict[str, Any], line: str):
 
 
 def test_a_reason_of_the_whole_cluster_names_no_group():
-    (line,), _ = reason_lines({"": (Why("HeadDown", 1, "no head"),)}, frozenset())
+    (line,), _ = reason_lines({"": (Diagnosis("HeadDown", 1, "no head"),)}, frozenset())
     assert line.values == (("reason", "HeadDown"), ("count", 1))
 
 
@@ -342,7 +344,9 @@ def test_the_report_has_the_reason_of_a_pending_pod():
 
 
 def test_a_blocked_group_is_a_failed_request():
-    found = build_report(reported(blocked={"cpu": UnavailableGroup("QuotaExceeded", "full", 3)})).failed_requests
+    found = build_report(
+        reported(blocked={"cpu": UnavailableGroup(Diagnosis("QuotaExceeded", 3, "full"))})
+    ).failed_requests
     assert [(one.node_type, one.count, one.reason) for one in found] == [("cpu", 3, "QuotaExceeded: full")]
 
 
@@ -351,7 +355,7 @@ def test_messages_of_other_objects_forge_no_line_of_ray_status():
     forged, shown = "full\x1b[2J\nforged\u202e", r"full\x1b[2J\nforged\u202e"
     stuck = PodView(namespace="n", name="p", phase="Pending", scheduled=PodCondition("False", "Unschedulable", forged))
     instances = (Instance("p", "cpu", Status.ALLOCATED, pod="p"),)
-    blocked = {"cpu": UnavailableGroup("QuotaExceeded", forged, 3)}
+    blocked = {"cpu": UnavailableGroup(Diagnosis("QuotaExceeded", 3, forged))}
     report = build_report(reported(instances=instances, pods={"p": stuck}, blocked=blocked))
     assert report.pending_instances[0].details == f"Unschedulable: {shown}"
     assert report.failed_requests[0].reason == f"QuotaExceeded: {shown}"
@@ -360,7 +364,7 @@ def test_messages_of_other_objects_forge_no_line_of_ray_status():
 @pytest.mark.rule("FD:AS-A14")
 def test_times_are_those_at_which_things_began():
     since = NOW - timedelta(seconds=90)
-    blocked = {"cpu": UnavailableGroup("QuotaExceeded", "", 2, since=since)}
+    blocked = {"cpu": UnavailableGroup(Diagnosis("QuotaExceeded", 2, ""), since=since)}
     report = build_report(
         reported(pending_counts={"cpu": 5}, request_ages_s={"cpu": [40.0, 40.0, 7.0]}, blocked=blocked)
     )
@@ -404,7 +408,7 @@ def current_targets(
             id="a number was adopted",
         ),
         pytest.param(GroupDecision(5), GroupDecision(5), Change.CONFLICT, id="the same, but the spec differs"),
-        pytest.param(GroupDecision(2), GroupDecision(2, why=(Why("X"),)), Change.MESSAGE, id="only the reasons"),
+        pytest.param(GroupDecision(2), GroupDecision(2, why=(Diagnosis("X"),)), Change.MESSAGE, id="only the reasons"),
     ],
 )
 def test_what_kind_of_change_it_is(before: GroupDecision | None, order: GroupDecision, change: Change):

@@ -6,6 +6,7 @@ from raytide.autoscaler.feasibility import could_hold
 from raytide.autoscaler.model import Demand, Gang, NodeType, Request, SchedulingReply, amounts_of
 from raytide.autoscaler.scaling import limit_reasons as module
 from raytide.autoscaler.scaling.limit_reasons import LimitInputs, reasons
+from raytide.diagnosis.render import text_of
 
 TWO_CPUS = amounts_of({"CPU": 2})
 
@@ -23,6 +24,6 @@ def test_gangs_with_equal_requests_are_compared_with_each_full_group_once(monkey
     reply = SchedulingReply(unplaced=(Demand(Request(TWO_CPUS), 3),), unplaced_gangs=gangs)
     found = reasons(LimitInputs(types, reply, {kind.name: 1 for kind in types}))
     assert len(asked) == len(types)
-    assert [why.message for why in found["g0"]] == [
+    assert [text_of(why) for why in found["g0"]] == [
         "pending: {CPU: 2} x 163; the group is at its maximum of 1: raise maxReplicas"
     ]

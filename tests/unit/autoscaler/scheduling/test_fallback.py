@@ -22,6 +22,7 @@ from raytide.autoscaler.scheduling.decide import launches
 from raytide.autoscaler.scheduling.fallback import FallbackResult, schedule_with_fallback
 from raytide.autoscaler.scheduling.schedule import schedule
 from raytide.autoscaler.state.group_availability import Limits, UnavailableGroup
+from raytide.diagnosis.model import Diagnosis
 
 CPU4 = amounts_of({"CPU": 4})
 ONE = Request(CPU4)
@@ -29,8 +30,8 @@ ONE = Request(CPU4)
 SPOT = NodeType("spot", max_nodes=20, resources=CPU4, priority=10)
 ON_DEMAND = NodeType("on-demand", max_nodes=20, resources=CPU4, priority=5)
 HEAD = NodeType("headgroup", max_nodes=1)
-NO_CAPACITY = UnavailableGroup("Unschedulable", "0/3 nodes are available", is_capacity_missing=True)
-BROKEN = UnavailableGroup("ImagePullFailed", "ErrImagePull")
+NO_CAPACITY = UnavailableGroup(Diagnosis("Unschedulable", message="0/3 nodes are available"), is_capacity_missing=True)
+BROKEN = UnavailableGroup(Diagnosis("ImagePullFailed", message="ErrImagePull"))
 
 
 def coming(name: str, node_type: str = "spot", **more: Any) -> Instance:
@@ -102,8 +103,8 @@ def test_nothing_blocked_nothing_changed():
 @pytest.mark.rule("SC:S2")
 @pytest.mark.parametrize(
     "why",
-    [NO_CAPACITY, UnavailableGroup("SchedulingGated", "", is_capacity_missing=True), BROKEN],
-    ids=lambda w: w.reason,
+    [NO_CAPACITY, UnavailableGroup(Diagnosis("SchedulingGated", message=""), is_capacity_missing=True), BROKEN],
+    ids=lambda why: why.diagnosis.reason,
 )
 def test_the_next_group_is_launched_in_the_same_pass_and_stuck_pods_are_withdrawn(why):
     stuck = stuck_pods(16)

@@ -10,13 +10,14 @@ from raytide.autoscaler.model import Demand, Gang, Instance, NodeType, Request, 
 from raytide.autoscaler.scheduling.fallback import FallbackResult, schedule_with_fallback
 from raytide.autoscaler.scheduling.schedule import schedule
 from raytide.autoscaler.state.group_availability import Limits, UnavailableGroup
+from raytide.diagnosis.model import Diagnosis
 from support.explored import explored
 
 CPU4 = amounts_of({"CPU": 4})
 HEAD = NodeType("headgroup", max_nodes=1)
 MASTER = Instance("head", "headgroup", Status.RAY_RUNNING, is_head=True, pod="head", node_id="id-head")
-NO_CAPACITY = UnavailableGroup("Unschedulable", "0/3 nodes are available", is_capacity_missing=True)
-GATED = UnavailableGroup("ScaleGated", "a gate", is_capacity_missing=True, may_request=False)
+NO_CAPACITY = UnavailableGroup(Diagnosis("Unschedulable", message="0/3 nodes are available"), is_capacity_missing=True)
+GATED = UnavailableGroup(Diagnosis("ScaleGated", message="a gate"), is_capacity_missing=True, may_request=False)
 
 
 def running(number: int, group: str, free: int) -> Instance:

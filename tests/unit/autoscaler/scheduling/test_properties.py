@@ -10,7 +10,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oracle.cases import Case
-from raytide.api.autoscaler_decision import Why
 from raytide.autoscaler.feasibility import could_hold
 from raytide.autoscaler.model import (
     COUNTABLE,
@@ -31,6 +30,8 @@ from raytide.autoscaler.scheduling.node_classes import NodeClasses
 from raytide.autoscaler.scheduling.node_factory import NodeFactory
 from raytide.autoscaler.scheduling.resource_shapes import ACCELERATORS, RequestedNames, merged_by_affinity
 from raytide.autoscaler.scheduling.schedule import schedule
+from raytide.diagnosis.model import Diagnosis
+from raytide.diagnosis.render import text_of
 from support.explored import EXAMPLES, explored
 from unit.autoscaler.scheduling.questions import ask, group, pending, tasks
 
@@ -340,18 +341,20 @@ def test_an_amount_of_zero_makes_no_difference(question, names):
 BLOCKED = ("QuotaExceeded", "ScaleGated")
 
 
-def told(question: SchedulingRequest, blocked: dict[str, Why], reply: SchedulingReply) -> list[tuple[str, Why]]:
+def told(
+    question: SchedulingRequest, blocked: dict[str, Diagnosis], reply: SchedulingReply
+) -> list[tuple[str, Diagnosis]]:
     """All reasons by group; the groups have the nodes of the decision about the question."""
     stays, comes, _ = staying(question)
     found = reasons(LimitInputs(question.types, reply, stays + comes, limits=blocked))
     return [(group, why) for group, whys in found.items() for why in whys]
 
 
-def is_told(requests: Iterable[Request], found: list[tuple[str, Why]], question: SchedulingRequest) -> bool:
+def is_told(requests: Iterable[Request], found: list[tuple[str, Diagnosis]], question: SchedulingRequest) -> bool:
     """Whether a reason names one of the requests, or belongs to a blocked group that could hold one."""
     types = {one.name: one for one in question.types}
     return any(
-        shape_of(request) in why.message or (why.reason in BLOCKED and could_hold(types[group], request))
+        shape_of(request) in text_of(why) or (why.reason in BLOCKED and could_hold(types[group], request))
         for request in requests
         for group, why in found
     )
@@ -374,7 +377,9 @@ def test_nodes_launched_for_a_topology_strategy_share_a_value_of_its_label(quest
 @thorough
 @given(questions(), st.randoms(use_true_random=False))
 def test_all_demand_is_placed_or_launched_for_or_named_in_a_reason(question, rng):
-    blocked = {one.name: Why(rng.choice(BLOCKED)) for one in question.types if not one.is_head and rng.random() < 0.2}
+    blocked = {
+        one.name: Diagnosis(rng.choice(BLOCKED)) for one in question.types if not one.is_head and rng.random() < 0.2
+    }
     types = tuple(replace(one, available=0) if one.name in blocked else one for one in question.types)
     question = replace(question, types=types)
     reply = schedule(question)

@@ -11,6 +11,7 @@ from raytide.autoscaler.model import Demand, DrainReason, Request, Status, amoun
 from raytide.autoscaler.scaling.group_decisions import HOLD_S
 from raytide.autoscaler.sidecar.reconcile import plan_names, reconcile
 from raytide.autoscaler.state.snapshot import ReconcilerState, Snapshot
+from raytide.diagnosis.render import text_of
 from support.builders import group
 from unit.autoscaler.simulated_cluster import World
 
@@ -452,7 +453,7 @@ def test_a_bundle_of_request_resources_that_is_larger_than_any_node_is_named_wit
     world.constraint = (Demand(Request(amounts_of({"CPU": 1, "memory": memory + 1})), 2), ONE_CPU)
     world.run(30)
     (why,) = world.record().why
-    assert f"{why.reason}: {why.message}" == (
+    assert f"{why.reason}: {text_of(why)}" == (
         f"NoFittingGroup: can never run: {{CPU: 1, memory: {memory + 1}}} x 2 fit no group, "
         f"whose nodes have at most {{memory: {memory}}}; add a group with such nodes"
     )

@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from raytide.api.autoscaler_decision import Backoff, GroupDecision, Why
+from raytide.api.autoscaler_decision import Backoff, GroupDecision
 from raytide.autoscaler.model import HEAD_TYPE, Demand, GcsState, Instance, NodeStatus, RayNode, Request, Status
 from raytide.autoscaler.sidecar.skip_reconcile import MAX_SKIP_S, can_skip_reconcile
 from raytide.autoscaler.state.snapshot import ReconcileResult, Snapshot
+from raytide.diagnosis.model import Diagnosis
 from support.builders import head, pod, raycluster
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -64,7 +65,8 @@ def test_whatever_changes_is_decided_on(after):
         pytest.param(replace(PLAN, why_not="paused"), id="nothing was decided"),
         pytest.param(replace(PLAN, instances=(replace(RUNNING, status=Status.REQUESTED),)), id="a node is coming"),
         pytest.param(
-            replace(PLAN, decisions={"cpu": GroupDecision(1, why=(Why("MaxReached"),))}), id="a group has a reason"
+            replace(PLAN, decisions={"cpu": GroupDecision(1, why=(Diagnosis("MaxReached"),))}),
+            id="a group has a reason",
         ),
         pytest.param(
             replace(PLAN, decisions={"cpu": GroupDecision(1, backoff=Backoff(1, NOW))}), id="a group is in backoff"

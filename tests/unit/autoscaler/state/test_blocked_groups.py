@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raytide.api.autoscaler_decision import Backoff, Why
+from raytide.api.autoscaler_decision import Backoff
 from raytide.api.conditions import timestamp
 from raytide.api.pod import PodCondition, PodView
 from raytide.autoscaler.model import (
@@ -27,6 +27,7 @@ from raytide.autoscaler.state.instance_lifecycle import Timers
 from raytide.autoscaler.state.instances import instances
 from raytide.autoscaler.state.node_types import NodeTypes
 from raytide.autoscaler.state.observation import InstanceInputs
+from raytide.diagnosis.model import Diagnosis
 from support.builders import head, pending, pod, waiting
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -56,7 +57,7 @@ class World:
     running: set[str] = field(default_factory=set)
     desired_hosts: Counter[str] = field(default_factory=Counter)
     backoffs: dict[str, Backoff] = field(default_factory=dict)
-    reasons: dict[str, tuple[Why, ...]] = field(default_factory=dict)
+    reasons: dict[str, tuple[Diagnosis, ...]] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
     busy: set[str] = field(default_factory=set)
     most_pods: int = 0
@@ -130,7 +131,7 @@ class World:
         self.desired_hosts = Counter(i.node_type for i in choice.instances if i.status in alive and not i.is_head)
         self.desired_hosts += Counter(choice.reply.launches)
         self.timers, self.backoffs = found.timers, dict(limits.backoffs)
-        self.reasons = {name: (Why(b.reason, b.count, b.detail),) for name, b in limits.blocked.items()}
+        self.reasons = {name: (b.diagnosis,) for name, b in limits.blocked.items()}
 
     def run(self, until_s: int, *, restart_every_s: int = 0) -> None:
         while self.now_s < until_s:

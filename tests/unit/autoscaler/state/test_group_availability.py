@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raytide.api.autoscaler_decision import Backoff, Why
+from raytide.api.autoscaler_decision import Backoff
 from raytide.api.pod import PodCondition, PodView
 from raytide.autoscaler.model import COUNTABLE, NodeStatus, NodeType, RayNode, Status, amounts_of
 from raytide.autoscaler.state.group_availability import AvailabilityInputs, Limits, assess_availability, delay_s
@@ -16,6 +16,8 @@ from raytide.autoscaler.state.instances import instances
 from raytide.autoscaler.state.node_types import NodeTypes
 from raytide.autoscaler.state.observation import InstanceInputs
 from raytide.autoscaler.state.replica_failures import rejection_of
+from raytide.diagnosis.model import Diagnosis
+from raytide.diagnosis.render import text_of
 from support.builders import head, pending, pod, waiting
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -34,7 +36,7 @@ class Scenario:
         self.types = types
         self.timers = Timers()
         self.backoffs: dict[str, Backoff | None] = {}
-        self.reasons: dict[str, tuple[Why, ...]] = {}
+        self.reasons: dict[str, tuple[Diagnosis, ...]] = {}
 
     def assess(
         self, at_s: float, *things: PodView | RayNode, desired_hosts: dict[str, int] | None = None, **more: Any
@@ -49,9 +51,7 @@ class Scenario:
         limits = assess_availability(found, self.types, evidence, **more)
         self.timers = found.timers
         self.backoffs = dict(limits.backoffs)
-        self.reasons = {
-            name: (Why(blocked.reason, blocked.count, blocked.detail),) for name, blocked in limits.blocked.items()
-        }
+        self.reasons = {name: (blocked.diagnosis,) for name, blocked in limits.blocked.items()}
         return limits
 
     def restart(self) -> None:
@@ -133,8 +133,8 @@ def test_a_group_is_blocked_when_its_pod_does_not_come(thing, limit_s, reason):
     still = scenario.assess(limit_s, thing)
     assert (still.blocked, most(still), names_of(still.instances)) == ({}, 20, ["a"]), "the limit is strict"
     late = scenario.assess(limit_s + 0.1, thing)
-    assert late.blocked["spot"].reason == reason
-    assert "pod a" in late.blocked["spot"].detail
+    assert late.blocked["spot"].diagnosis.reason == reason
+    assert "pod a" in late.blocked["spot"].diagnosis.message
     assert (most(late), names_of(late.instances), names_of(late.stuck)) == (0, [], ["a"])
     assert most(late, "on-demand") == 20, "the others are not touched"
 
@@ -155,13 +155,16 @@ def test_the_wait_for_a_node_is_not_the_wait_for_ray():
     assert scenario.assess(400, spot("a", node_name="n")).blocked == {}
     scenario.assess(402, pod("a", group="spot"))
     assert scenario.assess(702, pod("a", group="spot")).blocked == {}
-    assert scenario.assess(703, pod("a", group="spot")).blocked["spot"].reason == "NeverRegistered"
+    assert scenario.assess(703, pod("a", group="spot")).blocked["spot"].diagnosis.reason == "NeverRegistered"
 
 
 @pytest.mark.rule("SC:S2", "SC:S3")
 def test_a_rejected_create_blocks_the_group_at_once_and_drops_its_requested_replicas():
     limits = Scenario().assess(0, *at_work("a"), desired_hosts={"spot": 5}, conditions=rejected())
-    assert (limits.blocked["spot"].reason, limits.blocked["spot"].is_capacity_missing) == ("QuotaExceeded", True)
+    assert (limits.blocked["spot"].diagnosis.reason, limits.blocked["spot"].is_capacity_missing) == (
+        "QuotaExceeded",
+        True,
+    )
     assert (most(limits), names_of(limits.instances), len(limits.stuck)) == (1, ["a"], 4)
 
 
@@ -207,7 +210,7 @@ def test_a_rejection_that_names_no_current_group_blocks_no_group():
 )
 def test_rejections_are_read_from_the_conditions(conditions, reason):
     found = rejection_of(conditions, "spot")
-    assert (found[0] if found else None) == reason
+    assert (found.reason if found else None) == reason
 
 
 def test_a_group_without_created_pods_is_blocked_only_while_others_get_theirs():
@@ -218,7 +221,8 @@ def test_a_group_without_created_pods_is_blocked_only_while_others_get_theirs():
     )
     other = pending("b", group="on-demand")
     assert (
-        scenario.assess(131, other, desired_hosts={"spot": 2, "on-demand": 1}).blocked["spot"].reason == "NoPodCreated"
+        scenario.assess(131, other, desired_hosts={"spot": 2, "on-demand": 1}).blocked["spot"].diagnosis.reason
+        == "NoPodCreated"
     )
 
 
@@ -278,8 +282,8 @@ def test_pods_that_end_before_they_register_block_their_group():
     scenario = Scenario()
     scenario.assess(0, spot("a", node_name="n"))
     limits = scenario.assess(5, spot("a", phase="Failed"))
-    assert (limits.blocked["spot"].reason, most(limits)) == ("CrashLoop", 0)
-    assert "ended before its Ray node registered" in limits.blocked["spot"].detail
+    assert (limits.blocked["spot"].diagnosis.reason, most(limits)) == ("CrashLoop", 0)
+    assert "ended before its Ray node registered" in limits.blocked["spot"].diagnosis.message
 
 
 def test_three_early_failures_block_a_working_group_and_fewer_do_not():
@@ -322,13 +326,16 @@ def blocked_scenario() -> Scenario:
 def test_a_blocked_group_stays_in_backoff_and_keeps_its_reason():
     limits = blocked_scenario().assess(20)
     assert (most(limits), limits.backoffs["spot"].n, limits.requeue_after_s) == (0, 1, 21)
-    assert (limits.blocked["spot"].reason, limits.blocked["spot"].is_capacity_missing) == ("Unschedulable", True)
+    assert (limits.blocked["spot"].diagnosis.reason, limits.blocked["spot"].is_capacity_missing) == (
+        "Unschedulable",
+        True,
+    )
 
 
 def test_without_a_recorded_reason_the_detail_has_the_time_of_the_next_retry():
     scenario = blocked_scenario()
     scenario.reasons = {}
-    assert "12:00:41" in scenario.assess(20).blocked["spot"].detail
+    assert "12:00:41" in text_of(scenario.assess(20).blocked["spot"].diagnosis)
 
 
 def test_when_it_has_rested_one_replica_is_tried():

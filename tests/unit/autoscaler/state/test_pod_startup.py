@@ -101,7 +101,7 @@ UNSTARTED = ContainerView("proxy", "running", is_sidecar=True)
 )
 def test_a_native_sidecar_is_waited_for_only_until_it_has_started(containers, reason, detail):
     startup = startup_of(pending("a", node_name="n", init_containers=containers, containers=(PULLING,)))
-    assert (startup.reason, startup.detail) == (reason, detail)
+    assert (startup.reason, startup.diagnosis.message) == (reason, detail)
 
 
 @pytest.mark.rule("FD:AS-A1")

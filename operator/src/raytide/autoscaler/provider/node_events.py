@@ -172,4 +172,4 @@ def _timestamp(event: _Event) -> datetime | None:
 
 def _is_unschedulable(pod: PodView) -> bool:
     failure = failure_of(pod)
-    return failure is not None and failure.cause is Cause.UNSCHEDULABLE
+    return failure is not None and failure.reason == Cause.UNSCHEDULABLE

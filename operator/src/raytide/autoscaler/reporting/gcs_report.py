@@ -26,6 +26,7 @@ from raytide.autoscaler.model import (
     SchedulingReply,
 )
 from raytide.autoscaler.state.group_availability import UnavailableGroup
+from raytide.diagnosis.render import text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +95,12 @@ def _details(pod: PodView | None) -> str:
         return "pod created"
     failure = failure_of(pod)
     if failure is not None:
-        return escaped(f"{failure.cause.value}: {failure.detail}")
+        return escaped(f"{failure.reason}: {failure.message}")
     return "waiting for ray to start" if pod.is_running else escaped(f"pod {pod.phase or 'Pending'}".lower())
 
 
 def _failed_request(group: str, why: UnavailableGroup, now_s: int) -> FailedRequest:
     since_s = now_s if why.since is None else int(why.since.timestamp())
-    reason = f"{why.reason}: {why.detail}" if why.detail else why.reason
-    return FailedRequest(group, max(1, why.count), escaped(reason), started_at_s=since_s, failed_at_s=since_s)
+    found, text = why.diagnosis, text_of(why.diagnosis)
+    reason = f"{found.reason}: {text}" if text else found.reason
+    return FailedRequest(group, max(1, found.count), escaped(reason), started_at_s=since_s, failed_at_s=since_s)

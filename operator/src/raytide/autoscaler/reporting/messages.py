@@ -10,13 +10,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from raytide.api.autoscaler_decision import GroupDecision, Why
+from raytide.api.autoscaler_decision import GroupDecision
 from raytide.autoscaler.model import Amounts, Demand, SchedulingReply, TerminationCause
 from raytide.autoscaler.request_text import shape_of, whole
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupTarget
 from raytide.autoscaler.scaling.limit_reasons import NO_FITTING_GROUP
 from raytide.autoscaler.spec_group import SpecGroup
 from raytide.autoscaler.state.snapshot import Answers, ClusterEvent, Drain, Level, LogLine
+from raytide.diagnosis.model import Diagnosis
+from raytide.diagnosis.render import text_of
 
 TEXT_BY_CAUSE: Final[Mapping[TerminationCause, str]] = {
     TerminationCause.IDLE: "idle",
@@ -67,13 +69,13 @@ def conflict_line(decisions: Iterable[tuple[SpecGroup, GroupDecision]]) -> LogLi
 
 
 def reason_lines(
-    reasons: Mapping[str, tuple[Why, ...]], reported_keys: frozenset[str]
+    reasons: Mapping[str, tuple[Diagnosis, ...]], reported_keys: frozenset[str]
 ) -> tuple[tuple[LogLine, ...], frozenset[str]]:
     """A line per new reason, and the keys of all reasons in effect; changed counts alone make no line."""
     current = {f"{group}/{why.reason}": (group, why) for group, found in reasons.items() for why in found}
     lines = tuple(
         LogLine(
-            Level.WARNING if why.reason in LOUD else Level.INFO, f"{why.reason}: {why.message}", _values(group, why)
+            Level.WARNING if why.reason in LOUD else Level.INFO, f"{why.reason}: {text_of(why)}", _values(group, why)
         )
         for key, (group, why) in current.items()
         if key not in reported_keys
@@ -164,7 +166,7 @@ def _leaving(target: GroupTarget) -> dict[str, int]:
     return count_by_word
 
 
-def _values(group: str, why: Why) -> tuple[tuple[str, str | int | float], ...]:
+def _values(group: str, why: Diagnosis) -> tuple[tuple[str, str | int | float], ...]:
     whose = (("group", group),) if group else ()
     return (*whose, ("reason", why.reason), ("count", why.count))
 

@@ -12,11 +12,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why, encode_record, parse_record
+from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, encode_record, parse_record
 from raytide.autoscaler.scaling.json_patch import GroupChange, build_patch
 from raytide.autoscaler.state.cluster_state import DEMAND_LAG_S, ClusterState
 from raytide.autoscaler.state.current_targets import CurrentTarget, CurrentTargets
 from raytide.autoscaler.state.snapshot import Operation, ReconcilerState, Snapshot
+from raytide.diagnosis.model import Diagnosis
 
 
 class Change(StrEnum):
@@ -54,7 +55,7 @@ def plan_patch(
     state: ReconcilerState,
     cluster: ClusterState,
     decisions: Mapping[str, GroupDecision],
-    why: tuple[Why, ...],
+    why: tuple[Diagnosis, ...],
 ) -> PatchPlan:
     """The patch for these decisions; empty while the autoscaler is paused."""
     current = cluster.current
@@ -74,7 +75,7 @@ def plan_patch(
 
 
 def patch_now(
-    snapshot: Snapshot, current: CurrentTargets, decisions: Mapping[str, GroupDecision], why: tuple[Why, ...]
+    snapshot: Snapshot, current: CurrentTargets, decisions: Mapping[str, GroupDecision], why: tuple[Diagnosis, ...]
 ) -> tuple[Operation, ...]:
     """The patch that writes these decisions and their record now."""
     return build_patch(snapshot.cluster, _changes(current, decisions), _record_text(current, decisions, why, snapshot))
@@ -93,7 +94,7 @@ def _changes(current: CurrentTargets, decisions: Mapping[str, GroupDecision]) ->
 
 
 def _record_text(
-    current: CurrentTargets, decisions: Mapping[str, GroupDecision], why: tuple[Why, ...], snapshot: Snapshot
+    current: CurrentTargets, decisions: Mapping[str, GroupDecision], why: tuple[Diagnosis, ...], snapshot: Snapshot
 ) -> str | None:
     if not current.is_recorded:
         return None
@@ -122,7 +123,7 @@ def _decision_as_read(decision: GroupDecision, read: GroupDecision) -> GroupDeci
 
 
 def change_between(
-    current: CurrentTargets, decisions: Mapping[str, GroupDecision], why: tuple[Why, ...] = ()
+    current: CurrentTargets, decisions: Mapping[str, GroupDecision], why: tuple[Diagnosis, ...] = ()
 ) -> Change:
     """The most urgent change of any group; `why` are the reasons that concern no single group."""
     found = {

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from raytide.api.autoscaler_decision import GroupDecision, Why
+from raytide.api.autoscaler_decision import GroupDecision
 from raytide.api.pod import PodView
 from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, STARTING, UNSEEN, Instance, Status, TerminationCause
 from raytide.autoscaler.replicas import complete_replicas
@@ -24,6 +24,7 @@ from raytide.autoscaler.state.current_targets import CurrentTarget
 from raytide.autoscaler.state.group_availability import Limits
 from raytide.autoscaler.state.instance_lifecycle import Stage
 from raytide.autoscaler.state.snapshot import ReconcilerState, Snapshot
+from raytide.diagnosis.model import Diagnosis
 
 HOLD_S: Final = 10.0
 """How long requested replicas without a pod may lack demand before they are withdrawn."""
@@ -60,7 +61,7 @@ class Outcomes:
     """All decisions and the timers they are based on."""
 
     groups: tuple[GroupResult, ...]
-    cluster_why: tuple[Why, ...] = ()
+    cluster_why: tuple[Diagnosis, ...] = ()
     """Reasons that concern no single group of the spec."""
     unneeded_since_s: Mapping[str, float] = field(default_factory=dict)
     pending_since_s: Mapping[str, float] = field(default_factory=dict)
@@ -92,7 +93,7 @@ def _hold(snapshot: Snapshot, state: ReconcilerState, cluster: ClusterState, pod
 
 
 def _unchanged_result(
-    current: CurrentTarget, pods: Mapping[str, PodView], why: tuple[Why, ...] | None = None
+    current: CurrentTarget, pods: Mapping[str, PodView], why: tuple[Diagnosis, ...] | None = None
 ) -> GroupResult:
     """Keep the replicas that the spec has, without names of pods that no longer exist.
 
@@ -274,17 +275,14 @@ class _GroupRound:
 
     # --- reasons -----------------------------------------------------------------------------------------------------
 
-    def _reasons(self, groups: Iterable[GroupResult]) -> dict[str, tuple[Why, ...]]:
+    def _reasons(self, groups: Iterable[GroupResult]) -> dict[str, tuple[Diagnosis, ...]]:
         groups = tuple(groups)
         return reasons(
             LimitInputs(
                 types=self.cluster.types.types,
                 reply=self.choice.reply,
                 nodes={o.group.name: o.desired.replicas * o.group.num_of_hosts for o in groups},
-                limits={
-                    name: Why(blocked.reason, blocked.count, blocked.detail)
-                    for name, blocked in self.limits.blocked.items()
-                },
+                limits={name: blocked.diagnosis for name, blocked in self.limits.blocked.items()},
                 problems=self.cluster.problems,
                 leaving={outcome.group.name: outcome.draining_host_count for outcome in groups},
                 held_back=self.scheduled.launches.held_back,

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from raytide.api.autoscaler_decision import Why
 from raytide.autoscaler.feasibility import EmptyNodes, could_hold, empty_nodes
 from raytide.autoscaler.model import (
     HEAD_TYPE,
@@ -25,6 +24,8 @@ from raytide.autoscaler.request_text import shape_of
 from raytide.autoscaler.scheduling.resource_shapes import merged_by_affinity
 from raytide.autoscaler.scheduling.session import MAX_NODES
 from raytide.autoscaler.state.group_availability import Stuck
+from raytide.diagnosis.catalogue import DRAINING
+from raytide.diagnosis.model import Diagnosis
 
 MAX_REACHED: Final = "MaxReached"
 """The group is at `maxReplicas`, or a placement group needs more nodes than that; the message has the pending demand."""
@@ -33,11 +34,6 @@ NO_FITTING_GROUP: Final = "NoFittingGroup"
 amounts that exceed those of any node."""
 HEAD_DOWN: Final = "HeadDown"
 """Ray's head node is not running: nothing is scaled."""
-DRAINING: Final = "Draining"
-"""Nodes of the group are being drained: they finish their work before they are deleted.
-
-Wait.
-"""
 UPSCALING_LIMITED: Final = "UpscalingLimited"
 """`upscalingMode: Conservative`: a group launches at most as many nodes as it has running, at least one."""
 INVALID_GROUP: Final = "InvalidGroup"
@@ -62,7 +58,7 @@ class LimitInputs:
     reply: SchedulingReply
     nodes: Mapping[str, int]
     """By group, the target number of nodes."""
-    limits: Mapping[str, Why] = field(default_factory=dict)
+    limits: Mapping[str, Diagnosis] = field(default_factory=dict)
     """By group, why it gets no nodes at present."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """By group, problems of its spec; an empty name means the whole cluster."""
@@ -72,54 +68,52 @@ class LimitInputs:
     """By group, launches deferred by the upscaling mode."""
 
 
-def reasons(inputs: LimitInputs) -> dict[str, tuple[Why, ...]]:
+def reasons(inputs: LimitInputs) -> dict[str, tuple[Diagnosis, ...]]:
     """Reasons by group, for groups that have any; the most important first."""
     waiting = _Waiting(inputs)
     found = {kind.name: tuple(_of_group(kind, inputs, waiting)) for kind in inputs.types if not kind.is_head}
     for group, message in inputs.problems.items():
         if group not in found:
-            found[group or HEAD_TYPE] = (*found.get(group or HEAD_TYPE, ()), Why(INVALID_GROUP, 1, message))
+            found[group or HEAD_TYPE] = (*found.get(group or HEAD_TYPE, ()), Diagnosis(INVALID_GROUP, 1, message))
     found[HEAD_TYPE] = (*found.get(HEAD_TYPE, ()), *_of_cluster(inputs, waiting))
     return {group: why for group, why in found.items() if why}
 
 
-def head_down(message: str) -> Why:
+def head_down(message: str) -> Diagnosis:
     """The reason for scaling nothing while the demand is unknown."""
-    return Why(HEAD_DOWN, 1, message)
+    return Diagnosis(HEAD_DOWN, 1, message)
 
 
-def _of_group(kind: NodeType, inputs: LimitInputs, waiting: "_Waiting") -> Iterable[Why]:
+def _of_group(kind: NodeType, inputs: LimitInputs, waiting: "_Waiting") -> Iterable[Diagnosis]:
     limit = inputs.limits.get(kind.name)
     if limit is not None:
         # A gate may last for days: it limits nothing while other groups take all demand.
         if limit.reason != Stuck.SCALE_GATED or limit.count or waiting.could_use(kind):
             yield limit
     elif demands := waiting.of_group(kind):
-        yield Why(MAX_REACHED, _count(demands), f"pending: {_shapes(demands)}; {_maximum(kind, inputs)}")
+        yield Diagnosis(MAX_REACHED, _count(demands)).having(shapes=_shapes(demands), **_maximum(kind, inputs))
     held_back = inputs.held_back.get(kind.name, 0)
     if held_back:
-        yield Why(UPSCALING_LIMITED, held_back, f"deferred nodes: {held_back}; upscalingMode is Conservative")
+        yield Diagnosis(UPSCALING_LIMITED, held_back).having(nodes=str(held_back))
     leaving = inputs.leaving.get(kind.name, 0)
     if leaving:
-        yield Why(DRAINING, leaving, f"draining nodes: {leaving}; a node is deleted when its work is finished")
+        yield Diagnosis(DRAINING, leaving).having(nodes=str(leaving))
     problem = inputs.problems.get(kind.name)
     if problem:
-        yield Why(INVALID_GROUP, 1, problem)
+        yield Diagnosis(INVALID_GROUP, 1, problem)
 
 
-def _maximum(kind: NodeType, inputs: LimitInputs) -> str:
-    """How the group's maximum, or that of the whole cluster, keeps demand waiting."""
-    most = kind.max_nodes // max(1, kind.num_of_hosts)
+def _maximum(kind: NodeType, inputs: LimitInputs) -> dict[str, str]:
+    """Which maximum keeps demand waiting: `maximum`, which the group has reached, `nodes` of the whole cluster, or `limit`, which is too small."""
+    most = str(kind.max_nodes // max(1, kind.num_of_hosts))
     if _is_at_maximum(kind, inputs):
-        return f"the group is at its maximum of {most}: raise maxReplicas"
+        return {"maximum": most}
     if sum(inputs.nodes.values()) + kind.num_of_hosts >= MAX_NODES:
-        return (
-            f"the autoscaler plans at most {MAX_NODES} nodes per Ray cluster: request less, or use several RayClusters"
-        )
-    return f"they need more than the group's maximum of {most}: raise maxReplicas"
+        return {"nodes": str(MAX_NODES)}
+    return {"limit": most}
 
 
-def _of_cluster(inputs: LimitInputs, waiting: "_Waiting") -> Iterable[Why]:
+def _of_cluster(inputs: LimitInputs, waiting: "_Waiting") -> Iterable[Diagnosis]:
     reply = inputs.reply
     single = [*reply.impossible, *reply.impossible_constraint]
     bundles = _bundles(reply.impossible_gangs)
@@ -130,46 +124,27 @@ def _of_cluster(inputs: LimitInputs, waiting: "_Waiting") -> Iterable[Why]:
         )
         unfit = [*single, *(bundle for bundle in bundles if not nodes.could_hold(bundle.request))]
         most = nodes_of_groups.exceeded(demand.request for demand in unfit)[:MAX_SHAPES]
-        yield Why(
-            NO_FITTING_GROUP,
-            _count([*single, *bundles]),
-            f"can never run: {_shapes(unfit)} fit no group"
-            f"{f', whose nodes have at most {shape_of(Request(most))}' if most else ''}; add a group with such nodes",
+        yield Diagnosis(NO_FITTING_GROUP, _count([*single, *bundles])).having(
+            shapes=_shapes(unfit), most=shape_of(Request(most)) if most else ""
         )
     if demands := waiting.of_live_nodes():
-        yield Why(
-            NODE_BUSY,
-            _count(demands),
-            f"pending: {_shapes(demands)}; no group has such nodes, and the live ones are busy: wait until their work "
-            "ends, or add a group with such resources and labels",
-        )
+        yield Diagnosis(NODE_BUSY, _count(demands)).having(shapes=_shapes(demands))
     yield from _unmet_topologies(reply)
     unmet = [demand for demand in reply.unmet if demand not in reply.impossible_constraint]
     if unmet:
-        yield Why(
-            CONSTRAINT_UNMET,
-            1,
-            f"request_resources() requests more than the groups may have, {_shapes(unmet)} too much: "
-            "raise maxReplicas, or request less",
-        )
+        yield Diagnosis(CONSTRAINT_UNMET, 1).having(shapes=_shapes(unmet))
 
 
-def _unmet_topologies(reply: SchedulingReply) -> Iterator[Why]:
+def _unmet_topologies(reply: SchedulingReply) -> Iterator[Diagnosis]:
     """One reason for all gangs that wait for nodes with one value of a label."""
     gangs = [gang for gang in _waiting_gangs(reply) if gang.topology is not None]
     known = [gang.topology.label for gang in gangs if gang.topology is not None and gang.topology.is_known]
     unknown = [gang.topology.label for gang in gangs if gang.topology is not None and not gang.topology.is_known]
-    advice = []
-    if known:
-        advice.append(
-            f"their topology_strategy requires nodes with one value of the label {_some(known)}, and no value has enough "
-            "of them: give each value a group with that label in its field `labels`, or raise maxReplicas of such groups"
-        )
-    if unknown:
-        advice.append(f"for the label {_some(unknown)} use STRICT_PACK: other strategies are not supported")
-    if advice:
+    if gangs:
         bundles = _bundles(gangs)
-        yield Why(TOPOLOGY_UNMET, _count(bundles), f"pending: {_shapes(bundles)}; {'; '.join(advice)}")
+        yield Diagnosis(TOPOLOGY_UNMET, _count(bundles)).having(
+            shapes=_shapes(bundles), label=_some(known), unsupported=_some(unknown)
+        )
 
 
 def _is_at_maximum(kind: NodeType, inputs: LimitInputs) -> bool:

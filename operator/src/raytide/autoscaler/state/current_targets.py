@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from raytide.api import constants
-from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why, parse_record
+from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, parse_record
 from raytide.api.pod import PodView
 from raytide.autoscaler.spec_group import SpecGroup
 from raytide.autoscaler.state.snapshot import ReconcilerState, Snapshot
 from raytide.autoscaler.state.worker_groups import spec_groups
+from raytide.diagnosis.model import Diagnosis
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class CurrentTargets:
     """The record, if it was made for this cluster; one made beside an earlier head counts too."""
     is_record_foreign: bool = False
     """A record exists, but it was made for another cluster (a copied manifest) or beside another head."""
-    why: tuple[Why, ...] = ()
+    why: tuple[Diagnosis, ...] = ()
     """The recorded reasons that concern no single group."""
     is_paused: bool = False
     """Whether a user paused the autoscaler by annotation."""

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from raytide.api.autoscaler_decision import Backoff, Why
+from raytide.api.autoscaler_decision import Backoff
 from raytide.api.conditions import ConditionJson, parse_timestamp, timestamp
 from raytide.api.pod import PodView
 from raytide.api.pod_failure import Cause
@@ -32,6 +32,7 @@ from raytide.autoscaler.state.node_autoscaler_events import UNKNOWN, NodeAutosca
 from raytide.autoscaler.state.node_types import NodeTypes
 from raytide.autoscaler.state.pod_startup import NOT_PLACED, Unready, limit_s, startup_of
 from raytide.autoscaler.state.replica_failures import rejection_of
+from raytide.diagnosis.model import Diagnosis
 
 FIRST_BACKOFF_S: Final = 30.0
 LONGEST_BACKOFF_S: Final = 300.0
@@ -64,11 +65,8 @@ REASONS: Final = frozenset({*Cause, *Stuck, *Unready})
 class UnavailableGroup:
     """Why a group gets no new nodes at present."""
 
-    reason: str
-    """Reason code, as in conditions: `QuotaExceeded`, `Unschedulable`, `NeverRegistered`, …"""
-    detail: str
-    count: int = 0
-    """Number of stuck instances."""
+    diagnosis: Diagnosis
+    """Its reason is that of conditions: `QuotaExceeded`, `Unschedulable`, `NeverRegistered`, …; it counts the stuck instances."""
     is_capacity_missing: bool = False
     """Only capacity is missing: pending instances may keep waiting if no other group can take their demand."""
     since: datetime | None = None
@@ -109,7 +107,7 @@ class AvailabilityInputs:
     """`status.conditions` of the RayCluster."""
     backoffs: Mapping[str, Backoff | None] = field(default_factory=dict)
     """By group, the backoff in the record."""
-    reasons: Mapping[str, Sequence[Why]] = field(default_factory=dict)
+    reasons: Mapping[str, Sequence[Diagnosis]] = field(default_factory=dict)
     """By group, the reasons in the record."""
     gates: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """By group, the types of its scale gates."""
@@ -171,8 +169,7 @@ class _StuckInstance:
 
     instance: Instance | None
     """None: its pod is gone."""
-    reason: str
-    detail: str
+    diagnosis: Diagnosis
     is_groups_fault: bool = True
     """False if another instance of the group registered later: then only this instance has a problem."""
 
@@ -235,11 +232,10 @@ def _effective(node_type: NodeType, view: _View | None) -> NodeType:
 
 def _gated(gates: Sequence[str], count: int) -> UnavailableGroup:
     named, others = ", ".join(gates[:MAX_NAMED]), len(gates) - MAX_NAMED
-    detail = (
-        f"scaleStrategy.scaleGate has {named}{f' and {others} others' if others > 0 else ''}: no node of the group is "
-        "launched until the controllers that wrote it have emptied it"
+    gated = Diagnosis(Stuck.SCALE_GATED.value, count).having(
+        gates=named + (f" and {others} others" if others > 0 else "")
     )
-    return UnavailableGroup(Stuck.SCALE_GATED, detail, count, is_capacity_missing=True, may_request=False)
+    return UnavailableGroup(gated, is_capacity_missing=True, may_request=False)
 
 
 def _is_placed(instance: Instance, found: Instances) -> bool:
@@ -253,14 +249,13 @@ def _blocked(
 ) -> UnavailableGroup:
     """The reason a group is blocked; the recorded one if the group is in backoff and nothing is stuck any more."""
     if group_failure is not None:
-        is_capacity_missing = group_failure.reason in NO_CAPACITY
-        return UnavailableGroup(group_failure.reason, group_failure.detail, count, is_capacity_missing, began(backoff))
+        found = replace(group_failure.diagnosis, count=count)
+        return UnavailableGroup(found, found.reason in NO_CAPACITY, began(backoff))
     recorded = next((why for why in inputs.reasons.get(group, ()) if why.reason in REASONS), None)
     if recorded is not None:
-        is_capacity_missing = recorded.reason in NO_CAPACITY
-        return UnavailableGroup(recorded.reason, recorded.message, recorded.count, is_capacity_missing, began(backoff))
-    detail = f"its nodes did not start; one replica is retried at {timestamp(backoff.until)}"
-    return UnavailableGroup(IN_BACKOFF, detail, count, since=began(backoff))
+        return UnavailableGroup(recorded, recorded.reason in NO_CAPACITY, began(backoff))
+    waits = Diagnosis(IN_BACKOFF, count).having(until=timestamp(backoff.until))
+    return UnavailableGroup(waits, since=began(backoff))
 
 
 def _stuck(ids: set[str], mine: Sequence[Instance]) -> set[str]:
@@ -282,8 +277,8 @@ class _StuckDetector:
     limits: TimeLimits
     is_in_backoff: bool
     """The group is in backoff: an instance with a known failure counts as stuck at once."""
-    rejected: tuple[str, str] | None
-    """Reason and message of the API server's rejection of the group's pods."""
+    rejected: Diagnosis | None
+    """The API server's rejection of the group's pods."""
     is_silent: bool
     """The group got no pod for `silent_s` while other groups did; if no group gets pods, the group is not at fault."""
     last_registered_s: float
@@ -324,7 +319,7 @@ class _StuckDetector:
         if pod is None or entry is None or entry.stage not in STAGES_BEFORE_RAY_NODE:
             return None
         startup = startup_of(pod, is_crash_loop=entry.restarts.is_crash_loop(self.now_s, self.limits.broken_s))
-        is_known = self.is_in_backoff and isinstance(startup.reason, Cause) and startup.reason != Cause.UNSCHEDULABLE
+        is_known = self.is_in_backoff and startup.reason in set(Cause) and startup.reason != Cause.UNSCHEDULABLE
         node_s = unschedulable_timeout_s(pod.name, self.node_autoscaler, self.limits, is_in_backoff=self.is_in_backoff)
         lasted_s = self.now_s - entry.since_s
         if startup.reason == Cause.CRASH:  # it may have run for a while between two crashes
@@ -332,7 +327,8 @@ class _StuckDetector:
         if lasted_s <= limit_s(startup, self.limits, node_s=node_s) and not is_known:
             return None
         is_groups_fault = startup.reason in NO_CAPACITY or self.last_registered_s <= entry.since_s
-        return _StuckInstance(instance, startup.reason, f"pod {pod.name}: {startup.detail}", is_groups_fault)
+        found = replace(startup.diagnosis, message=f"pod {pod.name}: {startup.diagnosis.message}").having(pod=pod.name)
+        return _StuckInstance(instance, found, is_groups_fault)
 
     def crash_loop(self, mine: Iterable[Instance], began_s: float) -> list[_StuckInstance]:
         """Why the group is unavailable if its pods end before their Ray node registers, although no instance is stuck."""
@@ -340,17 +336,15 @@ class _StuckDetector:
             return []
         if any(i.status is Status.RAY_RUNNING for i in mine) and self.early_exits.count < FAILURES_UNTIL_BLOCKED:
             return []
-        return [_StuckInstance(None, Cause.CRASH, f"{self.early_exits.detail} ({self.early_exits.count} in a row)")]
+        text = f"{self.early_exits.detail} ({self.early_exits.count} in a row)"
+        return [_StuckInstance(None, Diagnosis(Cause.CRASH.value, message=text))]
 
     def _no_pod(self, instance: Instance) -> _StuckInstance | None:
         if self.rejected is not None:
-            return _StuckInstance(instance, *self.rejected)
+            return _StuckInstance(instance, self.rejected)
         if instance.status is Status.ALLOCATION_FAILED or self.is_silent:
-            return _StuckInstance(
-                instance,
-                Stuck.NO_POD,
-                "the operator has neither created the requested pod nor reported an error: see its log",
-            )
+            text = "the operator has neither created the requested pod nor reported an error: see its log"
+            return _StuckInstance(instance, Diagnosis(Stuck.NO_POD.value, message=text))
         return None
 
 

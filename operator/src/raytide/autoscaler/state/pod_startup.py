@@ -16,6 +16,7 @@ from typing import Final
 from raytide.api.pod import ContainerView, PodView
 from raytide.api.pod_failure import Cause, failure_of
 from raytide.autoscaler.state.instance_lifecycle import TimeLimits
+from raytide.diagnosis.model import Diagnosis
 
 
 class Unready(StrEnum):
@@ -39,13 +40,17 @@ NOT_PLACED: Final = frozenset({Unready.NOT_SCHEDULED, Cause.UNSCHEDULABLE, Cause
 class Startup:
     """The step a pod is in."""
 
-    reason: str
-    """Reason code, as in conditions; a value of `Unready` or `Cause`."""
-    detail: str
+    diagnosis: Diagnosis
+    """Its reason is a value of `Unready` or `Cause`."""
     finished: int = 0
     """Completed containers and started native sidecars: one more is progress and restarts the clock."""
     has_ray_restarted: bool = False
     """The Ray container has been restarted: further restarts are one step with one clock."""
+
+    @property
+    def reason(self) -> str:
+        """Reason code, as in conditions."""
+        return self.diagnosis.reason
 
     @property
     def step(self) -> str:
@@ -56,32 +61,36 @@ class Startup:
 def startup_of(pod: PodView, *, is_crash_loop: bool = False) -> Startup:
     """The step of the pod; `is_crash_loop`: a container was restarted again within the limit (see `Restarts`)."""
     failure = failure_of(pod)
-    if failure is not None and failure.cause is not Cause.CRASH:
-        return Startup(failure.cause, failure.detail)
+    if failure is not None and failure.reason != Cause.CRASH:
+        return Startup(failure)
     ray = _ray(pod)
     has_ray_restarted = ray is not None and ray.restart_count > 0
     if failure is not None or is_crash_loop:
         # Between two crashes the container runs for a moment: that is the same step, with the same clock.
-        detail = failure.detail if failure else _restarts(_most_restarted(pod))
-        return Startup(Cause.CRASH, detail, has_ray_restarted=has_ray_restarted)
+        crash = failure or _of_restarts(_most_restarted(pod))
+        return Startup(crash, has_ray_restarted=has_ray_restarted)
     if not pod.node_name and not pod.is_running:
-        return Startup(Unready.NOT_SCHEDULED, "no scheduler has processed it: check schedulerName of its template")
+        return _startup(Unready.NOT_SCHEDULED, "no scheduler has processed it: check schedulerName of its template")
     if has_ray_restarted:
         detail = f"{_restarts(ray)}, and its Ray node has not registered"
-        return Startup(Unready.NEVER_REGISTERED, detail, has_ray_restarted=True)
+        return _startup(Unready.NEVER_REGISTERED, detail, has_ray_restarted=True)
     if has_ray_started(pod):
-        return Startup(Unready.NEVER_REGISTERED, "its Ray container is running, but its Ray node has not registered")
+        return _startup(Unready.NEVER_REGISTERED, "its Ray container is running, but its Ray node has not registered")
     finished = sum(map(_is_passed, (*pod.init_containers, *pod.containers)))
     waiting = next((c for c in pod.init_containers if not _is_passed(c)), None)
     if waiting is not None:
-        return Startup(Unready.NOT_INITIALIZED, _not_initialized(waiting), finished)
-    return Startup(Unready.NOT_STARTED, "its images are being pulled or its volumes mounted", finished)
+        return _startup(Unready.NOT_INITIALIZED, _not_initialized(waiting), finished)
+    return _startup(Unready.NOT_STARTED, "its images are being pulled or its volumes mounted", finished)
+
+
+def _startup(reason: Unready, message: str, finished: int = 0, *, has_ray_restarted: bool = False) -> Startup:
+    return Startup(Diagnosis(reason.value, message=message), finished, has_ray_restarted)
 
 
 def is_crashed(pod: PodView) -> bool:
     """Whether a container waits to be restarted after a crash."""
     failure = failure_of(pod)
-    return failure is not None and failure.cause is Cause.CRASH
+    return failure is not None and failure.reason == Cause.CRASH
 
 
 def restart_count(pod: PodView) -> int:
@@ -136,6 +145,11 @@ def _not_initialized(container: ContainerView) -> str:
 def _most_restarted(pod: PodView) -> ContainerView | None:
     unfinished = (c for c in (*pod.init_containers, *pod.containers) if not _is_completed(c))
     return max(unfinished, key=lambda container: container.restart_count, default=None)
+
+
+def _of_restarts(container: ContainerView | None) -> Diagnosis:
+    found = Diagnosis(Cause.CRASH.value, message=_restarts(container))
+    return found.having(container=container.name) if container is not None else found
 
 
 def _restarts(container: ContainerView | None) -> str:

@@ -11,14 +11,15 @@ from typing import Final
 from raytide.api import constants
 from raytide.api.conditions import ConditionJson, find_condition
 from raytide.api.pod_failure import Cause, failure_of_rejection
+from raytide.diagnosis.model import Diagnosis
 
 CREATE_FAILED: Final = "FailedCreateWorkerPod"
 """Reason of `ReplicaFailure` when a worker could not be created, in KubeRay and in Raytide."""
 _ENTRY: Final = re.compile(r"(?:^|; )group ([^:;]+): ")
 
 
-def rejection_of(conditions: Sequence[ConditionJson], group: str) -> tuple[str, str] | None:
-    """Reason and API server message if creates of the group are rejected according to `ReplicaFailure`."""
+def rejection_of(conditions: Sequence[ConditionJson], group: str) -> Diagnosis | None:
+    """The cause if creates of the group are rejected according to `ReplicaFailure`."""
     condition = find_condition(conditions, constants.REPLICA_FAILURE)
     if condition is None or condition.get("status") != "True":
         return None
@@ -27,7 +28,7 @@ def rejection_of(conditions: Sequence[ConditionJson], group: str) -> tuple[str, 
     texts = [text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name == group]
     if len(parts) == 1 and f"-{group}-worker-" in message:  # KubeRay names the pod, not the group
         texts = [message]
-    for failure in (failure_of_rejection("", text) for text in texts):
-        if failure.cause is Cause.QUOTA or condition.get("reason") == CREATE_FAILED:
-            return failure.cause, failure.detail
+    for failure in map(failure_of_rejection, texts):
+        if failure.reason == Cause.QUOTA or condition.get("reason") == CREATE_FAILED:
+            return failure
     return None

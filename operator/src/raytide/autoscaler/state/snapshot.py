@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, Why
+from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision
 from raytide.api.meta import Manifest
 from raytide.api.pod import PodView
 from raytide.autoscaler.model import (
@@ -29,6 +29,7 @@ from raytide.autoscaler.state.instance_cache import UNKNOWN as EMPTY_CACHE
 from raytide.autoscaler.state.instance_cache import InstanceCache
 from raytide.autoscaler.state.instance_lifecycle import DEFAULT_LIMITS, TimeLimits, Timers
 from raytide.autoscaler.state.node_autoscaler_events import UNKNOWN, NodeAutoscaler
+from raytide.diagnosis.model import Diagnosis
 
 Operation: TypeAlias = Mapping[str, Any]
 """One operation of a JSON patch (RFC 6902)."""
@@ -200,7 +201,7 @@ class ReconcileResult:
     """Seconds until the next timer expires; None: the usual interval."""
     decisions: Mapping[str, GroupDecision] = field(default_factory=dict)
     """Decisions by group, whether they had to be written or not."""
-    why: tuple[Why, ...] = ()
+    why: tuple[Diagnosis, ...] = ()
     """Reasons that concern no single group: no feasible group, the head is down."""
     reply: SchedulingReply | None = None
     """None: nothing was decided; `why_not` has the reason."""

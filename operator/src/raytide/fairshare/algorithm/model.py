@@ -365,6 +365,8 @@ class Waiting:
     """`message` with the names of other namespaces, as in `Resize`."""
     reserved_nodes: tuple[str, ...] = ()
     """Nodes with capacity that those behind it in line do not get (`reservations.py`), in the order of names."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """What holder and cure of the reason name (diagnosis/catalogue.py), without names of other namespaces."""
 
     @property
     def is_reserving(self) -> bool:

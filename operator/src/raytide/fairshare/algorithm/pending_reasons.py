@@ -12,6 +12,8 @@ from typing import Final
 
 from raytide.api.pod_requirements import PODS, PodConstraints
 from raytide.api.sharing_record import CREATION_FORBIDDEN, UNSCHEDULABLE
+from raytide.diagnosis.catalogue import MAX_LOAD, NODES, PENDING_PODS
+from raytide.diagnosis.model import Diagnosis
 from raytide.fairshare.algorithm.capacity_index import CapacityIndex, Vector, times_that_fit
 from raytide.fairshare.algorithm.format_quantity import spell, spell_with_name
 from raytide.fairshare.algorithm.model import (
@@ -42,9 +44,16 @@ _CAPACITY_REASONS: Final = (INSUFFICIENT, INSUFFICIENT_GPU, FRAGMENTED)
 _HELD: Final = {
     CAPACITY_RESERVED: "reserved for {} (first in line)",
     COOLING_DOWN: "held by {}, which is in a cooldown",
-    HELD_BY_RANK_ZERO: "held by trainer 0 of {} on node {}, which ends only with its job",
+    HELD_BY_RANK_ZERO: "held by {}, which ends only with its job",
     HIGHER_PRIORITY: "held by {}, which has a higher priority",
 }
+"""What is held by whom."""
+_OF_PODS: Final = {
+    CREATION_FORBIDDEN: "the API server rejects {} of its pods",
+    UNSCHEDULABLE: "kube-scheduler finds no node for {} of its pods, although nodes have enough free capacity",
+    SCHEDULING_GATED: "{} of its pods have scheduling gates, and take no capacity until these are removed",
+}
+"""Why some of its pods cannot be created or have no node; how many."""
 _FREE_ONLY: Final = {
     False: ", without preemption (preemptionPolicy: Never)",
     True: ", without preemption (its pods have scheduling gates, or got no node before)",
@@ -60,9 +69,9 @@ class Reasons:
     state: AllocationState
     reserved_nodes: Mapping[ParticipantId, tuple[str, ...]] = field(default_factory=dict)
     """Participants with a reservation, each with the nodes."""
-    _why_by_rejection: dict[int, tuple[str, str]] = field(default_factory=dict)
+    _why_by_rejection: dict[int, Diagnosis] = field(default_factory=dict)
     """By identity: participants that are equal in what matters share a rejection."""
-    _capacity_reasons: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
+    _capacity_reasons: dict[tuple[int, int], Diagnosis | None] = field(default_factory=dict)
     _capacity_by_order: dict[int, CapacityIndex] = field(default_factory=dict)
     _empty_nodes_by_constraints: dict[PodConstraints, CapacityIndex | None] = field(default_factory=dict)
     _nodes: list[tuple[Node, Vector]] = field(default_factory=list)
@@ -73,7 +82,8 @@ class Reasons:
         """Why the participant waits, or is not larger."""
         if id(rejection) not in self._why_by_rejection:
             self._why_by_rejection[id(rejection)] = self._why(rejection)
-        reason, missing = self._why_by_rejection[id(rejection)]
+        why = self._why_by_rejection[id(rejection)]
+        reason, missing = why.reason, why.message
         is_capacity_kept = reason in _CAPACITY_REASONS and self._is_reserved_for_external(participant, rejection)
         goal = (
             f"to reach its minimum of {participant.spec.floor}"
@@ -82,11 +92,15 @@ class Reasons:
         )
 
         if rejection.needs and reason in _HELD:  # what is held, for what, and by which job
+            holder, full_holder = (_holder(rejection, each) for each in (participant.spec.id.namespace, None))
             message, full_message = (
-                f"{missing} {goal}, {_held(rejection, each)}" for each in (participant.spec.id.namespace, None)
+                f"{missing} {goal}, {_HELD[reason].format(each)}" for each in (holder, full_holder)
             )
+            why = why.having(holder=holder)
         else:
             what = missing + (_BESIDE if is_capacity_kept else "")
+            if is_capacity_kept and "limit" not in why.parameters:
+                why = why.having(limit=PENDING_PODS)
             is_limited = reason in _CAPACITY_REASONS and not participant.spec.may_preempt
             limit = _FREE_ONLY[participant.spec.is_unproven] if is_limited else ""
             message = full_message = (f"{what}, {goal}" if what else goal) + limit
@@ -98,6 +112,7 @@ class Reasons:
             is_capacity_kept,
             full_message,
             self.reserved_nodes.get(participant.spec.id, ()),
+            why.parameters,
         )
 
     def omitted(self, participant: Participant) -> Waiting:
@@ -114,38 +129,30 @@ class Reasons:
             full_message=message,
         )
 
-    def _why(self, rejection: Rejection) -> tuple[str, str]:
+    def _why(self, rejection: Rejection) -> Diagnosis:
+        """The reason, what is missing, and what holder and cure name."""
         gap = rejection.shortfall
         if rejection.tenant and gap is not None:
             left, wanted = spell(gap.resource, gap.left), spell_with_name(gap.resource, gap.wanted)
-            within = "within its nominal quota and borrowing limit"
-            return QUOTA_EXCEEDED, f"tenant {rejection.tenant} has {left} left of {wanted} needed {within}"
+            text = f"tenant {rejection.tenant} has {left} left of {wanted} needed within its nominal quota and borrowing limit"
+            return Diagnosis(QUOTA_EXCEEDED, message=text).having(tenant=rejection.tenant)
         if rejection.kind == QUOTA_EXCEEDED and gap is not None:
             left = spell(gap.resource, gap.left)
-            return (
-                QUOTA_EXCEEDED,
-                f"quota {rejection.quota} has {left} left of {spell_with_name(gap.resource, gap.wanted)} needed",
-            )
+            text = f"quota {rejection.quota} has {left} left of {spell_with_name(gap.resource, gap.wanted)} needed"
+            return Diagnosis(QUOTA_EXCEEDED, message=text).having(quota=rejection.quota)
         if gap is not None:
             reason = INSUFFICIENT_GPU if gap.resource in self.state.capacity.gpus else INSUFFICIENT
             wanted, left = spell_with_name(gap.resource, gap.wanted), spell(gap.resource, max(0, gap.left))
-            return reason, f"needs {wanted} more; {left} are left of the usable capacity of all nodes"
-        if rejection.kind == CREATION_FORBIDDEN:
-            return rejection.kind, f"the API server rejects {rejection.count} of its pods"
-        if rejection.kind == UNSCHEDULABLE:
-            return (
-                rejection.kind,
-                f"kube-scheduler finds no node for {rejection.count} of its pods, although nodes have enough free capacity",
-            )
-        if rejection.kind == SCHEDULING_GATED:
-            return (
-                rejection.kind,
-                f"{rejection.count} of its pods have scheduling gates, and take no capacity until these are removed",
-            )
+            text = f"needs {wanted} more; {left} are left of the usable capacity of all nodes"
+            return Diagnosis(reason, message=text).having(limit=MAX_LOAD)
+        if rejection.kind in _OF_PODS:
+            return Diagnosis(rejection.kind, message=_OF_PODS[rejection.kind].format(rejection.count))
         if rejection.kind == COOLING_DOWN and not rejection.needs:
-            return COOLING_DOWN, "is in a cooldown, because its last resize is recent or not complete"
+            return Diagnosis(
+                COOLING_DOWN, message="is in a cooldown, because its last resize is recent or not complete"
+            )
         if rejection.kind in _HELD:
-            return rejection.kind, _needed(self.state, rejection.needs)
+            return Diagnosis(rejection.kind, message=_needed(self.state, rejection.needs))
         return self._no_capacity(rejection.needs)
 
     # --- capacity that is kept for pods of other workloads -------------------------------------------------------------
@@ -191,42 +198,36 @@ class Reasons:
 
     # --- capacity -------------------------------------------------------------------------------------------------------
 
-    def _no_capacity(self, needs: Iterable[tuple[PodShape, int]]) -> tuple[str, str]:
+    def _no_capacity(self, needs: Iterable[tuple[PodShape, int]]) -> Diagnosis:
         """The most important reason among the shapes without enough capacity."""
-        reasons = [self._capacity_reason_for(pod, count) for pod, count in needs]
         ranked = [UNSATISFIABLE, INSUFFICIENT_GPU, INSUFFICIENT, FRAGMENTED]
-        lacking = [one for one in reasons if one[0]]
+        lacking = [found for pod, count in needs if (found := self._capacity_reason_for(pod, count)) is not None]
         if not lacking:
-            return (
-                INSUFFICIENT,
-                "free capacity is not enough for all its pods at once, or is reserved for pending pods of other workloads",
-            )
-        return min(lacking, key=lambda one: ranked.index(one[0]))
+            text = "free capacity is not enough for all its pods at once, or is reserved for pending pods of other workloads"
+            return Diagnosis(INSUFFICIENT, message=text).having(limit=PENDING_PODS)
+        return min(lacking, key=lambda one: ranked.index(one.reason))
 
-    def _capacity_reason_for(self, pod: PodShape, count: int) -> tuple[str, str]:
+    def _capacity_reason_for(self, pod: PodShape, count: int) -> Diagnosis | None:
         key = (pod.number, count)
         if key not in self._capacity_reasons:
             self._capacity_reasons[key] = self._capacity_reason(pod, count)
         return self._capacity_reasons[key]
 
-    def _capacity_reason(self, pod: PodShape, count: int) -> tuple[str, str]:
-        impossible = self._impossible(pod)
-        if impossible:
-            return UNSATISFIABLE, impossible
+    def _capacity_reason(self, pod: PodShape, count: int) -> Diagnosis | None:
+        if impossible := self._impossible(pod):
+            return impossible
         if not pod.order.nodes:
-            return (
-                INSUFFICIENT,
-                f"needs {_requests_text(self.state, pod)} on one node; no node that it may use is ready",
-            )
+            text = f"needs {_requests_text(self.state, pod)} on one node; no node that it may use is ready"
+            return Diagnosis(INSUFFICIENT, message=text)
         capacity = self._capacity_of(pod)
         lacking = capacity.lacking(pod.requests)
         fitting = 0
         if lacking is None:
             fitting = sum(times_that_fit(pod.requests, node.free_soon) for node in pod.order.nodes)
             if fitting >= count:
-                return "", ""
+                return None
             sentence = f"needs capacity for {count} x ({_requests_text(self.state, pod)}); {fitting} fit"
-            return self._short_for(pod, count, capacity), sentence
+            return Diagnosis(self._short_for(pod, count, capacity), message=sentence)
         number, amount, free = lacking
         name = self.state.capacity.resources[number]
         wanted, where = spell_with_name(name, amount), "free on one node"
@@ -234,8 +235,8 @@ class Reasons:
             wanted, where = f"{count} x {wanted}", "free, each on one node"
         sentence = f"needs {wanted} {where}; the best node has {spell(name, free)} free"
         if all(capacity.total(other) >= wanted * count for other, wanted in pod.requests):
-            return FRAGMENTED, sentence
-        return (INSUFFICIENT_GPU if name in self.state.capacity.gpus else INSUFFICIENT), sentence
+            return Diagnosis(FRAGMENTED, message=sentence)
+        return Diagnosis(INSUFFICIENT_GPU if name in self.state.capacity.gpus else INSUFFICIENT, message=sentence)
 
     def _short_for(self, pod: PodShape, count: int, capacity: CapacityIndex) -> str:
         """The reason if one pod fits and `count` do not: GPUs if there are too few of them."""
@@ -252,22 +253,24 @@ class Reasons:
             self._capacity_by_order[key] = CapacityIndex([node.free_soon for node in pod.order.nodes])
         return self._capacity_by_order[key]
 
-    def _impossible(self, pod: PodShape) -> str:
-        """Why no node, even empty, could hold one; empty if one could."""
+    def _impossible(self, pod: PodShape) -> Diagnosis | None:
+        """Why no node, even empty, could hold one; None if one could."""
         if self.state.capacity.could_hold(pod):
-            return ""
+            return None
         whole = self._empty_nodes_of(pod.shape.constraints)
         if whole is None:
-            return (
-                "no node matches its node selector, affinity and tolerations"
-                if self.state.snapshot.nodes
-                else "there are no nodes"
-            )
+            no_match = "no node matches its node selector, affinity and tolerations"
+            text = no_match if self.state.snapshot.nodes else "there are no nodes"
+            return Diagnosis(UNSATISFIABLE, message=text).having(limit=NODES)
+        if not pod.unoffered and whole.holds(pod.requests):
+            return None
+        return Diagnosis(UNSATISFIABLE, message=self._larger_than(pod, whole))
+
+    def _larger_than(self, pod: PodShape, whole: CapacityIndex) -> str:
+        """What the pod needs more of than the largest of these empty nodes has."""
         if pod.unoffered:
             wanted = spell_with_name(pod.unoffered, pod.shape.requests[pod.unoffered])
             return f"needs {wanted} on one node; the largest node has 0"
-        if whole.holds(pod.requests):
-            return ""
         lacking = whole.lacking(pod.requests)
         if lacking is None:
             return f"needs {_requests_text(self.state, pod)} on one node; no node has all of it"
@@ -301,9 +304,10 @@ def _requests_text(state: AllocationState, pod: PodShape) -> str:
     return " and ".join(parts) or "a pod slot"
 
 
-def _held(rejection: Rejection, reader: str | None) -> str:
+def _holder(rejection: Rejection, reader: str | None) -> str:
+    """Who holds what is missing, for readers of that namespace; None: with all names."""
     holder = job_name(rejection.holder, reader) if rejection.holder else "another job"
-    return _HELD[rejection.kind].format(holder, rejection.node)
+    return f"trainer 0 of {holder} on node {rejection.node}" if rejection.kind == HELD_BY_RANK_ZERO else holder
 
 
 def _needed(state: AllocationState, needs: Iterable[tuple[PodShape, int]]) -> str:

@@ -1,0 +1,1 @@
+"""Diagnosis: why a workload has fewer pods than it wants, as a value, with one catalogue of texts, holders and fixes."""
