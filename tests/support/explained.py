@@ -12,7 +12,7 @@ from typing import Any
 from raytide.api import constants
 from raytide.api.autoscaler_decision import DecisionRecord, GroupDecision, encode_record
 from raytide.api.conditions import timestamp
-from raytide.api.config import ClusterConfig
+from raytide.api.config import AutoscalerMode, ClusterConfig
 from raytide.api.pod import ContainerView, PodCondition, PodView
 from raytide.api.raycluster import RayCluster
 from raytide.diagnosis.catalogue import MAX_LOAD, NODES
@@ -71,13 +71,17 @@ class Case:
 
 
 def reconciled(
-    obj: dict[str, Any], *pods: PodView, retries: tuple[PendingRetry, ...] = (), times: int = 2
+    obj: dict[str, Any],
+    *pods: PodView,
+    retries: tuple[PendingRetry, ...] = (),
+    times: int = 2,
+    mode: AutoscalerMode = "raytide",
 ) -> dict[str, Any]:
     """The RayCluster with the status that the operator writes for it at noon."""
     for _ in range(times):
         cluster = RayCluster.parse(obj)
         observed = Observed(pods=pods, services=(head_service(),), pending_retries=retries, seen_at=NOON)
-        scaling = scaling_of(cluster, observed)
+        scaling = scaling_of(cluster, observed, mode)
         todo = plan(cluster, observed, ClusterConfig(), str)
         if todo.is_reported:
             obj = {**obj, "status": status(cluster, observed, todo, (), NOON, scaling=scaling)}

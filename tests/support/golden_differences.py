@@ -327,8 +327,8 @@ KNOWN: Final = (
         lambda fate, _: fate.is_recorded_as_invalid,
     ),
     Known(
-        "a condition of ours: says which workers are missing, and why (SC:S21)",
-        r"status conditions\.WorkersMissing",
+        "a condition and a field of ours: say which workers are missing, and why (SC:S21)",
+        r"status (conditions\.WorkersMissing|diagnoses)",
         _has_missing_workers,
     ),
     Known(

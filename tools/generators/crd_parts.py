@@ -74,6 +74,12 @@ def build_conditions() -> Schema:
     return build_list_map(condition, "type")
 
 
+def build_diagnoses() -> Schema:
+    """`status.diagnoses`: why something is missing (api/record_fields.py)."""
+    texts = dict.fromkeys(("group", "message", "reason", "stage"), STRING)
+    return build_list(build_object({**texts, "count": INT32, "parameters": build_map(STRING)}))
+
+
 def build_list_map(items: Schema, key: str, **more: Any) -> Schema:
     """A list that server-side apply merges by this key, so that each writer owns its entries."""
     return build_list(items, **more, **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]})

@@ -62,6 +62,7 @@ WORDS = {
     "status.availableWorkerReplicas": "Number of running worker pods.",
     "status.conditions": "Current conditions of the cluster, and since when they hold.",
     "status.desiredWorkerReplicas": "Desired number of worker pods.",
+    "status.diagnoses": "Why something is missing, as fields: the reason, the worker group, how many pods, and what the texts of raytide why name.",
     "status.endpoints": "Ports of the head service by name.",
     "status.head": "Names and addresses of the head pod and its service.",
     "status.readyWorkerReplicas": "Number of ready worker pods.",

@@ -100,6 +100,7 @@ SPEC_WORDS = {
     "status": "Last observed state of the job.",
     "status.completionTime": "When the job finished.",
     "status.conditions": "Current conditions of the job, and since when they hold.",
+    "status.diagnoses": "Why something is missing, as fields: the reason, the worker group or role, how many pods, and what the texts of raytide why name.",
     "status.phase": "Pending, Creating, Running, Scaling, Suspended, Succeeded or Failed.",
     "status.restarts": "Failures that count for backoffLimit and maxFailedPercent.",
     "status.scaling.history": "Most recent resizes.",

@@ -1,13 +1,20 @@
 """The catalogue of reasons: what its texts name, and that nothing else is read."""
 
+import json
 from dataclasses import fields
 from string import Formatter
 
 import pytest
 
-from raytide.api.record_fields import diagnosis_entry, diagnosis_or_none
+from raytide.api.record_fields import (
+    MAX_DIAGNOSES,
+    diagnoses_entry,
+    diagnosis_entry,
+    diagnosis_or_none,
+    stored_diagnoses,
+)
 from raytide.diagnosis.catalogue import CATALOGUE, DEFAULTS
-from raytide.diagnosis.model import PARAMETERS, Diagnosis, Workload
+from raytide.diagnosis.model import PARAMETERS, Diagnosis, Stage, Workload
 from raytide.diagnosis.render import cure_of, holder_of, remedy_of, text_of
 
 DEMO = Workload("RayCluster", "default", "demo")
@@ -74,3 +81,37 @@ def test_a_record_keeps_known_parameters_that_are_texts_cut():
     assert len(str(diagnosis_entry(found, 1000))) < 1200
     assert diagnosis_entry(found, 0) == {"reason": "MaxReached", "count": 0}
     assert diagnosis_or_none({"reason": "MaxReached", "parameters": ["maximum"]}) == Diagnosis("MaxReached")
+
+
+def test_a_status_has_the_diagnoses_that_were_stored():
+    found = Diagnosis("QuotaExceeded", 2, "no", "trainer", {"quota": "few"}, Stage.DECISION)
+    assert stored_diagnoses({"diagnoses": diagnoses_entry([found])}) == (found,)
+    assert diagnoses_entry([Diagnosis("Unschedulable")]) == [{"reason": "Unschedulable"}]
+
+
+@pytest.mark.rule("FD:SEC3-7")
+def test_a_status_has_a_bounded_number_of_escaped_diagnoses():
+    hostile = Diagnosis("CrashLoop", 1, "\x1b[31m" + "é" * 9000, "cpu", {"pod": "\u202e" + "x" * 9000})
+    stored = diagnoses_entry([hostile] * 1000)
+    assert len(stored) == MAX_DIAGNOSES
+    assert len(json.dumps(stored, ensure_ascii=False).encode()) < 32 * 1024
+    assert "\\x1b[31m" in stored[0]["message"]
+    assert stored[0]["parameters"]["pod"].startswith("\\u202e")
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {},
+        {"diagnoses": 5},
+        {"diagnoses": [5, {}, {"reason": 5}, {"reason": ""}]},
+        {"diagnoses": {"reason": "MaxReached"}},
+    ],
+)
+def test_a_status_of_another_form_has_no_diagnoses(status):
+    assert stored_diagnoses(status) == ()
+
+
+def test_fields_of_another_form_are_left_out():
+    entry = {"reason": "R", "count": -1, "group": 5, "stage": "later", "message": [], "parameters": {"pod": 5}}
+    assert stored_diagnoses({"diagnoses": [entry]}) == (Diagnosis("R"),)

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from raytide.api.conditions import find_condition
 from raytide.api.config import ClusterConfig
 from raytide.api.errors import ApiUnavailableError
 from raytide.api.meta import Key
+from raytide.controller.status_writer import FIELDS_DROPPED
 from raytide.kube.client import Client
 from raytide.kube.transport import Response
 from raytide.metrics import REGISTRY
@@ -131,6 +133,29 @@ async def test_status_writes_are_half_a_second_apart(here):
     times = here.wire.times("PATCH", "status")
     assert len(times) > 2
     assert all(later - earlier >= 0.5 for earlier, later in itertools.pairwise(times))
+
+
+def without_diagnoses(request):
+    """As KubeRay's CRD stores a status."""
+    if not request.path.endswith("/status") or request.method != "PATCH":
+        return request
+    body = json.loads(request.body)
+    body["status"].pop("diagnoses", None)
+    return replace(request, body=json.dumps(body).encode())
+
+
+@pytest.mark.rule("D8", "PF:P8")
+async def test_a_field_that_the_crd_drops_is_written_once_and_logged(here, caplog):
+    here.wire.mutate = without_diagnoses
+    create(here)
+    await asyncio.sleep(5)
+    writes = here.wire.times("PATCH", "status")
+    here.world.edit(CLUSTERS, "demo", None, lambda obj: obj["metadata"].update(labels={"a": "b"}))
+    await asyncio.sleep(3600)
+    assert here.wire.times("PATCH", "status") == writes
+    assert find_condition(status(here)["conditions"], constants.WORKERS_MISSING)["status"] == "True"
+    lines = [record.getMessage() for record in caplog.records if "the CRD of" in record.msg]
+    assert lines == [FIELDS_DROPPED % ("RayCluster", "diagnoses")]
 
 
 @pytest.mark.rule("RM:I19", "PF:P8")

@@ -41,6 +41,8 @@ class Cause(StrEnum):
     """A container cannot be created because of its configuration, such as a ConfigMap or Secret that does not exist."""
 
 
+REJECTIONS: Final = frozenset({Cause.QUOTA, Cause.FORBIDDEN, Cause.INVALID, Cause.NAME_TAKEN})
+"""Causes for which the API server rejects a create."""
 IMAGE_REASONS: Final = frozenset(
     {
         "ErrImagePull",

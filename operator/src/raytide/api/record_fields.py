@@ -1,16 +1,26 @@
-"""Lenient reading, and bounded writing, of fields of the records in annotations.
+"""Lenient reading, and bounded writing, of fields of the records in annotations and of `status.diagnoses`.
 
 Takes a value of decoded JSON and returns it with its type, or None when it has another one: a record may come from an
-earlier version or have been edited. Used by `autoscaler_decision.py` and `sharing_record.py`.
+earlier version or have been edited. Used by `autoscaler_decision.py`, `sharing_record.py`, the status of both kinds, and those who
+read it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from raytide.api.conditions import cut, parse_timestamp
+from raytide.api.printable import escaped_within
 from raytide.api.quantity import MAX_INT32
-from raytide.diagnosis.model import PARAMETERS, Diagnosis
+from raytide.diagnosis.model import PARAMETERS, Diagnosis, Stage
+
+MAX_DIAGNOSES: Final = 20
+"""In a status; a spec may have thousands of groups."""
+MAX_DIAGNOSIS_BYTES: Final = 1000
+"""Of a message there; the condition has more of it."""
+MAX_PARAMETER_BYTES: Final = 253
+"""Of each parameter there: the longest name that Kubernetes allows."""
 
 
 def count_or_none(value: Any) -> int | None:
@@ -37,14 +47,17 @@ def parameters_entry(parameters: Mapping[str, str], length: int) -> dict[str, st
 
 
 def diagnosis_or_none(entry: Any) -> Diagnosis | None:
-    """A diagnosis of a decision record; None without a reason."""
-    reason, message = (entry.get("reason"), entry.get("message")) if isinstance(entry, dict) else (None, None)
-    if not isinstance(reason, str) or not reason:
+    """A diagnosis of a decision record or a status; None without a reason."""
+    if not isinstance(entry, dict):
         return None
-    message = message if isinstance(message, str) else ""
-    return Diagnosis(
-        reason, count_or_none(entry.get("count")) or 0, message, parameters=parameters_of(entry.get("parameters"))
+    reason, message, group = (
+        text if isinstance(text := entry.get(key), str) else "" for key in ("reason", "message", "group")
     )
+    if not reason:
+        return None
+    stage = next((each for each in Stage if each == entry.get("stage")), None)
+    count, parameters = count_or_none(entry.get("count")) or 0, parameters_of(entry.get("parameters"))
+    return Diagnosis(reason, count, message, group, parameters, stage)
 
 
 def diagnosis_entry(found: Diagnosis, length: int) -> dict[str, Any]:
@@ -55,3 +68,28 @@ def diagnosis_entry(found: Diagnosis, length: int) -> dict[str, Any]:
     if parameters := parameters_entry(found.parameters, length):
         entry["parameters"] = parameters
     return entry
+
+
+def stored_diagnoses(status: Mapping[str, Any]) -> tuple[Diagnosis, ...]:
+    """`status.diagnoses`; empty where nothing is missing, and where another operator or an older CRD has none."""
+    entries = status.get("diagnoses")
+    found = map(diagnosis_or_none, entries[:MAX_DIAGNOSES] if isinstance(entries, list) else ())
+    return tuple(each for each in found if each is not None)
+
+
+def diagnoses_entry(found: Iterable[Diagnosis]) -> list[dict[str, Any]]:
+    """Those diagnoses for a status: the first MAX_DIAGNOSES, escaped and cut (FD:SEC3-7)."""
+    return [_status_entry(each) for each in islice(found, MAX_DIAGNOSES)]
+
+
+def _status_entry(found: Diagnosis) -> dict[str, Any]:
+    parameters = {name: escaped_within(text, MAX_PARAMETER_BYTES) for name, text in found.parameters.items()}
+    entry = {
+        "reason": found.reason,
+        "group": found.group,
+        "stage": found.stage or "",
+        "count": found.count,
+        "message": escaped_within(found.message, MAX_DIAGNOSIS_BYTES),
+        "parameters": parameters,
+    }
+    return {key: value for key, value in entry.items() if value}

@@ -19,7 +19,7 @@ import msgspec
 from raytide.api.conditions import cut, timestamp
 from raytide.api.record_fields import count_or_none, parameters_entry, parameters_of, timestamp_or_none
 from raytide.api.trainingjob_constants import MASTER, PSERVER
-from raytide.diagnosis.model import Diagnosis
+from raytide.diagnosis.model import Diagnosis, Stage
 
 VERSION: Final = 1
 MAX_RESIZES: Final = 10
@@ -55,6 +55,7 @@ UNSCHEDULABLE: Final = "Unschedulable"
 """Released: kube-scheduler finds no node for instances although nodes have enough capacity for their requests."""
 CREATION_FORBIDDEN: Final = "CreationForbidden"
 """Released, or waiting, because the API server rejects the creation of instances."""
+_OF_PODS_TOO: Final = frozenset({"QuotaExceeded", CREATION_FORBIDDEN, UNSCHEDULABLE})
 RELEASED: Final = frozenset({INSUFFICIENT_CAPACITY, UNSCHEDULABLE, CREATION_FORBIDDEN})
 """The reasons of scale-downs by instances without a node only."""
 YIELDED_TO_PODS: Final = "YieldedToPods"
@@ -98,8 +99,9 @@ class WaitingNote:
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """The reason as a diagnosis of the whole job."""
-        return Diagnosis(self.reason, message=self.message, parameters=self.parameters)
+        """The reason as a diagnosis of the whole job; fair sharing decides before there are pods, which can have the same reason."""
+        stage = Stage.DECISION if self.reason in _OF_PODS_TOO else None
+        return Diagnosis(self.reason, message=self.message, parameters=self.parameters, stage=stage)
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ class BaseReconciler(ABC, Generic[R, S, P, C]):
         """Patch the status if it differs, then emit events; returns the requeue delay of the status in seconds."""
         key, writer, now = obj.key, self._deps.status_writer, self._clock.now()
         computed = self._compute_status(obj, self._observe(obj, seen_at), planned, applied.outcomes, now)
-        patch = status_patch(obj, computed.status)
+        patch = status_patch(obj, writer.storable(obj.status, computed.status))
         wait_s = writer.wait_s(key, has_acted=bool(applied.outcomes)) if patch else 0.0
         if not patch:
             writer.mark_up_to_date(key, obj.metadata.resource_version)

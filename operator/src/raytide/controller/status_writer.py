@@ -5,16 +5,23 @@ and not right after other writes (D8). It reports the versions it wrote, so that
 computes no status. Used by the controllers' reconcilers at the end of a pass.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
+from raytide.api.merge_patch import merge_difference
 from raytide.api.meta import Key, Manifest, Resource
 from raytide.kube.client import Client
 from raytide.metrics import STATUS_WRITES
 from raytide.runtime.clock import Clock
 
 STATUS_WRITES_APART_S: Final = 0.5
+_LOG: Final = logging.getLogger(__name__)
+FIELDS_DROPPED: Final = (
+    "the CRD of %s has no status.%s, which raytide why reads: apply Raytide's CRD and restart the operator"
+)
+"""Log line, once per field: kind and names of the fields."""
 
 
 class StatusWriter:
@@ -41,6 +48,8 @@ class StatusWriter:
         self._ignore_resource_version = ignore_resource_version
         self._written_at: dict[Key, float] = {}
         self._unwritten_since: dict[Key, float] = {}
+        self._dropped: frozenset[str] = frozenset()
+        """Fields that the API server does not store, because its CRD is another operator's or an older one."""
 
     def wait_s(self, key: Key, *, has_acted: bool) -> float:
         """Seconds until the status may be written.
@@ -55,6 +64,12 @@ class StatusWriter:
         if key in self._unwritten_since:
             due_at = max(due_at, self._unwritten_since[key] + STATUS_WRITES_APART_S)
         return due_at - now
+
+    def storable(self, old: Mapping[str, Any], computed: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The computed status as the API server stores it; `old` if that would be the only difference."""
+        kept = {key: value for key, value in computed.items() if key not in self._dropped}
+        is_new = not self._dropped or merge_difference(old, kept).keys() - {"lastUpdateTime"}
+        return kept if is_new else old
 
     def mark_up_to_date(self, key: Key, version: str) -> None:
         """Record that the status of that version is up to date."""
@@ -73,6 +88,11 @@ class StatusWriter:
                 f"status of {self._resource.kind} {key} not written, the object changed or is gone: {error}"
             ) from error
         STATUS_WRITES.labels(self._controller).inc()
+        stored = live.get("status", patch["status"])
+        dropped = {name for name, value in patch["status"].items() if value is not None and name not in stored}
+        if dropped:
+            self._dropped |= dropped
+            _LOG.warning(FIELDS_DROPPED, self._resource.kind, ", status.".join(sorted(dropped)))
         self._written_at[key] = self._clock.monotonic()
         self._unwritten_since.pop(key, None)
         # The guard excludes other writes in between: both versions hold only known content.

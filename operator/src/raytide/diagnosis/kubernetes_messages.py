@@ -1,8 +1,8 @@
 """What messages of Kubernetes say, by their stable forms: the only place that reads a text.
 
 Takes a message of the API server or of kube-scheduler, alone or within a longer text, and returns the names in it. Texts of
-Raytide are never read: they are made from a `Diagnosis`, which has the names as fields. Pure; called by catalogue.py and
-api/pod_failure.py.
+Raytide are never read: they are made from a `Diagnosis`, which has the names as fields. Pure; called by catalogue.py,
+api/pod_failure.py and raycluster/quota.py.
 """
 
 import re
@@ -11,6 +11,7 @@ from typing import Final
 MAX_NAMES: Final = 3
 """Names of one kind that `unschedulable_for` returns."""
 _QUOTA: Final = re.compile(r"exceeded quota: ([^,\s]+)")
+_REQUESTED: Final = re.compile(r"exceeded quota: [a-z0-9.-]+, requested: (\S+), used: ")
 _REJECTED_BY: Final = {
     "user": re.compile(r'User "([^"]+)" cannot '),
     "webhook": re.compile(r'admission webhook "([^"]+)"'),
@@ -35,6 +36,13 @@ def exceeded_quota(message: str) -> str:
     """The ResourceQuota that a create exceeds; empty if the message names none."""
     found = _QUOTA.search(message)
     return found[1] if found else ""
+
+
+def quota_requests(message: str) -> dict[str, str]:
+    """What the create requests from that quota, as quantities by resource; empty if the message does not say it."""
+    found = _REQUESTED.search(message)
+    pairs = (pair.partition("=") for pair in found[1].split(",")) if found else ()
+    return {name: amount for name, _, amount in pairs}
 
 
 def rejected_by(message: str) -> tuple[str, str]:

@@ -68,6 +68,8 @@ class Diagnosis:
     """Worker group or role; empty: the whole workload."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     """What the texts of the reason name, by a name of PARAMETERS."""
+    stage: Stage | None = None
+    """Where it stops the workload, for a reason that stops others elsewhere; None: that of the catalogue."""
 
     def having(self, **parameters: str) -> "Diagnosis":
         """The same with these parameters too; empty ones are left out."""

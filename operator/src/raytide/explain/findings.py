@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from raytide.api.base_model import ObjectMeta
 from raytide.api.sharing_record import ResizeNote
 from raytide.diagnosis.catalogue import TERMINATING, entry_of
-from raytide.diagnosis.model import Diagnosis, Stage, Workload
+from raytide.diagnosis.model import Diagnosis, Workload
 from raytide.diagnosis.render import cure_of, holder_of, text_of
 from raytide.explain import messages
 from raytide.explain.model import Blocker, GroupLine, PodLine, StageLine
@@ -45,14 +45,13 @@ def blocker(
     found: Diagnosis,
     of: Workload,
     *,
-    stage: Stage | None = None,
     since: str = "",
     is_permanent: bool | None = None,
 ) -> Blocker:
-    """The diagnosis with holder and cure; `stage` and `is_permanent` override the catalogue."""
+    """The diagnosis with holder and cure; `is_permanent` overrides the catalogue."""
     entry = entry_of(found.reason)
     return Blocker(
-        stage=stage or entry.stage,
+        stage=found.stage or entry.stage,
         reason=found.reason,
         message=text_of(found),
         group=found.group,

@@ -6,7 +6,6 @@ functions that the operator uses, so that this cannot disagree with it. Own reas
 the object is not reconciled, managed by another controller, suspended or paused. Called by explain.py (SC:S21, D19).
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,27 +16,27 @@ from raytide.api import constants
 from raytide.api.autoscaler_decision import parse_record
 from raytide.api.conditions import ConditionJson, find_condition, timestamp
 from raytide.api.pod import PodView
-from raytide.api.pod_failure import Cause, failing_pod, failure_of, failure_of_rejection
+from raytide.api.pod_failure import REJECTIONS, failing_pod, failure_of, failure_of_rejection
 from raytide.api.quantity import MAX_INT32
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
+from raytide.api.record_fields import stored_diagnoses
 from raytide.diagnosis import catalogue
 from raytide.diagnosis.catalogue import DRAINING
 from raytide.diagnosis.model import Diagnosis, Stage
-from raytide.diagnosis.render import HELD_BY, text_of, without_remedy
+from raytide.diagnosis.render import text_of, without_remedy
 from raytide.explain import messages
 from raytide.explain.findings import Findings, blocker, terminating
 from raytide.explain.model import Blocker, GroupLine, Objects, PodLine, StageLine
 from raytide.raycluster import causes
 from raytide.raycluster.conditions import most_frequent_failure
 from raytide.raycluster.conditions_scaling import contended_groups, contention
-from raytide.raycluster.desired_replicas import ScalingState, scaling_of, wanted_pods
+from raytide.raycluster.desired_replicas import ScalingState, scaling_by_status, wanted_pods
 from raytide.raycluster.failures import kept_groups, names_to_delete
 from raytide.raycluster.observed import Observed, observe
 from raytide.raycluster.spec_queries import is_managed_by_us, needs_rays_autoscaler
 from raytide.raycluster.suspension import Suspension, suspension_of
 
 KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
-_NOT_READY: Final = re.compile(rf"(\d+) of (\d+) workers not ready(?: \((\w+): (.*?)\)(?:{HELD_BY}.*)?)?\Z", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -77,13 +76,20 @@ class _Context:
 
     @cached_property
     def scaling(self) -> ScalingState:
-        """As the operator computes it; if pods cannot be read, a record is taken as valid unless a condition denies it."""
+        """As the operator computes it; if pods cannot be read, with the record if that makes the size that the status wants."""
         if self.has_pods:
-            return scaling_of(self.cluster, self.observed)
-        annotations = self.cluster.metadata.annotations
-        record = parse_record(annotations.get(constants.AUTOSCALER_DECISION_ANNOTATION))
-        is_followed = self.cluster.is_autoscaled and not self.is_paused and self.condition("AutoscalerDown") is None
-        return ScalingState(self.cluster.is_autoscaled, record if is_followed else None)
+            return scaling_by_status(self.cluster, self.observed)
+        by_spec = ScalingState(self.cluster.is_autoscaled)
+        record = parse_record(self.cluster.metadata.annotations.get(constants.AUTOSCALER_DECISION_ANNOTATION))
+        if not self.cluster.is_autoscaled or self.is_paused or self.condition(constants.AUTOSCALER_DOWN) is not None:
+            return by_spec
+        is_by_spec = self._total(by_spec) == self.cluster.status.get("desiredWorkerReplicas")
+        by_record = ScalingState(is_autoscaled=True, record=record)
+        return by_spec if is_by_spec and self._total(by_record) != self._total(by_spec) else by_record
+
+    def _total(self, scaling: ScalingState) -> int:
+        groups = self.cluster.spec.worker_group_specs
+        return sum(wanted_pods(group, scaling.desired_replicas_of(group)) for group in groups)
 
     @property
     def is_paused(self) -> bool:
@@ -103,6 +109,19 @@ class _Context:
         if suspension_of(self.cluster) is not Suspension.NONE:
             return 0
         return wanted_pods(group, self.scaling.desired_replicas_of(group))
+
+    @cached_property
+    def stored(self) -> tuple[Diagnosis, ...]:
+        """What the operator found to be missing."""
+        return stored_diagnoses(self.cluster.status)
+
+    def reported(self, group: str) -> Diagnosis | None:
+        """Why workers of the group are missing, and how many, by the status."""
+        return next((found for found in self.stored if found.group == group and found.count), None)
+
+    def rejection(self, group: str) -> Diagnosis | None:
+        """Why the API server rejects creates of the group, by the status."""
+        return next((found for found in self.stored if found.group == group and found.reason in REJECTIONS), None)
 
     def blocker(self, found: Diagnosis, *, since: str = "") -> Blocker:
         """The diagnosis with what it needs of the cluster."""
@@ -239,10 +258,9 @@ def _of_head(ctx: _Context) -> Iterator[Blocker]:
             return
     elif ready is None or ready.get("status") == "True":
         return  # not reconciled, or pods cannot be read
-    rejected = _rejection(ctx, constants.HEAD_GROUP)
     failure = failure_of(head) if head is not None else None
-    if failure is None and rejected:
-        failure = failure_of_rejection(rejected)
+    if failure is None:
+        failure = ctx.rejection(constants.HEAD_GROUP)
     since = str(ready.get("lastTransitionTime") or "") if ready and ready.get("status") == "False" else ""
     name = head.name if head else ctx.head_name
     if failure is not None:
@@ -268,13 +286,11 @@ def _of_node(ctx: _Context, pod: PodView, since: str) -> Blocker:
 
 def _of_services(ctx: _Context) -> Iterator[Blocker]:
     """Rejections of services and RBAC objects; those of pods are reported with their group."""
-    failure = ctx.condition(constants.REPLICA_FAILURE)
-    if failure is None:
-        return
-    known = [constants.HEAD_GROUP, *(group.group_name for group in ctx.cluster.spec.worker_group_specs)]
-    rest = by_group(str(failure.get("message") or ""), known).get("")
-    if rest:
-        yield ctx.blocker(failure_of_rejection(rest), since=str(failure.get("lastTransitionTime") or ""))
+    condition = ctx.condition(constants.REPLICA_FAILURE)
+    since = str(condition.get("lastTransitionTime") or "") if condition else ""
+    yield from (ctx.blocker(found, since=since) for found in ctx.stored if not found.group)
+    if condition is not None and not ctx.stored:  # KubeRay's, or KubeRay's CRD drops what is stored
+        yield ctx.blocker(failure_of_rejection(str(condition.get("message") or "")), since=since)
 
 
 def _of_group(ctx: _Context, group: WorkerGroupSpec) -> Iterator[Blocker]:
@@ -285,17 +301,17 @@ def _of_group(ctx: _Context, group: WorkerGroupSpec) -> Iterator[Blocker]:
         return
     stored = ctx.condition(constants.WORKERS_MISSING)
     since = str(stored.get("lastTransitionTime") or "") if stored else ""
-    reported = _missing_workers(ctx, name)
     pods = ctx.observed.group(name)
     wanted = ctx.wanted(group)
     if ctx.has_pods:
         missing = wanted - sum(pod.is_running_and_ready and not pod.is_terminating for pod in pods)
+        failure = most_frequent_failure(pods, ctx.rejection(name))
     else:
-        missing = reported.missing if reported else 0
+        reported = ctx.reported(name)
+        missing = reported.count if reported else 0
+        failure = None if reported is None or reported.reason == constants.WAITING_FOR_PODS else reported
     if missing <= 0:
         return
-    known = reported.failure if reported else None
-    failure = most_frequent_failure(pods, _rejection(ctx, name)) or known
     if failure is not None:
         yield ctx.blocker(causes.of_group(replace(failure, count=missing), name, ctx.observed), since=since)
         return
@@ -311,58 +327,6 @@ def _of_group(ctx: _Context, group: WorkerGroupSpec) -> Iterator[Blocker]:
     failing = failing_pod(pods)
     found = Diagnosis(constants.WAITING_FOR_PODS, missing, message, name)
     yield ctx.blocker(found.having(pod=failing.name if failing is not None else ""), since=since)
-
-
-# --- what conditions say about one group ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _MissingWorkers:
-    """What WorkersMissing says about one group."""
-
-    missing: int
-    wanted: int
-    failure: Diagnosis | None
-
-
-def _missing_workers(ctx: _Context, group: str) -> _MissingWorkers | None:
-    stored = ctx.condition(constants.WORKERS_MISSING)
-    if stored is None:
-        return None
-    names = [each.group_name for each in ctx.cluster.spec.worker_group_specs]
-    match = _NOT_READY.match(by_group(str(stored.get("message") or ""), names).get(group, ""))
-    if match is None:
-        return None
-    missing, wanted, cause, detail = match.groups()
-    failure = Diagnosis(cause, message=detail) if cause in set(Cause) else None
-    return _MissingWorkers(int(missing[:9]), int(wanted[:9]), failure)
-
-
-def _rejection(ctx: _Context, group: str) -> str:
-    """The API server's message about creates of that group, from ReplicaFailure; empty if there is none."""
-    failure = ctx.condition(constants.REPLICA_FAILURE)
-    known = [constants.HEAD_GROUP, *(each.group_name for each in ctx.cluster.spec.worker_group_specs)]
-    return by_group(str(failure.get("message") or ""), known).get(group, "") if failure else ""
-
-
-def by_group(message: str, names: Sequence[str]) -> dict[str, str]:
-    """The parts of a condition's message that begin with `group NAME: `; what is before them has an empty name.
-
-    Only names of the spec begin a part: the API server's messages may contain `; ` too.
-    """
-    if not names:
-        return {"": message} if message else {}
-    longest_first = sorted(names, key=len, reverse=True)
-    starts = re.compile(rf"(?:\A|; )group ({'|'.join(map(re.escape, longest_first))}): ")
-    found: dict[str, str] = {}
-    matches = list(starts.finditer(message))
-    first = message[: matches[0].start()] if matches else message
-    if first:
-        found[""] = first
-    ends = [*(match.start() for match in matches[1:]), len(message)]
-    for match, end in zip(matches, ends, strict=False):
-        found.setdefault(match[1], message[match.end() : end])
-    return found
 
 
 # --- groups, stages, pods --------------------------------------------------------------------------------------------------
@@ -391,12 +355,16 @@ def _group_lines(ctx: _Context, blockers: Sequence[Blocker]) -> Iterator[GroupLi
 def _ready_by_status(ctx: _Context) -> dict[str, int]:
     """Ready workers of each group that the status tells.
 
-    WorkersMissing has the groups that lack some; `readyWorkerReplicas` without these is what all other groups have. It is theirs if each has
+    `diagnoses` has the groups that lack some; `readyWorkerReplicas` without these is what all other groups have. It is theirs if each has
     what it wants, or if there is one. A status of before the last change of a size tells less.
     """
     groups = ctx.cluster.spec.worker_group_specs
-    lacking = {group.group_name: found for group in groups if (found := _missing_workers(ctx, group.group_name))}
-    ready = {name: max(0, found.wanted - found.missing) for name, found in lacking.items()}
+    lacking = {group.group_name: found for group in groups if (found := ctx.reported(group.group_name))}
+    ready = {
+        group.group_name: max(0, ctx.wanted(group) - lacking[group.group_name].count)
+        for group in groups
+        if group.group_name in lacking
+    }
     rest = [group for group in groups if group.group_name not in lacking]
     left = _number(ctx.cluster.status, "readyWorkerReplicas") - sum(ready.values())
     if len(rest) == 1 and left >= 0:

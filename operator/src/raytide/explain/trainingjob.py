@@ -5,16 +5,16 @@ is that of the condition `Waiting`, which has the sharing pass's reason, a rejec
 record has another one besides, both are reported. Called by explain.py (SC:S21, TJ §7.8).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Final
 
 from raytide.api import trainingjob_constants as constants
 from raytide.api.conditions import ConditionJson, find_condition, timestamp
 from raytide.api.gang_admission import is_admitted
-from raytide.api.pod_failure import failing_pod, failure_of
+from raytide.api.pod_failure import failure_of
+from raytide.api.record_fields import stored_diagnoses
 from raytide.api.sharing_record import SharingRecord
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pod import JobPod
@@ -25,9 +25,6 @@ from raytide.explain import messages
 from raytide.explain.findings import Findings, blocker, terminating
 from raytide.explain.model import Blocker, GroupLine, Objects, PodLine, StageLine
 from raytide.trainingjob.causes import live_pods, located, workload_of
-
-_OF_THE_SHARING_PASS: Final = frozenset({"QuotaExceeded", "CreationForbidden", "Unschedulable"})
-"""Reasons of the sharing pass that pods have too."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +98,9 @@ class _Context:
         """Wanted pods of a role now."""
         return self.sizes[role] if self.may_have_pods else 0
 
-    def blocker(
-        self, found: Diagnosis, *, since: str = "", stage: Stage | None = None, is_permanent: bool | None = None
-    ) -> Blocker:
+    def blocker(self, found: Diagnosis, *, since: str = "", is_permanent: bool | None = None) -> Blocker:
         """The diagnosis with what it needs of the job."""
-        return blocker(found, workload_of(self.job), since=since, stage=stage, is_permanent=is_permanent)
+        return blocker(found, workload_of(self.job), since=since, is_permanent=is_permanent)
 
 
 def explain_trainingjob(job: TrainingJob, objects: Objects, now: datetime) -> Findings:
@@ -172,11 +167,11 @@ def _waiting(ctx: _Context) -> Iterator[Blocker]:
     """The condition Waiting, and what the sharing record has besides; without either, pods that are missing."""
     stored = find_condition(ctx.conditions, constants.WAITING)
     if stored is not None:
-        yield _of_condition(ctx, stored)
+        yield _of_condition(ctx, stored, stored_diagnoses(ctx.job.status))
     noted = ctx.record.waiting if ctx.record is not None else None
     is_valid = noted is not None and not (noted.is_below_minimum and ctx.condition(constants.RUNNING) is not None)
     if noted is not None and is_valid and (stored is None or stored.get("reason") != noted.reason):
-        yield ctx.blocker(noted.diagnosis, stage=_stage(noted.reason, noted.message))
+        yield ctx.blocker(noted.diagnosis)
     if stored is not None or not ctx.has_pods:
         return
     for role in constants.ROLES:
@@ -194,22 +189,14 @@ def _waiting(ctx: _Context) -> Iterator[Blocker]:
             yield ctx.blocker(located(Diagnosis(reason, missing, text, role), pods))
 
 
-def _of_condition(ctx: _Context, condition: ConditionJson, *, is_permanent: bool | None = None) -> Blocker:
-    reason, message = str(condition.get("reason") or "Other"), without_remedy(str(condition.get("message") or ""))
-    noted = ctx.record.waiting if ctx.record is not None else None
-    found = Diagnosis(reason, message=message)
-    if noted is not None and (noted.reason, noted.message) == (reason, message):
-        found = noted.diagnosis
-    elif (failing := failing_pod(ctx.pods, reason)) is not None and (failure := failure_of(failing)) is not None:
-        found = replace(found, parameters=failure.parameters if failure.reason == reason else {})
+def _of_condition(
+    ctx: _Context, condition: ConditionJson, stored: Iterable[Diagnosis] = (), *, is_permanent: bool | None = None
+) -> Blocker:
+    """The diagnosis of the condition's reason among the stored ones; else the condition as it is."""
+    reason, message = str(condition.get("reason") or "Other"), str(condition.get("message") or "")
+    found = next((each for each in stored if each.reason == reason), Diagnosis(reason, message=message))
     since = str(condition.get("lastTransitionTime") or "")
-    return ctx.blocker(located(found, ctx.pods), since=since, stage=_stage(reason, message), is_permanent=is_permanent)
-
-
-def _stage(reason: str, message: str) -> Stage | None:
-    """The stage of a reason that both the sharing pass and pods have; None: that of the remedy."""
-    is_of_pods = message.startswith("create of ") or " pods cannot start: " in message
-    return Stage.DECISION if reason in _OF_THE_SHARING_PASS and not is_of_pods else None
+    return ctx.blocker(located(found, ctx.pods), since=since, is_permanent=is_permanent)
 
 
 def _is_there(pod: JobPod) -> bool:

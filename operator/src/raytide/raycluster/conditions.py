@@ -8,7 +8,7 @@ lastTransitionTime changes only when a status does (RC:K-6). Called by status.py
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -49,6 +49,8 @@ FAILURE_CLASS: Final = {
 }
 """ReplicaFailure's reason by event reason; those of services and RBAC objects are Raytide's, KubeRay has none."""
 
+CREATES: Final = frozenset(reason for reason in FAILURE_CLASS if reason.startswith("FailedToCreate"))
+"""Event reasons of rejected creates."""
 RANDOM_SUFFIX_LENGTH: Final = 5
 
 
@@ -209,6 +211,28 @@ def rejection_text(outcome: Outcome) -> str:
     return (outcome.message or outcome.reason).replace(name, name[:-RANDOM_SUFFIX_LENGTH] + "*")
 
 
+def diagnoses(
+    cluster: RayCluster, observed: Observed, scaling: ScalingState, outcomes: Sequence[Outcome]
+) -> Iterator[Diagnosis]:
+    """`status.diagnoses`: why workers of each group are missing, then rejected creates that are not the most frequent cause.
+
+    None while the cluster is suspended. Read by the autoscaler and by `raytide why` (SC:S21, FD:ST3-2).
+    """
+    if suspension_of(cluster) is not Suspension.NONE:
+        return
+    told, groups = set(), {constants.HEAD_GROUP, *(group.group_name for group in cluster.spec.worker_group_specs)}
+    for each in missing_workers(cluster, observed, scaling, outcomes):
+        found = each.failure or Diagnosis(constants.WAITING_FOR_PODS)
+        told.add((each.group, found.reason))
+        yield causes.of_group(replace(found, count=each.missing), each.group, observed)
+    for (slot, reason), text in _rejections(observed, outcomes):
+        group = slot if slot in groups else ""
+        found = replace(failure_of_rejection(text), group=group)
+        if reason in CREATES and (group, found.reason) not in told:
+            told.add((group, found.reason))
+            yield found
+
+
 def workers_missing(
     cluster: RayCluster, observed: Observed, scaling: ScalingState, outcomes: Sequence[Outcome]
 ) -> ConditionUpdate | None:
@@ -247,20 +271,20 @@ def missing_workers(
     cluster: RayCluster, observed: Observed, scaling: ScalingState, outcomes: Sequence[Outcome]
 ) -> Iterator[MissingWorkers]:
     """The groups that have fewer ready workers than wanted, in the order of the spec."""
-    rejections = {group: text for (group, _), text in _rejections(observed, outcomes)}
+    rejections = {group: failure_of_rejection(text) for (group, _), text in _rejections(observed, outcomes)}
     for group in cluster.spec.worker_group_specs:
         name, pods = group.group_name, observed.group(group.group_name)
         wanted = wanted_pods(group, scaling.desired_replicas_of(group))
         missing = wanted - sum(pod.is_running_and_ready and not pod.is_terminating for pod in pods)
         if missing > 0:
-            yield MissingWorkers(name, missing, wanted, most_frequent_failure(pods, rejections.get(name, "")))
+            yield MissingWorkers(name, missing, wanted, most_frequent_failure(pods, rejections.get(name)))
 
 
-def most_frequent_failure(pods: Sequence[PodView], rejection: str) -> Diagnosis | None:
+def most_frequent_failure(pods: Sequence[PodView], rejection: Diagnosis | None) -> Diagnosis | None:
     """The most frequent cause with its first message, the API server's rejection of creates included; None when none is known."""
     failures = [failure for pod in pods if (failure := failure_of(pod))]
-    if rejection:
-        failures.append(failure_of_rejection(rejection))
+    if rejection is not None:
+        failures.append(rejection)
     if not failures:
         return None
     reason, _ = Counter(failure.reason for failure in failures).most_common(1)[0]

@@ -6,7 +6,7 @@ The result is always within [min, max]. It keeps no state: what has to survive a
 and in the condition AutoscalerDown (since when). Called by plan.py and status.py; D19, RM:I4, RM:I7, SC:S6, RC:WG-2.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -108,6 +108,20 @@ def scaling_of(cluster: RayCluster, observed: Observed, mode: AutoscalerMode = "
     if problem is None or (record.cluster == cluster.metadata.uid and not is_stale(cluster, observed.seen_at)):
         return ScalingState(True, record, problem)
     return ScalingState(True, None, problem)
+
+
+def scaling_by_status(cluster: RayCluster, observed: Observed) -> ScalingState:
+    """The same for a reader who does not know the operator's mode, but has the status that it wrote (FD:ST3-1).
+
+    A record that is not valid has the condition `AutoscalerDown` from the first pass on, unless Ray's autoscaler is the default: then
+    the spec applies.
+    """
+    found = scaling_of(cluster, observed)
+    conditions, head = cluster.status.get("conditions") or (), cluster.status.get("head")
+    is_seen = observed.head is not None and isinstance(head, Mapping) and head.get("podName") == observed.head.name
+    if found.record_problem is None or not is_seen or find_condition(conditions, constants.AUTOSCALER_DOWN) is not None:
+        return found
+    return scaling_of(cluster, observed, "ray")
 
 
 def _is_record_due(cluster: RayCluster, observed: Observed, mode: AutoscalerMode) -> bool:

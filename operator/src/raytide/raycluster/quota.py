@@ -6,14 +6,12 @@ that some of them fit. An amount that cannot be parsed counts as no capacity. Ca
 incomplete replica was released (SC:S4).
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from raytide.api.quantity import Quantity, QuantityError
-
-_QUOTA_EXCEEDED: Final = re.compile(r"exceeded quota: (?P<quota>[a-z0-9.-]+), requested: (?P<requested>\S+), used: ")
+from raytide.diagnosis.kubernetes_messages import exceeded_quota, quota_requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +24,13 @@ class Shortage:
 
 def shortage_of(message: str) -> Shortage | None:
     """The quota named in a rejection; None when it was rejected for another reason."""
-    found = _QUOTA_EXCEEDED.search(message)
-    if found is None:
-        return None
-    pairs = (pair.partition("=") for pair in found["requested"].split(","))
+    requested = quota_requests(message)
     try:
-        return Shortage(found["quota"], {name: Quantity.parse(amount) for name, _, amount in pairs})
+        return (
+            Shortage(exceeded_quota(message), {name: Quantity.parse(requested[name]) for name in requested})
+            if requested
+            else None
+        )
     except QuantityError:
         return None
 

@@ -2,7 +2,7 @@
 
 Takes the cluster as read, its observed state after the writes, the plan and its outcomes, and returns the whole status;
 the difference to the one read is the patch (D8). It keeps KubeRay's fields, values and conditions (RC §1.5–1.7), and
-adds `WorkersMissing`, `Invalid` and `Unsupported` while they apply. With `tracks_readiness`, `state` leaves `ready`
+adds `diagnoses`, `WorkersMissing`, `Invalid` and `Unsupported` while they apply. With `tracks_readiness`, `state` leaves `ready`
 when head or workers have been missing for 30 s (SC:S21, RM:I9); by default it stays, as in KubeRay, because Kueue
 evicts a cluster that leaves it (FD:RC-B5). Called by the reconciler once per reconcile; it writes nothing itself.
 """
@@ -17,7 +17,8 @@ from raytide.api.conditions import find_condition, parse_timestamp, timestamp, w
 from raytide.api.merge_patch import merge_difference
 from raytide.api.plan import earliest
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
-from raytide.raycluster.conditions import conditions_of, invalid_conditions
+from raytide.api.record_fields import diagnoses_entry
+from raytide.raycluster.conditions import conditions_of, diagnoses, invalid_conditions
 from raytide.raycluster.conditions_scaling import scaling_requeue_after_s
 from raytide.raycluster.desired_replicas import ScalingState, wanted_pods
 from raytide.raycluster.observed import Observed
@@ -59,6 +60,7 @@ def status(
         new["observedGeneration"] = cluster.metadata.generation
         new |= _wanted(cluster, scaling)
         new["conditions"] = conditions_of(cluster, observed, scaling, outcomes, now, violations=planned.unprotected)
+        new["diagnoses"] = diagnoses_entry(diagnoses(cluster, observed, scaling, outcomes))
         has_failures = bool(observed.pending_retries) or any(outcome.result not in _NOT_FAILED for outcome in outcomes)
         is_over = tracks_readiness and _tolerated_s({**new, "state": old.get("state")}, now) == 0
         state = _next_state(cluster, observed, new, has_failures=has_failures, is_over=is_over)

@@ -18,6 +18,7 @@ from raytide.api.index_ranges import ranges_text
 from raytide.api.merge_patch import merge_difference
 from raytide.api.plan import earliest
 from raytide.api.printable import escaped
+from raytide.api.record_fields import diagnoses_entry
 from raytide.api.sharing_record import MAX_RESIZES
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pod import JobPod
@@ -37,6 +38,7 @@ from raytide.trainingjob.plan_context import PlanContext, build_context
 from raytide.trainingjob.plan_types import SOON_S, TrainingJobPlan
 from raytide.trainingjob.restart_policy import TerminationCounts
 from raytide.trainingjob.trainer_indices import is_alive
+from raytide.trainingjob.waiting_condition import why_waiting
 
 Status = dict[str, Any]
 
@@ -57,7 +59,7 @@ def status(
     new: Status = without_unreached(old, job.metadata.generation)
     new |= {**_roles(ctx), "failures": _failures(ctx.counts)}
     if is_over(old):
-        new["conditions"] = conditions_after_the_end(ctx, now)
+        new |= {"conditions": conditions_after_the_end(ctx, now), "diagnoses": []}
     elif planned.violations:
         new |= _of_invalid(ctx, planned, now)
     else:
@@ -123,6 +125,8 @@ def _of_valid(ctx: PlanContext, planned: TrainingJobPlan, at: datetime) -> Statu
     }
     waiting = find_condition(new["conditions"], constants.WAITING)
     new["waiting"] = waiting["reason"] if waiting else None
+    lack = None if end else why_waiting(ctx)[0]
+    new["diagnoses"] = diagnoses_entry([] if lack is None else [lack])
     new["admission"] = _admission(ctx, planned, new["conditions"])
     new["phase"] = _phase(ctx, end, new["conditions"])
     if end is not None:

@@ -16,7 +16,7 @@ from raytide.api.conditions import ConditionUpdate, find_condition, timestamp
 from raytide.api.gang_admission import gang_timeouts, is_forbidden, may_be_admitted_at
 from raytide.api.pod_failure import Cause, failure_of, failure_of_rejection
 from raytide.api.trainingjob_pod import JobPod
-from raytide.diagnosis.model import Diagnosis
+from raytide.diagnosis.model import Diagnosis, Stage
 from raytide.diagnosis.render import remedy_of
 from raytide.trainingjob import messages
 from raytide.trainingjob.causes import live_pods, located, workload_of
@@ -38,13 +38,19 @@ def waiting_condition(ctx: PlanContext) -> ConditionUpdate | None:
 
     Also None for a job that is suspended or has ended.
     """
-    if ctx.job.spec.suspend:
-        return None
-    lack, is_below_minimum = _pods_not_ready(ctx) if ctx.may_have_pods else (_not_admitted(ctx), True)
+    lack, is_below_minimum = why_waiting(ctx)
     if lack is None:
         return None
-    message = lack.message + remedy_of(located(lack, live_pods(ctx.observed.pods)), workload_of(ctx.job))
+    message = lack.message + remedy_of(lack, workload_of(ctx.job))
     return ConditionUpdate(constants.WAITING, status=is_below_minimum, reason=lack.reason, message=message)
+
+
+def why_waiting(ctx: PlanContext) -> tuple[Diagnosis | None, bool]:
+    """The diagnosis of `Waiting`, which `status.diagnoses` has too, and whether the job is below its minimum."""
+    if ctx.job.spec.suspend:
+        return None, False
+    lack, is_below_minimum = _pods_not_ready(ctx) if ctx.may_have_pods else (_not_admitted(ctx), True)
+    return None if lack is None else located(lack, live_pods(ctx.observed.pods)), is_below_minimum
 
 
 def late_text(ctx: PlanContext) -> str:
@@ -62,7 +68,8 @@ def _not_admitted(ctx: PlanContext) -> Diagnosis:
     if until is not None and (until > ctx.observed.seen_at or waiting is None):
         return Diagnosis(constants.GANG_TIMEOUT, message=messages.not_admitted_before(revoked, timestamp(until)))
     if ctx.admission_revoked and is_forbidden(ctx.job):
-        return Diagnosis(Cause.FORBIDDEN.value, message=messages.not_admitted_after_rejection(revoked))
+        text = messages.not_admitted_after_rejection(revoked)
+        return Diagnosis(Cause.FORBIDDEN.value, message=text, stage=Stage.DECISION)
     if waiting is not None:
         return waiting.diagnosis
     return Diagnosis(messages.NOT_ADMITTED, message=messages.not_admitted_yet())

@@ -46,7 +46,7 @@ class Scenario:
         inputs = InstanceInputs([HEAD, *pods], [HEAD_NODE, *nodes], self.types, 1000.0 + at_s, desired_hosts or {})
         found = instances(inputs, self.timers)
         evidence = AvailabilityInputs(
-            NOW + timedelta(seconds=at_s), 1000.0 + at_s, more.pop("conditions", ()), self.backoffs, self.reasons
+            NOW + timedelta(seconds=at_s), 1000.0 + at_s, more.pop("status", {}), self.backoffs, self.reasons
         )
         limits = assess_availability(found, self.types, evidence, **more)
         self.timers = found.timers
@@ -84,10 +84,17 @@ def names_of(found: Any) -> list[str]:
     return [instance.instance_id for instance in found if not instance.is_head]
 
 
-def rejected(
-    group: str = "spot", text: str = 'pods "x" is forbidden: exceeded quota: q', reason: str = "FailedCreateWorkerPod"
-):
-    return [{"type": "ReplicaFailure", "status": "True", "reason": reason, "message": f"group {group}: {text}"}]
+QUOTA = 'pods "demo-spot-worker-*" is forbidden: exceeded quota: q'
+
+
+def rejected(group: str = "spot", reason: str = "QuotaExceeded") -> dict[str, Any]:
+    """A status of Raytide's operator."""
+    return {"diagnoses": [{"reason": reason, "group": group, "message": QUOTA, "count": 2}]}
+
+
+def of_kuberay(message: str = QUOTA, reason: str = "FailedCreateWorkerPod", status: str = "True") -> dict[str, Any]:
+    """A status of KubeRay, whose condition has the message alone."""
+    return {"conditions": [{"type": "ReplicaFailure", "status": status, "reason": reason, "message": message}]}
 
 
 # --- what blocks a group, and after how long -------------------------------------------------------------------------
@@ -160,7 +167,7 @@ def test_the_wait_for_a_node_is_not_the_wait_for_ray():
 
 @pytest.mark.rule("SC:S2", "SC:S3")
 def test_a_rejected_create_blocks_the_group_at_once_and_drops_its_requested_replicas():
-    limits = Scenario().assess(0, *at_work("a"), desired_hosts={"spot": 5}, conditions=rejected())
+    limits = Scenario().assess(0, *at_work("a"), desired_hosts={"spot": 5}, status=rejected())
     assert (limits.blocked["spot"].diagnosis.reason, limits.blocked["spot"].is_capacity_missing) == (
         "QuotaExceeded",
         True,
@@ -176,40 +183,38 @@ def test_requested_replicas_of_a_blocked_group_are_no_capacity():
 
 
 def test_a_rejection_that_names_no_current_group_blocks_no_group():
-    assert Scenario().assess(0, *at_work("a"), desired_hosts={"spot": 1}, conditions=rejected()).blocked == {}
+    assert Scenario().assess(0, *at_work("a"), desired_hosts={"spot": 1}, status=rejected()).blocked == {}
 
 
+@pytest.mark.rule("FD:ST3-2")
 @pytest.mark.parametrize(
-    ("conditions", "reason"),
+    ("status", "reason"),
     [
         pytest.param(rejected(), "QuotaExceeded", id="quota"),
-        pytest.param(rejected(text='admission webhook "w" denied'), "CreationForbidden", id="a webhook"),
+        pytest.param(rejected(reason="CreationForbidden"), "CreationForbidden", id="a webhook"),
         pytest.param(rejected("other"), None, id="another group"),
+        pytest.param(rejected(reason="Unschedulable"), None, id="a cause of pods that exist"),
         pytest.param(
-            [{**rejected("other")[0], "message": "group other: a; group spot: exceeded quota"}],
-            "QuotaExceeded",
-            id="two",
+            {**rejected("other"), **of_kuberay("group other: a; group spot: exceeded quota")},
+            None,
+            id="words of a message beside stored diagnoses",
         ),
         pytest.param(
-            rejected(text="pods is forbidden", reason="FailedDeleteWorkerPod"), None, id="a delete that was rejected"
+            {"diagnoses": [*rejected("other")["diagnoses"], *rejected()["diagnoses"]]}, "QuotaExceeded", id="two"
         ),
+        pytest.param(of_kuberay(), "QuotaExceeded", id="KubeRay's message names the pod"),
+        pytest.param(of_kuberay(QUOTA.replace("spot", "other")), None, id="KubeRay's of another group"),
         pytest.param(
-            [{**rejected(reason="FailedDeleteWorkerPod")[0], "message": "group spot: no; group spot: exceeded quota"}],
-            "QuotaExceeded",
-            id="a delete and a create of the same group",
+            of_kuberay('pods "demo-spot-worker-x" is forbidden', "FailedDeleteWorkerPod"), None, id="a rejected delete"
         ),
-        pytest.param([{**rejected()[0], "status": "False"}], None, id="a condition that does not hold"),
-        pytest.param([{"type": "ReplicaFailure", "status": "True"}], None, id="no message"),
-        pytest.param(
-            [{**rejected()[0], "message": 'pods "demo-spot-worker-x" is forbidden: exceeded quota'}],
-            "QuotaExceeded",
-            id="KubeRay's message names the pod",
-        ),
-        pytest.param([], None, id="nothing"),
+        pytest.param(of_kuberay(status="False"), None, id="a condition that does not hold"),
+        pytest.param({"conditions": [{"type": "ReplicaFailure", "status": "True"}]}, None, id="no message"),
+        pytest.param({"conditions": 5, "diagnoses": [5, {}, {"reason": 5}]}, None, id="no lists of objects"),
+        pytest.param({}, None, id="nothing"),
     ],
 )
-def test_rejections_are_read_from_the_conditions(conditions, reason):
-    found = rejection_of(conditions, "spot")
+def test_rejections_are_read_from_the_status(status, reason):
+    found = rejection_of(status, "spot")
     assert (found.reason if found else None) == reason
 
 

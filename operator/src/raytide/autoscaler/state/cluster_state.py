@@ -74,11 +74,10 @@ def _instance_inputs(
 
 def _availability_inputs(snapshot: Snapshot, current: CurrentTargets) -> AvailabilityInputs:
     status: Any = snapshot.cluster.get("status")
-    conditions = status.get("conditions") if isinstance(status, Mapping) else None
     return AvailabilityInputs(
         now=snapshot.now,
         now_s=snapshot.monotonic_s,
-        conditions=[c for c in conditions if isinstance(c, Mapping)] if isinstance(conditions, list) else (),
+        status=status if isinstance(status, Mapping) else {},
         backoffs={each.group.name: each.decision.backoff for each in current.targets},
         reasons={each.group.name: each.decision.why for each in current.targets},
         gates={each.group.name: each.group.scale_gates for each in current.targets},

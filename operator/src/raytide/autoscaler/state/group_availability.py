@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from raytide.api.autoscaler_decision import Backoff
-from raytide.api.conditions import ConditionJson, parse_timestamp, timestamp
+from raytide.api.conditions import parse_timestamp, timestamp
 from raytide.api.pod import PodView
 from raytide.api.pod_failure import Cause
 from raytide.autoscaler.model import COUNTABLE, STARTING, UNSEEN, Instance, NodeType, Status
@@ -103,8 +103,8 @@ class AvailabilityInputs:
 
     now: datetime
     now_s: float
-    conditions: Sequence[ConditionJson] = ()
-    """`status.conditions` of the RayCluster."""
+    status: Mapping[str, Any] = field(default_factory=dict)
+    """That of the RayCluster, with the API server's rejections."""
     backoffs: Mapping[str, Backoff | None] = field(default_factory=dict)
     """By group, the backoff in the record."""
     reasons: Mapping[str, Sequence[Diagnosis]] = field(default_factory=dict)
@@ -304,7 +304,7 @@ class _StuckDetector:
             now_s=inputs.now_s,
             limits=limits,
             is_in_backoff=is_in_backoff,
-            rejected=rejection_of(inputs.conditions, group),
+            rejected=rejection_of(inputs.status, group),
             is_silent=inputs.now_s - since_s > limits.silent_s and max(others, default=since_s) > since_s,
             last_registered_s=last_registered_s,
             early_exits=found.timers.early_exits.get(group),

@@ -1,34 +1,38 @@
-"""Rejected pod creates of a worker group, read from the `ReplicaFailure` condition.
+"""Rejected pod creates of a worker group, from the status of the RayCluster.
 
-Takes `status.conditions` of the RayCluster and a group, and returns the reason and the API server's message. The
-operator writes them into `ReplicaFailure`, one entry per group. Pure; called by group_availability.py.
+Takes the status and a group, and returns the cause. Raytide's operator stores it in `status.diagnoses`; where KubeRay wrote the
+status, or KubeRay's CRD drops that field, the condition `ReplicaFailure` has the API server's message, which names the pod.
+Pure; called by group_availability.py.
 """
 
-import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from raytide.api import constants
-from raytide.api.conditions import ConditionJson, find_condition
-from raytide.api.pod_failure import Cause, failure_of_rejection
+from raytide.api.pod_failure import REJECTIONS, Cause, failure_of_rejection
+from raytide.api.record_fields import stored_diagnoses
 from raytide.diagnosis.model import Diagnosis
 
 CREATE_FAILED: Final = "FailedCreateWorkerPod"
 """Reason of `ReplicaFailure` when a worker could not be created, in KubeRay and in Raytide."""
-_ENTRY: Final = re.compile(r"(?:^|; )group ([^:;]+): ")
 
 
-def rejection_of(conditions: Sequence[ConditionJson], group: str) -> Diagnosis | None:
-    """The cause if creates of the group are rejected according to `ReplicaFailure`."""
-    condition = find_condition(conditions, constants.REPLICA_FAILURE)
-    if condition is None or condition.get("status") != "True":
-        return None
-    message = str(condition.get("message") or "")
-    parts = _ENTRY.split(message)
-    texts = [text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name == group]
-    if len(parts) == 1 and f"-{group}-worker-" in message:  # KubeRay names the pod, not the group
-        texts = [message]
-    for failure in map(failure_of_rejection, texts):
-        if failure.reason == Cause.QUOTA or condition.get("reason") == CREATE_FAILED:
-            return failure
+def rejection_of(status: Mapping[str, Any], group: str) -> Diagnosis | None:
+    """The cause if creates of the group are rejected."""
+    stored = stored_diagnoses(status)
+    rejected = (found for found in stored if found.group == group and found.reason in REJECTIONS)
+    return next(rejected, None if stored else _of_pod_names(status, group))
+
+
+def _of_pod_names(status: Mapping[str, Any], group: str) -> Diagnosis | None:
+    """From `ReplicaFailure`, if its message names a pod of the group."""
+    conditions = status.get("conditions")
+    for condition in conditions if isinstance(conditions, list) else ():
+        if not isinstance(condition, Mapping) or condition.get("type") != constants.REPLICA_FAILURE:
+            continue
+        message = str(condition.get("message") or "")
+        found = failure_of_rejection(message)
+        is_create = found.reason == Cause.QUOTA or condition.get("reason") == CREATE_FAILED
+        if condition.get("status") == "True" and f"-{group}-worker-" in message and is_create:
+            return found
     return None

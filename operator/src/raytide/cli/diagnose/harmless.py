@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from raytide.api import autoscaler_decision, constants, sharing_record, trainingjob_constants
+from raytide.diagnosis.model import PARAMETERS
 
 _VARIABLES: Final = """
 FQ_RAY_IP RAY_IP RAY_PORT RAY_ADDRESS RAY_CLUSTER_NAME RAY_CLUSTER_NAMESPACE RAY_USAGE_STATS_KUBERAY_IN_USE
@@ -56,6 +57,7 @@ ENTRIES: Final = {
     "env": HARMLESS_VARIABLES,
     "envs": HARMLESS_VARIABLES,
     "rayStartParams": HARMLESS_START_PARAMS,
+    "parameters": PARAMETERS,  # of a diagnosis
 }
 """Maps whose keys users choose -> the keys whose values stay; `env` is a list of name and value."""
 _COMMAND_WORDS: Final = """
@@ -97,7 +99,7 @@ suspend scaleStrategy workersToDelete template rayVersion managedBy enableInTree
 upscalingMode serviceType enableIngress headService upgradeStrategy gcsFaultToleranceOptions backend redisPassword
 redisUsername externalStorageNamespace networkPolicy mode enabled authOptions availableWorkerReplicas desiredWorkerReplicas
 maxWorkerReplicas minWorkerReplicas readyWorkerReplicas desiredCPU desiredGPU desiredMemory desiredTPU head podName
-serviceName state observedGeneration lastUpdateTime
+serviceName state observedGeneration lastUpdateTime diagnoses count
 """
 _TRAININGJOB_FIELDS: Final = """
 trainer pserver master port ports_num portsNum ports_num_for_sparse portsNumForSparse fault_tolerant faultTolerant

@@ -21,7 +21,7 @@ from raytide.api.meta import PODS, Key, Manifest
 from raytide.api.pod import pod_from_manifest
 from raytide.api.quantity import MAX_INT32
 from raytide.api.raycluster import RayCluster
-from raytide.raycluster.desired_replicas import scaling_of, wanted_pods
+from raytide.raycluster.desired_replicas import ScalingState, wanted_pods
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan import plan
 from raytide.raycluster.resource_totals import max_workers, min_workers
@@ -99,7 +99,8 @@ def new_raycluster(manifest: Manifest, max_pods: int = MAX_PODS) -> NewRayCluste
         )
     if broken := violations(cluster, CONFIG):
         raise RejectedError("; ".join(map(str, broken)))
-    scaling, specs = scaling_of(cluster, Observed()), cluster.spec.worker_group_specs
+    # A decision record in the YAML is of another object: the new one has its own uid (FD:ST3-1).
+    scaling, specs = ScalingState(cluster.is_autoscaled), cluster.spec.worker_group_specs
     found = NewRayCluster(
         cluster.key,
         cluster.metadata.uid,
