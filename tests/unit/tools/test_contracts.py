@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 
-LAYERS = "Layers: kinds do not import each other, api imports nothing of raytide"
+LAYERS = "Layers: kinds do not import each other, api imports only diagnosis"
 DECISIONS = "Decisions do no I/O and read no clock"
 KOPF = "kopf only in manager.kopf_source"
 KUBERNETES = "kubernetes only in kube.kubeconfig"
