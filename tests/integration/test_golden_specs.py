@@ -82,7 +82,7 @@ LISTED = {
     "29-own-service-account": {narrow("29-own-service-account"), *SIDECAR, SPEAKS_V2},
     "02-head-only": {f"status {name}WorkerReplicas" for name in ("desired", "available", "ready")},
     "07-multi-host": {f"Pod worker/slice/{i}.metadata.annotations" for i in range(8)},
-    "13-custom-resources": {"status conditions.WorkersMissing"},
+    "13-custom-resources": {"status conditions.WorkersMissing", "status diagnoses"},
     "20-long-names": {
         "Pod worker/a-rather-long-worker-group-name-one/0.metadata.name",
         "Pod worker/a-rather-long-worker-group-name-two/0.metadata.name",

@@ -276,7 +276,7 @@ KNOWN: Final = (
         "fails closed: no pod without the authentication, TLS or network policy that is asked for (FD:RC-B3)",
         r"(Pod|Secret|NetworkPolicy) .*|event (CreatedHeadPod|CreatedWorkerPod|InvalidRayClusterSpec)"
         r"|status (readyWorkerReplicas|availableWorkerReplicas|state)"
-        r"|status conditions\.(HeadPodReady|RayClusterProvisioned|WorkersMissing|Invalid)(\..*)?",
+        r"|status (diagnoses|conditions\.(HeadPodReady|RayClusterProvisioned|WorkersMissing|Invalid)(\..*)?)",
         _fails_closed,
     ),
     Known(

@@ -159,7 +159,7 @@ def test_a_pass_of_the_autoscaler_accepts_every_timestamp_in_its_record(text):
     pods = [head(), pod("w", group="cpu", phase="Pending", creation_timestamp=text)]
     found = instances(InstanceInputs(pods, [], types, 1000.0, {"cpu": 3}, set(), set()), Timers())
     backoffs = {name: decision.backoff for name, decision in record.groups.items()}
-    assess_availability(found, types, AvailabilityInputs(NOW, 1000.0, (), backoffs))
+    assess_availability(found, types, AvailabilityInputs(NOW, 1000.0, backoffs=backoffs))
 
 
 @pytest.mark.parametrize("text", EDGES)

@@ -105,7 +105,7 @@ FIELDS = {
     "spec.headGroupSpec.template.metadata": "annotations finalizers labels name namespace",
     "spec.headGroupSpec.headService.metadata": "annotations finalizers labels name namespace",
     "status": "availableWorkerReplicas conditions desiredCPU desiredGPU desiredMemory desiredTPU desiredWorkerReplicas "
-    "endpoints head lastUpdateTime maxWorkerReplicas minWorkerReplicas observedGeneration readyWorkerReplicas reason "
+    "diagnoses endpoints head lastUpdateTime maxWorkerReplicas minWorkerReplicas observedGeneration readyWorkerReplicas reason "
     "state stateTransitionTimes",
     "status.head": "podIP podName serviceIP serviceName",
 }

@@ -425,6 +425,7 @@ def test_the_patch_is_the_difference_guarded_by_the_version_read():
         "availableWorkerReplicas",
         "readyWorkerReplicas",
         "conditions",
+        "diagnoses",
         "lastUpdateTime",
     }
 

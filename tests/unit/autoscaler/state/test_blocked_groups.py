@@ -42,7 +42,7 @@ TYPES = NodeTypes(
 )
 HEAD = head()
 HEAD_NODE = RayNode("h1", NodeStatus.IDLE, HEAD.name, "headgroup")
-QUOTA = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreateWorkerPod"}
+REJECTED = {"diagnoses": [{"reason": "QuotaExceeded", "group": "spot", "message": "exceeded quota"}]}
 
 
 @dataclass
@@ -116,10 +116,10 @@ class World:
             ),
             self.timers,
         )
-        rejected = {**QUOTA, "message": "group spot: exceeded quota"} if self.block == "quota" else {}
+        status = REJECTED if self.block == "quota" else {}
         now = NOON + timedelta(seconds=self.now_s)
         limits = assess_availability(
-            found, TYPES, AvailabilityInputs(now, 5000.0 + self.now_s, [rejected], self.backoffs, self.reasons)
+            found, TYPES, AvailabilityInputs(now, 5000.0 + self.now_s, status, self.backoffs, self.reasons)
         )
         waiting_work = self.work - len(self.busy)
         tasks = (Demand(Request(CPU4), waiting_work),) if waiting_work else ()

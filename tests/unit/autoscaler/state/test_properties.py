@@ -135,7 +135,7 @@ def test_what_leaves_is_never_capacity(world, later_s):
 def test_limits_take_only_what_does_not_come(world, later_s, n, until_s):
     found = see(world, 1000.0 + later_s, see(world).timers)
     backoffs = {"a": None if n is None else Backoff(n, NOW + timedelta(seconds=until_s))}
-    limits = assess_availability(found, TYPES, AvailabilityInputs(NOW, 1000.0 + later_s, (), backoffs))
+    limits = assess_availability(found, TYPES, AvailabilityInputs(NOW, 1000.0 + later_s, backoffs=backoffs))
     assert {i.instance_id for i in (*limits.instances, *limits.stuck)} == {i.instance_id for i in found.instances}
     assert all(i.status is not Status.RAY_RUNNING for i in limits.stuck)
     for before, after in zip(TYPES.types, limits.types, strict=True):
