@@ -19,8 +19,9 @@ FOLDERS = (
     "/var/lib/cni", "/var/lib/containerd", "/var/lib/kubelet", "/var/log/containers", "/var/log/pods",
 )  # fmt: skip
 SYSCTLS = ("kernel", "net", "vm")
-CHANGING = ("kernel/ns_last_pid", "kernel/random/", "nf_conntrack_count", "/stat", "vm/stat_refresh")
-"""Sysctls that are counters or actions instead of settings."""
+CHANGING = ("kernel/ns_last_pid", "kernel/random/", "/stat", "vm/stat_refresh")
+"""Sysctls that can be written and are counters or actions instead of settings."""
+READ_AND_WRITTEN = 0o600
 RULES = ("iptables-nft-save", "ip6tables-nft-save")
 LEGACY_TABLES = ("ip_tables_names", "ip6_tables_names")
 MARKS = {
@@ -83,7 +84,11 @@ def _sysctls() -> Iterator[str]:
     for top in SYSCTLS:
         for path in sorted(Path("/proc/sys", top).rglob("*")):
             name = str(path.relative_to("/proc/sys"))
-            if path.is_file() and path.stat().st_mode & 0o400 and not any(part in name for part in CHANGING):
+            if (
+                path.is_file()
+                and path.stat().st_mode & READ_AND_WRITTEN == READ_AND_WRITTEN
+                and not any(part in name for part in CHANGING)
+            ):
                 yield f"{name}={' '.join(_lines(path))}"
 
 

@@ -30,6 +30,13 @@ def test_what_was_added_and_what_was_removed_is_named():
     ]
 
 
+def test_counters_that_nobody_can_set_are_no_settings():
+    """The number of terminals, of connections: they change with what else the machine does."""
+    names = {line.partition("=")[0] for line in node_traces.snapshot("no such node")["sysctls"]}
+    assert names.isdisjoint({"kernel/pty/nr", "net/netfilter/nf_conntrack_count", "kernel/ns_last_pid"})
+    assert {"kernel/panic", "kernel/pty/max"} <= names
+
+
 def test_many_traces_are_counted():
     after = {"folders": frozenset(f"/folder-{number}" for number in range(8))}
     assert node_traces.traces({"folders": frozenset()}, after) == [
