@@ -39,9 +39,6 @@ class Cause:
 
 
 CAUSES = {
-    "Unschedulable": Cause(
-        "nodes", "Insufficient cpu", "free cpu on the nodes", "add nodes with free cpu", {}, cpu="10k"
-    ),
     "SchedulingGated": Cause(
         "nodes", "non-empty scheduling gates", f"the controller of scheduling gate {GATE}", "removes the gate",
         {"schedulingGates": [{"name": GATE}]},
@@ -52,6 +49,9 @@ CAUSES = {
     "QuotaExceeded": Cause(
         "pods", "exceeded quota: e2e-no-pods", "ResourceQuota e2e-no-pods", "raise ResourceQuota e2e-no-pods",
         {"priorityClassName": PRIORITY_CLASS},
+    ),
+    "Unschedulable": Cause(
+        "nodes", "Insufficient cpu", "the size of the nodes", "add a larger node", {}, cpu="10k"
     ),
 }  # fmt: skip
 
@@ -118,7 +118,9 @@ def test_each_group_is_blocked_for_its_reason_with_holder_and_cure(installation,
         f"why: {said_s:.1f} s from the RayCluster to all of its four causes, of a real scheduler, kubelet and quota"
     )
     assert said_s < EXPLAINED_WITHIN_S * PATIENCE
-    assert code == 3
+    assert code == 4, "no node could hold the largest worker"
+    (short,) = found["Unschedulable"]["shortages"]
+    assert short["message"].startswith("needs 10k cpu on one node; the largest has "), short
     for reason, cause in CAUSES.items():
         blocker = found[reason]
         assert (blocker["group"], blocker["stage"]) == (reason.lower(), cause.stage)

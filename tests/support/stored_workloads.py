@@ -21,6 +21,12 @@ PATHS = {
     "Node": "/api/v1/nodes",
     "Event": "/api/v1/namespaces/default/events",
 }
+UNSCHEDULABLE = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/1 nodes are available: 1 Insufficient cpu.",
+}
 
 
 def api_with(*objects: dict) -> Api:
@@ -73,6 +79,20 @@ def pod_object(name: str, *, node: str = "", labels: dict | None = None, **statu
     spec = {"containers": [{"name": "ray", "image": "ray"}], **({"nodeName": node} if node else {})}
     metadata = {"name": name, "namespace": "default", "labels": found if labels is None else labels}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+
+
+def short_of_cpu(api: Api) -> None:
+    """A worker of RayCluster demo that needs 4 CPUs; RayCluster rl has 6 of the 8 of the only node."""
+    waits = pod_object("demo-cpu-worker-x", phase="Pending", conditions=[UNSCHEDULABLE])
+    holds = pod_object("rl-worker", node="n0", labels={constants.CLUSTER_LABEL: "rl"}, phase="Running")
+    for pod, cpu in ((waits, "4"), (holds, "6")):
+        pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+    waits["metadata"]["ownerReferences"] = [owner_reference(api, "demo")]
+    amounts = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+    status = {"conditions": [{"type": "Ready", "status": "True"}], "capacity": amounts, "allocatable": amounts}
+    put(api, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"}, "status": status})
+    put(api, waits)
+    put(api, holds)
 
 
 def warning(name: str, kind: str, about: str, message: str) -> dict:

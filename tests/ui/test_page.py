@@ -8,9 +8,9 @@ from playwright.async_api import expect
 import machine_speed
 from raytide.cli.lane_watch import Problem
 from raytide.explain.cluster_capacity import CapacityView, ResourceUse
-from raytide.explain.model import Verdict
+from raytide.explain.model import Phase, Size, Verdict
 from raytide.explain.overview import GroupSize, Resized
-from support.stored_workloads import owner_reference, pod_object, put, warning
+from support.stored_workloads import cluster_object, owner_reference, pod_object, put, short_of_cpu, warning
 from support.ui_site import NEW, NEW_CLUSTER, NOON, START, after, lane
 
 pytestmark = [pytest.mark.browser, pytest.mark.rule("SC:S21")]
@@ -76,7 +76,7 @@ async def test_a_lane_has_filled_outlined_and_hatched_parts_with_the_reason(watc
     await expect(row.locator("rect.missing")).to_have_count(2)
     await expect(row.locator("path.ready")).to_have_count(1)
     await expect(row.locator("path.wanted")).to_have_count(1)
-    await expect(row.locator("svg text")).to_have_text("WaitingForPods")
+    await expect(row.locator("svg text:not(.scale)")).to_have_text("WaitingForPods")
 
 
 async def test_filter_sort_and_state(watched, site):
@@ -102,6 +102,37 @@ async def test_filter_sort_and_state(watched, site):
     await expect(page.locator("#empty")).to_contain_text("No workload matches")
 
 
+GANG = lane("gang", wanted=4, ready=0, kind="TrainingJob", reason="InsufficientGPU", size=Size(0, 0, 4, 8))
+DONE = lane(
+    "done",
+    wanted=0,
+    ready=0,
+    kind="TrainingJob",
+    verdict=Verdict.NOTHING_MISSING,
+    size=Size(needed=4, phase=Phase.SUCCEEDED, since="2026-01-01T11:30:00Z"),
+)
+HELD = lane("held", wanted=0, ready=0, reason="Suspended", size=Size(needed=2, phase=Phase.SUSPENDED))
+
+
+@pytest.mark.rule("FD:UX3-2", "FD:UX3-6")
+async def test_what_is_stuck_suspended_or_over_does_not_look_empty(watched, site):
+    site.feed.update([GANG, DONE, HELD], [], NOON)
+    site.feed.update([GANG, DONE, HELD], [], after(30))
+    page = await watched.open()
+    items = page.get_by_role("treeitem")
+    await expect(items.filter(has_text="gang")).to_contain_text("0 of 4–8 trainers · InsufficientGPU")
+    await expect(items.filter(has_text="held")).to_contain_text("Suspended (2 workers when resumed)")
+    await expect(items.filter(has_text="done")).to_contain_text(re.compile(r"Succeeded \d\d:\d\d · 4 trainers"))
+    await expect(items.filter(has_text="gang").locator("rect.missing")).to_have_count(1)
+    await expect(items.filter(has_text="gang").locator("line.maximum")).to_have_count(1)
+    await expect(items.filter(has_text="gang").locator("text.scale")).to_have_text("8")
+    await expect(page.locator("#verdicts")).to_contain_text("Finished 1")
+    await page.get_by_text("Finished").click()
+    await expect(items).to_have_count(1)
+    await page.get_by_text("Nothing missing").click()
+    await expect(items).to_have_count(0)
+
+
 @pytest.fixture
 def explained(site):
     site.feed.update([lane(reason="NotReconciled"), lane("other", **COMPLETE)], [], NOON)
@@ -119,6 +150,21 @@ async def test_a_click_shows_the_explanation(watched, site, explained):
     await expect(rows(page).first).to_have_attribute("aria-selected", "true")
     await panel.get_by_role("button", name="Close").click()
     await expect(panel).to_be_hidden()
+
+
+@pytest.mark.rule("FD:UX3-1")
+async def test_a_holder_with_a_row_is_a_button_that_explains_it(watched, site):
+    put(site.api, cluster_object("rl"))
+    short_of_cpu(site.api)
+    site.feed.update([lane(reason="Unschedulable"), lane("rl", **COMPLETE)], [], NOON)
+    page = await watched.open()
+    await rows(page).first.click()
+    panel = page.get_by_role("complementary")
+    await expect(panel.locator(".short")).to_have_text(
+        "needs 4 cpu; 2 of 8 are free, at most 2 on one node, where a pod needs 4"
+    )
+    await panel.get_by_role("button", name="default/rl").click()
+    await expect(panel.get_by_role("heading", level=2)).to_contain_text("default/rl")
 
 
 @pytest.mark.parametrize("message", ["no such image", MARKUP])

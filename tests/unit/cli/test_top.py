@@ -15,7 +15,7 @@ import raytide.cli
 from raytide.cli.top import render
 from raytide.cli.top.lanes import read_once
 from raytide.client.workload_reader import ReadError
-from raytide.explain.model import Verdict
+from raytide.explain.model import Phase, Size, Verdict
 from raytide.explain.overview import GroupSize, Lane, in_order, lane_of
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
@@ -72,7 +72,9 @@ def test_a_lane_of_a_job():
 
 def test_a_lane_of_a_cluster_that_lacks_nothing():
     lane = lane_of("RayCluster", of_cluster(HEAD, worker(0), worker(1)).obj, NOON)
-    assert lane == Lane("RayCluster", "default", "demo", 2, 2, Verdict.NOTHING_MISSING, uid=lane.uid)
+    assert lane == Lane(
+        "RayCluster", "default", "demo", 2, 2, Verdict.NOTHING_MISSING, uid=lane.uid, size=Size(2, 2, 2)
+    )
 
 
 def test_a_lane_has_the_groups_of_a_cluster_with_several():
@@ -120,6 +122,27 @@ RayCluster    default     ready   2       2        -               -"""
     )
 
 
+@pytest.mark.rule("FD:UX3-2", "FD:UX3-6")
+@pytest.mark.parametrize(
+    ("size", "cells"),
+    [
+        (Size(phase=Phase.SUCCEEDED, needed=4), ("-", "-", "succeeded")),
+        (Size(phase=Phase.FAILED), ("-", "-", "failed")),
+        (Size(phase=Phase.SUSPENDED, needed=4), ("0", "(4)", "suspended")),
+        (Size(needed=4), ("0", "4", "-")),
+    ],
+)
+def test_a_workload_that_does_not_run_has_its_phase(size, cells):
+    lane = Lane("TrainingJob", "text", "bert", size.needed, 0, Verdict.NOTHING_MISSING, size=size)
+    assert render.row(lane, has_namespaces=False)[2:5] == cells
+
+
+@pytest.mark.rule("FD:UX3-2")
+def test_the_lane_of_a_gang_that_waits_wants_its_minimum():
+    lane = lane_of("TrainingJob", TRAININGJOBS["no node has enough free resources"]().objects.obj, NOON)
+    assert (lane.ready, lane.wanted, lane.size.maximum) == (0, 2, 4)
+
+
 def test_without_workloads_it_says_so():
     assert render.once_as("table", [], has_namespaces=True) == "there are neither RayClusters nor TrainingJobs"
 
@@ -131,7 +154,7 @@ def test_for_programs():
     assert answer["items"] == [
         {
             "kind": "TrainingJob", "namespace": "text", "name": "bert", "wanted": 8, "ready": 3, "verdict": "Waits",
-            "reason": "InsufficientGPU", "message": "needs 1 GPU", "more": 0,
+            "reason": "InsufficientGPU", "message": "needs 1 GPU", "more": 0, "needed": 0, "maximum": None, "phase": "", "phaseSince": None,
         }
     ]  # fmt: skip
 

@@ -33,7 +33,7 @@ from raytide_sandbox.apiserver.routes import Request
 from support.deadlines import PATIENCE
 from support.explained import HOSTILE
 from support.faults.types import Answer
-from support.stored_workloads import PATHS, api_with, cluster_object, job_object, pod_object
+from support.stored_workloads import PATHS, api_with, cluster_object, job_object, pod_object, short_of_cpu
 from support.ui_site import AUTHORIZED, NEW, NEW_CLUSTER, NOON, START, TOKEN, Site, after, lane, node
 
 from simulation.in_process_transport import InProcessTransport
@@ -607,8 +607,33 @@ async def test_what_may_not_be_read_beside_it_is_named():
         assert (status, [each["resource"] for each in found["unreadable"]]) == (200, ["pods"])
 
 
+@pytest.mark.rule("FD:UX3-1")
+async def test_who_holds_the_capacity_is_named():
+    async with Site(cluster_object()).served() as site:
+        short_of_cpu(site.api)
+        _, found = await site.get("/api/why/RayCluster/default/demo")
+    (each,) = [one for one in found["blockers"] if one["shortages"]]
+    assert (each["reason"], each["holder"]) == ("Unschedulable", "default/rl (RayCluster) 6 cpu")
+    (short,) = each["shortages"]
+    holder = {"kind": "RayCluster", "namespace": "default", "name": "rl", "amount": "6"}
+    assert (short["message"], short["holders"]) == (
+        "needs 4 cpu; 2 of 8 are free, at most 2 on one node, where a pod needs 4",
+        [holder],
+    )
+
+
+@pytest.mark.rule("FD:UX3-1")
+async def test_without_the_right_to_list_nodes_the_holders_are_not_known():
+    async with Site(cluster_object(), forbidden=("nodes",)).served() as site:
+        short_of_cpu(site.api)
+        _, found = await site.get("/api/why/RayCluster/default/demo")
+    assert [one["shortages"] for one in found["blockers"]] == [[], []]
+    assert [each["resource"] for each in found["unreadable"]] == ["capacity"]
+    assert found["unreadable"][0]["message"].startswith("who holds the capacity is not known: ")
+
+
 async def test_an_internal_error_is_shown_in_the_terminal_only(monkeypatch, capsys):
-    monkeypatch.setattr(ui_app, "explain", lambda *_: 1 / 0)
+    monkeypatch.setattr(ui_app, "explained", lambda *_: 1 / 0)
     async with Site(cluster_object()).served() as site:
         status, found = await site.get("/api/why/RayCluster/default/demo")
     assert (status, "ZeroDivision" in json.dumps(found)) == (500, False)

@@ -110,7 +110,7 @@ RayCluster default/demo: 2 of 2 workers are ready.
 def test_the_text_of_a_job_that_waits_for_another_one():
     assert printed(TRAININGJOBS["a job of higher priority holds the capacity"]().objects) == (
         """\
-TrainingJob default/demo: no trainers are wanted now, its bounds are 2 to 4. \
+TrainingJob default/demo: 0 of 2 trainers run, its bounds are 2 to 4. \
 Waits: HigherPriority (needs 1 cpu to reach its minimum of 2, held by default/big, which has a higher priority).
 
     STAGE      WANTED   FOUND

@@ -13,7 +13,7 @@ from raytide.diagnosis.catalogue import CATALOGUE
 from raytide.diagnosis.model import Diagnosis, Stage
 from raytide.explain import messages
 from raytide.explain.explain import explain
-from raytide.explain.model import MAX_BLOCKERS, MAX_GROUPS, MAX_MESSAGE, MAX_PODS, Unreadable, Verdict
+from raytide.explain.model import MAX_BLOCKERS, MAX_GROUPS, MAX_MESSAGE, MAX_PODS, Phase, Size, Unreadable, Verdict
 from support.builders import group, pod
 from support.explained import (
     AT_MAXIMUM,
@@ -113,6 +113,48 @@ def test_nothing_is_missing(make):
     found = explain(make(), NOON)
     assert (found.verdict, found.blockers) == (Verdict.NOTHING_MISSING, ())
     assert found.verdict.exit_code == 0
+
+
+SUSPENDED_AT = "2026-01-01T12:00:00Z"
+
+
+@pytest.mark.rule("FD:UX3-2", "FD:UX3-6")
+@pytest.mark.parametrize(
+    ("make", "size"),
+    [
+        pytest.param(
+            lambda: TRAININGJOBS["no node has enough free resources"]().objects,
+            Size(0, 0, needed=2, maximum=4),
+            id="a gang needs its minimum",
+        ),
+        pytest.param(NOTHING_MISSING["the job runs at its size"], Size(2, 2, 2, 4), id="a job that runs may grow"),
+        pytest.param(
+            NOTHING_MISSING["the job has succeeded"],
+            Size(needed=2, phase=Phase.SUCCEEDED, since="2026-01-01T00:00:00Z"),
+            id="a job that has succeeded wants nothing",
+        ),
+        pytest.param(
+            lambda: RAYCLUSTERS["it is suspended"]().objects,
+            Size(0, 0, needed=2, phase=Phase.SUSPENDED, since=SUSPENDED_AT),
+            id="a suspended cluster wants its workers again",
+        ),
+        pytest.param(
+            lambda: RAYCLUSTERS["a group is at its maximum"]().objects,
+            Size(2, 2, 2, maximum=2),
+            id="an autoscaled cluster has a maximum",
+        ),
+        pytest.param(NOTHING_MISSING["all workers are ready"], Size(2, 2, 2), id="another one has none"),
+    ],
+)
+def test_the_size_has_what_is_needed_and_what_there_may_be(make, size):
+    assert explain(make(), NOON).size == size
+
+
+@pytest.mark.rule("FD:UX3-6")
+def test_a_job_that_has_ended_has_no_stages_and_no_roles():
+    found = explain(NOTHING_MISSING["the job has succeeded"](), NOON)
+    assert (found.stages, found.groups) == ((), ())
+    assert found.summary.startswith("Succeeded at 2026-01-01T00:00:00Z: ")
 
 
 @pytest.mark.rule("FD:UX-4")

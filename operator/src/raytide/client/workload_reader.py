@@ -10,18 +10,30 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 
 from raytide.api import constants, meta, trainingjob_constants
+from raytide.api.capacity import UNFINISHED_PODS, CapacityPod, decode_capacity_node, decode_capacity_pod
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key, Manifest, Resource
 from raytide.api.node import decode_node
 from raytide.api.pod import decode_pod
+from raytide.api.quantity import QuantityError
 from raytide.api.trainingjob_pod import decode_job_pod
-from raytide.explain.model import RAYCLUSTER, TRAININGJOB, AnyPod, NodeFacts, Objects, Unreadable, Warned
+from raytide.explain.model import (
+    RAYCLUSTER,
+    TRAININGJOB,
+    AnyPod,
+    ClusterPods,
+    NodeFacts,
+    Objects,
+    Unreadable,
+    Warned,
+)
 from raytide.kube.client import Client
 from raytide.kube.credentials import ClientConfigError
 from raytide.kube.kubeconfig import load_client_config
@@ -31,6 +43,8 @@ RESOURCES: Final = {RAYCLUSTER: meta.RAYCLUSTERS, TRAININGJOB: meta.TRAININGJOBS
 POD_LABELS: Final = {RAYCLUSTER: constants.CLUSTER_LABEL, TRAININGJOB: trainingjob_constants.JOB_LABEL}
 MAX_PODS: Final = 10_000
 MAX_NODES: Final = 10
+MAX_CLUSTER_PODS: Final = 50_000
+"""Pods of all namespaces that are read where capacity is short."""
 MAX_PODS_WITH_EVENTS: Final = 3
 MAX_EVENTS: Final = 100
 MAX_NAMES: Final = 10
@@ -119,6 +133,22 @@ class WorkloadReader:
         nodes, of_pods = await asyncio.gather(self._nodes(failing, notes), self._events_of_pods(failing))
         warned = sorted((*events, *of_pods), key=lambda each: each.at, reverse=True)
         return Objects(kind, obj, pods, nodes, tuple(warned), tuple(notes))
+
+    async def with_cluster(self, objects: Objects) -> Objects:
+        """The same with all nodes and all pods that have not ended, to say who holds what the workload lacks."""
+        notes = list(objects.unreadable)
+        try:
+            nodes = [decode_capacity_node(item) async for page in self._client.pages(meta.NODES) for item in page.items]
+            pods: list[CapacityPod] = []
+            async for page in self._client.pages(meta.PODS, field_selector=UNFINISHED_PODS):
+                pods.extend(map(decode_capacity_pod, page.items))
+                if len(pods) >= MAX_CLUSTER_PODS:
+                    notes.append(Unreadable("pods", f"only the first {len(pods)} pods of the cluster were read"))
+                    break
+        except (ApiStatusError, ApiUnavailableError, msgspec.MsgspecError, QuantityError) as error:
+            notes.append(Unreadable("capacity", f"who holds the capacity is not known: {error}"))
+            return replace(objects, unreadable=tuple(notes))
+        return replace(objects, unreadable=tuple(notes), cluster=ClusterPods(nodes, pods))
 
     async def _get(self, resource: Resource, name: str) -> Manifest | None:
         return await self._client.get(resource, Key(self._namespace, name))

@@ -19,6 +19,7 @@ from raytide.api.conditions import is_condition_true
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key, Manifest
 from raytide.client import manifests
+from raytide.client.explained import explained
 from raytide.client.outcome import (
     NotFoundError,
     Status,
@@ -29,7 +30,6 @@ from raytide.client.outcome import (
     status_of,
 )
 from raytide.client.workload_reader import RESOURCES, ReadError, WorkloadReader, connected, is_name
-from raytide.explain.explain import explain
 from raytide.explain.model import RAYCLUSTER, TRAININGJOB
 from raytide.explain.overview import lane_of
 from raytide.kube.client import Client, PatchKind
@@ -111,8 +111,9 @@ class Workload(ABC):
         """Why it is not larger: the explanation of `raytide why`; raises NotFoundError or WorkloadError."""
         async with self._connected() as (client, key):
             obj = await self._get(client, key)
-            objects = await WorkloadReader(client, key.namespace).complete(self.kind, obj)
-        return Why(explain(objects, Clock().now()))
+            reader = WorkloadReader(client, key.namespace)
+            objects = await reader.complete(self.kind, obj)
+            return Why(await explained(reader, objects, Clock()))
 
     async def wait(self, timeout_s: float = 600.0, *, until: Until = "ready") -> Status | None:
         """Wait until it is ready, finished or deleted, and return its status then; None once it is deleted.

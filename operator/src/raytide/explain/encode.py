@@ -10,7 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from raytide.api.conditions import timestamp
-from raytide.explain.model import Blocker, Explanation, GroupLine, PodLine, StageLine, Warned
+from raytide.explain import messages
+from raytide.explain.model import Blocker, Explanation, GroupLine, PodLine, Shortage, StageLine, Warned
+from raytide.fairshare.algorithm.format_quantity import spell
 
 API_VERSION: Final = "raytide.io/v1alpha1"
 KIND: Final = "Explanation"
@@ -38,7 +40,14 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "verdict": explanation.verdict.value,
         "exitCode": explanation.verdict.exit_code,
         "summary": explanation.summary,
-        "size": {"wanted": explanation.wanted, "ready": explanation.ready},
+        "size": {
+            "wanted": explanation.wanted,
+            "ready": explanation.ready,
+            "needed": explanation.size.needed,
+            "maximum": explanation.size.maximum,
+        },
+        "phase": explanation.size.phase.value,
+        "phaseSince": explanation.size.since or None,
         "stages": [_stage(line) for line in explanation.stages],
         "blockers": [_blocker(each) for each in explanation.blockers],
         "groups": [_group(line) for line in explanation.groups],
@@ -75,6 +84,28 @@ def _blocker(each: Blocker) -> dict[str, Any]:
         "holder": each.holder,
         "cure": each.cure,
         "permanent": each.is_permanent,
+        "shortages": [_shortage(short) for short in each.shortages],
+    }
+
+
+def _shortage(each: Shortage) -> dict[str, Any]:
+    def amount(number: int) -> str:
+        return spell(each.resource, number)
+
+    return {
+        "resource": each.resource,
+        "perPod": amount(each.each),
+        "needed": amount(each.needed),
+        "free": amount(each.free),
+        "freeOnOneNode": amount(each.most_free),
+        "largestNode": amount(each.largest),
+        "total": amount(each.total),
+        "message": messages.short_of(each),
+        "holders": [
+            {"kind": one.kind, "namespace": one.namespace, "name": one.name, "amount": amount(one.amount)}
+            for one in each.holders
+        ],
+        "moreHolders": each.more_holders,
     }
 
 

@@ -20,6 +20,7 @@ from raytide.diagnosis.catalogue import CANNOT_BE_PARSED
 from raytide.diagnosis.model import Diagnosis, Workload
 from raytide.explain import messages
 from raytide.explain.findings import Findings, blocker
+from raytide.explain.holders import shortages
 from raytide.explain.model import (
     MAX_BLOCKERS,
     MAX_EVENTS,
@@ -32,10 +33,24 @@ from raytide.explain.model import (
     Explanation,
     GroupLine,
     Objects,
+    Phase,
     StageLine,
     Verdict,
 )
 
+_ABOUT_CAPACITY: Final = frozenset(
+    {
+        "Unschedulable",
+        "InsufficientResources",
+        "InsufficientGPU",
+        "Fragmented",
+        "Unsatisfiable",
+        "HigherPriority",
+        "HeldByRankZero",
+        "CapacityReserved",
+        "CoolingDown",
+    }
+)
 _ABOUT_REQUESTS: Final = frozenset({"MaxReached", "NoFittingGroup", "NodeBusy", "TopologyUnmet"})
 """Reasons whose count is one of requests, and not of workers."""
 
@@ -47,7 +62,8 @@ def explain(objects: Objects, now: datetime) -> Explanation:
     except ValidationError as error:
         found = _unparsable(objects, "; ".join(map(str, faults_of(error))))
     metadata = objects.obj.get("metadata") or {}
-    blockers = () if found.is_over else tuple(map(_bounded, _sorted(found.blockers)))
+    known = () if found.size.phase is Phase.SUCCEEDED else _with_holders(found, objects)
+    blockers = tuple(map(_bounded, _sorted(known)))
     groups = _important_first(found.groups)
     verdict = _verdict(blockers)
     return Explanation(
@@ -56,8 +72,7 @@ def explain(objects: Objects, now: datetime) -> Explanation:
         name=str(metadata.get("name") or ""),
         uid=str(metadata.get("uid") or ""),
         at=now,
-        wanted=found.wanted,
-        ready=found.ready,
+        size=found.size,
         verdict=verdict,
         summary=cut(_summary(found, blockers), MAX_MESSAGE),
         stages=_marked(found.stages, blockers),
@@ -72,6 +87,23 @@ def explain(objects: Objects, now: datetime) -> Explanation:
         more_groups=max(0, len(groups) - MAX_GROUPS),
         more_pods=max(0, len(found.pods) - MAX_PODS),
     )
+
+
+def lacks_capacity(explanation: Explanation) -> bool:
+    """Whether nodes and pods of the cluster, in `Objects.cluster`, would tell who holds what it lacks."""
+    return any(each.reason in _ABOUT_CAPACITY for each in explanation.blockers)
+
+
+def _with_holders(found: Findings, objects: Objects) -> tuple[Blocker, ...]:
+    """The blockers; the first one about capacity with what is short and who holds it."""
+    first = next((each for each in found.blockers if each.reason in _ABOUT_CAPACITY), None)
+    short = shortages(objects.cluster, found.needs) if first is not None and objects.cluster is not None else ()
+    if first is None or not short:
+        return found.blockers
+    having = replace(first, shortages=short, holder=messages.held(short) or first.holder)
+    if any(each.is_impossible for each in short):
+        having = replace(having, is_permanent=True, holder=messages.NODE_SIZE, cure=messages.LARGER_NODE)
+    return tuple(having if each is first else each for each in found.blockers)
 
 
 def _findings(objects: Objects, now: datetime) -> Findings:

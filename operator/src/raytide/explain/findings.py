@@ -3,7 +3,7 @@
 Called by raycluster.py and trainingjob.py, which return `Findings`, and by explain.py, which makes an `Explanation` of them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from raytide.api.base_model import ObjectMeta
 from raytide.api.sharing_record import ResizeNote
@@ -11,7 +11,7 @@ from raytide.diagnosis.catalogue import TERMINATING, entry_of
 from raytide.diagnosis.model import Diagnosis, Workload
 from raytide.diagnosis.render import cure_of, holder_of, text_of
 from raytide.explain import messages
-from raytide.explain.model import Blocker, GroupLine, PodLine, StageLine
+from raytide.explain.model import Blocker, GroupLine, Need, PodLine, Size, StageLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,11 @@ class Findings:
     notes: tuple[str, ...] = ()
     summary: str = ""
     """How many of the wanted pods are ready."""
-    wanted: int = 0
-    """Wanted workers or trainers."""
-    ready: int = 0
-    """Ready workers, or trainers that run."""
+    size: Size = field(default_factory=Size)
+    needs: tuple[Need, ...] = ()
+    """Pods without a node; only where `Objects.cluster` is known."""
     resizes: tuple[ResizeNote, ...] = ()
     """The last resizes of a TrainingJob, oldest first."""
-    is_over: bool = False
-    """Whether the workload has ended and lacks nothing any more."""
 
 
 def terminating(metadata: ObjectMeta) -> Diagnosis:

@@ -7,6 +7,9 @@ the decision records are passed on unchanged. Pure; called by the modules of thi
 from collections.abc import Sequence
 from typing import Final
 
+from raytide.explain.model import Holding, Phase, Shortage, Size
+from raytide.fairshare.algorithm.format_quantity import spell, spell_with_name
+
 MAX_NAMED: Final = 5
 """Groups named in one sentence."""
 
@@ -177,22 +180,25 @@ def failed_pod_kept(pod: str) -> str:
 # --- summary -----------------------------------------------------------------------------------------------------------------
 
 
-def workers_ready(ready: int, wanted: int) -> str:
+def workers_ready(size: Size) -> str:
     """How much of a RayCluster is there."""
-    return f"{ready} of {wanted} workers are ready" if wanted else "no workers are wanted"
+    if size.phase is Phase.SUSPENDED:
+        return f"{counted(size.needed, 'worker')} when resumed"
+    return f"{size.ready} of {size.wanted} workers are ready" if size.wanted else "no workers are wanted"
 
 
-def job_size(running: int, wanted: int, low: int, high: int) -> str:
-    """How much of a TrainingJob is there."""
-    bounds = f"{low} to {high}" if low != high else str(low)
-    if not wanted:
-        return f"no trainers are wanted now, its bounds are {bounds}"
-    return f"{running} of {wanted} trainers run, its bounds are {bounds}"
+def job_size(size: Size, minimum: int) -> str:
+    """How much of a TrainingJob is there, and between which bounds."""
+    if size.phase is Phase.SUSPENDED:
+        return f"{counted(size.needed, 'trainer')} when resumed"
+    bounds = f"{minimum} to {size.maximum}" if minimum != size.maximum else str(minimum)
+    return f"{size.ready} of {size.needed} trainers run, its bounds are {bounds}"
 
 
-def job_ended(kind: str, message: str) -> str:
+def job_ended(size: Size, message: str) -> str:
     """A TrainingJob that has ended."""
-    return f"the job has {kind.lower()}{f': {message}' if message else ''}"
+    at = f" at {size.since}" if size.since else ""
+    return f"{size.phase.value}{at}{f': {message}' if message else ''}"
 
 
 def counted(number: int, noun: str) -> str:
@@ -219,6 +225,40 @@ def waits(number: str, cause: str) -> str:
     """The first transient cause; the number of requests or pods, or empty."""
     verb = "waits" if number.startswith("1 ") else "wait"
     return f"{number} {verb}: {cause}" if number else f"Waits: {cause}"
+
+
+# --- capacity ----------------------------------------------------------------------------------------------------------------
+
+NODE_SIZE: Final = "the size of the nodes"
+LARGER_NODE: Final = "add a larger node, or lower the requests: ending pods does not help on today's nodes"
+
+
+def short_of(each: Shortage) -> str:
+    """How much of a resource is needed and how much is free; what matters on one node if a pod does not fit there."""
+    if each.is_impossible:
+        return f"needs {_spelled(each, each.each)} on one node; the largest has {spell(each.resource, each.largest)}"
+    text = f"needs {_spelled(each, each.needed)}; {spell(each.resource, each.free)} of {spell(each.resource, each.total)} are free"
+    if each.most_free < each.each:
+        text += f", at most {spell(each.resource, each.most_free)} on one node, where a pod needs {spell(each.resource, each.each)}"
+    return text
+
+
+def held(shortages: Sequence[Shortage]) -> str:
+    """Who holds what is short, largest first; empty if nobody does."""
+    return "; ".join(
+        f"{', '.join(_holding(each, holder) for holder in each.holders)}"
+        + (f" and {counted(each.more_holders, 'more holder')}" if each.more_holders else "")
+        for each in shortages
+        if each.holders and not each.is_impossible
+    )
+
+
+def _holding(each: Shortage, holder: Holding) -> str:
+    return f"{holder.namespace}/{holder.name} ({holder.kind}) {_spelled(each, holder.amount)}"
+
+
+def _spelled(each: Shortage, amount: int) -> str:
+    return spell_with_name(each.resource, amount)
 
 
 # --- transfers ---------------------------------------------------------------------------------------------------------------

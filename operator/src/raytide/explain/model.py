@@ -5,14 +5,16 @@ from demand to nodes, the blockers in order of importance, the worker groups or 
 list is bounded; the rest is counted. Made by explain.py, printed by `raytide why` and `raytide top` (SC:S21).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
+from raytide.api.capacity import CapacityNode, CapacityPod
 from raytide.api.meta import Manifest
 from raytide.api.pod import PodView
+from raytide.api.pod_requirements import Amounts, PodConstraints
 from raytide.api.sharing_record import ResizeNote
 from raytide.api.trainingjob_pod import JobPod
 from raytide.diagnosis.model import Stage
@@ -45,6 +47,33 @@ class Verdict(StrEnum):
         return {Verdict.NOTHING_MISSING: 0, Verdict.WAITS: 3, Verdict.CAN_NEVER_RUN: 4}[self]
 
 
+class Phase(StrEnum):
+    """What a workload is that neither runs nor waits for anything."""
+
+    ACTIVE = ""
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Workers of a RayCluster, or trainers of a TrainingJob."""
+
+    wanted: int = 0
+    """That should exist now."""
+    ready: int = 0
+    """Ready workers, or trainers that run."""
+    needed: int = 0
+    """What is wanted, or more: the minimum of a job that waits for it, what a suspended workload wants once it is resumed, and the
+    trainers with which a job has succeeded."""
+    maximum: int | None = None
+    """What it may grow to; None: without a limit, or not by itself."""
+    phase: Phase = Phase.ACTIVE
+    since: str = ""
+    """Since when the phase lasts, RFC 3339; empty for an active workload, or if it is not known."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
     """What was read of a node; a node that does not exist is not ready."""
@@ -73,6 +102,34 @@ class Unreadable:
     error: str
 
 
+class PodLike(Protocol):
+    """What one pod needs."""
+
+    @property
+    def requests(self) -> Amounts:
+        """By resource, one of `pods` included."""
+
+    @property
+    def constraints(self) -> PodConstraints:
+        """Where it may run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """So many equal pods have no node."""
+
+    pod: PodLike
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPods:
+    """All nodes, and all pods that have not ended, as far as the caller may list them."""
+
+    nodes: Sequence[CapacityNode]
+    pods: Sequence[CapacityPod]
+
+
 @dataclass(frozen=True, slots=True)
 class Objects:
     """Everything that an explanation is made of."""
@@ -86,6 +143,8 @@ class Objects:
     events: tuple[Warned, ...] = ()
     """Warnings, the latest first."""
     unreadable: tuple[Unreadable, ...] = ()
+    cluster: ClusterPods | None = None
+    """Read only where capacity is short; None: it was not, or cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +158,48 @@ class StageLine:
     found: int | None = None
     """None where there is no number, or it could not be read."""
     is_blocked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one workload requests of a resource on the nodes in question."""
+
+    kind: str
+    """RayCluster or TrainingJob; Pod for any other."""
+    namespace: str
+    name: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """One resource of which there is too little on the nodes where the pods may run; amounts as api/capacity.py counts them."""
+
+    resource: str
+    each: int
+    """That one pod requests."""
+    needed: int
+    """That all pods without a node request."""
+    free: int
+    most_free: int
+    """On one node."""
+    largest: int
+    """Allocatable on one node."""
+    total: int
+    """Allocatable on all."""
+    holders: tuple[Holding, ...] = ()
+    """Who requests the rest, largest first, at most MAX_HOLDERS of holders.py."""
+    more_holders: int = 0
+
+    @property
+    def is_impossible(self) -> bool:
+        """Whether no node could hold one such pod, if it were empty."""
+        return self.largest < self.each
+
+    @property
+    def missing(self) -> int:
+        """How much is missing in sum; nothing if it is free, but not on one node."""
+        return max(0, self.needed - self.free)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +225,8 @@ class Blocker:
     """Whether nothing of the workload runs or changes because of it."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     """Those of its diagnosis."""
+    shortages: tuple[Shortage, ...] = ()
+    """What of the nodes' capacity is short, and who holds it; empty where it is not about capacity, or could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +269,7 @@ class Explanation:
     verdict: Verdict
     summary: str
     uid: str = ""
-    wanted: int = 0
-    """Wanted workers or trainers."""
-    ready: int = 0
-    """Ready workers, or trainers that run."""
+    size: Size = field(default_factory=Size)
     stages: tuple[StageLine, ...] = ()
     blockers: tuple[Blocker, ...] = ()
     """The most important first."""
@@ -183,6 +283,16 @@ class Explanation:
     more_blockers: int = 0
     more_groups: int = 0
     more_pods: int = 0
+
+    @property
+    def wanted(self) -> int:
+        """Wanted workers or trainers."""
+        return self.size.wanted
+
+    @property
+    def ready(self) -> int:
+        """Ready workers, or trainers that run."""
+        return self.size.ready
 
     @property
     def first(self) -> Blocker | None:

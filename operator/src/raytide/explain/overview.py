@@ -6,7 +6,7 @@ the conditions give. Small and frozen, so that thousands may be kept. Called by 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +14,7 @@ from raytide.api.meta import Manifest
 from raytide.api.sharing_record import REBALANCED, ResizeNote
 from raytide.explain.encode import API_VERSION
 from raytide.explain.explain import explain
-from raytide.explain.model import GroupLine, Objects, Verdict
+from raytide.explain.model import GroupLine, Objects, Phase, Size, Verdict
 
 KIND: Final = "Overview"
 MAX_NAME: Final = 317
@@ -66,6 +66,8 @@ class Lane:
     """What of its last resizes concerns other workloads, oldest first."""
     groups: tuple[GroupSize, ...] = ()
     """Its worker groups or roles, if there are several, at most MAX_GROUPS."""
+    size: Size = field(default_factory=Size)
+    """More about its size; `wanted` is what an active workload needs."""
 
 
 def lane_of(kind: str, obj: Manifest, now: datetime) -> Lane:
@@ -76,7 +78,7 @@ def lane_of(kind: str, obj: Manifest, now: datetime) -> Lane:
         kind,
         found.namespace,
         found.name,
-        found.wanted,
+        found.size.needed if found.size.phase is Phase.ACTIVE else found.size.wanted,
         found.ready,
         found.verdict,
         first.reason if first else "",
@@ -85,6 +87,7 @@ def lane_of(kind: str, obj: Manifest, now: datetime) -> Lane:
         found.uid,
         tuple(_resized(note) for note in found.resizes if _concerns_others(note)),
         _sizes(found.groups),
+        found.size,
     )
 
 
@@ -124,4 +127,8 @@ def lane_as_json(lane: Lane) -> dict[str, Any]:
         "reason": lane.reason,
         "message": lane.message,
         "more": lane.more,
+        "needed": lane.size.needed,
+        "maximum": lane.size.maximum,
+        "phase": lane.size.phase.value,
+        "phaseSince": lane.size.since or None,
     }

@@ -26,7 +26,8 @@ from raytide.diagnosis.model import Diagnosis, Stage
 from raytide.diagnosis.render import text_of, without_remedy
 from raytide.explain import messages
 from raytide.explain.findings import Findings, blocker, terminating
-from raytide.explain.model import Blocker, GroupLine, Objects, PodLine, StageLine
+from raytide.explain.holders import pending
+from raytide.explain.model import RAYCLUSTER, Blocker, GroupLine, Objects, Phase, PodLine, Size, StageLine
 from raytide.raycluster import causes
 from raytide.raycluster.conditions import most_frequent_failure
 from raytide.raycluster.conditions_scaling import contended_groups, contention
@@ -83,11 +84,12 @@ class _Context:
         record = parse_record(self.cluster.metadata.annotations.get(constants.AUTOSCALER_DECISION_ANNOTATION))
         if not self.cluster.is_autoscaled or self.is_paused or self.condition(constants.AUTOSCALER_DOWN) is not None:
             return by_spec
-        is_by_spec = self._total(by_spec) == self.cluster.status.get("desiredWorkerReplicas")
+        is_by_spec = self.total(by_spec) == self.cluster.status.get("desiredWorkerReplicas")
         by_record = ScalingState(is_autoscaled=True, record=record)
-        return by_spec if is_by_spec and self._total(by_record) != self._total(by_spec) else by_record
+        return by_spec if is_by_spec and self.total(by_record) != self.total(by_spec) else by_record
 
-    def _total(self, scaling: ScalingState) -> int:
+    def total(self, scaling: ScalingState) -> int:
+        """Workers that are wanted unless the cluster is suspended."""
         groups = self.cluster.spec.worker_group_specs
         return sum(wanted_pods(group, scaling.desired_replicas_of(group)) for group in groups)
 
@@ -131,16 +133,16 @@ class _Context:
 def explain_raycluster(cluster: RayCluster, objects: Objects, now: datetime) -> Findings:
     """Everything about one RayCluster; the caller sorts and bounds it."""
     ctx = _Context(cluster, objects, now)
-    blockers = tuple(_blockers(ctx))
+    blockers, size = tuple(_blockers(ctx)), _size(ctx)
     return Findings(
         blockers=blockers,
         groups=tuple(_group_lines(ctx, blockers)),
         stages=tuple(_stages(ctx)),
         pods=tuple(_pod_lines(ctx)),
         notes=tuple(_notes(ctx)),
-        summary=messages.workers_ready(_ready(ctx), _wanted(ctx)),
-        wanted=_wanted(ctx),
-        ready=_ready(ctx),
+        summary=messages.workers_ready(size),
+        size=size,
+        needs=tuple(pending(objects.cluster, RAYCLUSTER, *cluster.key)) if objects.cluster is not None else (),
     )
 
 
@@ -340,11 +342,10 @@ def _group_lines(ctx: _Context, blockers: Sequence[Blocker]) -> Iterator[GroupLi
     for group in ctx.cluster.spec.worker_group_specs:
         hosts = max(0, group.num_of_hosts)
         pods = [pod for pod in ctx.observed.group(group.group_name) if not pod.is_terminating]
-        maximum = group.max_replicas
         yield GroupLine(
             group.group_name,
             (group.min_replicas or 0) * hosts,
-            None if maximum is None or maximum >= MAX_INT32 else maximum * hosts,
+            _max_pods(group),
             ctx.wanted(group),
             len(pods) if ctx.has_pods else None,
             sum(pod.is_running_and_ready for pod in pods) if ctx.has_pods else reported.get(group.group_name),
@@ -456,6 +457,22 @@ def _notes(ctx: _Context) -> Iterator[str]:
             yield messages.at_maximum(group.group_name, maximum)
     for pod in ctx.observed.kept:
         yield messages.failed_pod_kept(pod.name)
+
+
+def _size(ctx: _Context) -> Size:
+    limits = [_max_pods(group) for group in ctx.cluster.spec.worker_group_specs]
+    maximum = sum(limit or 0 for limit in limits) if ctx.cluster.is_autoscaled and None not in limits else None
+    phase, stored = suspension_of(ctx.cluster), find_condition(ctx.conditions, constants.SUSPENDED)
+    if phase is Suspension.NONE:
+        return Size(_wanted(ctx), _ready(ctx), _wanted(ctx), maximum)
+    since = str(stored.get("lastTransitionTime") or "") if stored and phase is Suspension.SUSPENDED else ""
+    return Size(0, _ready(ctx), ctx.total(ctx.scaling), maximum, Phase.SUSPENDED, since)
+
+
+def _max_pods(group: WorkerGroupSpec) -> int | None:
+    """The most pods that the group may have; None: no limit."""
+    maximum = group.max_replicas
+    return None if maximum is None or maximum >= MAX_INT32 else maximum * max(0, group.num_of_hosts)
 
 
 def _wanted(ctx: _Context) -> int:

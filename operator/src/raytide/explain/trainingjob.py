@@ -23,7 +23,9 @@ from raytide.diagnosis.model import Diagnosis, Stage
 from raytide.diagnosis.render import without_remedy
 from raytide.explain import messages
 from raytide.explain.findings import Findings, blocker, terminating
-from raytide.explain.model import Blocker, GroupLine, Objects, PodLine, StageLine
+from raytide.explain.holders import pending
+from raytide.explain.model import TRAININGJOB, Blocker, GroupLine, Need, Objects, Phase, PodLine, Size, StageLine
+from raytide.fairshare.pod_requirements import role_shape
 from raytide.trainingjob.causes import live_pods, located, workload_of
 
 
@@ -106,18 +108,17 @@ class _Context:
 def explain_trainingjob(job: TrainingJob, objects: Objects, now: datetime) -> Findings:
     """Everything about one TrainingJob; the caller sorts and bounds it."""
     ctx = _Context(job, objects, now)
-    blockers = tuple(_blockers(ctx))
+    blockers, size = tuple(_blockers(ctx)), _size(ctx)
     return Findings(
         blockers=blockers,
         groups=tuple(_group_lines(ctx, blockers)),
         stages=tuple(_stages(ctx)),
         pods=tuple(_pod_lines(ctx)),
         notes=tuple(_notes(ctx)),
-        summary=_size_text(ctx),
-        wanted=ctx.wanted(constants.TRAINER),
-        ready=_running_trainers(ctx),
+        summary=_summary(ctx, size),
+        size=size,
+        needs=tuple(_needs(ctx)) if objects.cluster is not None else (),
         resizes=ctx.record.resizes if ctx.record is not None else (),
-        is_over=ctx.condition(constants.SUCCEEDED) is not None,
     )
 
 
@@ -213,7 +214,7 @@ def _group_lines(ctx: _Context, blockers: Sequence[Blocker]) -> Iterator[GroupLi
     if pserver is not None:
         bounds[constants.PSERVER] = (pserver.min_instance, pserver.ceiling)
     first = blockers[0].reason if blockers else ""
-    for role in constants.ROLES:
+    for role in constants.ROLES if ctx.end is None else ():
         if not ctx.sizes[role] and role != constants.TRAINER:
             continue
         pods = ctx.of(role)
@@ -232,6 +233,8 @@ def _group_lines(ctx: _Context, blockers: Sequence[Blocker]) -> Iterator[GroupLi
 
 def _stages(ctx: _Context) -> Iterator[StageLine]:
     job, record = ctx.job, ctx.record
+    if ctx.end is not None:
+        return  # nothing is wanted any more
     trainer = job.spec.trainer
     yield StageLine(Stage.DEMAND, messages.job_demand(trainer.min_instance, trainer.ceiling), trainer.ceiling)
     at = timestamp(record.at) if record is not None and record.at is not None else ""
@@ -294,9 +297,31 @@ def _running_trainers(ctx: _Context) -> int:
     return sum(pod.is_running for pod in ctx.of(constants.TRAINER))
 
 
-def _size_text(ctx: _Context) -> str:
+def _size(ctx: _Context) -> Size:
+    trainer, wanted = ctx.job.spec.trainer, ctx.wanted(constants.TRAINER)
     if ctx.end is not None:
-        return messages.job_ended(str(ctx.end.get("type")), str(ctx.end.get("message") or ""))
-    trainer = ctx.job.spec.trainer
-    wanted = ctx.wanted(constants.TRAINER)
-    return messages.job_size(_running_trainers(ctx), wanted, trainer.min_instance, trainer.ceiling)
+        phase = Phase(str(ctx.end.get("type")))
+        succeeded = _status_number(ctx, constants.TRAINER, "succeeded")
+        return Size(needed=succeeded, phase=phase, since=str(ctx.end.get("lastTransitionTime") or ""))
+    needed = max(wanted, ctx.sizes[constants.TRAINER], 0 if ctx.may_have_pods else trainer.min_instance)
+    if not ctx.job.spec.suspend:
+        return Size(wanted, _running_trainers(ctx), needed, trainer.ceiling)
+    stored = ctx.condition(constants.SUSPENDED) or {}
+    since = str(stored.get("lastTransitionTime") or "")
+    return Size(wanted, _running_trainers(ctx), needed, trainer.ceiling, Phase.SUSPENDED, since)
+
+
+def _needs(ctx: _Context) -> Iterator[Need]:
+    """Its pods without a node; before it has pods, those of its minimum; while it could be larger, one trainer."""
+    job, cluster = ctx.job, ctx.objects.cluster
+    waiting = pending(cluster, TRAININGJOB, *job.key) if cluster is not None else []
+    counts = (
+        {constants.TRAINER: 1} if ctx.may_have_pods else {**ctx.sizes, constants.TRAINER: job.spec.trainer.min_instance}
+    )
+    yield from waiting or [Need(role_shape(job, role), count) for role, count in counts.items() if count]
+
+
+def _summary(ctx: _Context, size: Size) -> str:
+    if ctx.end is not None:
+        return messages.job_ended(size, str(ctx.end.get("message") or ""))
+    return messages.job_size(size, ctx.job.spec.trainer.min_instance)

@@ -12,7 +12,7 @@ import click
 
 from raytide.cli.columns import columns, printable
 from raytide.cli.output import encoded
-from raytide.explain.model import Verdict
+from raytide.explain.model import Phase, Verdict
 from raytide.explain.overview import Lane, as_json
 
 if TYPE_CHECKING:
@@ -69,8 +69,18 @@ def table(lanes: list[Lane], *, has_namespaces: bool) -> tuple[tuple[str, ...], 
 def row(lane: Lane, *, has_namespaces: bool) -> tuple[str, ...]:
     """One row of the plain table."""
     where = (printable(lane.namespace),) if has_namespaces else ()
-    state = _WORDS[lane.verdict] or "-"
-    return (lane.kind, *where, printable(lane.name), str(lane.ready), str(lane.wanted), state, reason(lane) or "-")
+    state = lane.size.phase.value.lower() or _WORDS[lane.verdict] or "-"
+    return (lane.kind, *where, printable(lane.name), *_numbers(lane), state, reason(lane) or "-")
+
+
+def _numbers(lane: Lane) -> tuple[str, str]:
+    """Ready and wanted; what a suspended workload wants once it is resumed stands in brackets, and one that has ended wants nothing."""
+    match lane.size.phase:
+        case Phase.SUSPENDED:
+            return str(lane.ready), f"({lane.size.needed})"
+        case Phase.SUCCEEDED | Phase.FAILED:
+            return "-", "-"
+    return str(lane.ready), str(lane.wanted)
 
 
 def reason(lane: Lane) -> str:
@@ -163,7 +173,7 @@ def drawn(
         found.add_row(
             Text(printable(name), style="bold"),
             Text(bar(lane), style=color),
-            Text(f"{lane.ready}/{lane.wanted}"),
+            Text("/".join(_numbers(lane)) if lane.size.phase is not Phase.SUCCEEDED else "✓"),
             Text(reason(lane), style=color, **one_line),
         )
     counts = _counts(lanes)

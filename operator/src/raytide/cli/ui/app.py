@@ -22,9 +22,9 @@ from raytide.cli.ui.feed import TooManyReadersError, event
 from raytide.cli.ui.feeds import Feeds
 from raytide.cli.ui.guard import Guard, add_headers, problem, token_of
 from raytide.cli.ui.what_if import effect_of, parse
+from raytide.client.explained import explained
 from raytide.client.workload_reader import RESOURCES, ReadError, WorkloadReader, is_name
 from raytide.explain.encode import as_json
-from raytide.explain.explain import explain
 from raytide.explain.history import WINDOW_S, Key
 from raytide.runtime.clock import Clock
 
@@ -177,10 +177,11 @@ def why(source: Source) -> Handler:
             return problem(404, "there is no such workload")
         try:
             async with source.reading, source.access.client(token_of(request)) as client:
-                objects = await WorkloadReader(client, namespace).read(kind, name)
+                reader = WorkloadReader(client, namespace)
+                found = await explained(reader, await reader.read(kind, name), source.clock)
         except ReadError as error:
             return problem(404, str(error))
-        return _json(as_json(explain(objects, source.clock.now())))
+        return _json(as_json(found))
 
     return answer
 

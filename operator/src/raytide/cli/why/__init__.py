@@ -87,8 +87,9 @@ async def _explanation(
     from raytide.runtime.clock import Clock  # noqa: PLC0415 - same
 
     async with connected(kubeconfig, context) as (client, default_namespace):
-        reading = WorkloadReader(client, namespace or default_namespace).read(kind, name)
+        reader = WorkloadReader(client, namespace or default_namespace)
+        reading = reader.read(kind, name)
         # pydantic is imported while the API server answers
-        objects, module = await asyncio.gather(reading, asyncio.to_thread(import_module, "raytide.explain.explain"))
-    explanation: Explanation = module.explain(objects, Clock().now())
+        objects, module = await asyncio.gather(reading, asyncio.to_thread(import_module, "raytide.client.explained"))
+        explanation: Explanation = await module.explained(reader, objects, Clock())
     return explanation

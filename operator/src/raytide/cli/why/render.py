@@ -12,6 +12,7 @@ import click
 from raytide.cli.columns import columns, printable
 from raytide.cli.output import encoded
 from raytide.explain.encode import as_json
+from raytide.explain.messages import short_of
 from raytide.explain.model import Blocker, Explanation, Verdict
 
 MARK: Final = ">"
@@ -92,7 +93,8 @@ def _blocker(each: Blocker, *, is_first: bool) -> Iterator[str]:
     details = [each.stage.value, *([f"since {each.since}"] if each.since else [])]
     reason = click.style(printable(each.reason), bold=True)
     yield f"{MARK if is_first else ' '} {printable(whose)}{reason} ({printable(', '.join(details))})"
-    for word, text in (("", each.message), ("held by: ", each.holder), ("cure:    ", each.cure)):
+    short = [("", short_of(one)) for one in each.shortages]
+    for word, text in (("", each.message), *short, ("held by: ", each.holder), ("cure:    ", each.cure)):
         if text:
             yield f"    {word}{printable(text)}"
 

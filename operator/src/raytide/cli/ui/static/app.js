@@ -5,6 +5,7 @@
 
 const ROW = 50; // height of a row, as --row in the style sheet
 const PAD = 7; // above and below the chart in a row
+const MOST_ROOM = 4; // a maximum that is further above what is wanted would flatten the row
 const MARK = 11; // width of a mark
 const EXTRA_ROWS = 4;
 const SILENCE_MS = 15_000; // the server sends something every 5 s
@@ -44,10 +45,18 @@ const titleOfRow = (lane) => (lane.isGroup ? `${lane.group} of ${lane.namespace}
 const kindOfRow = (lane) => (lane.isGroup ? (lane.kind === "TrainingJob" ? "role" : "worker group") : lane.kind);
 const isFoldable = (lane) => !lane.isSubmitted && !lane.isGroup && lane.groups.length > 0;
 
+const hasEnded = (lane) => lane.phase === "Succeeded" || lane.phase === "Failed";
+/** What the buttons above the rows choose by. */
+const stateOf = (lane) => (hasEnded(lane) ? "Finished" : lane.verdict);
+
 function sizeOf(lane) {
   const unit = lane.isGroup && lane.kind === "TrainingJob" ? "pod" : noun(lane);
+  const at = lane.phaseSince ? ` ${clock(Date.parse(lane.phaseSince) / 1000)}` : "";
+  if (hasEnded(lane)) return `${lane.phase}${at}${lane.needed ? ` · ${plural(lane.needed, unit)}` : ""}`;
+  if (lane.phase === "Suspended" && !lane.ready) return `Suspended${at} (${plural(lane.needed, unit)} when resumed)`;
   if (lane.ready === null) return `wants ${plural(lane.wanted, unit)}`;
   if (lane.ready > lane.wanted) return `${plural(lane.ready, unit)}, ${lane.wanted} wanted`; // it shrinks
+  if (lane.maximum > lane.wanted) return `${lane.ready} of ${lane.wanted}–${plural(lane.maximum, unit)}`;
   return `${lane.ready} of ${plural(lane.wanted, unit)}`;
 }
 
@@ -322,12 +331,13 @@ function arrange() {
   const verdict = document.querySelector("#verdicts input:checked").value;
   const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
   const matches = (lane) => {
-    const text = `${lane.namespace}/${lane.name} ${lane.kind} ${lane.reason}`.toLowerCase();
-    return (!verdict || lane.verdict === verdict) && words.every((word) => text.includes(word));
+    const groups = lane.groups.map((each) => `${each.name} ${each.reason}`).join(" ");
+    const text = `${lane.namespace}/${lane.name} ${lane.kind} ${lane.reason} ${lane.message} ${lane.phase} ${groups}`.toLowerCase();
+    return (!verdict || stateOf(lane) === verdict) && words.every((word) => text.includes(word));
   };
   state.order = all.filter(matches).sort($("sort").value === "name" ? byName : byAttention);
   for (const input of document.querySelectorAll("#verdicts input")) {
-    const count = input.value ? all.filter((lane) => lane.verdict === input.value).length : all.length;
+    const count = input.value ? all.filter((lane) => stateOf(lane) === input.value).length : all.length;
     input.nextElementSibling.querySelector("b").textContent = count;
   }
   showEmpty(all.length);
@@ -516,7 +526,9 @@ function markParts(marks, x) {
 
 function drawLane(chart, lane, ghost, time) {
   const found = pieces(lane, time);
-  const top = Math.max(1, ghost?.with ?? 0, ...found.map((each) => Math.max(each.wanted, each.ready)));
+  const peak = Math.max(1, ghost?.with ?? 0, ...found.map((each) => Math.max(each.wanted, each.ready)));
+  const hasMaximum = !hasEnded(lane) && lane.maximum > 0 && lane.maximum <= MOST_ROOM * peak;
+  const top = hasMaximum ? Math.max(peak, lane.maximum) : peak;
   const bottom = ROW - PAD;
   const y = (value) => bottom - (value / top) * (ROW - 2 * PAD - 1);
   const { x } = time;
@@ -539,6 +551,8 @@ function drawLane(chart, lane, ghost, time) {
       parts.push(s("rect", { class: "missing", ...box }));
     }
     parts.push(s("path", { class: `wanted ${lane.kind}`, d: wanted }));
+    if (hasMaximum) parts.push(s("line", { class: "maximum", x1: x(found[0].from), x2: x(found.at(-1).to), y1: y(lane.maximum), y2: y(lane.maximum) }));
+    parts.push(s("text", { class: "scale", x: view.width - 4, y: PAD + 8, "text-anchor": "end" }, top));
     for (const each of reasonsOf(gaps)) {
       const label = `${each.reason}`;
       const room = x(each.to) - x(each.from);
@@ -756,16 +770,18 @@ async function explain(key, isAgain = false) {
   }
 }
 
-const titleOf = (found) => found.verdict === "NothingMissing"
-  ? `Nothing is missing in ${found.object.namespace}/${found.object.name}`
-  : `Why is ${found.object.namespace}/${found.object.name} not larger?`;
+function titleOf(found) {
+  const name = `${found.object.namespace}/${found.object.name}`;
+  if (hasEnded(found)) return `${name} has ${found.phase.toLowerCase()}`;
+  return found.verdict === "NothingMissing" ? `Nothing is missing in ${name}` : `Why is ${name} not larger?`;
+}
 
 function explanation(found) {
   const first = found.blockers[0];
   const { kind, namespace, name } = found.object;
   const parts = [
     h("p", { class: "summary" }, found.summary),
-    h("ol", { class: "steps", "aria-label": "From demand to nodes" }, found.stages.map((stage) => stageItem(stage, first))),
+    found.stages.length ? h("ol", { class: "steps", "aria-label": "From demand to nodes" }, found.stages.map((stage) => stageItem(stage, first))) : "",
   ];
   for (const [title, isPermanent] of [["Can never run", true], ["Waits", false]]) {
     const these = found.blockers.filter((each) => each.permanent === isPermanent);
@@ -797,6 +813,18 @@ function stageItem(stage, first) {
   );
 }
 
+/** Who holds what is short; a workload that has a row is a button that explains it. */
+function holders(each) {
+  const short = each.shortages.filter((one) => one.holders.length && !each.permanent);
+  if (!short.length) return each.holder;
+  const named = (one) => (state.lanes.has(keyOf(one)) ? h("button", { class: "link", click: () => explain(keyOf(one)) }, `${one.namespace}/${one.name}`) : `${one.namespace}/${one.name}`);
+  return short.flatMap(({ resource, holders: those, moreHolders }, i) => [
+    i ? "; " : "",
+    ...those.flatMap((one, j) => [j ? ", " : "", named(one), ` (${one.kind}) ${one.amount} ${resource}`]),
+    moreHolders ? ` and ${plural(moreHolders, "more holder")}` : "",
+  ]);
+}
+
 function blocker(each, isFirst) {
   const details = [each.group && `group ${each.group}`, each.stage, each.since && `since ${clock(Date.parse(each.since) / 1000)}`].filter(Boolean).join(", ");
   const line = (term, text) => (text ? [h("dt", {}, term), h("dd", {}, text)] : []);
@@ -805,7 +833,8 @@ function blocker(each, isFirst) {
     { class: `blocker${isFirst ? " first" : ""}` },
     h("h4", {}, each.reason, " ", h("span", {}, details)),
     h("div", {}, each.message),
-    h("dl", {}, line("held by", each.holder), line("remedy", each.cure)),
+    each.shortages.map((short) => h("div", { class: "short" }, short.message)),
+    h("dl", {}, line("held by", holders(each)), line("remedy", each.cure)),
   );
 }
 

@@ -1,0 +1,112 @@
+"""Holders of capacity: which workloads request what a workload lacks, and what is free, with the rights of the caller.
+
+Takes the nodes and the pods of a cluster that have not ended, and what the workload needs, and returns per resource that is short
+what is needed, what is free on the nodes where its pods may run, and who requests the rest there, largest first. Nodes count as
+kube-scheduler counts them: selector, required affinity, taints, cordons, requests. Names of other namespaces are for the caller of
+`raytide why` alone, never for status or events. Pure; called by explain.py (FD:UX3-1, FD:UX3-3, FD:UX3-4).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from raytide.api.capacity import CapacityPod
+from raytide.api.pod_requirements import HOST_PORT, Amounts, PodConstraints
+from raytide.explain.model import RAYCLUSTER, TRAININGJOB, ClusterPods, Holding, Need, Shortage
+from raytide.fairshare.algorithm.model import Node, Taint
+from raytide.fairshare.algorithm.node_affinity import admits
+
+OTHER: Final = "Pod"
+MAX_HOLDERS: Final = 5
+MAX_NEEDS: Final = 5
+"""Different pods of a workload that are compared with the nodes: those of which there are most."""
+
+
+def pending(cluster: ClusterPods, kind: str, namespace: str, name: str) -> list[Need]:
+    """The workload's pods without a node that a scheduler may place, equal ones together."""
+    found: dict[tuple[tuple[tuple[str, int], ...], PodConstraints], list[CapacityPod]] = {}
+    for pod in cluster.pods:
+        is_waiting = not pod.node and not pod.is_terminating and not pod.is_scheduling_gated and not pod.is_finished
+        if is_waiting and _owner(pod) == (kind, namespace, name):
+            found.setdefault((tuple(sorted(pod.requests.items())), pod.constraints), []).append(pod)
+    return [Need(pods[0].shape, len(pods)) for pods in found.values()]
+
+
+def shortages(cluster: ClusterPods, needs: Sequence[Need]) -> tuple[Shortage, ...]:
+    """What is short for all of them at once, by resource; empty if there is room for each."""
+    nodes = _usable_nodes(cluster)
+    found: dict[str, Shortage] = {}
+    for need in sorted(needs, key=lambda each: -each.count)[:MAX_NEEDS]:
+        allowed = [node for node in nodes if admits(node, need.pod.constraints)]
+        if not allowed or sum(_times(node, need.pod.requests) for node in allowed) >= need.count:
+            continue  # without a node that admits them, no capacity would help
+        for resource in (name for name in need.pod.requests if not name.startswith(HOST_PORT)):
+            short = _shortage(resource, need, allowed, cluster.pods)
+            known = found.get(resource)
+            if short is not None and (known is None or short.needed > known.needed):
+                found[resource] = short
+    return tuple(sorted(found.values(), key=lambda each: (not each.is_impossible, -each.missing, each.resource)))
+
+
+def _usable_nodes(cluster: ClusterPods) -> list[Node]:
+    """Nodes that are ready and not cordoned, with what the pods there request."""
+    used: dict[str, Counter[str]] = {}
+    for pod in cluster.pods:
+        if pod.node:
+            used.setdefault(pod.node, Counter()).update(pod.requests)
+    return [
+        Node(
+            node.name,
+            node.allocatable,
+            used.get(node.name, {}),
+            labels=node.labels,
+            taints=tuple(Taint(*each) for each in node.taints),
+        )
+        for node in cluster.nodes
+        if node.is_ready and not node.is_cordoned
+    ]
+
+
+def _shortage(resource: str, need: Need, nodes: Sequence[Node], pods: Iterable[CapacityPod]) -> Shortage | None:
+    """The resource if there is too little of it, in sum or on each single node."""
+    each = need.pod.requests[resource]
+    free = {node.name: _free(node, resource) for node in nodes}
+    if not each or sum(amount // each for amount in free.values()) >= need.count:
+        return None
+    held: Counter[tuple[str, str, str]] = Counter()
+    for pod in pods:
+        if pod.node in free:
+            held[_owner(pod)] += pod.requests.get(resource, 0)
+    holders = sorted((Holding(*owner, amount) for owner, amount in held.items() if amount), key=_largest_first)
+    offered = [node.allocatable.get(resource, 0) for node in nodes]
+    return Shortage(
+        resource=resource,
+        each=each,
+        needed=each * need.count,
+        free=sum(free.values()),
+        most_free=max(free.values(), default=0),
+        largest=max(offered, default=0),
+        total=sum(offered),
+        holders=tuple(holders[:MAX_HOLDERS]),
+        more_holders=max(0, len(holders) - MAX_HOLDERS),
+    )
+
+
+def _largest_first(one: Holding) -> tuple[int, str, str, str]:
+    return -one.amount, one.kind, one.namespace, one.name
+
+
+def _owner(pod: CapacityPod) -> tuple[str, str, str]:
+    if pod.cluster:
+        return RAYCLUSTER, pod.namespace, pod.cluster
+    return (TRAININGJOB, pod.namespace, pod.job) if pod.job else (OTHER, pod.namespace, pod.name)
+
+
+def _free(node: Node, resource: str) -> int:
+    return max(0, node.allocatable.get(resource, 0) - node.used.get(resource, 0))
+
+
+def _times(node: Node, requests: Amounts) -> int:
+    """How many such pods fit."""
+    wanted = {name: amount for name, amount in requests.items() if amount and not name.startswith(HOST_PORT)}
+    return min((_free(node, name) // amount for name, amount in wanted.items()), default=0)

@@ -1,0 +1,171 @@
+"""Who holds what a workload lacks: what is short, on which nodes, and whose pods request it."""
+
+from dataclasses import replace
+
+import pytest
+
+from raytide.api.capacity import CapacityNode, CapacityPod, NodeTaint
+from raytide.api.pod_requirements import PodConstraints
+from raytide.explain.explain import explain, lacks_capacity
+from raytide.explain.holders import pending, shortages
+from raytide.explain.messages import held, short_of
+from raytide.explain.model import RAYCLUSTER, ClusterPods, Holding, Need, Verdict
+from support.explained import HEAD, NOON, RAYCLUSTERS, TRAININGJOBS, UNSCHEDULABLE, of_cluster, waiting_worker, worker
+
+GPU = "nvidia.com/gpu"
+ON_A = PodConstraints(node_selector=(("pool", "a"),))
+
+pytestmark = pytest.mark.rule("FD:UX3-1")
+
+
+def node(name: str, cpu: int = 16, gpu: int = 0, **fields) -> CapacityNode:
+    return CapacityNode(name=name, allocatable={"cpu": cpu * 1000, "memory": 64 << 30, "pods": 110, GPU: gpu}, **fields)
+
+
+def pod(name: str, on: str = "", cpu: int = 1, gpu: int = 0, namespace: str = "ml", **fields) -> CapacityPod:
+    requests = {"cpu": cpu * 1000, "pods": 1} | ({GPU: gpu} if gpu else {})
+    return CapacityPod(name=name, namespace=namespace, node=on, requests=requests, limits={}, **fields)
+
+
+def short(nodes, pods, wanted: CapacityPod, count: int = 1):
+    return shortages(ClusterPods(nodes, pods), [Need(wanted, count)])
+
+
+TWO = [node("n1", gpu=4), node("n2", gpu=2)]
+VISION = [pod(f"v{n}", "n1", gpu=1, cluster="vision-rl") for n in range(3)]
+
+
+def test_a_gang_short_of_gpus_is_told_what_is_needed_what_is_free_and_who_holds_the_rest():
+    (found,) = short(TWO, VISION, pod("w", gpu=1), 4)
+    assert (found.resource, found.needed, found.free, found.total) == (GPU, 4, 3, 6)
+    assert found.holders == (Holding(RAYCLUSTER, "ml", "vision-rl", 3),)
+    assert short_of(found) == "needs 4 nvidia.com/gpu; 3 of 6 are free"
+    assert held([found]) == "ml/vision-rl (RayCluster) 3 nvidia.com/gpu"
+
+
+@pytest.mark.rule("FD:UX3-4")
+def test_all_resources_that_are_short_are_named():
+    busy = [pod("web", "n1", cpu=15, namespace="web"), pod("db", "n2", cpu=15, namespace="web"), *VISION]
+    found = short(TWO, busy, pod("w", cpu=4, gpu=2), 2)
+    assert {each.resource for each in found} == {"cpu", GPU}
+    assert [holder.name for each in found if each.resource == "cpu" for holder in each.holders] == [
+        "db",
+        "web",
+        "vision-rl",
+    ]
+
+
+@pytest.mark.rule("FD:UX3-3")
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        (pod("w", cpu=40), "needs 40 cpu on one node; the largest has 16"),
+        (pod("w", gpu=5), "needs 5 nvidia.com/gpu on one node; the largest has 4"),
+    ],
+)
+def test_a_pod_larger_than_any_node_is_told_the_largest_one(wanted, text):
+    (found,) = short(TWO, VISION, wanted)
+    assert (found.is_impossible, short_of(found), held([found])) == (True, text, "")
+
+
+def test_what_is_free_in_sum_and_not_on_one_node_is_said_of_one_node():
+    (found,) = short(TWO, [pod("a", "n1", gpu=3, job="text"), pod("b", "n2", gpu=1, job="text")], pod("w", gpu=2))
+    assert short_of(found) == "needs 2 nvidia.com/gpu; 2 of 6 are free, at most 1 on one node, where a pod needs 2"
+    assert held([found]) == "ml/text (TrainingJob) 4 nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        pytest.param([node("n1"), node("n2", is_ready=False)], id="a node that is not ready"),
+        pytest.param([node("n1"), node("n2", is_cordoned=True)], id="a cordoned node"),
+        pytest.param([node("n1"), node("n2", taints=(NodeTaint("gpu", "", "NoSchedule"),))], id="a taint"),
+    ],
+)
+def test_nodes_where_the_pods_may_not_run_count_for_nothing(nodes):
+    (found,) = short(nodes, [pod("a", "n1", cpu=16), pod("b", "n2", cpu=1)], pod("w"))
+    assert (found.total, [one.name for one in found.holders]) == (16_000, ["a"])
+
+
+def test_only_nodes_that_the_selector_admits_count():
+    nodes = [node("n1", labels={"pool": "a"}), node("n2", labels={"pool": "b"})]
+    (found,) = short(nodes, [pod("a", "n1", cpu=16), pod("b", "n2", cpu=2)], pod("w", constraints=ON_A))
+    assert [one.name for one in found.holders] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "wanted", "count"),
+    [
+        pytest.param(TWO, pod("w"), 3, id="there is room"),
+        pytest.param([node("n1")], pod("w", constraints=ON_A), 1, id="no node matches: capacity would not help"),
+        pytest.param([], pod("w"), 1, id="there are no nodes"),
+        pytest.param(TWO, pod("w"), 0, id="nothing is needed"),
+    ],
+)
+def test_nothing_is_short_when(nodes, wanted, count):
+    assert short(nodes, [], wanted, count) == ()
+
+
+def test_holders_are_bounded_and_in_order_of_what_they_hold():
+    others = [pod(f"p{n}", "n1", cpu=1, namespace=f"ns{n}") for n in range(9)]
+    (found,) = short([node("n1", cpu=12)], [*others, pod("big", "n1", cpu=3)], pod("w"))
+    assert ([one.name for one in found.holders], found.more_holders) == (["big", "p0", "p1", "p2", "p3"], 5)
+    assert held([found]).endswith("ns3/p3 (Pod) 1 cpu and 5 more holders")
+
+
+def test_of_many_different_pods_those_of_which_there_are_most_are_compared():
+    needs = [Need(pod("w", cpu=20 + n), 2000 - n) for n in range(1000)]
+    found = {each.resource: each for each in shortages(ClusterPods([node("n1")], []), needs)}
+    assert found["cpu"].each == 24_000
+
+
+def test_pods_without_a_node_that_a_scheduler_may_place_are_what_a_workload_needs():
+    pods = [
+        pod("a", cluster="demo"),
+        pod("b", cluster="demo"),
+        pod("c", cluster="demo", cpu=2),
+        pod("bound", "n1", cluster="demo"),
+        pod("gated", cluster="demo", is_scheduling_gated=True),
+        pod("going", cluster="demo", is_terminating=True),
+        pod("other", cluster="other"),
+        pod("elsewhere", cluster="demo", namespace="web"),
+    ]
+    found = pending(ClusterPods([], pods), RAYCLUSTER, "ml", "demo")
+    assert [(need.pod.requests["cpu"], need.count) for need in found] == [(1000, 2), (2000, 1)]
+
+
+# --- in the explanation ------------------------------------------------------------------------------------------------------
+
+
+def stuck(cpu: int = 1):
+    """A RayCluster with a worker that has no node, and what the cluster has."""
+    objects = of_cluster(HEAD, worker(0), waiting_worker(1, scheduled=UNSCHEDULABLE))
+    waiting = pod("demo-cpu-worker-00001", cpu=cpu, namespace="default", cluster="demo")
+    return replace(objects, cluster=ClusterPods([node("n1")], [waiting, pod("big", "n1", cpu=16, cluster="rl")]))
+
+
+def test_the_explanation_names_the_holders():
+    found = explain(stuck(), NOON)
+    assert lacks_capacity(found)
+    assert found.first.holder == "ml/rl (RayCluster) 16 cpu"
+    assert (found.verdict, [each.resource for each in found.first.shortages]) == (Verdict.WAITS, ["cpu"])
+
+
+@pytest.mark.rule("FD:UX3-3")
+def test_a_worker_larger_than_any_node_can_never_run_as_a_trainer_can_not():
+    found = explain(stuck(cpu=40), NOON)
+    assert (found.verdict, found.first.is_permanent) == (Verdict.CAN_NEVER_RUN, True)
+    assert "larger node" in found.first.cure
+
+
+def test_a_gang_without_pods_needs_those_of_its_minimum():
+    case = TRAININGJOBS["no node has enough free resources"]()
+    cluster = ClusterPods([node("n1", cpu=2)], [pod("big", "n1", cpu=2, cluster="rl")])
+    found = explain(replace(case.objects, cluster=cluster), NOON)
+    (short_of_cpu,) = found.first.shortages
+    assert (short_of_cpu.needed, found.first.holder) == (2000, "ml/rl (RayCluster) 2 cpu")
+
+
+@pytest.mark.parametrize("words", ["an image cannot be pulled", "a quota is used up", "it is suspended"])
+def test_other_causes_need_no_capacity(words):
+    assert not lacks_capacity(RAYCLUSTERS[words]().explained())
