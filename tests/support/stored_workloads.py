@@ -82,15 +82,12 @@ def pod_object(name: str, *, node: str = "", labels: dict | None = None, **statu
 
 
 def short_of_cpu(api: Api) -> None:
-    """A worker of RayCluster demo that needs 4 CPUs; RayCluster rl has 6 of the 8 of the only node."""
+    """A worker of RayCluster demo that needs 4 CPUs; RayCluster rl has 6 of the 8 of node n0."""
     waits = pod_object("demo-cpu-worker-x", phase="Pending", conditions=[UNSCHEDULABLE])
     holds = pod_object("rl-worker", node="n0", labels={constants.CLUSTER_LABEL: "rl"}, phase="Running")
     for pod, cpu in ((waits, "4"), (holds, "6")):
         pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
     waits["metadata"]["ownerReferences"] = [owner_reference(api, "demo")]
-    amounts = {"cpu": "8", "memory": "32Gi", "pods": "110"}
-    status = {"conditions": [{"type": "Ready", "status": "True"}], "capacity": amounts, "allocatable": amounts}
-    put(api, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"}, "status": status})
     put(api, waits)
     put(api, holds)
 

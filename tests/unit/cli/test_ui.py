@@ -609,7 +609,7 @@ async def test_what_may_not_be_read_beside_it_is_named():
 
 @pytest.mark.rule("FD:UX3-1")
 async def test_who_holds_the_capacity_is_named():
-    async with Site(cluster_object()).served() as site:
+    async with Site(cluster_object(), node()).served() as site:
         short_of_cpu(site.api)
         _, found = await site.get("/api/why/RayCluster/default/demo")
     (each,) = [one for one in found["blockers"] if one["shortages"]]
