@@ -125,7 +125,8 @@ async def _run_why(ours: Harness) -> float:
     process = await asyncio.create_subprocess_exec(*map(str, command), stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
     took_s = time.perf_counter() - began
-    assert (process.returncode, json.loads(out)["size"]) == (0, {"wanted": WORKERS, "ready": WORKERS}), out.decode()
+    size = json.loads(out)["size"]
+    assert (process.returncode, size["wanted"], size["ready"]) == (0, WORKERS, WORKERS), out.decode()
     return took_s
 
 
