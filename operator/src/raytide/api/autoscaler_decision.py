@@ -196,9 +196,9 @@ _LIMITS_BY_SIZE: Final = (
 def encode_record(record: DecisionRecord) -> str:
     """The annotation's text: at most 64 KiB, at most 500 names per group, always valid JSON.
 
-    Messages and parameters of reasons are cut to 1,000 characters each. If the record is still too large, it drops in this order: long messages, names
-    (which are in the spec too), all messages, all but one reason, all reasons, the backoff (stored nowhere else)
-    together with groups at the end of the alphabet.
+    Messages and parameters of reasons are cut to 1,000 characters each. If the record is still too large, it drops in this
+    order: long messages and parameters, names (which are in the spec too), all messages and parameters, all but one reason, all
+    reasons, the backoff (stored nowhere else) together with groups at the end of the alphabet.
     """
     text = b""
     for limits in _LIMITS_BY_SIZE:

@@ -2,7 +2,8 @@
 
 Reads the workload, then its pods and its Warning events, then the nodes and Warning events of a few pods that are not ready.
 What may not be read is recorded and does not end the rest; the workload itself must be readable. Memory and requests are
-bounded, whatever the namespace has: at most 10,000 pods, 10 nodes and 3 pods with events. Called by `raytide why`,
+bounded, whatever the namespace has: at most 10,000 pods, 10 nodes and 3 pods with events; where capacity is short, also all nodes
+and at most 50,000 pods of all namespaces. Called by `raytide why`,
 `raytide top` and the Python client.
 """
 

@@ -1,6 +1,6 @@
 """A diagnosis: one cause for which a workload has fewer pods than it wants, decided once and passed on as fields.
 
-Whoever finds the cause (the autoscaler, the sharing pass, a controller) returns a `Diagnosis`. It is stored in the decision
+The autoscaler, the sharing pass and the controllers return a `Diagnosis` for the cause that they find. It is stored in the decision
 records with its fields, and becomes a text only where a person reads it, by catalogue.py, so that no program has to read a
 sentence of another one. Pure values; imports nothing of raytide.
 """

@@ -244,7 +244,7 @@ def short_of(each: Shortage) -> str:
 
 
 def held(shortages: Sequence[Shortage]) -> str:
-    """Who holds what is short, largest first; empty if nobody does."""
+    """Who holds what is short, largest first; empty if no workload does."""
     return "; ".join(
         f"{', '.join(_holding(each, holder) for holder in each.holders)}"
         + (f" and {counted(each.more_holders, 'more holder')}" if each.more_holders else "")

@@ -61,9 +61,10 @@ def conditions_of(
     outcomes: Sequence[Outcome],
     now: datetime,
     *,
+    missing: Sequence["MissingWorkers"],
     violations: Sequence[Violation] = (),
 ) -> list[dict[str, object]]:
-    """All conditions of a valid cluster; `violations` are why no pods are created for it nevertheless (FD:RC-B3)."""
+    """All conditions of a valid cluster; `missing` are those of `missing_workers`, `violations` are why no pods are created for it nevertheless (FD:RC-B3)."""
     conditions: Conditions = tuple(cluster.status.get("conditions") or ())
     updates: dict[str, ConditionUpdate | None] = {  # in the order in which KubeRay first sets them, then Raytide's
         constants.REPLICA_FAILURE: replica_failure(observed, outcomes),
@@ -73,7 +74,7 @@ def conditions_of(
     if not is_stored_as_suspended and not is_condition_true(conditions, constants.PROVISIONED):
         updates[constants.PROVISIONED] = provisioned(cluster, observed, scaling)
     updates |= suspension_conditions(suspension_of(cluster), has_pods=bool(observed.suspendable))
-    updates[constants.WORKERS_MISSING] = workers_missing(cluster, observed, scaling, outcomes)
+    updates[constants.WORKERS_MISSING] = workers_missing(cluster, observed, missing)
     updates |= scaling_conditions(cluster, observed, scaling)
     updates[constants.UNSUPPORTED] = unsupported_fields(cluster)
     updates[constants.INVALID] = invalid(violations) if violations else None
@@ -212,7 +213,7 @@ def rejection_text(outcome: Outcome) -> str:
 
 
 def diagnoses(
-    cluster: RayCluster, observed: Observed, scaling: ScalingState, outcomes: Sequence[Outcome]
+    cluster: RayCluster, observed: Observed, outcomes: Sequence[Outcome], missing: Iterable["MissingWorkers"]
 ) -> Iterator[Diagnosis]:
     """`status.diagnoses`: why workers of each group are missing, then rejected creates that are not the most frequent cause.
 
@@ -221,10 +222,12 @@ def diagnoses(
     if suspension_of(cluster) is not Suspension.NONE:
         return
     told, groups = set(), {constants.HEAD_GROUP, *(group.group_name for group in cluster.spec.worker_group_specs)}
-    for each in missing_workers(cluster, observed, scaling, outcomes):
-        found = each.failure or Diagnosis(constants.WAITING_FOR_PODS)
-        told.add((each.group, found.reason))
-        yield causes.of_group(replace(found, count=each.missing), each.group, observed)
+    for each in missing:
+        if each.failure is None:
+            yield Diagnosis(constants.WAITING_FOR_PODS, each.missing, group=each.group)
+            continue
+        told.add((each.group, each.failure.reason))
+        yield causes.of_group(replace(each.failure, count=each.missing), each.group, observed)
     for (slot, reason), text in _rejections(observed, outcomes):
         group = slot if slot in groups else ""
         found = replace(failure_of_rejection(text), group=group)
@@ -234,13 +237,13 @@ def diagnoses(
 
 
 def workers_missing(
-    cluster: RayCluster, observed: Observed, scaling: ScalingState, outcomes: Sequence[Outcome]
+    cluster: RayCluster, observed: Observed, missing: Iterable["MissingWorkers"]
 ) -> ConditionUpdate | None:
     """`WorkersMissing`: how many wanted workers of each group are not ready, the most frequent cause, holder and cure (SC:S21)."""
     if suspension_of(cluster) is not Suspension.NONE:
         return None
     reasons, texts = [], []
-    for each in missing_workers(cluster, observed, scaling, outcomes):
+    for each in missing:
         name, failure = each.group, each.failure
         if failure is None:
             texts.append(messages.workers_not_ready(name, each.missing, each.wanted))

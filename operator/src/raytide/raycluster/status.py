@@ -18,7 +18,7 @@ from raytide.api.merge_patch import merge_difference
 from raytide.api.plan import earliest
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.api.record_fields import diagnoses_entry
-from raytide.raycluster.conditions import conditions_of, diagnoses, invalid_conditions
+from raytide.raycluster.conditions import conditions_of, diagnoses, invalid_conditions, missing_workers
 from raytide.raycluster.conditions_scaling import scaling_requeue_after_s
 from raytide.raycluster.desired_replicas import ScalingState, wanted_pods
 from raytide.raycluster.observed import Observed
@@ -59,8 +59,11 @@ def status(
     else:
         new["observedGeneration"] = cluster.metadata.generation
         new |= _wanted(cluster, scaling)
-        new["conditions"] = conditions_of(cluster, observed, scaling, outcomes, now, violations=planned.unprotected)
-        new["diagnoses"] = diagnoses_entry(diagnoses(cluster, observed, scaling, outcomes))
+        missing = tuple(missing_workers(cluster, observed, scaling, outcomes))
+        new["conditions"] = conditions_of(
+            cluster, observed, scaling, outcomes, now, missing=missing, violations=planned.unprotected
+        )
+        new["diagnoses"] = diagnoses_entry(diagnoses(cluster, observed, outcomes, missing))
         has_failures = bool(observed.pending_retries) or any(outcome.result not in _NOT_FAILED for outcome in outcomes)
         is_over = tracks_readiness and _tolerated_s({**new, "state": old.get("state")}, now) == 0
         state = _next_state(cluster, observed, new, has_failures=has_failures, is_over=is_over)
