@@ -267,7 +267,7 @@ def test_two_jobs_share_a_cluster(reader):
         page.type("kubectl apply -f second.yaml", "second created")
         page.type("kubectl get tj", "second")
         page.type("kubectl describe tj first | tail", "ScaledUp")
-        page.type("raytide plan --explain default/second", "default/second has")
+        page.type("raytide why second", "TrainingJob default/second")
         page.type("kubectl label namespace nlp vision", "namespace/vision labeled")
     reader.kubectl("delete tj --all --wait=false")
 
@@ -279,7 +279,6 @@ def test_a_plan_of_the_cluster(reader):
         page.type("kubectl get nodes,pods,trainingjobs")
         assert "resnet" in (reader.folder / "cluster.yaml").read_text()
         page.type("raytide plan --submit", "gpt")
-        page.type("raytide plan --explain", "vision/resnet has")
         page.rest()
 
 

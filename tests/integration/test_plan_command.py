@@ -98,14 +98,6 @@ async def test_what_if_in_a_running_cluster(cluster, namespace, tmp_path):
     assert cluster.request("GET", path_of(TRAININGJOBS, namespace, "c"))[0] == 404
 
 
-async def test_why_in_a_running_cluster(cluster, namespace, tmp_path):
-    kubeconfig = cluster.write_kubeconfig(tmp_path / "kubeconfig")
-    code, out, err = await plan(kubeconfig, "--explain", f"{namespace}/a")
-    assert code == 0, err
-    assert out.startswith(f"{namespace}/a has 1 of 1 to 8 (score 0.00); this plan scales it to 4.\n")
-    assert f"node {cluster.own_node} comes closest: it lacks 1 cpu (it requests 1 cpu; 0 of 4 free)" in out
-
-
 async def test_a_job_of_which_no_pod_is_there_is_not_assumed_to_run(cluster, namespace, tmp_path):
     """The plan uses the existing pods: a job that starts grows when its pods exist."""
     cluster.create(TRAININGJOBS, job(cluster, "b", 1, 8, namespace))

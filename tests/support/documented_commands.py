@@ -129,7 +129,6 @@ SESSIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             "kubectl get nodes,pods",
             "raytide plan                 ",
             "raytide plan --submit",
-            "raytide plan --explain",
         ),
         "docs/migrating.md": ("kubectl ", "grep ", "diff ", "raytide "),
         "docs/runbooks.md": (

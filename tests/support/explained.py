@@ -420,7 +420,7 @@ def edited(**spec: Any) -> Objects:
 TRAININGJOBS: dict[str, Callable[[], Case]] = {
     "no node has enough free resources": lambda: Case(
         gang("InsufficientResources", "needs 1 cpu free on one node; the best node has 0 free, to reach its minimum of 2"),
-        "decision", "InsufficientResources", "pods on the nodes where it may run", "raytide plan --explain default/demo",
+        "decision", "InsufficientResources", "pods on the nodes where it may run", "use smaller trainers",
     ),
     "the load limit is reached": lambda: Case(
         gang("InsufficientResources", "needs 1 cpu more; 0 are left of the usable capacity of all nodes, to reach its minimum of 2", limit=MAX_LOAD),

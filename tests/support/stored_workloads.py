@@ -82,14 +82,16 @@ def pod_object(name: str, *, node: str = "", labels: dict | None = None, **statu
 
 
 def short_of_cpu(api: Api) -> None:
-    """A worker of RayCluster demo that needs 4 CPUs; RayCluster rl has 6 of the 8 of node n0."""
-    waits = pod_object("demo-cpu-worker-x", phase="Pending", conditions=[UNSCHEDULABLE])
-    holds = pod_object("rl-worker", node="n0", labels={constants.CLUSTER_LABEL: "rl"}, phase="Running")
-    for pod, cpu in ((waits, "4"), (holds, "6")):
+    """A worker of RayCluster demo that needs 4 CPUs; two of RayCluster rl have 6 of the 8 of node n0."""
+    put(api, cluster_object("rl"))
+    group = {constants.GROUP_LABEL: "cpu", constants.NODE_TYPE_LABEL: "worker"}
+    for name, cluster, node, cpu in (("x", "demo", "", "4"), ("y", "rl", "n0", "3"), ("z", "rl", "n0", "3")):
+        state = {"phase": "Running"} if node else {"phase": "Pending", "conditions": [UNSCHEDULABLE]}
+        labels = {constants.CLUSTER_LABEL: cluster, **group}
+        pod = pod_object(f"{cluster}-cpu-worker-{name}", node=node, labels=labels, **state)
         pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
-    waits["metadata"]["ownerReferences"] = [owner_reference(api, "demo")]
-    put(api, waits)
-    put(api, holds)
+        pod["metadata"]["ownerReferences"] = [owner_reference(api, cluster)]
+        put(api, pod)
 
 
 def warning(name: str, kind: str, about: str, message: str) -> dict:

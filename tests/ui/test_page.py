@@ -10,7 +10,7 @@ from raytide.cli.lane_watch import Problem
 from raytide.explain.cluster_capacity import CapacityView, ResourceUse
 from raytide.explain.model import Phase, Size, Verdict
 from raytide.explain.overview import GroupSize, Resized
-from support.stored_workloads import cluster_object, owner_reference, pod_object, put, short_of_cpu, warning
+from support.stored_workloads import owner_reference, pod_object, put, short_of_cpu, warning
 from support.ui_site import NEW, NEW_CLUSTER, NOON, START, after, lane
 
 pytestmark = [pytest.mark.browser, pytest.mark.rule("SC:S21")]
@@ -154,7 +154,6 @@ async def test_a_click_shows_the_explanation(watched, site, explained):
 
 @pytest.mark.rule("FD:UX3-1")
 async def test_a_holder_with_a_row_is_a_button_that_explains_it(watched, site):
-    put(site.api, cluster_object("rl"))
     short_of_cpu(site.api)
     site.feed.update([lane(reason="Unschedulable"), lane("rl", **COMPLETE)], [], NOON)
     page = await watched.open()
@@ -165,6 +164,28 @@ async def test_a_holder_with_a_row_is_a_button_that_explains_it(watched, site):
     )
     await panel.get_by_role("button", name="default/rl").click()
     await expect(panel.get_by_role("heading", level=2)).to_contain_text("default/rl")
+
+
+@pytest.mark.rule("FD:UX3-1")
+async def test_a_fix_is_shown_with_its_command_and_can_be_tried_in_the_rows(watched, site):
+    short_of_cpu(site.api)
+    site.feed.update([lane(reason="Unschedulable"), lane("rl", **COMPLETE)], [], NOON)
+    page = await watched.open()
+    await rows(page).first.click()
+    fix = page.get_by_role("complementary").locator(".fix")
+    await expect(fix.locator("p")).to_have_text(
+        "scale RayCluster default/rl from 2 to 1: then default/demo has 1 worker and default/rl 1 instead of 2"
+    )
+    await expect(fix.locator("code")).to_have_text("raytide scale raycluster/rl 1 -n default")
+    await fix.get_by_role("button", name="Try it").click()
+    await expect(page.locator("#next")).to_have_text("With the fix")
+    await expect(rows(page).nth(0).locator(".next b")).to_have_text("0 → 1 +1")
+    await expect(rows(page).nth(1).locator(".next b")).to_have_text("2 → 1 −1")
+    await fix.get_by_role("button", name="Clear").click()
+    await expect(rows(page).nth(1).locator(".next b")).to_have_count(0)
+    await fix.get_by_role("button", name="Try it").click()
+    await page.keyboard.press("Escape")
+    await expect(rows(page).nth(1).locator(".next b")).to_have_count(0)
 
 
 @pytest.mark.parametrize("message", ["no such image", MARKUP])

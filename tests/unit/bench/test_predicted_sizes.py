@@ -14,8 +14,8 @@ import pytest
 
 from raytide.api.config import SharingConfig
 from raytide.cli.plan.from_files import PlanInputs
-from raytide.cli.plan.passes import TERMINATES_S
 from raytide.cli.ui.what_if import effect_of, parse
+from raytide.simulator.passes import TERMINATES_S
 from support.training_policies import NAMESPACE, Raytide, manifest
 from support.training_world import Ask, Circumstances, Job, SimNode, Submission, World
 

@@ -54,11 +54,11 @@ CASES = {
     ),
     "a minimum in words": (
         as_documents(NODE, changed(job("a", 1, 2), "spec.trainer.min-instance", "two")),
-        "standard input: document 2 (TrainingJob default/a): spec.trainer.min-instance: Input should be a valid integer",
+        "standard input: document 2 (TrainingJob default/a): spec.trainer.min-instance input should be a valid integer",
     ),
     "a job without a trainer": (
         as_documents(NODE, changed(job("a", 1, 2), "spec", {})),
-        "document 2 (TrainingJob default/a): spec.trainer: Field required",
+        "document 2 (TrainingJob default/a): spec.trainer is missing",
     ),
     "a node with a strange CPU": (
         as_documents(changed(node(), "status.allocatable", {"cpu": "four"})),

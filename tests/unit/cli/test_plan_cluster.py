@@ -1,7 +1,6 @@
 """`raytide plan` on clusters where the user may not read every kind."""
 
 import itertools
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,16 +10,13 @@ import yaml
 
 from raytide.api.capacity import tenants_of
 from raytide.api.config import SharingConfig
-from raytide.api.meta import Key
-from raytide.cli.plan import from_cluster
-from raytide.cli.plan.from_cluster import ClusterReader, SnapshotError
 from raytide.cli.plan.render import as_json
-from raytide.cli.plan.simulate import plan_next_pass
+from raytide.client.cluster_reader import ClusterReader, SnapshotError
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
+from raytide.simulator.simulate import plan_next_pass
 from raytide_sandbox.apiserver.routes import Api, Request
 from raytide_sandbox.apiserver.store import Store
-from support import stored_workloads
 from support.faults.types import Answer
 from support.plan_snapshots import job, namespace, node, pod, priority_class, quota
 
@@ -109,27 +105,6 @@ async def test_everything_is_read_once():
     assert (found.is_live, found.notes) == (True, ())
 
 
-@pytest.mark.parametrize(
-    ("answer", "is_found"),
-    [
-        pytest.param(None, True, id="it exists"),
-        pytest.param(Answer(404), False, id="it does not exist"),
-        pytest.param(Answer(403), False, id="forbidden"),
-        pytest.param(Answer(500), False, id="no usable response"),
-    ],
-)
-async def test_a_raycluster_that_cannot_be_read_is_none(monkeypatch, answer, is_found):
-    wire = InProcessTransport(stored_workloads.api_with(stored_workloads.cluster_object("demo")))
-    wire.admission = lambda _: answer
-
-    @asynccontextmanager
-    async def connected(*_):
-        yield Client(wire, clock=Clock()), "default"
-
-    monkeypatch.setattr(from_cluster, "connected", connected)
-    assert await from_cluster.has_raycluster(None, None, Key("default", "demo")) is is_found
-
-
 async def test_a_cluster_without_the_kind_has_no_jobs():
     found = await snapshot_of(api_with(node(cpu=4)))
     assert found.jobs == ()
@@ -167,4 +142,4 @@ async def test_a_job_that_cannot_be_read_is_reported_and_the_others_are_planned(
         ("b", "Unsatisfiable"),
         ("odd", "InvalidSpec"),
     ]
-    assert output["waiting"][1]["message"].startswith("spec.trainer.min-instance: Input should be a valid integer")
+    assert output["waiting"][1]["message"].startswith("spec.trainer.min-instance input should be a valid integer")

@@ -1,4 +1,4 @@
-"""`raytide plan --submit` and `--explain`."""
+"""`raytide plan --submit`."""
 
 import json
 
@@ -6,8 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from raytide.cli import main
-from raytide.cli.plan.sentences import SENTENCES
-from support.plan_snapshots import NOW, as_documents, as_list, job, node, pod, quota, trainer_pod
+from support.plan_snapshots import NOW, as_documents, as_list, job, node, pod, quota
 
 pytestmark = pytest.mark.rule("TJ:7.15")
 
@@ -102,87 +101,6 @@ def test_jobs_without_a_gang_get_capacity_too(ask):
     assert "new   3     6" in result.stdout, "it has nothing yet"
 
 
-# --- why ------------------------------------------------------------------------------------------------------------------
-
-
-def test_why_is_it_not_larger(ask):
-    pods = [trainer_pod("a", index, on="node-1") for index in range(6)]
-    shown = as_list(node(cpu=8), job("a", 2, 8, 6, scaling={"rebalance": False}), job("b", 2, 4, 2), *pods)
-    result = ask(shown, "--explain", "default/b")
-    assert result.exit_code == 0, result.output
-    assert result.stdout.splitlines() == [
-        "default/b has 2 of 2 to 4 (score 0.00); this plan does not change it.",
-        f"Fair sharing, sentence 7: {SENTENCES[6]}",
-        "Obstacles:",
-        "  - InsufficientResources: needs 1 cpu free on one node; the best node has 0 free, to grow beyond 2",
-        "  - node node-1 comes closest: it lacks 1 cpu (it requests 1 cpu; 0 of 8 free)",
-        "Holders of cpu on nodes where it may run:",
-        "  - default/a: 6 cpu, with 6 of 2 to 8; it is scaled down to 2, but only for jobs below their minimum",
-        "What would help:",
-        "  - 1 cpu more free on node node-1, or another node with 1 cpu free",
-    ]
-
-
-def test_a_name_alone_is_in_the_default_namespace(ask):
-    assert ask(FULL, "--explain", "a").stdout == ask(FULL, "--explain", "default/a").stdout
-    assert "TrainingJob team/a is not part of the plan" in ask(FULL, "--explain", "a", "-n", "team").stderr
-
-
-def test_why_would_the_new_job_not_be_larger(ask):
-    result = ask(FULL, "--submit", "new.yaml", "--explain", "c", new=as_documents(job("c", 2, 4, gpu=1)))
-    assert "default/c is not admitted; its bounds are 2 to 4; this plan scales it to 2." in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("args", "sentence"),
-    [
-        pytest.param(
-            ["--explain", "absent"],
-            "TrainingJob default/absent is not part of the plan: it does not exist",
-            id="unknown",
-        ),
-        pytest.param(
-            ["--explain", "absent"],
-            "; `raytide why absent -n default` explains one that exists",
-            id="what explains jobs outside of the plan",
-        ),
-        pytest.param(
-            ["--explain", "odd"], "TrainingJob default/odd is not part of the plan: spec.trainer", id="invalid"
-        ),
-        pytest.param(["--explain", "a/b/c"], "'a/b/c' is not NAMESPACE/JOB", id="too many parts"),
-        pytest.param(["--explain", "a/"], "'a/' is not NAMESPACE/JOB", id="no name"),
-        pytest.param(["--explain", "a", "-o", "json"], "--explain prints text only: omit --output", id="as JSON"),
-    ],
-)
-def test_jobs_that_cannot_be_explained(ask, args, sentence):
-    result = ask(as_list(node(cpu=8), job("a", 2, 8, 2), job("odd", 5, 2, 1)), *args)
-    assert result.exit_code == 2
-    assert sentence in result.stderr
-
-
-RAYCLUSTER = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "demo"}}
-
-
-@pytest.mark.parametrize(
-    ("namespace", "args"),
-    [("", ["--explain", "demo"]), ("", ["--explain", "team/demo", "-n", "team"]), ("team", ["--explain", "team/demo"])],
-)
-def test_the_name_of_a_raycluster_is_said_to_be_one(ask, namespace, args):
-    metadata = {"name": "demo"} | ({"namespace": namespace} if namespace else {})
-    result = ask(as_list(node(cpu=8), RAYCLUSTER | {"metadata": metadata}), *args)
-    where = "team" if "team/demo" in args else "default"
-    assert result.exit_code == 2
-    assert result.stderr.endswith(
-        f"Error: {where}/demo is a RayCluster, and a plan has TrainingJobs only: "
-        f"`raytide why raycluster/demo -n {where}` explains it\n"
-    )
-
-
-def test_a_job_outside_of_the_plan_is_not_taken_for_the_raycluster_of_its_name(ask):
-    result = ask(as_list(node(cpu=8), RAYCLUSTER, job("demo", 1, 2, suspend=True)), "--explain", "demo")
-    assert "TrainingJob default/demo is not part of the plan" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("new", "sentence"),
     [
@@ -241,10 +159,10 @@ def test_without_submit_the_plan_is_that_of_the_next_pass(ask):
 
 
 def test_sizes_that_still_change_after_the_last_pass_are_said_to(ask, monkeypatch):
-    monkeypatch.setattr("raytide.cli.plan.passes.MAX_PASSES", 1)
+    monkeypatch.setattr("raytide.simulator.passes.MAX_PASSES", 1)
     result = ask(FULL, "--submit", "new.yaml", new=as_documents(job("c", 2, 4, gpu=1)))
     assert "The sizes still change after 1 pass: what follows is not shown." in result.stdout.splitlines()[0]
-    monkeypatch.setattr("raytide.cli.plan.passes.MAX_PASSES", 2)
+    monkeypatch.setattr("raytide.simulator.passes.MAX_PASSES", 2)
     result = ask(FULL, "--submit", "new.yaml", "-o", "json", new=as_documents(job("c", 2, 4, gpu=1)))
     assert json.loads(result.stdout)["quiet"] is False
 

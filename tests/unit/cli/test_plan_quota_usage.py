@@ -1,9 +1,9 @@
-"""ResourceQuotas while a plan is carried out on a snapshot (`raytide.cli.plan.quota_usage`), and in `raytide plan --submit`."""
+"""ResourceQuotas while a plan is carried out on a snapshot (`raytide.simulator.quota_usage`), and in `raytide plan --submit`."""
 
 from raytide.api.capacity import CapacityPod, capacity_quota_from_object
 from raytide.api.meta import Key
 from raytide.api.trainingjob import TrainingJob
-from raytide.cli.plan.quota_usage import QuotaUsage
+from raytide.simulator.quota_usage import QuotaUsage
 from support.plan_snapshots import job, quota
 
 

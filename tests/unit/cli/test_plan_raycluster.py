@@ -229,15 +229,6 @@ def test_a_priority_class_that_is_no_string(submit):
     assert "priorityClassName of group cpu is not a string" in result.stderr
 
 
-def test_a_submitted_raycluster_is_not_explained_as_if_it_existed(tmp_path):
-    file = tmp_path / "new.yaml"
-    file.write_text(as_documents(raycluster()))
-    args = ["plan", "--at", NOW, "-f", "-", "--submit", str(file), "--explain", "ray"]
-    result = CliRunner().invoke(main, args, input=as_list(node(cpu=1)))
-    assert result.exit_code == 2
-    assert "default/ray is a submitted RayCluster; leave out --explain to see what it gets" in result.stderr
-
-
 def test_a_raycluster_in_the_snapshot_cannot_be_submitted(submit):
     there = raycluster()
     result = submit(as_list(node(cpu=1), there), raycluster())

@@ -615,11 +615,47 @@ async def test_who_holds_the_capacity_is_named():
     (each,) = [one for one in found["blockers"] if one["shortages"]]
     assert (each["reason"], each["holder"]) == ("Unschedulable", "default/rl (RayCluster) 6 cpu")
     (short,) = each["shortages"]
-    holder = {"kind": "RayCluster", "namespace": "default", "name": "rl", "amount": "6"}
+    holder = {"kind": "RayCluster", "namespace": "default", "name": "rl", "amount": "6", "note": ""}
     assert (short["message"], short["holders"]) == (
         "needs 4 cpu; 2 of 8 are free, at most 2 on one node, where a pod needs 4",
         [holder],
     )
+
+
+@pytest.mark.rule("FD:UX3-1")
+async def test_the_fix_is_named_with_its_command_and_what_it_would_change():
+    async with Site(cluster_object(), node()).served() as site:
+        short_of_cpu(site.api)
+        _, found = await site.get("/api/why/RayCluster/default/demo")
+    (change,) = found["changes"]
+    assert (change["name"], change["field"], change["from"], change["to"]) == ("rl", "replicas", 2, 1)
+    assert change["command"] == "raytide scale raycluster/rl 1 -n default"
+    assert [(each["name"], each["without"], each["with"]) for each in change["effects"]] == [
+        ("demo", 0, 1),
+        ("rl", 2, 1),
+    ]
+
+
+@pytest.mark.rule("FD:UX3-1")
+@pytest.mark.parametrize("plural", ["trainingjobs", "resourcequotas", "priorityclasses"])
+async def test_without_the_right_to_list_what_a_simulation_needs_no_fix_is_named(plural):
+    """It would be a guess; the holders are known nevertheless."""
+    async with Site(cluster_object(), node(), forbidden=(plural,)).served() as site:
+        short_of_cpu(site.api)
+        _, found = await site.get("/api/why/RayCluster/default/demo")
+    assert found["changes"] == []
+    assert [each["message"] for each in found["unreadable"]] == [
+        f"no fix is simulated: {plural} cannot be listed: on purpose"
+    ]
+    assert [one["holder"] for one in found["blockers"] if one["shortages"]] == ["default/rl (RayCluster) 6 cpu"]
+
+
+@pytest.mark.rule("FD:UX3-1")
+async def test_a_holder_that_may_not_be_read_is_not_told_to_be_scaled():
+    async with Site(cluster_object(), node(), forbidden=("rl",)).served() as site:
+        short_of_cpu(site.api)
+        _, found = await site.get("/api/why/RayCluster/default/demo")
+    assert (found["changes"], found["unreadable"]) == ([], [])
 
 
 @pytest.mark.rule("FD:UX3-1")

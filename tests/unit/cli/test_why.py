@@ -1,6 +1,7 @@
 """`raytide why`: what it reads, what it prints, and its exit codes."""
 
 import json
+from dataclasses import replace
 
 import click
 import pytest
@@ -14,7 +15,7 @@ from raytide.cli.why.render import render
 from raytide.client import workload_reader
 from raytide.client.workload_reader import AmbiguousError, ReadError, WorkloadReader
 from raytide.explain.explain import explain
-from raytide.explain.model import RAYCLUSTER, TRAININGJOB, NodeFacts
+from raytide.explain.model import RAYCLUSTER, TRAININGJOB, Change, Effect, Field, NodeFacts
 from raytide.kube.client import Client
 from raytide.runtime.clock import Clock
 from raytide_sandbox.apiserver.routes import Api
@@ -127,7 +128,28 @@ Waits:
 > HigherPriority (decision, since 2026-01-01T00:00:00Z)
     needs 1 cpu to reach its minimum of 2, held by default/big, which has a higher priority
     held by: default/big
-    cure:    set a higher priorityClassName, or wait until that job ends"""
+    cure:    set a higher priorityClassName, or wait until that job ends
+
+Notes:
+  Fair sharing, sentence 6: No job shrinks below its minimum, in its cooldown, for a lower priority, for `preemptionPolicy: Never`, or \
+for pods that have scheduling gates or got no node within the last hour."""
+    )
+
+
+def test_changes_that_would_help_are_printed_with_their_commands():
+    effects = (Effect(TRAININGJOB, "default", "demo", 0, 4), Effect(RAYCLUSTER, "ml", "rl", 3, 2))
+    changes = (
+        Change(RAYCLUSTER, "ml", "rl", Field.REPLICAS, 3, 2, "gpu", effects=effects),
+        Change(TRAININGJOB, "default", "demo", Field.MIN_INSTANCE, 4, 3, effects=(replace(effects[0], having=3),)),
+    )
+    found = replace(explain(TRAININGJOBS["no node has a free GPU"]().objects, NOON), changes=changes)
+    assert click.unstyle(render(found, "text")).split("\n\n")[-2] == (
+        """\
+Fixes, each found by a simulation:
+  - scale group gpu of RayCluster ml/rl from 3 to 2: then default/demo has 4 trainers and ml/rl 2 instead of 3
+    $ raytide scale raycluster/rl gpu=2 -n ml
+  - lower min-instance from 4 to 3: then default/demo has 3 trainers
+    $ kubectl patch trainingjob demo -n default --type merge -p '{"spec":{"trainer":{"min-instance":3}}}'"""
     )
 
 

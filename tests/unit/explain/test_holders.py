@@ -9,7 +9,8 @@ from raytide.api.pod_requirements import PodConstraints
 from raytide.explain.explain import explain, lacks_capacity
 from raytide.explain.holders import pending, shortages
 from raytide.explain.messages import held, short_of
-from raytide.explain.model import RAYCLUSTER, ClusterPods, Holding, Need, Verdict
+from raytide.explain.model import RAYCLUSTER, Holding, Need, Verdict
+from raytide.simulator.inputs import PlanInputs
 from support.explained import HEAD, NOON, RAYCLUSTERS, TRAININGJOBS, UNSCHEDULABLE, of_cluster, waiting_worker, worker
 
 GPU = "nvidia.com/gpu"
@@ -27,8 +28,12 @@ def pod(name: str, on: str = "", cpu: int = 1, gpu: int = 0, namespace: str = "m
     return CapacityPod(name=name, namespace=namespace, node=on, requests=requests, limits={}, **fields)
 
 
+def cluster(nodes, pods) -> PlanInputs:
+    return PlanInputs(nodes=tuple(nodes), pods=tuple(pods))
+
+
 def short(nodes, pods, wanted: CapacityPod, count: int = 1):
-    return shortages(ClusterPods(nodes, pods), [Need(wanted, count)])
+    return shortages(cluster(nodes, pods), [Need(wanted, count)])
 
 
 TWO = [node("n1", gpu=4), node("n2", gpu=2)]
@@ -115,7 +120,7 @@ def test_holders_are_bounded_and_in_order_of_what_they_hold():
 
 def test_of_many_different_pods_those_of_which_there_are_most_are_compared():
     needs = [Need(pod("w", cpu=20 + n), 2000 - n) for n in range(1000)]
-    found = {each.resource: each for each in shortages(ClusterPods([node("n1")], []), needs)}
+    found = {each.resource: each for each in shortages(cluster([node("n1")], []), needs)}
     assert found["cpu"].each == 24_000
 
 
@@ -130,7 +135,7 @@ def test_pods_without_a_node_that_a_scheduler_may_place_are_what_a_workload_need
         pod("other", cluster="other"),
         pod("elsewhere", cluster="demo", namespace="web"),
     ]
-    found = pending(ClusterPods([], pods), RAYCLUSTER, "ml", "demo")
+    found = pending(cluster([], pods), RAYCLUSTER, "ml", "demo")
     assert [(need.pod.requests["cpu"], need.count) for need in found] == [(1000, 2), (2000, 1)]
 
 
@@ -141,7 +146,7 @@ def stuck(cpu: int = 1):
     """A RayCluster with a worker that has no node, and what the cluster has."""
     objects = of_cluster(HEAD, worker(0), waiting_worker(1, scheduled=UNSCHEDULABLE))
     waiting = pod("demo-cpu-worker-00001", cpu=cpu, namespace="default", cluster="demo")
-    return replace(objects, cluster=ClusterPods([node("n1")], [waiting, pod("big", "n1", cpu=16, cluster="rl")]))
+    return replace(objects, cluster=cluster([node("n1")], [waiting, pod("big", "n1", cpu=16, cluster="rl")]))
 
 
 def test_the_explanation_names_the_holders():
@@ -158,10 +163,17 @@ def test_a_worker_larger_than_any_node_can_never_run_as_a_trainer_can_not():
     assert "larger node" in found.first.cure
 
 
+def test_what_the_sharing_pass_found_to_be_impossible_keeps_the_words_of_the_condition():
+    case = TRAININGJOBS["no node could ever run a trainer"]()
+    found = explain(replace(case.objects, cluster=cluster([node("n1", cpu=0)], [])), NOON)
+    assert found.first.shortages[0].is_impossible
+    assert (found.first.holder, found.first.cure) == (case.explained().first.holder, case.explained().first.cure)
+
+
 def test_a_gang_without_pods_needs_those_of_its_minimum():
     case = TRAININGJOBS["no node has enough free resources"]()
-    cluster = ClusterPods([node("n1", cpu=2)], [pod("big", "n1", cpu=2, cluster="rl")])
-    found = explain(replace(case.objects, cluster=cluster), NOON)
+    full = cluster([node("n1", cpu=2)], [pod("big", "n1", cpu=2, cluster="rl")])
+    found = explain(replace(case.objects, cluster=full), NOON)
     (short_of_cpu,) = found.first.shortages
     assert (short_of_cpu.needed, found.first.holder) == (2000, "ml/rl (RayCluster) 2 cpu")
 

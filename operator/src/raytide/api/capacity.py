@@ -66,6 +66,7 @@ class CapacityPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cluster: str = ""
     """The RayCluster that the pod's label names; empty for pods of other workloads."""
     role: str = ""
+    """Role in its TrainingJob, or type of its Ray node: head or worker."""
     index: int | None = None
     requests: Amounts
     limits: Amounts
@@ -345,7 +346,7 @@ def _pod_view(pod: _Pod) -> CapacityPod:
         node=intern(spec.node_name or ""),
         job=intern(labels.get(trainingjob_constants.JOB_LABEL, "")),
         cluster=intern(labels.get(constants.CLUSTER_LABEL, "")),
-        role=intern(labels.get(trainingjob_constants.ROLE_LABEL, "")),
+        role=intern(labels.get(trainingjob_constants.ROLE_LABEL) or labels.get(constants.NODE_TYPE_LABEL, "")),
         index=_index(labels.get(trainingjob_constants.INDEX_LABEL, "")),
         requests=shape.requests,
         limits=shape.limits,

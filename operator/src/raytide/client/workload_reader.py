@@ -2,34 +2,29 @@
 
 Reads the workload, then its pods and its Warning events, then the nodes and Warning events of a few pods that are not ready.
 What may not be read is recorded and does not end the rest; the workload itself must be readable. Memory and requests are
-bounded, whatever the namespace has: at most 10,000 pods, 10 nodes and 3 pods with events; where capacity is short, also all nodes
-and at most 50,000 pods of all namespaces. Called by `raytide why`,
-`raytide top` and the Python client.
+bounded, whatever the namespace has: at most 10,000 pods, 10 nodes and 3 pods with events. Called by `raytide why`, `raytide top` and
+the Python client.
 """
 
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 
 from raytide.api import constants, meta, trainingjob_constants
-from raytide.api.capacity import UNFINISHED_PODS, CapacityPod, decode_capacity_node, decode_capacity_pod
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key, Manifest, Resource
 from raytide.api.node import decode_node
 from raytide.api.pod import decode_pod
-from raytide.api.quantity import QuantityError
 from raytide.api.trainingjob_pod import decode_job_pod
 from raytide.explain.model import (
     RAYCLUSTER,
     TRAININGJOB,
     AnyPod,
-    ClusterPods,
     NodeFacts,
     Objects,
     Unreadable,
@@ -44,8 +39,6 @@ RESOURCES: Final = {RAYCLUSTER: meta.RAYCLUSTERS, TRAININGJOB: meta.TRAININGJOBS
 POD_LABELS: Final = {RAYCLUSTER: constants.CLUSTER_LABEL, TRAININGJOB: trainingjob_constants.JOB_LABEL}
 MAX_PODS: Final = 10_000
 MAX_NODES: Final = 10
-MAX_CLUSTER_PODS: Final = 50_000
-"""Pods of all namespaces that are read where capacity is short."""
 MAX_PODS_WITH_EVENTS: Final = 3
 MAX_EVENTS: Final = 100
 MAX_NAMES: Final = 10
@@ -94,7 +87,7 @@ class WorkloadReader:
     """Reads workloads of one namespace."""
 
     def __init__(self, client: Client, namespace: str) -> None:
-        self._client = client
+        self.client: Final = client
         self._namespace = namespace
 
     async def read(self, kind: str, name: str) -> Objects:
@@ -135,24 +128,8 @@ class WorkloadReader:
         warned = sorted((*events, *of_pods), key=lambda each: each.at, reverse=True)
         return Objects(kind, obj, pods, nodes, tuple(warned), tuple(notes))
 
-    async def with_cluster(self, objects: Objects) -> Objects:
-        """The same with all nodes and all pods that have not ended, to say who holds what the workload lacks."""
-        notes = list(objects.unreadable)
-        try:
-            nodes = [decode_capacity_node(item) async for page in self._client.pages(meta.NODES) for item in page.items]
-            pods: list[CapacityPod] = []
-            async for page in self._client.pages(meta.PODS, field_selector=UNFINISHED_PODS):
-                pods.extend(map(decode_capacity_pod, page.items))
-                if len(pods) >= MAX_CLUSTER_PODS:
-                    notes.append(Unreadable("pods", f"only the first {len(pods)} pods of the cluster were read"))
-                    break
-        except (ApiStatusError, ApiUnavailableError, msgspec.MsgspecError, QuantityError) as error:
-            notes.append(Unreadable("capacity", f"who holds the capacity is not known: {error}"))
-            return replace(objects, unreadable=tuple(notes))
-        return replace(objects, unreadable=tuple(notes), cluster=ClusterPods(nodes, pods))
-
     async def _get(self, resource: Resource, name: str) -> Manifest | None:
-        return await self._client.get(resource, Key(self._namespace, name))
+        return await self.client.get(resource, Key(self._namespace, name))
 
     async def _missing(self, kinds: Sequence[str], name: str) -> str:
         """That it does not exist, and what does: an object of the other kind with that name, else the names that may be listed."""
@@ -164,7 +141,7 @@ class WorkloadReader:
         there = []
         for each in RESOURCES:
             try:
-                async for page in self._client.pages(RESOURCES[each], self._namespace, page_size=MAX_NAMES + 1):
+                async for page in self.client.pages(RESOURCES[each], self._namespace, page_size=MAX_NAMES + 1):
                     names = [msgspec.json.decode(item, type=_Named).metadata.name for item in page.items]
                     there += (
                         [f"{each} {', '.join(names[:MAX_NAMES])}{' …' if len(names) > MAX_NAMES else ''}"]
@@ -186,7 +163,7 @@ class WorkloadReader:
         selector = f"{POD_LABELS[kind]}={name}"
         pods: list[AnyPod] = []
         try:
-            async for page in self._client.pages(meta.PODS, self._namespace, label_selector=selector):
+            async for page in self.client.pages(meta.PODS, self._namespace, label_selector=selector):
                 pods.extend(map(decode, page.items))
                 if len(pods) >= MAX_PODS:
                     notes.append(Unreadable("pods", f"only the first {len(pods)} pods were read"))
@@ -211,7 +188,7 @@ class WorkloadReader:
         return found
 
     async def _node(self, name: str) -> NodeFacts:
-        obj = await self._client.get(meta.NODES, Key("", name))
+        obj = await self.client.get(meta.NODES, Key("", name))
         if obj is None:
             return NodeFacts(is_ready=False, exists=False)
         return NodeFacts(decode_node(msgspec.json.encode(obj)).is_ready)
@@ -225,7 +202,7 @@ class WorkloadReader:
         """The Warning events of the first page, which has the most recent ones of all but extremely noisy objects."""
         selector = f"involvedObject.kind={kind},involvedObject.name={name},type=Warning"
         try:
-            async for page in self._client.pages(
+            async for page in self.client.pages(
                 meta.EVENTS, self._namespace, field_selector=selector, page_size=MAX_EVENTS
             ):
                 return [_warned(msgspec.json.decode(item, type=_Event), about) for item in page.items]

@@ -250,9 +250,7 @@ _HEAD: Final = "container autoscaler of head pod {pod}"
 _HEAD_LOG: Final = "kubectl logs {pod} -c autoscaler -n {namespace}"
 _OPERATOR: Final = "the operator"
 _OPERATOR_CURE: Final = "check that the operator runs, watches namespace {namespace} and has its permissions: its log and /readyz name what is missing"
-_CAPACITY_CURE: Final = (
-    "free capacity, add nodes or use smaller trainers; raytide plan --explain {namespace}/{name} has the details"
-)
+_CAPACITY_CURE: Final = "free capacity, add nodes or use smaller trainers"
 _INVALID: Final = Entry(
     Stage.WANTED, _SPEC, "correct the fields that the message names", is_permanent=True, stops_all=True
 )

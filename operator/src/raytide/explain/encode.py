@@ -11,7 +11,7 @@ import msgspec
 
 from raytide.api.conditions import timestamp
 from raytide.explain import messages
-from raytide.explain.model import Blocker, Explanation, GroupLine, PodLine, Shortage, StageLine, Warned
+from raytide.explain.model import Blocker, Change, Explanation, GroupLine, PodLine, Shortage, StageLine, Warned
 from raytide.fairshare.algorithm.format_quantity import spell
 
 API_VERSION: Final = "raytide.io/v1alpha1"
@@ -50,6 +50,7 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "phaseSince": explanation.size.since or None,
         "stages": [_stage(line) for line in explanation.stages],
         "blockers": [_blocker(each) for each in explanation.blockers],
+        "changes": [_change(each) for each in explanation.changes],
         "groups": [_group(line) for line in explanation.groups],
         "pods": [_pod(line) for line in explanation.pods],
         "events": [_event(each) for each in explanation.events],
@@ -102,10 +103,34 @@ def _shortage(each: Shortage) -> dict[str, Any]:
         "total": amount(each.total),
         "message": messages.short_of(each),
         "holders": [
-            {"kind": one.kind, "namespace": one.namespace, "name": one.name, "amount": amount(one.amount)}
+            {
+                "kind": one.kind,
+                "namespace": one.namespace,
+                "name": one.name,
+                "amount": amount(one.amount),
+                "note": one.note,
+            }
             for one in each.holders
         ],
         "moreHolders": each.more_holders,
+    }
+
+
+def _change(each: Change) -> dict[str, Any]:
+    return {
+        "kind": each.kind,
+        "namespace": each.namespace,
+        "name": each.name,
+        "group": each.group,
+        "field": each.field.value,
+        "from": each.before,
+        "to": each.after,
+        "message": messages.change(each),
+        "command": messages.command_of(each),
+        "effects": [
+            {"kind": one.kind, "namespace": one.namespace, "name": one.name, "without": one.without, "with": one.having}
+            for one in each.effects
+        ],
     }
 
 

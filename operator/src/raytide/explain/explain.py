@@ -6,7 +6,7 @@ run, then what waits, each in the order of the stages. Bounded, deterministic, n
 (SC:S21).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -94,14 +94,36 @@ def lacks_capacity(explanation: Explanation) -> bool:
     return any(each.reason in _ABOUT_CAPACITY for each in explanation.blockers)
 
 
+def with_notes(explanation: Explanation, notes: Mapping[tuple[str, str, str], str]) -> Explanation:
+    """The explanation with what is known of holders, by kind, namespace and name."""
+
+    def noted(each: Blocker) -> Blocker:
+        short = tuple(
+            replace(
+                one,
+                holders=tuple(
+                    replace(holder, note=notes.get((holder.kind, holder.namespace, holder.name), ""))
+                    for holder in one.holders
+                ),
+            )
+            for one in each.shortages
+        )
+        held = cut(messages.held(short), MAX_MESSAGE)
+        return replace(each, shortages=short, holder=held or each.holder) if short else each
+
+    return replace(explanation, blockers=tuple(map(noted, explanation.blockers)))
+
+
 def _with_holders(found: Findings, objects: Objects) -> tuple[Blocker, ...]:
     """The blockers; the first one about capacity with what is short and who holds it."""
     first = next((each for each in found.blockers if each.reason in _ABOUT_CAPACITY), None)
-    short = shortages(objects.cluster, found.needs) if first is not None and objects.cluster is not None else ()
+    metadata = objects.obj.get("metadata") or {}
+    own = (objects.kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+    short = shortages(objects.cluster, found.needs, own) if first is not None and objects.cluster is not None else ()
     if first is None or not short:
         return found.blockers
     having = replace(first, shortages=short, holder=messages.held(short) or first.holder)
-    if any(each.is_impossible for each in short):
+    if any(each.is_impossible for each in short) and not first.is_permanent:
         having = replace(having, is_permanent=True, holder=messages.NODE_SIZE, cure=messages.LARGER_NODE)
     return tuple(having if each is first else each for each in found.blockers)
 

@@ -27,21 +27,27 @@ def pending(cluster: ClusterPods, kind: str, namespace: str, name: str) -> list[
     found: dict[tuple[tuple[tuple[str, int], ...], PodConstraints], list[CapacityPod]] = {}
     for pod in cluster.pods:
         is_waiting = not pod.node and not pod.is_terminating and not pod.is_scheduling_gated and not pod.is_finished
-        if is_waiting and _owner(pod) == (kind, namespace, name):
+        if is_waiting and owner_of(pod) == (kind, namespace, name):
             found.setdefault((tuple(sorted(pod.requests.items())), pod.constraints), []).append(pod)
     return [Need(pods[0].shape, len(pods)) for pods in found.values()]
 
 
-def shortages(cluster: ClusterPods, needs: Sequence[Need]) -> tuple[Shortage, ...]:
-    """What is short for all of them at once, by resource; empty if there is room for each."""
+def shortages(
+    cluster: ClusterPods, needs: Sequence[Need], own: tuple[str, str, str] = ("", "", "")
+) -> tuple[Shortage, ...]:
+    """What is short for all of them at once, by resource; empty if there is room for each.
+
+    `own`: kind, namespace and name of the workload, which is no holder.
+    """
     nodes = _usable_nodes(cluster)
     found: dict[str, Shortage] = {}
+    others = [pod for pod in cluster.pods if owner_of(pod) != own]
     for need in sorted(needs, key=lambda each: -each.count)[:MAX_NEEDS]:
         allowed = [node for node in nodes if admits(node, need.pod.constraints)]
         if not allowed or sum(_times(node, need.pod.requests) for node in allowed) >= need.count:
             continue  # without a node that admits them, no capacity would help
         for resource in (name for name in need.pod.requests if not name.startswith(HOST_PORT)):
-            short = _shortage(resource, need, allowed, cluster.pods)
+            short = _shortage(resource, need, allowed, others)
             known = found.get(resource)
             if short is not None and (known is None or short.needed > known.needed):
                 found[resource] = short
@@ -76,7 +82,7 @@ def _shortage(resource: str, need: Need, nodes: Sequence[Node], pods: Iterable[C
     held: Counter[tuple[str, str, str]] = Counter()
     for pod in pods:
         if pod.node in free:
-            held[_owner(pod)] += pod.requests.get(resource, 0)
+            held[owner_of(pod)] += pod.requests.get(resource, 0)
     holders = sorted((Holding(*owner, amount) for owner, amount in held.items() if amount), key=_largest_first)
     offered = [node.allocatable.get(resource, 0) for node in nodes]
     return Shortage(
@@ -96,7 +102,8 @@ def _largest_first(one: Holding) -> tuple[int, str, str, str]:
     return -one.amount, one.kind, one.namespace, one.name
 
 
-def _owner(pod: CapacityPod) -> tuple[str, str, str]:
+def owner_of(pod: CapacityPod) -> tuple[str, str, str]:
+    """Kind, namespace and name of the workload that its labels name; of the pod itself if they name none."""
     if pod.cluster:
         return RAYCLUSTER, pod.namespace, pod.cluster
     return (TRAININGJOB, pod.namespace, pod.job) if pod.job else (OTHER, pod.namespace, pod.name)

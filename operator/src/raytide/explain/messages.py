@@ -5,9 +5,12 @@ the decision records are passed on unchanged. Pure; called by the modules of thi
 """
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Final
 
-from raytide.explain.model import Holding, Phase, Shortage, Size
+import msgspec
+
+from raytide.explain.model import TRAININGJOB, Change, Effect, Field, Holding, Phase, Shortage, Size
 from raytide.fairshare.algorithm.format_quantity import spell, spell_with_name
 
 MAX_NAMED: Final = 5
@@ -254,11 +257,53 @@ def held(shortages: Sequence[Shortage]) -> str:
 
 
 def _holding(each: Shortage, holder: Holding) -> str:
-    return f"{holder.namespace}/{holder.name} ({holder.kind}) {_spelled(each, holder.amount)}"
+    note = f" ({holder.note})" if holder.note else ""
+    return f"{holder.namespace}/{holder.name} ({holder.kind}) {_spelled(each, holder.amount)}{note}"
 
 
 def _spelled(each: Shortage, amount: int) -> str:
     return spell_with_name(each.resource, amount)
+
+
+# --- changes -----------------------------------------------------------------------------------------------------------------
+
+
+def change(of: Change) -> str:
+    """What would help, and what the workloads have then."""
+    return f"{_change(of)}: then {' and '.join(_has_then(of, effect) for effect in of.effects[:2])}"
+
+
+def _change(of: Change) -> str:
+    whose = f"{of.kind} {of.namespace}/{of.name}"
+    match of.field:
+        case Field.MIN_INSTANCE:
+            return f"lower min-instance from {of.before} to {of.after}"
+        case Field.SUSPEND:
+            return f"suspend {whose}, which ends {counted(of.before, 'pod')}"
+        case Field.MAX_INSTANCE:
+            bounds = "max-instance and min-instance" if of.lowers_minimum else "max-instance"
+            return f"lower {bounds} of {whose} to {of.after}"
+    return f"scale {f'group {of.group} of ' if of.group else ''}{whose} from {of.before} to {of.after}"
+
+
+def _has_then(of: Change, effect: Effect) -> str:
+    name = f"{effect.namespace}/{effect.name}"
+    noun = "trainer" if effect.kind == TRAININGJOB else "worker"
+    if effect is of.effects[0]:
+        return f"{name} has {counted(effect.having, noun)}"
+    return f"{name} {effect.having} instead of {effect.without}"
+
+
+def command_of(of: Change) -> str:
+    """The command that makes the change."""
+    where = f"-n {quote(of.namespace)}"
+    if of.field is Field.REPLICAS:
+        size = quote(f"{of.group}={of.after}") if of.group else str(of.after)
+        return f"raytide scale raycluster/{quote(of.name)} {size} {where}"
+    fields = [of.field, *([Field.MIN_INSTANCE] if of.lowers_minimum else [])]
+    spec = {"suspend": True} if of.field is Field.SUSPEND else {"trainer": dict.fromkeys(fields, of.after)}
+    patch = msgspec.json.encode({"spec": spec}).decode()
+    return f"kubectl patch {of.kind.lower()} {quote(of.name)} {where} --type merge -p {quote(patch)}"
 
 
 # --- transfers ---------------------------------------------------------------------------------------------------------------

@@ -122,12 +122,16 @@ class Need:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterPods:
+class ClusterPods(Protocol):
     """All nodes, and all pods that have not ended, as far as the caller may list them."""
 
-    nodes: Sequence[CapacityNode]
-    pods: Sequence[CapacityPod]
+    @property
+    def nodes(self) -> Sequence[CapacityNode]:
+        """In any order."""
+
+    @property
+    def pods(self) -> Sequence[CapacityPod]:
+        """In any order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +173,8 @@ class Holding:
     namespace: str
     name: str
     amount: int
+    note: str = ""
+    """Whether and when fair sharing takes it for the workload; empty: it does not size the holder, or is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +206,55 @@ class Shortage:
     def missing(self) -> int:
         """How much is missing in sum; nothing if it is free, but not on one node."""
         return max(0, self.needed - self.free)
+
+
+class Field(StrEnum):
+    """What of a workload's spec a change is made to."""
+
+    REPLICAS = "replicas"
+    """Of a worker group."""
+    MAX_INSTANCE = "max-instance"
+    """Of the trainers, and `min-instance` if that is larger."""
+    MIN_INSTANCE = "min-instance"
+    """Of the trainers of the job that is explained."""
+    SUSPEND = "suspend"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Workers of a RayCluster, or trainers of a TrainingJob, that have a node without and with a change."""
+
+    kind: str
+    namespace: str
+    name: str
+    without: int
+    having: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of one workload after which the one that is explained has the pods that it lacks: the simulator says so."""
+
+    kind: str
+    namespace: str
+    name: str
+    field: Field
+    before: int
+    """The size of the group, the trainers, or for a suspension the pods."""
+    after: int = 0
+    group: str = ""
+    """The worker group, if there are several."""
+    minimum: int = 0
+    """min-instance of the job."""
+    lowers_minimum: bool = False
+    """Whether min-instance has to be lowered, too."""
+    effects: tuple[Effect, ...] = ()
+    """The workload that is explained comes first, then the one that is changed."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a change of the workload that is explained."""
+        return self.field is Field.MIN_INSTANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +333,8 @@ class Explanation:
     events: tuple[Warned, ...] = ()
     notes: tuple[str, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
+    changes: tuple[Change, ...] = ()
+    """Each of them lets it have the pods that it lacks; the smallest first."""
     resizes: tuple[ResizeNote, ...] = ()
     """The last resizes of a TrainingJob, oldest first."""
     more_blockers: int = 0

@@ -25,6 +25,7 @@ from raytide.explain import messages
 from raytide.explain.findings import Findings, blocker, terminating
 from raytide.explain.holders import pending
 from raytide.explain.model import TRAININGJOB, Blocker, GroupLine, Need, Objects, Phase, PodLine, Size, StageLine
+from raytide.explain.sharing_sentences import deciding
 from raytide.fairshare.pod_requirements import role_shape
 from raytide.trainingjob.causes import live_pods, located, workload_of
 
@@ -283,7 +284,10 @@ def _notes(ctx: _Context) -> Iterator[str]:
         yield messages.unsupported(str(unsupported.get("message") or ""))
     if ctx.end is not None:
         return
-    trainer = ctx.job.spec.trainer
+    trainer, record = ctx.job.spec.trainer, ctx.record
+    if record is not None and not ctx.job.spec.suspend:
+        last = record.resizes[-1] if record.resizes else None
+        yield from deciding(last, record.waiting, rebalances=ctx.job.spec.scaling.rebalance)
     if not ctx.job.spec.scaling.enabled:
         yield messages.SCALING_DISABLED
     elif ctx.may_have_pods and ctx.job.desired_replicas() >= trainer.ceiling:

@@ -1,9 +1,8 @@
 """`raytide plan`: what the next sharing pass would do, and why.
 
 Takes a running cluster, or its objects in files, builds the same pool as the operator and prints the operator's plan
-step by step with reasons; `--submit` adds TrainingJobs and RayClusters that do not exist yet and shows their effect,
-`--explain` shows why one job is not larger. Changes nothing. Exit code 0 with a plan, 2 with one line for unusable input, 1 when the cluster
-cannot be read. This module reads flags and files; the rest of the package does the work.
+step by step with reasons; `--submit` adds TrainingJobs and RayClusters that do not exist yet and shows their effect. Changes
+nothing. Exit code 0 with a plan, 2 with one line for unusable input, 1 when the cluster cannot be read. This module reads flags and files; the rest of the package does the work.
 """
 
 import asyncio
@@ -19,8 +18,8 @@ from raytide.cli.output import output_option
 from raytide.cli.sharing_options import sharing_config, sharing_options
 
 if TYPE_CHECKING:
-    from raytide.api.meta import Key
-    from raytide.cli.plan.from_files import Found, PlanInputs, Submission
+    from raytide.cli.plan.from_files import Found
+    from raytide.simulator.inputs import PlanInputs, Submission
 
 STDIN: Final = "-"
 _FILE_HELP: Final = (
@@ -47,7 +46,6 @@ class _BadInputError(click.ClickException):
     multiple=True,
     help="File with new TrainingJobs and RayClusters: show what would change if they were submitted; may be repeated.",
 )
-@click.option("--explain", "explained", metavar="NAMESPACE/JOB", default="", help="Explain why this job is not larger.")
 @output_option("table")
 @click.option(
     "-n",
@@ -73,7 +71,6 @@ def command(
     *,
     files: tuple[str, ...],
     submitted: tuple[str, ...],
-    explained: str,
     output: str,
     namespace: str | None,
     kubeconfig: Path | None,
@@ -85,15 +82,12 @@ def command(
 
     Exit code 0: a plan is printed, 1: the cluster cannot be read, 2: the input cannot be used.
     """
-    if explained and output != "table":
-        raise click.UsageError("--explain prints text only: omit --output")
     config = sharing_config(**sharing)
     now = _moment(moment)
 
     from raytide.cli.plan.from_files import has_clusters  # noqa: PLC0415 - same
-    from raytide.cli.plan.render import NotFoundError, explain_job, of_raycluster, render  # noqa: PLC0415 - same
-    from raytide.cli.plan.simulate import plan_next_pass  # noqa: PLC0415 - `--help` needs no planner
-    from raytide.fairshare.participants import id_of  # noqa: PLC0415 - same
+    from raytide.cli.plan.render import render  # noqa: PLC0415 - same
+    from raytide.simulator.simulate import plan_next_pass  # noqa: PLC0415 - `--help` needs no planner
 
     new, has_tenants = _found(submitted), bool(config.tenants)
     snapshot, namespace = _snapshot(
@@ -103,18 +97,7 @@ def command(
     for note in snapshot.notes:
         click.echo(f"note: {printable(note)}", err=True)
     result = plan_next_pass(snapshot, submission, config=config, now=now)
-    try:
-        text = explain_job(result, id_of(_key(explained, namespace))) if explained else render(result, output)
-    except NotFoundError as error:
-        key, jobs_of_snapshot = _key(explained, namespace), {job.key for job in (*snapshot.jobs, *submission.jobs)}
-        if key in {each.key for each in submission.clusters}:
-            where = f"{key.namespace}/{key.name}"
-            raise _BadInputError(
-                f"{where} is a submitted RayCluster; leave out --explain to see what it gets"
-            ) from error
-        is_raycluster = key not in jobs_of_snapshot and _is_raycluster(key, snapshot, kubeconfig, context)
-        raise _BadInputError(of_raycluster(key) if is_raycluster else str(error)) from error
-    click.echo(text)
+    click.echo(render(result, output))
 
 
 # --- flags -----------------------------------------------------------------------------------------------------------
@@ -132,15 +115,6 @@ def _moment(text: str) -> datetime:
     return moment
 
 
-def _key(text: str, namespace: str) -> "Key":
-    from raytide.api.meta import Key  # noqa: PLC0415 - as above
-
-    first, slash, name = text.partition("/")
-    if not first or (slash and not name) or "/" in name:
-        raise click.UsageError(f"--explain: {text!r} is not NAMESPACE/JOB")
-    return Key(first, name) if slash else Key(namespace, first)
-
-
 # --- input -----------------------------------------------------------------------------------------------------------
 
 
@@ -154,8 +128,8 @@ def _snapshot(
     has_clusters: bool,
 ) -> "tuple[PlanInputs, str]":
     """Read the objects; returns them and the default namespace."""
-    from raytide.cli.plan.from_cluster import SnapshotError, read_cluster  # noqa: PLC0415 - aiohttp only where it is asked
     from raytide.cli.plan.from_files import InputError, read_snapshot  # noqa: PLC0415 - as above
+    from raytide.client.cluster_reader import SnapshotError, read_cluster  # noqa: PLC0415 - aiohttp only where it is asked
 
     if not files:
         try:
@@ -174,15 +148,6 @@ def _snapshot(
     if not snapshot.nodes:
         raise _BadInputError(f"{', '.join(files)}: contains no Node; add the output of `kubectl get nodes -o yaml`")
     return snapshot, namespace or "default"
-
-
-def _is_raycluster(key: "Key", snapshot: "PlanInputs", kubeconfig: Path | None, context: str | None) -> bool:
-    """Whether the files or the cluster have a RayCluster of that name, as far as it may be read."""
-    from raytide.cli.plan.from_cluster import has_raycluster  # noqa: PLC0415 - as above
-
-    if snapshot.is_live:
-        return asyncio.run(has_raycluster(kubeconfig, context, key))
-    return key in snapshot.clusters
 
 
 def _found(files: tuple[str, ...]) -> "tuple[Found, ...]":

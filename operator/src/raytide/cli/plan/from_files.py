@@ -21,11 +21,6 @@ from pydantic import ValidationError
 from raytide.api import meta
 from raytide.api.base_model import faults_of
 from raytide.api.capacity import (
-    CapacityNode,
-    CapacityPod,
-    CapacityQuota,
-    NamespaceTenant,
-    PriorityClass,
     capacity_node_from_object,
     capacity_pod_from_object,
     capacity_quota_from_object,
@@ -36,14 +31,14 @@ from raytide.api.meta import Key, Manifest, Resource
 from raytide.api.quantity import QuantityError
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import INDEX_LABEL, JOB_LABEL, ROLE_JOB_LABELS, ROLE_LABEL, SHARING_ANNOTATION
-from raytide.cli.plan.assumed_pods import placeholder_uid, with_placeholder_uid
-from raytide.cli.plan.raycluster_pods import MAX_PODS, NewRayCluster, PodSet, RejectedError, new_raycluster
+from raytide.simulator.assumed_pods import placeholder_uid, with_placeholder_uid
+from raytide.simulator.inputs import PlanInputs, Submission
+from raytide.simulator.raycluster_pods import MAX_PODS, NewRayCluster, RejectedError, new_raycluster
 from raytide.trainingjob.validation import violations
 
 T = TypeVar("T")
 
-PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", is_namespaced=False)
-READ: Final = (meta.NODES, meta.PODS, meta.RESOURCE_QUOTAS, PRIORITY_CLASSES, meta.NAMESPACES, meta.TRAININGJOBS)
+READ: Final = (meta.NODES, meta.PODS, meta.RESOURCE_QUOTAS, meta.PRIORITY_CLASSES, meta.NAMESPACES, meta.TRAININGJOBS)
 """The kinds that are read; all others are skipped."""
 SUBMITTED: Final = (meta.TRAININGJOBS, meta.RAYCLUSTERS)
 """The kinds that can be submitted."""
@@ -76,28 +71,6 @@ class Found:
         return self.manifest["kind"] == resource.kind and group == resource.group
 
 
-@dataclass(frozen=True, slots=True)
-class PlanInputs:
-    """The parsed objects that a plan depends on."""
-
-    nodes: tuple[CapacityNode, ...] = ()
-    pods: tuple[CapacityPod, ...] = ()
-    quotas: tuple[CapacityQuota, ...] = ()
-    priority_classes: tuple[PriorityClass, ...] = ()
-    namespaces: tuple[NamespaceTenant, ...] = ()
-    jobs: tuple[TrainingJob, ...] = ()
-    clusters: frozenset[Key] = frozenset()
-    """RayClusters that exist; only their pods affect a plan."""
-    withheld: tuple[PodSet, ...] = ()
-    """Pods of submitted RayClusters that a quota rejects."""
-    is_live: bool = False
-    """Read from a running cluster; snapshots from files may omit pods of their jobs."""
-    unreadable: tuple[tuple[str, str, str], ...] = ()
-    """TrainingJobs of a cluster that cannot be parsed: namespace, name, fault."""
-    notes: tuple[str, ...] = ()
-    """What the plan leaves out, in sentences."""
-
-
 def read_snapshot(files: Iterable[tuple[str, str]], namespace: str) -> PlanInputs:
     """Parse files of (name, text); objects without a namespace get `namespace`; raises InputError."""
     found = [_within(one, namespace) for name, text in files for one in objects_in(name, text)]
@@ -110,7 +83,7 @@ def read_snapshot(files: Iterable[tuple[str, str]], namespace: str) -> PlanInput
         nodes=_views(found, meta.NODES, capacity_node_from_object),
         pods=_views(found, meta.PODS, capacity_pod_from_object),
         quotas=_views(found, meta.RESOURCE_QUOTAS, capacity_quota_from_object),
-        priority_classes=_views(found, PRIORITY_CLASSES, priority_class_from_object),
+        priority_classes=_views(found, meta.PRIORITY_CLASSES, priority_class_from_object),
         namespaces=_views(found, meta.NAMESPACES, namespace_from_object),
         jobs=jobs,
         clusters=frozenset(Key(each["metadata"]["namespace"], each["metadata"]["name"]) for each in clusters),
@@ -144,26 +117,6 @@ def _adopted(pod: Manifest, uids: Mapping[Key, str]) -> Manifest:
             owner = [{"uid": uids[job], "controller": True}]
             return {**pod, "metadata": {**metadata, "labels": ours, "ownerReferences": owner}}
     return pod
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """New objects in the order of their documents, which is that of their creation."""
-
-    objects: tuple[TrainingJob | NewRayCluster, ...] = ()
-
-    @property
-    def jobs(self) -> tuple[TrainingJob, ...]:
-        """The TrainingJobs."""
-        return tuple(each for each in self.objects if isinstance(each, TrainingJob))
-
-    @property
-    def clusters(self) -> tuple[NewRayCluster, ...]:
-        """The RayClusters."""
-        return tuple(each for each in self.objects if isinstance(each, NewRayCluster))
-
-
-NO_SUBMISSION: Final = Submission()
 
 
 def has_clusters(found: Iterable[Found]) -> bool:
@@ -396,18 +349,12 @@ def _view(one: Found, view: Callable[[Manifest], T]) -> T:
     try:
         return view(one.manifest)
     except ValidationError as error:
-        raise InputError(f"{one.where} ({one.name}): {validation_error_text(error)}") from error
+        raise InputError(f"{one.where} ({one.name}): {faults_of(error)[0]!s}") from error
     except msgspec.ValidationError as error:
         raise InputError(f"{one.where} ({one.name}): {_msgspec_error_text(error)}") from error
     except QuantityError as error:
         field = path_of(one.manifest, error.text)
         raise InputError(f"{one.where} ({one.name}): {field}{error}") from error
-
-
-def validation_error_text(error: ValidationError) -> str:
-    """The first fault, as `field: what`."""
-    first = error.errors()[0]
-    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
 
 
 def _msgspec_error_text(error: msgspec.ValidationError) -> str:

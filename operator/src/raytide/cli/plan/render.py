@@ -1,29 +1,29 @@
 """Output of a plan as text.
 
-Takes an `PlanResult`; returns a table, or YAML or JSON in the stable form documented in docs/plan.md, or the explanation of
-one job. Prints nothing itself. Called by `raytide plan`.
+Takes a `PlanResult`; returns a table, or YAML or JSON in the stable form documented in docs/plan.md. Prints nothing itself. Called by `raytide plan`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from raytide.api.meta import Key
 from raytide.cli.columns import columns, printable
 from raytide.cli.output import encoded
-from raytide.cli.plan.explain import differences, explain
-from raytide.cli.plan.passes import SharingPass
-from raytide.cli.plan.simulate import PlanResult
 from raytide.explain.messages import counted
-from raytide.fairshare.algorithm.model import Participant, ParticipantId, Resize, Waiting
+from raytide.fairshare.algorithm.model import (
+    Allocation,
+    ClusterSnapshot,
+    Participant,
+    ParticipantId,
+    Resize,
+    Waiting,
+)
 from raytide.fairshare.pod_placement import NO_PODS
 from raytide.fairshare.victims import name_victims
+from raytide.simulator.passes import SharingPass, sizes_after
+from raytide.simulator.simulate import PlanResult
 
 MAX_NAMED: Final = 3
 """Pods or nodes of one resize that the table names; `-o json` names all."""
-
-
-class NotFoundError(Exception):
-    """The requested job is not managed; the message gives the reason as far as it is known."""
 
 
 def render(result: PlanResult, output: str) -> str:
@@ -74,26 +74,45 @@ def effect_sentences(result: PlanResult) -> tuple[str, ...]:
     return (*(line for each in result.clusters for line in each.sentences()), *changes)
 
 
-def explain_job(result: PlanResult, id_: ParticipantId) -> str:
-    """Explain why that job is not larger; raises NotFoundError."""
-    for each in result.invalid:
-        if each.id == id_:
-            raise NotFoundError(f"TrainingJob {id_} is not part of the plan: {each.message}")
-    known = sorted(str(each.id) for each in result.snapshot.participants)
-    if str(id_) not in known:
-        raise NotFoundError(
-            f"TrainingJob {id_} is not part of the plan: it does not exist, has ended, is suspended, or its gang timed out recently"
-            f" (jobs in the plan: {', '.join(known) or 'none'}); `raytide why {id_.name} -n {id_.namespace}` explains one that exists"
-        )
-    return explain(result.snapshot, result.allocation, id_)
+# --- differences -------------------------------------------------------------------------------------------------------
 
 
-def of_raycluster(key: Key) -> str:
-    """The answer to --explain for the name of a RayCluster."""
-    return (
-        f"{key.namespace}/{key.name} is a RayCluster, and a plan has TrainingJobs only: "
-        f"`raytide why raycluster/{key.name} -n {key.namespace}` explains it"
-    )
+def differences(
+    before: tuple[ClusterSnapshot, Allocation],
+    after: tuple[ClusterSnapshot, Allocation],
+    submitted: Iterable[ParticipantId],
+) -> tuple[str, ...]:
+    """What the submitted participants get, and what every other participant has more or less because of them."""
+    submitted_ids = set(submitted)
+    size_without, size_with = sizes_after(*before), sizes_after(*after)
+    waiting_by_id = {waiting.id: waiting for waiting in after[1].waiting if waiting.is_below_floor}
+    lines = [
+        _outcome(participant, size_with[participant.id], waiting_by_id.get(participant.id))
+        for participant in after[0].participants
+        if participant.id in submitted_ids
+    ]
+    current = {participant.id: participant.current for participant in before[0].participants}
+    changed = [
+        _change(id_, current[id_], size_without[id_], size_with[id_])
+        for id_ in sorted(size_without)
+        if size_without[id_] != size_with[id_]
+    ]
+    return (*lines, *(changed or [f"the size of no {'other ' if submitted_ids else ''}job changes"]))
+
+
+def _outcome(participant: Participant, size: int, waiting: Waiting | None) -> str:
+    if waiting is not None:
+        start = "waits" if participant.is_gang else f"starts with {size}, but not all of them fit"
+        return f"{participant.id} {start}: {waiting.reason}: {waiting.message}"
+    return f"{participant.id} starts with {size} of {participant.floor} to {participant.ceiling}"
+
+
+def _change(id_: ParticipantId, now: int, without: int, having: int) -> str:
+    if having < now:
+        return f"{id_} is scaled down by {now - having} ({now} -> {having})"
+    if having < without:
+        return f"{id_} grows by {without - having} less ({now} -> {having}, not {without})"
+    return f"{id_} has {having - without} more ({now} -> {having}, not {without})"
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

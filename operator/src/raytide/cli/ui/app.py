@@ -15,13 +15,13 @@ import msgspec
 from aiohttp import web
 
 from raytide.api.config import SharingConfig
-from raytide.cli.plan.from_cluster import ClusterReader, SnapshotError
 from raytide.cli.plan.from_files import InputError, has_clusters
 from raytide.cli.ui.access import Access, AccessError, View
 from raytide.cli.ui.feed import TooManyReadersError, event
 from raytide.cli.ui.feeds import Feeds
 from raytide.cli.ui.guard import Guard, add_headers, problem, token_of
 from raytide.cli.ui.what_if import effect_of, parse
+from raytide.client.cluster_reader import ClusterReader, SnapshotError
 from raytide.client.explained import explained
 from raytide.client.workload_reader import RESOURCES, ReadError, WorkloadReader, is_name
 from raytide.explain.encode import as_json
@@ -178,7 +178,7 @@ def why(source: Source) -> Handler:
         try:
             async with source.reading, source.access.client(token_of(request)) as client:
                 reader = WorkloadReader(client, namespace)
-                found = await explained(reader, await reader.read(kind, name), source.clock)
+                found = await explained(reader, await reader.read(kind, name), source.clock, source.sharing)
         except ReadError as error:
             return problem(404, str(error))
         return _json(as_json(found))

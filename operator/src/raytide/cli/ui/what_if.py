@@ -11,13 +11,14 @@ from typing import Any, Final
 import yaml
 
 from raytide.api.config import SharingConfig
-from raytide.cli.plan.explain import sizes_after
-from raytide.cli.plan.from_files import MAX_DEPTH, Found, InputError, PlanInputs, found_in, read_submitted
-from raytide.cli.plan.raycluster_outcome import RayClusterOutcome
+from raytide.cli.plan.from_files import MAX_DEPTH, Found, InputError, found_in, read_submitted
 from raytide.cli.plan.render import effect_sentences
-from raytide.cli.plan.simulate import PlanResult, plan_next_pass
 from raytide.explain.encode import API_VERSION
 from raytide.fairshare.algorithm.model import Participant, ParticipantId, Resize, Waiting
+from raytide.simulator.inputs import PlanInputs
+from raytide.simulator.passes import sizes_after
+from raytide.simulator.raycluster_outcome import RayClusterOutcome
+from raytide.simulator.simulate import PlanResult, plan_next_pass
 
 KIND: Final = "Effect"
 NAME: Final = "the YAML"

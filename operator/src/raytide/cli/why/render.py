@@ -12,7 +12,7 @@ import click
 from raytide.cli.columns import columns, printable
 from raytide.cli.output import encoded
 from raytide.explain.encode import as_json
-from raytide.explain.messages import short_of
+from raytide.explain.messages import change, command_of, short_of
 from raytide.explain.model import Blocker, Explanation, Verdict
 
 MARK: Final = ">"
@@ -37,6 +37,8 @@ def _parts(explanation: Explanation) -> Iterator[str]:
         yield _blockers(title, explanation, is_permanent=is_permanent)
     if explanation.more_blockers:
         yield f"{explanation.more_blockers} more causes"
+    fixes = (line for each in explanation.changes for line in (f"- {change(each)}", f"  $ {command_of(each)}"))
+    yield _section("Fixes, each found by a simulation:", fixes)
     yield _pods(explanation)
     yield _section(
         "Recent warnings:", (_event(each.about, each.reason, each.message, each.at) for each in explanation.events)

@@ -73,7 +73,8 @@ const state = {
   lanes: new Map(), // key -> lane with its steps [at, wanted, ready, reason]
   order: [], // what is shown, after filter and sorting
   unfolded: new Map(), // key -> rows of its worker groups or roles
-  ghosts: new Map(), // key -> effect of the YAML on that job
+  ghosts: new Map(), // key -> effect of the YAML, or of a fix, on that workload
+  tried: "", // command of the fix whose effect is shown
   submitted: [], // jobs of the YAML
   isListed: false,
   namespace: "",
@@ -354,6 +355,7 @@ function draw() {
   const scroller = $("scroller");
   $("rows").style.height = `${rows.length * ROW}px`;
   $("chart").classList.toggle("with-next", state.ghosts.size + state.submitted.length > 0);
+  $("next").textContent = state.tried ? "With the fix" : "If submitted";
   $("chart").style.setProperty("--bar", `${scroller.offsetWidth - scroller.clientWidth}px`);
   view.width = $("axis").clientWidth || 600;
   const time = timeScale();
@@ -469,7 +471,7 @@ function updateRow(row, lane, index, time) {
   updateFold(row, about.children[2], lane);
   const mark = lane.marks?.at(-1);
   const last = mark ? `; ${mark.text} at ${clock(mark.at)}` : "";
-  const change = ghost ? `; if submitted ${ghost.without} to ${ghost.with}` : "";
+  const change = ghost ? `; ${$("next").textContent.toLowerCase()} ${ghost.without} to ${ghost.with}` : "";
   row.setAttribute("aria-label", lane.isSubmitted
     ? `${lane.namespace}/${lane.name}, not submitted: would get ${newSize(ghost)}. ${ghost.reason} ${ghost.message}`
     : `${titleOfRow(lane)}, ${kindOfRow(lane)}: ${sizeOf(lane)}. ${lane.reason} ${lane.message}${last}${change}`);
@@ -788,6 +790,7 @@ function explanation(found) {
     if (these.length) parts.push(h("h3", {}, title), ...these.map((each) => blocker(each, each === first)));
   }
   if (found.omitted.blockers) parts.push(h("p", { class: "dim" }, `${found.omitted.blockers} more causes`));
+  if (found.changes.length) parts.push(h("h3", {}, "Fixes, each found by a simulation"), ...found.changes.map(fix));
   const dash = (value) => (value === null ? "–" : String(value));
   if (found.groups.length) parts.push(...table("Groups", ["name", "min", "max", "wanted", "pods", "ready", "reason"], found.groups.map((each) => [each.name, each.minimum, each.maximum, each.wanted, each.pods, each.ready, each.reason].map(dash)), found.omitted.groups));
   if (found.pods.length) parts.push(...table("Pods that are not ready", ["pod", "phase", "node", "reason"], found.pods.map((each) => [each.name, each.phase, each.node || "–", [each.reason, each.message].filter(Boolean).join(": ")]), found.omitted.pods));
@@ -834,8 +837,25 @@ function blocker(each, isFirst) {
     h("h4", {}, each.reason, " ", h("span", {}, details)),
     h("div", {}, each.message),
     each.shortages.map((short) => h("div", { class: "short" }, short.message)),
-    h("dl", {}, line("held by", holders(each)), line("remedy", each.cure)),
+    h("dl", {}, line("held by", holders(each)), line("fix", each.cure)),
   );
+}
+
+/** A change that would help, with the command, and a button that shows in the rows what it would do. */
+function fix(change) {
+  const isTried = state.tried === change.command;
+  const attempt = () => {
+    clearGhosts();
+    if (!isTried) {
+      state.tried = change.command;
+      state.ghosts = new Map(change.effects.map((effect) => [keyOf(effect), { ...effect, maximum: Math.max(effect.without, effect.with) }]));
+      announce(change.effects.map((each) => `${each.namespace}/${each.name}: ${each.without} to ${each.with}`).join(". "));
+    }
+    draw();
+    explain(state.open, true);
+  };
+  return h("div", { class: "fix" }, h("p", {}, change.message), command(change.command),
+    h("button", { type: "button", "aria-pressed": String(isTried), click: attempt }, isTried ? "Clear" : "Try it"));
 }
 
 function table(title, heads, rows, omitted) {
@@ -875,6 +895,7 @@ function closePanel() {
   if (!state.open) return;
   const wasWhatIf = state.open === "what-if";
   state.open = "";
+  if (state.tried) clearGhosts();
   $("panel").hidden = true;
   $("open-what-if").setAttribute("aria-expanded", "false");
   draw();
@@ -919,6 +940,7 @@ async function submit(yaml) {
   openWhatIf(h("p", { class: "dim" }, "computing …"));
   try {
     const found = await json("/api/plan", { method: "POST", body: yaml, headers: { "Content-Type": "application/yaml" } });
+    state.tried = "";
     state.submitted = found.submitted.map((effect) => ({ kind: effect.kind, namespace: effect.namespace, name: effect.name, effect, isSubmitted: true }));
     state.ghosts = new Map(found.others.map((effect) => [keyOf(effect), effect]));
     $("scroller").scrollTop = 0;
@@ -936,6 +958,7 @@ async function submit(yaml) {
 }
 
 function clearGhosts() {
+  state.tried = "";
   state.ghosts = new Map();
   state.submitted = [];
   showEmpty(state.lanes.size);

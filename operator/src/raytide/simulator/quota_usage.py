@@ -15,9 +15,9 @@ from raytide.api.meta import Key
 from raytide.api.pod_requirements import CPU, Amounts
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pods import priority_class_of
-from raytide.cli.plan.raycluster_pods import PodSet
 from raytide.fairshare.node_usage import added
 from raytide.fairshare.quotas import counts_job_pods, resource_name
+from raytide.simulator.raycluster_pods import PodSet
 
 _BEST_EFFORT: Final = "BestEffort"
 _NOT_BEST_EFFORT: Final = "NotBestEffort"

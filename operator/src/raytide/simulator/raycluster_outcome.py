@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from raytide.api.capacity import CapacityPod
-from raytide.cli.plan.explain import why_unschedulable
-from raytide.cli.plan.passes import Passes
-from raytide.cli.plan.quota_usage import QuotaUsage
-from raytide.cli.plan.raycluster_pods import GROUP_SUSPENDED, HEAD, MAX_PODS, NewGroup, NewRayCluster, PodSet
 from raytide.explain.messages import counted
 from raytide.explain.model import RAYCLUSTER
 from raytide.fairshare.algorithm.format_quantity import spell
 from raytide.fairshare.pod_requirements import shape_from
+from raytide.simulator.closest_node import why_unschedulable
+from raytide.simulator.passes import Passes
+from raytide.simulator.quota_usage import QuotaUsage
+from raytide.simulator.raycluster_pods import GROUP_SUSPENDED, HEAD, MAX_PODS, NewGroup, NewRayCluster, PodSet
 
 GATED: Final = "SchedulingGated"
 UNSCHEDULABLE: Final = "Unschedulable"

@@ -1,20 +1,17 @@
 """The sentences of fair sharing (ADR 0023), and which of them decided a resize, or that a participant waits.
 
-Used by `raytide plan --explain`; decides nothing.
+Called by trainingjob.py; decides nothing.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 from raytide.api.sharing_record import (
-    ADMITTED,
-    AWAITING_NODES,
-    GROWING,
-    REACHING_MINIMUM,
     REBALANCED,
     RECLAIMED,
     RELEASED,
     YIELDED_TO_PODS,
+    ResizeNote,
+    WaitingNote,
 )
 from raytide.fairshare.algorithm.model import (
     CAPACITY_RESERVED,
@@ -26,8 +23,6 @@ from raytide.fairshare.algorithm.model import (
     INSUFFICIENT_GPU,
     QUOTA_EXCEEDED,
     SCHEDULING_GATED,
-    Resize,
-    Waiting,
 )
 
 SENTENCES: Final = (
@@ -65,11 +60,7 @@ SENTENCES: Final = (
 )
 """As in ADR 0023."""
 
-_OF_RESIZE: Final = {
-    ADMITTED: 2,
-    AWAITING_NODES: 2,
-    REACHING_MINIMUM: 2,
-    GROWING: 3,
+_OF_LOSS: Final = {
     RECLAIMED: 5,
     YIELDED_TO_PODS: 5,
     REBALANCED: 7,
@@ -86,14 +77,16 @@ _OF_WAITING: Final = {
 }
 
 
-def deciding(resizes: Iterable[Resize], waiting: Waiting | None, *, rebalances: bool) -> list[str]:
-    """The sentences that decided these resizes of a participant, or that it waits, each with its number.
+def deciding(resize: ResizeNote | None, waiting: WaitingNote | None, *, rebalances: bool) -> list[str]:
+    """The sentences that decided that a job was scaled down, or that it waits, each with its number.
 
-    `rebalances`: whether others of its priority may be scaled down for its growth.
+    `resize`: its last one; `rebalances`: whether others of its priority may be scaled down for its growth.
     """
-    found = {number: None for resize in resizes if (number := _OF_RESIZE.get(resize.reason))}
+    found: dict[int, None] = {}
+    if resize is not None and resize.reason in _OF_LOSS:
+        found[_OF_LOSS[resize.reason]] = None
     if waiting is not None and waiting.reason in _MISSING:
-        found[6 if waiting.is_below_floor else 7 if rebalances else 4] = None
+        found[6 if waiting.is_below_minimum else 7 if rebalances else 4] = None
     elif waiting is not None and waiting.reason in _OF_WAITING:
         found[_OF_WAITING[waiting.reason]] = None
     return [f"Fair sharing, sentence {number}: {SENTENCES[number - 1]}" for number in found]

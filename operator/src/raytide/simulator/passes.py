@@ -24,10 +24,6 @@ from raytide.api.training_resources import is_gang
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import ROLES, TRAINER
 from raytide.api.trainingjob_pods import priority_of
-from raytide.cli.plan.assumed_pods import assumed_pod
-from raytide.cli.plan.from_files import PlanInputs, Submission
-from raytide.cli.plan.quota_usage import QuotaUsage
-from raytide.cli.plan.raycluster_pods import PodSet
 from raytide.fairshare.algorithm.allocate import allocate
 from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, ParticipantId, Resize
 from raytide.fairshare.algorithm.node_affinity import admits
@@ -38,6 +34,10 @@ from raytide.fairshare.patch_plan import JobPatch, plan_patches
 from raytide.fairshare.pod_placement import RolePods, group_pods_by_role
 from raytide.fairshare.pod_requirements import role_shape
 from raytide.fairshare.snapshot import SnapshotBuilder
+from raytide.simulator.assumed_pods import assumed_pod
+from raytide.simulator.inputs import PlanInputs, Submission
+from raytide.simulator.quota_usage import QuotaUsage
+from raytide.simulator.raycluster_pods import PodSet
 from raytide.trainingjob.trainer_indices import planned_nodes
 
 _Kind: TypeAlias = tuple[frozenset[tuple[str, int]], PodConstraints]
@@ -77,6 +77,13 @@ class Passes:
         """All resizes in their order, and who waits after the last one."""
         resizes = tuple(chain.from_iterable(each.allocation.resizes for each in self.passes))
         return replace(self.waiting_after, resizes=resizes)
+
+
+def sizes_after(snapshot: ClusterSnapshot, allocation: Allocation) -> dict[ParticipantId, int]:
+    """Size of every participant once the plan is carried out."""
+    sizes = {participant.id: participant.current for participant in snapshot.participants}
+    sizes.update((resize.id, resize.after) for resize in allocation.resizes)
+    return sizes
 
 
 def one_pass(inputs: PlanInputs, config: SharingConfig, now: datetime) -> Passes:

@@ -13,12 +13,12 @@ from raytide.api.config import SharingConfig
 from raytide.api.meta import Key
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import INVALID_SPEC
-from raytide.cli.plan.assumed_pods import assumed_pods
-from raytide.cli.plan.from_files import NO_SUBMISSION, PlanInputs, Submission
-from raytide.cli.plan.passes import Passes, SharingPass, one_pass, passes_until_quiet, started
-from raytide.cli.plan.raycluster_outcome import RayClusterOutcome, outcomes_of
 from raytide.fairshare.algorithm.model import Allocation, ClusterSnapshot, ParticipantId, Waiting
 from raytide.fairshare.participants import id_of
+from raytide.simulator.assumed_pods import assumed_pods
+from raytide.simulator.inputs import NO_SUBMISSION, PlanInputs, Submission
+from raytide.simulator.passes import Passes, SharingPass, one_pass, passes_until_quiet, started
+from raytide.simulator.raycluster_outcome import RayClusterOutcome, outcomes_of
 from raytide.trainingjob.validation import violations
 
 

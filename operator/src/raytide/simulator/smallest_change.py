@@ -1,0 +1,342 @@
+"""The smallest change of one workload that lets another one have the pods that it lacks.
+
+Takes the objects of a cluster, the workload, and who holds what it lacks. For each holder it looks for the largest size with which
+the workload gets its pods, and for a job below its minimum also for the largest minimum that there is capacity for. Each change is
+carried out in the simulation first: the RayCluster controller's own plan says which pods end, the sharing passes and kube-scheduler
+follow until nothing changes (passes.py), and pods of equal priority that wait as well get their nodes first. What does not let the
+workload start in the simulation is not returned. Pure; called by client/explained.py (FD:UX3-1).
+"""
+
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from math import ceil
+from typing import Final
+
+from msgspec.structs import replace as with_fields
+
+from raytide.api import constants
+from raytide.api.actions import Delete
+from raytide.api.capacity import CapacityPod
+from raytide.api.config import ClusterConfig, SharingConfig
+from raytide.api.meta import PODS, Key, Manifest
+from raytide.api.pod import PodView
+from raytide.api.pod_requirements import Amounts
+from raytide.api.quantity import MAX_INT32
+from raytide.api.raycluster import RayCluster, WorkerGroupSpec
+from raytide.api.trainingjob import TrainingJob
+from raytide.api.trainingjob_constants import TRAINER
+from raytide.explain.explain import with_notes
+from raytide.explain.holders import owner_of, pending
+from raytide.explain.model import RAYCLUSTER, TRAININGJOB, Change, Effect, Explanation, Field, Shortage
+from raytide.fairshare.pod_requirements import role_shape
+from raytide.raycluster.desired_replicas import clamp_replicas
+from raytide.raycluster.observed import observe
+from raytide.raycluster.plan import plan
+from raytide.raycluster.spec_queries import is_managed_by_us
+from raytide.raycluster.suspension import Suspension, suspension_of
+from raytide.simulator.donor_notes import donor_notes
+from raytide.simulator.inputs import PlanInputs
+from raytide.simulator.passes import Passes, passes_until_quiet, sizes_after
+from raytide.trainingjob.validation import violations
+
+MAX_CHANGES: Final = 3
+MAX_EFFECTS: Final = 20
+MAX_SIMULATIONS: Final = 16
+MAX_WORK: Final = 150_000
+"""Of all simulations of one answer: five for a pod, one for a TrainingJob and a node. It takes half a second."""
+_WORK_OF_POD: Final = 5
+_CONFIG: Final = ClusterConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class RayClusterPods:
+    """A RayCluster that holds capacity, with its pods."""
+
+    cluster: RayCluster
+    pods: tuple[PodView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Lacking:
+    """A workload that lacks pods for want of capacity."""
+
+    kind: str
+    key: Key
+    goal: int = 0
+    """Trainers with which a TrainingJob has what it lacks: its minimum, or one more than it has."""
+    is_below_minimum: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """A change that is not verified yet."""
+
+    change: Change
+    """With the present size as `before`."""
+    low: int
+    """The smallest size that is allowed."""
+    high: int
+    """The largest size that might do: the requests of what is given up are as large as what is missing."""
+    apply: Callable[[PlanInputs, int], PlanInputs]
+    """The objects with that size."""
+
+
+def with_fixes(
+    explanation: Explanation,
+    inputs: PlanInputs,
+    clusters: Iterable[RayClusterPods],
+    *,
+    config: SharingConfig,
+    now: datetime,
+) -> Explanation:
+    """The explanation with the changes that let the workload start, that of the fewest pods first, and what fair sharing takes of whom.
+
+    There are no changes if none would do, or if it starts without one. `clusters`: the RayClusters among the holders.
+    """
+    short = next((each.shortages for each in explanation.blockers if each.shortages), ())
+    if not short or any(each.is_impossible for each in short):
+        return explanation
+    lacking = _lacking(explanation, inputs)
+    jobs = tuple(job for job in inputs.jobs if not violations(job))
+    valid = replace(inputs, jobs=jobs, pods=_served_last(inputs.pods, lacking))
+    simulation = _Simulation(lacking, valid, config, now)
+    if simulation.before is None:
+        return explanation
+    found = with_notes(explanation, donor_notes(simulation.before.snapshot, (lacking.kind, *lacking.key)))
+    if simulation.is_enough:
+        return found
+    changes: dict[tuple[str, str, str], Change] = {}
+    for option in (*_of_jobs(valid, short, lacking), *_of_clusters(clusters, valid, short, now)):
+        holder = (option.change.kind, option.change.namespace, option.change.name)
+        known, is_last_resort = changes.get(holder), option.change.field is Field.SUSPEND
+        change = None if known is not None and is_last_resort else simulation.smallest(option)
+        if change is not None and (known is None or _size(change) < _size(known)):
+            changes[holder] = change
+    return replace(found, changes=tuple(sorted(changes.values(), key=_size)[:MAX_CHANGES]))
+
+
+def _size(change: Change) -> tuple[bool, int, bool]:
+    """By how many pods of others end; a change of the workload itself comes last."""
+    ends = 0 if change.is_own else change.effects[1].without - change.effects[1].having
+    return change.is_own, ends, change.field is Field.SUSPEND
+
+
+def _lacking(explanation: Explanation, inputs: PlanInputs) -> _Lacking:
+    key = Key(explanation.namespace, explanation.name)
+    job = next((job for job in inputs.jobs if job.key == key), None) if explanation.kind == TRAININGJOB else None
+    if job is None:
+        return _Lacking(explanation.kind, key)
+    minimum, trainers = job.spec.trainer.min_instance, _trainers(inputs, key)
+    return _Lacking(TRAININGJOB, key, max(minimum, trainers + 1), trainers < minimum)
+
+
+def _served_last(pods: Iterable[CapacityPod], lacking: _Lacking) -> tuple[CapacityPod, ...]:
+    """The pods of the workload last: in which order kube-scheduler tries pods of equal priority is not known."""
+    return tuple(sorted(pods, key=lambda pod: owner_of(pod) == (lacking.kind, *lacking.key)))
+
+
+# --- simulation --------------------------------------------------------------------------------------------------------
+
+
+class _Simulation:
+    """Runs of the simulator for one workload, at most as many as the size of the cluster allows."""
+
+    def __init__(self, lacking: _Lacking, inputs: PlanInputs, config: SharingConfig, now: datetime) -> None:
+        self._lacking, self._inputs, self._config, self._now = lacking, inputs, config, now
+        work = len(inputs.pods) * _WORK_OF_POD + len(inputs.jobs) * len(inputs.nodes)
+        self._left = min(MAX_SIMULATIONS, MAX_WORK // max(1, work))
+        self.before: Final = self._run(inputs)
+        self.is_enough: Final = self.before is not None and self._has_started(self.before, lacking)
+        """Whether the workload starts without any change."""
+
+    def smallest(self, option: _Option) -> Change | None:
+        """The change at the largest size with which the workload starts."""
+        low, high = option.low, option.high
+        if low > high:
+            return None
+        best, after = high, self._at(option, high)
+        if after is None and low < high and (after := self._at(option, low)) is not None:
+            best, high = low, high - 1
+            while best < high:
+                middle = (best + high + 1) // 2
+                found = self._at(option, middle)
+                if found is None:
+                    high = middle - 1
+                else:
+                    best, after = middle, found
+        if after is None:
+            return None
+        effects = tuple(islice(self._effects(option.change, after), MAX_EFFECTS))
+        lowers_minimum = option.change.minimum > best
+        return replace(option.change, after=best, lowers_minimum=lowers_minimum, effects=effects)
+
+    def _at(self, option: _Option, size: int) -> Passes | None:
+        """The passes after that change, if the workload starts."""
+        after = self._run(option.apply(self._inputs, size)) if self._left else None
+        lacking = replace(self._lacking, goal=size) if option.change.is_own else self._lacking
+        return after if after is not None and self._has_started(after, lacking) else None
+
+    def _run(self, inputs: PlanInputs) -> Passes | None:
+        if not self._left:
+            return None
+        self._left -= 1
+        return passes_until_quiet(inputs, self._config, self._now)
+
+    def _has_started(self, after: Passes, lacking: _Lacking) -> bool:
+        if not after.is_quiet:
+            return False
+        if lacking.kind == RAYCLUSTER:
+            return not pending(after.objects, RAYCLUSTER, *lacking.key)
+        pods = _pods_of(after.objects, TRAININGJOB, lacking.key)
+        others_wait = any(not pod.node for pod in pods if pod.role != TRAINER)
+        return not others_wait and _trainers(after.objects, lacking.key) >= lacking.goal
+
+    def _effects(self, change: Change, after: Passes) -> Iterator[Effect]:
+        """The workload, the one that is changed, then the jobs that have another size because of it."""
+        lacking, changed = self._lacking, Key(change.namespace, change.name)
+        of_lacking = [_instances(each, lacking.kind, lacking.key) for each in (self._inputs, after.objects)]
+        yield Effect(lacking.kind, *lacking.key, *of_lacking)
+        if not change.is_own:
+            yield Effect(
+                change.kind,
+                *changed,
+                *(_instances(each, change.kind, changed) for each in (self._inputs, after.objects)),
+            )
+        if self.before is None:
+            return
+        without, having = (sizes_after(each.snapshot, each.allocation) for each in (self.before, after))
+        for id_, number in sorted(without.items()):
+            key = Key(id_.namespace, id_.name)
+            if having.get(id_, number) != number and key not in (lacking.key, changed):
+                yield Effect(id_.kind, *key, number, having[id_])
+
+
+def _pods_of(inputs: PlanInputs, kind: str, key: Key) -> list[CapacityPod]:
+    return [
+        pod for pod in inputs.pods if owner_of(pod) == (kind, *key) and not pod.is_terminating and not pod.is_finished
+    ]
+
+
+def _trainers(inputs: PlanInputs, key: Key) -> int:
+    return sum(bool(pod.node) and pod.role == TRAINER for pod in _pods_of(inputs, TRAININGJOB, key))
+
+
+def _instances(inputs: PlanInputs, kind: str, key: Key) -> int:
+    """Workers of a RayCluster, or trainers of a TrainingJob, that have a node."""
+    if kind == TRAININGJOB:
+        return _trainers(inputs, key)
+    return sum(bool(pod.node) and pod.role != constants.HEAD for pod in _pods_of(inputs, kind, key))
+
+
+# --- RayClusters -------------------------------------------------------------------------------------------------------
+
+
+def _of_clusters(
+    clusters: Iterable[RayClusterPods], inputs: PlanInputs, short: Sequence[Shortage], now: datetime
+) -> Iterator[_Option]:
+    """A smaller size of each group whose pods request what is missing, or the suspension of the whole RayCluster."""
+    by_name = {(pod.namespace, pod.name): pod for pod in inputs.pods if pod.cluster}
+    for each in clusters:
+        cluster, pods = each.cluster, len(each.pods)
+        if not is_managed_by_us(cluster.spec.managed_by) or suspension_of(cluster) is not Suspension.NONE:
+            continue
+        for group in () if cluster.is_autoscaled else cluster.spec.worker_group_specs:
+            one = next((pod for pod in each.pods if pod.group == group.group_name), None)
+            found = by_name.get((cluster.key.namespace, one.name)) if one is not None else None
+            if group.suspend or found is None:
+                continue
+            size, hosts = clamp_replicas(group), max(1, group.num_of_hosts)
+            given_up = _least({name: amount * hosts for name, amount in found.requests.items()}, short)
+            change = Change(RAYCLUSTER, *cluster.key, Field.REPLICAS, size, group=_group_in_command(cluster, group))
+            yield _Option(change, group.min_replicas or 0, size - given_up, partial(_group_at, each, group, now))
+        yield _Option(Change(RAYCLUSTER, *cluster.key, Field.SUSPEND, pods), 0, 0, partial(_cluster_suspended, each))
+
+
+def _group_in_command(cluster: RayCluster, group: WorkerGroupSpec) -> str:
+    """The name of the group, unless it is the only one."""
+    return group.group_name if len(cluster.spec.worker_group_specs) > 1 else ""
+
+
+def _cluster_suspended(of: RayClusterPods, inputs: PlanInputs, _: int) -> PlanInputs:
+    return _ending(inputs, of.cluster.key, {pod.name for pod in of.pods})
+
+
+def _group_at(of: RayClusterPods, group: WorkerGroupSpec, now: datetime, inputs: PlanInputs, size: int) -> PlanInputs:
+    """The objects while the pods terminate that the RayCluster controller deletes at that size of the group."""
+    spec = of.cluster.spec
+    groups = [each.model_copy(update={"replicas": size}) if each is group else each for each in spec.worker_group_specs]
+    changed = of.cluster.model_copy(update={"spec": spec.model_copy(update={"worker_group_specs": groups})})
+    observed = observe(changed.metadata.uid, pods=of.pods, services=(), seen_at=now)
+    actions = plan(changed, observed, _CONFIG, str).actions
+    names = {each.name for each in actions if isinstance(each, Delete) and each.resource is PODS}
+    return _ending(inputs, of.cluster.key, names)
+
+
+def _ending(inputs: PlanInputs, key: Key, names: Container[str]) -> PlanInputs:
+    """The objects while these pods of a RayCluster terminate."""
+
+    def is_ending(pod: CapacityPod) -> bool:
+        return pod.namespace == key.namespace and pod.cluster == key.name and pod.name in names
+
+    pods = (with_fields(pod, is_terminating=True) if is_ending(pod) else pod for pod in inputs.pods)
+    return replace(inputs, pods=tuple(pods))
+
+
+# --- TrainingJobs ------------------------------------------------------------------------------------------------------
+
+
+def _of_jobs(inputs: PlanInputs, short: Sequence[Shortage], lacking: _Lacking) -> Iterator[_Option]:
+    """A smaller minimum of the job itself; a smaller maximum of each job that holds what is missing, or its suspension."""
+    jobs = {job.key: job for job in inputs.jobs}
+    own = jobs.get(lacking.key) if lacking.kind == TRAININGJOB and lacking.is_below_minimum else None
+    if own is not None:
+        minimum = own.spec.trainer.min_instance
+        change = Change(TRAININGJOB, *lacking.key, Field.MIN_INSTANCE, minimum)
+        given_up = _least(role_shape(own, TRAINER).requests, short)
+        yield _Option(change, 1, minimum - given_up, partial(_job_at_minimum, own))
+    holders = {Key(one.namespace, one.name) for each in short for one in each.holders if one.kind == TRAININGJOB}
+    for key in sorted(holders - {lacking.key}):
+        job = jobs.get(key)
+        if job is None:
+            continue
+        size, pods = _trainers(inputs, key), len(_pods_of(inputs, TRAININGJOB, key))
+        change = Change(TRAININGJOB, *key, Field.MAX_INSTANCE, size, minimum=job.spec.trainer.min_instance)
+        given_up = _least(role_shape(job, TRAINER).requests, short)
+        yield _Option(change, 1, size - given_up, partial(_job_at_maximum, job))
+        yield _Option(Change(TRAININGJOB, *key, Field.SUSPEND, pods), 0, 0, partial(_job_suspended, job))
+
+
+def _job_suspended(job: TrainingJob, inputs: PlanInputs, _: int) -> PlanInputs:
+    return _edited(inputs, job, {"suspend": True}, {})
+
+
+def _job_at_maximum(job: TrainingJob, inputs: PlanInputs, size: int) -> PlanInputs:
+    return _edited(inputs, job, {}, {"max-instance": size, "min-instance": min(size, job.spec.trainer.min_instance)})
+
+
+def _job_at_minimum(job: TrainingJob, inputs: PlanInputs, size: int) -> PlanInputs:
+    return _edited(inputs, job, {}, {"min-instance": size})
+
+
+def _edited(inputs: PlanInputs, job: TrainingJob, fields: Manifest, trainer: Manifest) -> PlanInputs:
+    """The objects with these fields of the job's spec, and of its trainers, as a user would write them."""
+    raw = job.raw
+    spec = {**raw["spec"], **fields, "trainer": {**raw["spec"]["trainer"], **trainer}}
+    metadata = {**raw["metadata"], "generation": job.metadata.generation + 1}
+    edited = TrainingJob.parse({**raw, "metadata": metadata, "spec": spec})
+    return replace(inputs, jobs=tuple(edited if each is job else each for each in inputs.jobs))
+
+
+def _least(requests: Amounts, short: Sequence[Shortage]) -> int:
+    """How many instances with these requests have at least what is missing; more than there are if they have none of it."""
+    return max(
+        1,
+        *(
+            ceil(each.missing / amount) if (amount := requests.get(each.resource, 0)) else MAX_INT32
+            for each in short
+            if each.missing
+        ),
+    )

@@ -1,0 +1,310 @@
+"""The smallest change of one workload that lets another one start: found, and tried, by a simulation."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from raytide.api import constants
+from raytide.api.capacity import capacity_node_from_object, capacity_pod_from_object
+from raytide.api.config import SharingConfig
+from raytide.api.meta import Key
+from raytide.api.pod import decode_pod
+from raytide.api.raycluster import RayCluster
+from raytide.api.trainingjob import TrainingJob
+from raytide.api.trainingjob_pod import decode_job_pod
+from raytide.explain import messages
+from raytide.explain.explain import explain
+from raytide.explain.model import RAYCLUSTER, TRAININGJOB, Explanation, Field, Objects
+from raytide.simulator.inputs import PlanInputs
+from raytide.simulator.smallest_change import RayClusterPods, with_fixes
+from support.plan_snapshots import job, node, pod
+
+NOW = datetime(2026, 2, 1, 12, tzinfo=UTC)
+GPU = "nvidia.com/gpu"
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": f"Insufficient {GPU}"}
+
+pytestmark = pytest.mark.rule("FD:UX3-1")
+
+
+@dataclass
+class World:
+    """Objects of a cluster, as the API has them."""
+
+    nodes: list[dict]
+    clusters: dict[Key, dict] = field(default_factory=dict)
+    jobs: dict[Key, dict] = field(default_factory=dict)
+    pods: list[dict] = field(default_factory=list)
+
+    def ray(
+        self, name: str, groups: dict[str, list[str]], *, namespace: str = "ml", gpu: int = 1, **spec: Any
+    ) -> "World":
+        """A RayCluster whose groups have a worker on each of these nodes; an empty name is none."""
+        owner = {"kind": "RayCluster", "name": name, "uid": f"uid-{name}", "controller": True}
+        for group, nodes in groups.items():
+            for index, on in enumerate(nodes):
+                labels = {
+                    constants.CLUSTER_LABEL: name,
+                    constants.GROUP_LABEL: group,
+                    constants.NODE_TYPE_LABEL: constants.WORKER,
+                }
+                made = pod(
+                    f"{name}-{group}-{index}", on=on, namespace=namespace, labels=labels, ownerReferences=[owner]
+                )
+                made["metadata"] |= {
+                    "uid": f"uid-{name}-{group}-{index}",
+                    "creationTimestamp": f"2026-01-01T00:00:{index:02d}Z",
+                }
+                made["spec"]["containers"][0]["resources"] = {"requests": {GPU: str(gpu)}, "limits": {GPU: str(gpu)}}
+                if not on:
+                    made["status"]["conditions"] = [UNSCHEDULABLE]
+                self.pods.append(made)
+        template = {"spec": {"containers": [{"name": "ray", "image": "ray"}]}}
+        specs = [
+            {"groupName": group, "replicas": len(nodes), "minReplicas": 0, "maxReplicas": 9, "template": template}
+            for group, nodes in groups.items()
+        ]
+        self.clusters[Key(namespace, name)] = {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}", "generation": 1},
+            "spec": {"headGroupSpec": {"template": template}, "workerGroupSpecs": specs, **spec},
+            "status": {"observedGeneration": 1, "state": "ready"},
+        }
+        return self
+
+    def train(self, name: str, low: int, high: int, nodes: list[str], gpu: int = 1, **fields: Any) -> "World":
+        """A TrainingJob with a trainer on each of these nodes."""
+        made = job(name, low, high, len(nodes) or None, gpu=gpu, cpu="1m", **fields)
+        made["metadata"] |= {"generation": 1}
+        if not nodes:
+            waiting = {"type": "Waiting", "status": "True", "reason": "InsufficientGPU", "message": "needs GPUs"}
+            made["status"] = {"observedGeneration": 1, "conditions": [waiting]}
+        self.jobs[Key("default", name)] = made
+        for index, on in enumerate(nodes):
+            labels = {
+                "raytide.io/training-job": name,
+                "raytide.io/training-role": "trainer",
+                "raytide.io/training-index": str(index),
+            }
+            owner = {"kind": "TrainingJob", "name": name, "uid": f"uid-{name}", "controller": True}
+            trainer = pod(f"{name}-trainer-{index}", on=on, cpu="1m", labels=labels, ownerReferences=[owner])
+            trainer["spec"]["containers"][0]["resources"]["limits"] = {GPU: str(gpu)}
+            self.pods.append(trainer)
+        return self
+
+    def other(self, name: str, on: str = "", gpu: int = 1, priority: int = 0) -> "World":
+        """A pod of neither kind."""
+        made = pod(name, on=on, cpu="1m")
+        made["spec"] |= {"priority": priority}
+        made["spec"]["containers"][0]["resources"] = {"limits": {GPU: str(gpu)}, "requests": {GPU: str(gpu)}}
+        self.pods.append(made)
+        return self
+
+    @property
+    def inputs(self) -> PlanInputs:
+        return PlanInputs(
+            nodes=tuple(map(capacity_node_from_object, self.nodes)),
+            pods=tuple(map(capacity_pod_from_object, self.pods)),
+            jobs=tuple(map(TrainingJob.parse, self.jobs.values())),
+            is_live=True,
+        )
+
+    def why(self, name: str, *, namespace: str = "ml", kind: str = RAYCLUSTER) -> Explanation:
+        """The explanation of that workload, as it is with all rights."""
+        key = Key(namespace, name)
+        of_kind, label, decode = (
+            (self.clusters, constants.CLUSTER_LABEL, decode_pod)
+            if kind == RAYCLUSTER
+            else (self.jobs, "raytide.io/training-job", decode_job_pod)
+        )
+        objects = Objects(kind, of_kind[key], self._pods(label, name, decode), cluster=self.inputs)
+        clusters = [
+            RayClusterPods(
+                RayCluster.parse(obj), self._pods(constants.CLUSTER_LABEL, obj["metadata"]["name"], decode_pod)
+            )
+            for at, obj in self.clusters.items()
+            if (kind, at) != (RAYCLUSTER, key)
+        ]
+        return with_fixes(explain(objects, NOW), self.inputs, clusters, config=SharingConfig(), now=NOW)
+
+    def _pods(self, label: str, name: str, decode: Any) -> tuple:
+        of_it = [each for each in self.pods if (each["metadata"].get("labels") or {}).get(label) == name]
+        return tuple(decode(msgspec.json.encode(each)) for each in of_it)
+
+
+def fixes(found: Explanation) -> list[str]:
+    return [messages.change(each) for each in found.changes]
+
+
+def test_a_stuck_raycluster_is_told_the_size_of_the_holder_with_which_it_starts():
+    """Six GPUs, three are free; it needs four."""
+    world = World([node("n1", cpu=9, gpu=6)])
+    world.ray("vision-rl", {"gpu": ["n1"] * 3}).ray("serve", {"gpu": [""] * 4}, namespace="web")
+    found = world.why("serve", namespace="web")
+    assert found.first.holder == f"ml/vision-rl (RayCluster) 3 {GPU}"
+    assert fixes(found) == [
+        "scale RayCluster ml/vision-rl from 3 to 2: then web/serve has 4 workers and ml/vision-rl 2 instead of 3"
+    ]
+    (change,) = found.changes
+    assert messages.command_of(change) == "raytide scale raycluster/vision-rl 2 -n ml"
+    assert [(each.name, each.without, each.having) for each in change.effects] == [("serve", 0, 4), ("vision-rl", 3, 2)]
+
+
+def test_of_several_groups_the_one_that_has_it_is_named():
+    world = World([node("n1", cpu=9, gpu=4)])
+    world.ray("rl", {"a b": ["n1"] * 3, "cpu": ["n1"]}, gpu=1).ray("serve", {"gpu": [""] * 2})
+    found = world.why("serve")
+    assert (
+        fixes(found)[0]
+        == "scale group a b of RayCluster ml/rl from 3 to 1: then ml/serve has 2 workers and ml/rl 2 instead of 4"
+    )
+    assert messages.command_of(found.changes[0]) == "raytide scale raycluster/rl 'a b=1' -n ml"
+
+
+def test_the_workers_that_the_controller_would_end_are_those_that_count():
+    """The newest end first, on both nodes in turn: two GPUs on one node are free only after three of four have ended."""
+    world = World([node("n1", cpu=9, gpu=2), node("n2", cpu=9, gpu=2)])
+    world.ray("rl", {"gpu": ["n1", "n2", "n1", "n2"]}).ray("serve", {"gpu": [""]}, gpu=2)
+    assert fixes(world.why("serve")) == [
+        "scale RayCluster ml/rl from 4 to 1: then ml/serve has 1 worker and ml/rl 1 instead of 4"
+    ]
+
+
+def test_pods_of_equal_priority_that_wait_as_well_are_served_first():
+    world = World([node("n1", cpu=9, gpu=3)]).other("zz-waits", gpu=1)
+    world.ray("rl", {"gpu": ["n1"] * 3}).ray("serve", {"gpu": [""]})
+    assert fixes(world.why("serve")) == [
+        "scale RayCluster ml/rl from 3 to 1: then ml/serve has 1 worker and ml/rl 1 instead of 3"
+    ]
+
+
+def test_a_workload_that_gives_fewer_pods_comes_first():
+    world = World([node("n1", cpu=9, gpu=8)])
+    world.ray("large", {"gpu": ["n1"] * 2}, gpu=3).ray("small", {"gpu": ["n1"] * 2}).ray("serve", {"gpu": [""] * 2})
+    assert fixes(world.why("serve")) == [
+        "scale RayCluster ml/large from 2 to 1: then ml/serve has 2 workers and ml/large 1 instead of 2",
+        "scale RayCluster ml/small from 2 to 0: then ml/serve has 2 workers and ml/small 0 instead of 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [pytest.param({"enableInTreeAutoscaling": True}, id="Ray's demand sizes it"), pytest.param({}, id="minReplicas")],
+)
+def test_a_holder_that_cannot_be_scaled_down_may_be_suspended(spec):
+    world = World([node("n1", cpu=9, gpu=3)])
+    world.ray("rl", {"gpu": ["n1"] * 3}, **spec).ray("serve", {"gpu": [""]})
+    world.clusters[Key("ml", "rl")]["spec"]["workerGroupSpecs"][0]["minReplicas"] = 3
+    (change,) = world.why("serve").changes
+    assert (
+        messages.change(change)
+        == "suspend RayCluster ml/rl, which ends 3 pods: then ml/serve has 1 worker and ml/rl 0 instead of 3"
+    )
+    assert (
+        messages.command_of(change)
+        == """kubectl patch raycluster rl -n ml --type merge -p '{"spec":{"suspend":true}}'"""
+    )
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"managedBy": "kueue.x-k8s.io/multikueue"}, id="another controller manages it"),
+        pytest.param({"suspend": True}, id="its pods are about to end"),
+    ],
+)
+def test_a_raycluster_that_the_operator_does_not_size_is_not_named(spec):
+    world = World([node("n1", cpu=9, gpu=3)]).ray("rl", {"gpu": ["n1"] * 3}, **spec).ray("serve", {"gpu": [""]})
+    assert world.why("serve").changes == ()
+
+
+@pytest.mark.parametrize(
+    ("world", "why"),
+    [
+        pytest.param(
+            World([node("n1", cpu=9, gpu=1)]).other("web", "n1").ray("serve", {"gpu": [""]}),
+            "serve",
+            id="a pod of neither kind",
+        ),
+        pytest.param(
+            World([node("n1", cpu=9, gpu=2)]).ray("rl", {"gpu": ["n1"] * 2}).ray("serve", {"gpu": [""]}, gpu=3),
+            "serve",
+            id="no node could hold the pod",
+        ),
+        pytest.param(
+            World([node("n1", cpu=9, gpu=4)])
+            .other("web", "n1", 3)
+            .ray("rl", {"gpu": ["n1"]})
+            .ray("serve", {"gpu": [""]}, gpu=2),
+            "serve",
+            id="the holder does not have enough",
+        ),
+    ],
+)
+def test_no_fix_is_named_where_none_would_do(world, why):
+    assert world.why(why).changes == ()
+
+
+def test_a_gang_is_told_a_holder_to_scale_and_the_minimum_that_there_is_capacity_for():
+    world = World([node("n1", cpu=9, gpu=6)])
+    world.ray("rl", {"gpu": ["n1"] * 3}).train("gang", 4, 6, [])
+    found = world.why("gang", namespace="default", kind=TRAININGJOB)
+    assert fixes(found) == [
+        "scale RayCluster ml/rl from 3 to 2: then default/gang has 4 trainers and ml/rl 2 instead of 3",
+        "lower min-instance from 4 to 3: then default/gang has 3 trainers",
+    ]
+    assert messages.command_of(found.changes[1]) == (
+        """kubectl patch trainingjob gang -n default --type merge -p '{"spec":{"trainer":{"min-instance":3}}}'"""
+    )
+
+
+def test_a_job_at_its_minimum_is_scaled_down_by_both_bounds_and_the_holder_says_why_it_gives_nothing():
+    world = World([node("n1", cpu=9, gpu=4)])
+    world.train("big", 4, 4, ["n1"] * 4).train("gang", 2, 2, [])
+    found = world.why("gang", namespace="default", kind=TRAININGJOB)
+    assert found.first.holder == f"default/big (TrainingJob) 4 {GPU} (it is at its minimum)"
+    change = found.changes[0]
+    assert messages.change(change) == (
+        "lower max-instance and min-instance of TrainingJob default/big to 2: then default/gang has 2 trainers and default/big 2 instead of 4"
+    )
+    assert messages.command_of(change).endswith("""-p '{"spec":{"trainer":{"max-instance":2,"min-instance":2}}}'""")
+    assert change.field is Field.MAX_INSTANCE
+    assert [(each.name, each.without, each.having) for each in change.effects] == [("gang", 0, 2), ("big", 4, 2)]
+
+
+def test_a_job_that_the_next_passes_start_needs_no_fix():
+    world = World([node("n1", cpu=9, gpu=4)]).train("big", 1, 4, ["n1"] * 4).train("gang", 2, 2, [])
+    found = world.why("gang", namespace="default", kind=TRAININGJOB)
+    assert found.changes == ()
+    assert "(it is scaled down to 1 for jobs below their minimum" in found.first.holder
+
+
+def test_other_jobs_that_change_are_effects():
+    """What the gang does not need of the freed capacity, another job grows into."""
+    world = World([node("n1", cpu=9, gpu=6)])
+    world.ray("rl", {"gpu": ["n1"] * 2}, gpu=2).train("other", 1, 3, ["n1"]).train("gang", 2, 2, [])
+    found = world.why("gang", namespace="default", kind=TRAININGJOB)
+    effects = {each.name: (each.without, each.having) for each in found.changes[0].effects}
+    assert effects["gang"] == (0, 2)
+    assert effects["rl"] == (2, 1)
+
+
+def test_a_cluster_too_large_to_simulate_in_seconds_gets_no_fix(monkeypatch):
+    world = World([node("n1", cpu=9, gpu=1)]).ray("rl", {"gpu": ["n1"]}).ray("serve", {"gpu": [""]})
+    assert world.why("serve").changes
+    monkeypatch.setattr("raytide.simulator.smallest_change.MAX_WORK", 1)
+    assert world.why("serve").changes == ()
+
+
+@pytest.mark.rule("FD:TJ3-4")
+def test_a_gang_that_trainer_0_of_another_job_keeps_waiting_is_told_to_suspend_that_job():
+    """Scaled down, the job would keep trainer 0, which is on the only node that is large enough."""
+    world = World([node("one", cpu=9, gpu=8), node("two", cpu=9, gpu=2)])
+    world.train("a", 1, 3, ["one", "two", "two"]).train("gang", 1, 1, [], gpu=8)
+    found = world.why("gang", namespace="default", kind=TRAININGJOB)
+    assert fixes(found) == [
+        "suspend TrainingJob default/a, which ends 3 pods: then default/gang has 1 trainer and default/a 0 instead of 3"
+    ]
