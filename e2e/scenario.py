@@ -81,8 +81,8 @@ def why(installation: Installation, cluster: str) -> tuple[int, Json]:
 
 
 def is_documented(installation: Installation, blocker: Json) -> bool:
-    """Whether docs/why.md shows this holder and this cure in the output of a real run."""
-    said = f"    held by: {blocker['holder']}\n    cure:    {blocker['cure']}\n".replace(
+    """Whether docs/why.md shows this holder and this fix in the output of a real run."""
+    said = f"    held by: {blocker['holder']}\n    fix:     {blocker['cure']}\n".replace(
         installation.ray_namespace, "team-a"
     )
     return re.sub(r"-(head|worker)-[a-z0-9]{5}\b", r"-\1-x7k2p", said) in WHY_PAGE.read_text()

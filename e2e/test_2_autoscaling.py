@@ -322,14 +322,14 @@ def test_what_is_requested_stays_until_it_is_taken_back(installation):
 
 
 def explained(installation, reason, condition="ScalingLimited", meanwhile=lambda: None):
-    """The blocker of that reason, once `raytide why` and the condition name it with the same holder and cure."""
+    """The blocker of that reason, once `raytide why` and the condition name it with the same holder and fix."""
 
     def check():
         meanwhile()
         _, answer = why(installation, CLUSTER)
         reported = condition_of(installation, CLUSTER, condition).get("message", "")
         found = next((each for each in answer["blockers"] if each["reason"] == reason), None)
-        is_so = found and f"held by: {found['holder']}; cure: {found['cure']}" in reported
+        is_so = found and f"held by: {found['holder']}; fix: {found['cure']}" in reported
         return found if is_so else None, (answer["blockers"], reported)
 
     blocker = eventually(check, f"`raytide why` and {condition} name {reason}", 30)

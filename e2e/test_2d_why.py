@@ -32,7 +32,7 @@ class Cause:
     stage: str
     message: str
     holder: str
-    cure: str
+    fix: str
     pod: Mapping[str, object]
     image: str = ""
     cpu: str = ""
@@ -142,9 +142,9 @@ def test_the_condition_and_the_event_say_the_same(installation):
     condition, notes = eventually(check, "the condition and its event name a cause", 30)
     _, answer = why(installation, CLUSTER)
     blocker = next(each for each in answer["blockers"] if each["reason"] == condition["reason"])
-    remedy = f"held by: {blocker['holder']}; cure: {blocker['cure']}"
+    fix = f"held by: {blocker['holder']}; fix: {blocker['cure']}"
     for said in (condition["message"], notes[-1]):
-        assert remedy in said
+        assert fix in said
 
 
 @pytest.mark.usefixtures("made_at")

@@ -1,8 +1,8 @@
 """`raytide why` beside the real operator: what it says is what the conditions say, on the embedded API and on a real one.
 
 The commands have the kubeconfig of the cluster. `CAUSES` are the eight of SC:S21: each is made, the command,
-the condition, the event and the page have to name the same cause, holder and cure, and the condition has to clear after the
-cure. The operator runs with --state-tracks-readiness, so that `state` follows the workers.
+the condition, the event and the page have to name the same cause, holder and fix, and the condition has to clear after the
+fix. The operator runs with --state-tracks-readiness, so that `state` follows the workers.
 """
 
 import asyncio
@@ -269,7 +269,7 @@ class Cause:
     stage: str
     holder: str
     """Its beginning."""
-    cure: str
+    fix: str
     """A part of it."""
     group: str = "cpu"
     exit_code: int = 3
@@ -324,13 +324,13 @@ async def test_why_the_condition_the_event_and_the_page_name_the_same_cause_hold
     first = answer["blockers"][0]
     assert (first["stage"], first["group"], answer["exitCode"]) == (cause.stage, cause.group, cause.exit_code)
     assert first["holder"].startswith(cause.holder)
-    assert cause.cure in first["cure"]
+    assert cause.fix in first["cure"]
     assert first["since"] == reported["lastTransitionTime"]
-    remedy = f"held by: {first['holder']}; cure: {first['cure']}"
-    for part in (first["message"], remedy):
+    fix = f"held by: {first['holder']}; fix: {first['cure']}"
+    for part in (first["message"], fix):
         assert part in reported["message"]
     (note,) = await until("there is an event", lambda: cluster.notes(namespace, cause.condition))
-    for part in (first["message"], remedy):
+    for part in (first["message"], fix):
         assert part in note
     async with page.get(f"/api/why/RayCluster/{namespace}/demo") as shown:
         assert (await shown.json())["blockers"] == answer["blockers"]
@@ -402,7 +402,7 @@ async def test_a_job_for_which_no_node_is_large_enough(cluster, namespace):
         True,
         4,
     )
-    assert waiting()["message"] == f"{first['message']}; held by: {first['holder']}; cure: {first['cure']}"
+    assert waiting()["message"] == f"{first['message']}; held by: {first['holder']}; fix: {first['cure']}"
     assert first["since"] == waiting()["lastTransitionTime"]
     cluster.delete(namespace, "demo", TRAININGJOBS)
 

@@ -37,7 +37,7 @@ ANNOTATIONS = {
     "summary": f"RayCluster {NAMESPACE}/{NAME} has had fewer ready workers than desired for 15 minutes",
     "description": (
         f"Desired workers of RayCluster {NAMESPACE}/{NAME} that are not ready: 2 (a: 2 QuotaExceeded). `raytide why"
-        f" raycluster/{NAME} -n {NAMESPACE}` names the cause and the remedy."
+        f" raycluster/{NAME} -n {NAMESPACE}` names the cause and the fix."
     ),
     "runbook_url": "https://github.com/raytide/raytide/blob/main/docs/runbooks.md#rayclusterworkersmissing",
 }

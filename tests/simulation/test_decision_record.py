@@ -126,8 +126,8 @@ def test_scaling_limited_is_set_and_removed_within_a_second() -> None:
         sidecar = await autoscaled(env, 2, 2)
         await sidecar.decide("a", GroupDecision(2, why=(Diagnosis("MaxReached", 4, "maxReplicas is 2"),)))
         await env.pass_time(1.0)
-        remedy = "held by: maxReplicas of group a; cure: raise maxReplicas of group a, or wait until work in it ends"
-        expected = ("True", "MaxReached", f"group a: 4 × MaxReached (maxReplicas is 2); {remedy}")
+        fix = "held by: maxReplicas of group a; fix: raise maxReplicas of group a, or wait until work in it ends"
+        expected = ("True", "MaxReached", f"group a: 4 × MaxReached (maxReplicas is 2); {fix}")
         assert condition(env, "ScalingLimited") == expected
         await sidecar.decide("a", GroupDecision(2))
         await env.pass_time(1.0)

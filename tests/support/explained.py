@@ -55,7 +55,7 @@ class Case:
     stage: str
     reason: str
     holder: str
-    cure: str
+    fix: str
     exit_code: int = 3
     group: str = ""
     message: str = ""

@@ -242,7 +242,7 @@ def check_space(cache: Path) -> None:
 
 
 def no_space(cache: Path, found: str) -> str:
-    """Message about a full disk, with the remedy."""
+    """Message about a full disk, with the fix."""
     return f"no space in {cache}: {found}, {NEEDED_BYTES / 1e9:.1f} GB are needed; free some, or set XDG_CACHE_HOME"
 
 

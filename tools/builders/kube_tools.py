@@ -24,7 +24,7 @@ PACKAGES = {
 
 
 class ToolMissingError(Exception):
-    """A program is missing; the message has the remedy."""
+    """A program is missing; the message has the fix."""
 
 
 def tools_cache(environ: Mapping[str, str] = os.environ) -> Path:

@@ -24,7 +24,7 @@ SUMS = "SHA256SUMS"
 
 
 class ReleaseError(Exception):
-    """The release cannot be built; the message has the remedy."""
+    """The release cannot be built; the message has the fix."""
 
 
 def check_tag(tag: str, version: str, changelog: str) -> None:

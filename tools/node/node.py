@@ -42,7 +42,7 @@ class NodeError(Exception):
 
 
 class NodeMissingError(NodeError):
-    """The machine does not meet a requirement; the message has the remedy."""
+    """The machine does not meet a requirement; the message has the fix."""
 
 
 @dataclass(frozen=True)

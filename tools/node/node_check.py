@@ -1,6 +1,6 @@
 """Check of the requirements of a node on this machine.
 
-Prints one line per requirement, with the remedy if it is not met; with `--lacks` only those that are not met. The exit code is 1
+Prints one line per requirement, with the fix if it is not met; with `--lacks` only those that are not met. The exit code is 1
 if one is not met. Called by `make e2e CHECK=1` and `make e2e ON=node`.
 """
 

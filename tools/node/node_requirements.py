@@ -1,6 +1,6 @@
 """Requirements of a node, compared with the machine, and the settings that depend on the machine.
 
-Input: a Machine (node_machine.py). Output: one line per requirement with the state of the machine, and with the remedy if it is
+Input: a Machine (node_machine.py). Output: one line per requirement with the state of the machine, and with the fix if it is
 not met; and settings. Does no I/O. Used by node_check.py, node.py and kind_docker.py.
 """
 
@@ -30,13 +30,13 @@ class Requirement:
 
     name: str
     found: str
-    remedy: str = ""
+    fix: str = ""
     """Empty if it is met."""
 
     @property
     def line(self) -> str:
         """The line of `make e2e CHECK=1`."""
-        return f"{self.name + ':':<18} {self.found}{'; ' + self.remedy if self.remedy else ''}"
+        return f"{self.name + ':':<18} {self.found}{'; ' + self.fix if self.fix else ''}"
 
 
 def requirements(machine: Machine) -> list[Requirement]:
@@ -46,12 +46,12 @@ def requirements(machine: Machine) -> list[Requirement]:
 
 def unmet(machine: Machine) -> list[Requirement]:
     """The requirements that are not met."""
-    return [requirement for requirement in requirements(machine) if requirement.remedy]
+    return [requirement for requirement in requirements(machine) if requirement.fix]
 
 
 def in_one_line(unmet: list[Requirement]) -> str:
     """These requirements in one line for an error message."""
-    return "; ".join(f"{each.name}: {each.found}: {each.remedy}" for each in unmet)
+    return "; ".join(f"{each.name}: {each.found}: {each.fix}" for each in unmet)
 
 
 def _requirements(machine: Machine) -> Iterator[Requirement]:
@@ -112,8 +112,8 @@ def _cgroups(machine: Machine) -> Requirement:
         return Requirement("cgroups", "none", f"mount them at /sys/fs/cgroup; {PRIVILEGED}")
     found = f"version {cgroups.version}"
     if cgroups.missing:
-        remedy = "boot with cgroup_enable=memory" if "memory" in cgroups.missing else "enable them in the kernel"
-        return Requirement("cgroups", f"{found} without {', '.join(cgroups.missing)}", remedy)
+        fix = "boot with cgroup_enable=memory" if "memory" in cgroups.missing else "enable them in the kernel"
+        return Requirement("cgroups", f"{found} without {', '.join(cgroups.missing)}", fix)
     return Requirement("cgroups", f"{found} with {', '.join(NEEDED + (NEEDED_V1 if cgroups.version == 1 else ()))}")
 
 
@@ -135,8 +135,8 @@ def _disk(machine: Machine) -> Requirement:
     needed = NEEDED_DISK_BYTES + (0 if machine.are_programs_built else BUILD_DISK_BYTES)
     found = f"{machine.free_bytes / GIB:.0f} GiB free in {machine.cache}"
     if machine.free_bytes < needed:
-        remedy = f"free up {needed // GIB} GiB, or set XDG_CACHE_HOME to a folder on another disk"
-        return Requirement("disk", found, remedy)
+        fix = f"free up {needed // GIB} GiB, or set XDG_CACHE_HOME to a folder on another disk"
+        return Requirement("disk", found, fix)
     return Requirement("disk", found)
 
 

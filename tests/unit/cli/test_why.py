@@ -74,17 +74,17 @@ Can never run:
 > NoFittingGroup (demand, since 2026-01-01T12:00:00Z)
     can never run: {CPU: 1, GPU: 1} x 1, {CPU: 8} x 1 fit no group, whose nodes have at most {CPU: 1, GPU: 0}; add a group with such nodes
     held by: the worker groups in the spec
-    cure:    add a worker group with such nodes, or request less per task, actor or bundle
+    fix:     add a worker group with such nodes, or request less per task, actor or bundle
 
 Waits:
   group cpu: MaxReached (decision, since 2026-01-01T12:00:00Z)
     pending: {CPU: 1} x 2; the group is at its maximum of 2: raise maxReplicas
     held by: maxReplicas of group cpu
-    cure:    raise maxReplicas of group cpu, or wait until work in it ends
+    fix:     raise maxReplicas of group cpu, or wait until work in it ends
   group cpu: Unschedulable (nodes, since 2026-01-01T12:00:00Z)
     0/3 nodes are available: 3 Insufficient cpu.
     held by: free cpu on the nodes
-    cure:    add nodes with free cpu, lower the request, or end pods that use it
+    fix:     add nodes with free cpu, lower the request, or end pods that use it
 
 POD NOT READY           PHASE     NODE   REASON          MESSAGE
 demo-cpu-worker-00001   Pending   -      Unschedulable   0/3 nodes are available: 3 Insufficient cpu.
@@ -128,7 +128,7 @@ Waits:
 > HigherPriority (decision, since 2026-01-01T00:00:00Z)
     needs 1 cpu to reach its minimum of 2, held by default/big, which has a higher priority
     held by: default/big
-    cure:    set a higher priorityClassName, or wait until that job ends
+    fix:     set a higher priorityClassName, or wait until that job ends
 
 Notes:
   Fair sharing, sentence 6: No job shrinks below its minimum, in its cooldown, for a lower priority, for `preemptionPolicy: Never`, or \

@@ -41,7 +41,7 @@ def test_the_example_of_the_guide_is_a_part_of_what_the_command_prints():
 
 def test_the_table_has_every_cause_with_its_stage():
     rows = re.findall(r"^\| (`[^|]+`) \| (\w+) \| [^|]+ \| ([^|]+) \|$", PAGE, re.MULTILINE)
-    listed = {name: (stage, "†" in cure) for names, stage, cure in rows for name in re.findall(r"`(\w+)`", names)}
+    listed = {name: (stage, "†" in fix) for names, stage, fix in rows for name in re.findall(r"`(\w+)`", names)}
     assert listed == {
         reason: (entry.stage.value, entry.is_permanent) for reason, entry in CATALOGUE.items() if entry.holder
     }

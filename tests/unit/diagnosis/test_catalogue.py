@@ -15,14 +15,14 @@ from raytide.api.record_fields import (
 )
 from raytide.diagnosis.catalogue import CATALOGUE, DEFAULTS
 from raytide.diagnosis.model import PARAMETERS, Diagnosis, Stage, Workload
-from raytide.diagnosis.render import cure_of, holder_of, remedy_of, text_of
+from raytide.diagnosis.render import fix_of, holder_and_fix, holder_of, text_of
 
 DEMO = Workload("RayCluster", "default", "demo")
 
 
 @pytest.mark.rule("SC:S21")
 def test_templates_name_the_workload_the_group_and_parameters_only():
-    texts = [text for entry in CATALOGUE.values() for text in (entry.holder, entry.cure, entry.text)]
+    texts = [text for entry in CATALOGUE.values() for text in (entry.holder, entry.fix, entry.text)]
     named = {name for text in texts if isinstance(text, str) for _, name, _, _ in Formatter().parse(text) if name}
     assert named <= {*PARAMETERS, *(each.name for each in fields(Workload)), "group"}
     assert DEFAULTS.keys() <= PARAMETERS
@@ -32,7 +32,7 @@ def test_templates_name_the_workload_the_group_and_parameters_only():
 def test_a_reason_without_parameters_or_with_foreign_ones_has_texts_all_the_same(reason):
     """As in a record that another client wrote."""
     for found in (Diagnosis(reason), Diagnosis(reason, parameters={"namespace": "{x}", "shapes": "{0}", "odd": "y"})):
-        assert "{x}" not in holder_of(found, DEMO) + cure_of(found, DEMO), "the workload is not a parameter"
+        assert "{x}" not in holder_of(found, DEMO) + fix_of(found, DEMO), "the workload is not a parameter"
         text_of(found)
 
 
@@ -69,7 +69,7 @@ def test_holders_are_taken_from_fields_and_from_kubernetes_forms_alone(found, ho
 def test_a_drain_has_a_text_and_no_remedy():
     found = Diagnosis("Draining", 1).having(nodes="1")
     assert text_of(found) == "draining nodes: 1; a node is deleted when its work is finished"
-    assert remedy_of(found, DEMO) == ""
+    assert holder_and_fix(found, DEMO) == ""
 
 
 @pytest.mark.rule("FD:SEC3-3")

@@ -1,4 +1,4 @@
-"""Why a workload is not larger: each cause of SC:S21 with its stage, holder and cure, for both kinds."""
+"""Why a workload is not larger: each cause of SC:S21 with its stage, holder and fix, for both kinds."""
 
 from dataclasses import replace
 
@@ -54,16 +54,16 @@ def test_a_cause_is_named_with_stage_holder_and_cure(make):
     assert first is not None, found
     assert (first.stage, first.reason, first.group) == (case.stage, case.reason or first.reason, case.group)
     assert case.holder in first.holder
-    assert case.cure in first.cure
+    assert case.fix in first.fix
     assert case.message in first.message
-    assert "{" not in first.holder + first.cure
+    assert "{" not in first.holder + first.fix
     assert found.verdict.exit_code == case.exit_code
     assert first.is_permanent is (case.exit_code == 4)
     assert [line.stage for line in found.stages if line.is_blocked][:1] in ([], [first.stage], [Stage.DEMAND])
 
 
 def test_the_condition_names_the_same_cause_holder_and_cure():
-    """So does the event, whose message is that of the condition. Workers that merely start are no failure and have no cure there."""
+    """So does the event, whose message is that of the condition. Workers that merely start are no failure and have no fix there."""
     compared = set()
     for words, make in RAYCLUSTERS.items():
         case = make()
@@ -75,7 +75,7 @@ def test_the_condition_names_the_same_cause_holder_and_cure():
                 assert "cure" not in each["message"]
                 continue
             compared.add(first.reason)
-            for part in (first.message, f"held by: {first.holder}; cure: {first.cure}"):
+            for part in (first.message, f"held by: {first.holder}; fix: {first.fix}"):
                 assert part in each["message"], (words, part, each, found)
     assert compared >= {*Cause} - {Cause.NAME_TAKEN} | {"MaxReached", "NoFittingGroup", "HeadDown", "ReplicasRewritten"}
 
@@ -89,7 +89,7 @@ def test_the_condition_waiting_of_a_job_names_the_same_cause_holder_and_cure():
         if waiting is None or waiting["reason"] != first.reason:
             continue
         compared.add(first.reason)
-        assert waiting["message"] == f"{first.message}; held by: {first.holder}; cure: {first.cure}", words
+        assert waiting["message"] == f"{first.message}; held by: {first.holder}; fix: {first.fix}", words
     pods = {Cause.QUOTA, Cause.FORBIDDEN, Cause.UNSCHEDULABLE, Cause.IMAGE, Cause.CRASH}
     assert compared >= pods | {"InsufficientGPU", "HigherPriority", "CapacityReserved", "Unsatisfiable", "NotAdmitted"}
 
@@ -99,7 +99,7 @@ def test_the_condition_of_a_contended_job_names_the_same_client_and_cure():
     case = TRAININGJOBS["another client writes its size"]()
     contended = find_condition(case.objects.obj["status"]["conditions"], training.REPLICAS_CONTENDED)
     first = case.explained().first
-    assert contended["message"] == f"{first.message}; held by: {first.holder}; cure: {first.cure}"
+    assert contended["message"] == f"{first.message}; held by: {first.holder}; fix: {first.fix}"
 
 
 @pytest.mark.parametrize("make", CASES)
@@ -326,7 +326,7 @@ def test_texts_are_cut():
     long = {"type": constants.INVALID, "status": "True", "reason": "InvalidRayClusterSpec", "message": "x" * 32_000}
     objects.obj["status"]["conditions"].append(long)
     found = explain(objects, NOON)
-    assert max(len(text) for each in found.blockers for text in (each.message, each.holder, each.cure)) == MAX_MESSAGE
+    assert max(len(text) for each in found.blockers for text in (each.message, each.holder, each.fix)) == MAX_MESSAGE
     assert len(found.summary) <= MAX_MESSAGE
 
 

@@ -160,14 +160,14 @@ def test_the_explanation_names_the_holders():
 def test_a_worker_larger_than_any_node_can_never_run_as_a_trainer_can_not():
     found = explain(stuck(cpu=40), NOON)
     assert (found.verdict, found.first.is_permanent) == (Verdict.CAN_NEVER_RUN, True)
-    assert "larger node" in found.first.cure
+    assert "larger node" in found.first.fix
 
 
 def test_what_the_sharing_pass_found_to_be_impossible_keeps_the_words_of_the_condition():
     case = TRAININGJOBS["no node could ever run a trainer"]()
     found = explain(replace(case.objects, cluster=cluster([node("n1", cpu=0)], [])), NOON)
     assert found.first.shortages[0].is_impossible
-    assert (found.first.holder, found.first.cure) == (case.explained().first.holder, case.explained().first.cure)
+    assert (found.first.holder, found.first.fix) == (case.explained().first.holder, case.explained().first.fix)
 
 
 def test_a_gang_without_pods_needs_those_of_its_minimum():

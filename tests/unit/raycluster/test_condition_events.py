@@ -72,13 +72,13 @@ def test_the_event_is_a_warning_with_the_message_of_the_condition():
         pytest.param(
             "no node", "free cpu on the nodes", "; group gpu: 1 of 2 workers not ready" * 99, id="many groups"
         ),
-        pytest.param("", "", "x" * 5000, id="no cure"),
+        pytest.param("", "", "x" * 5000, id="no fix"),
     ],
 )
 def test_an_event_of_a_long_condition_keeps_the_first_cure_and_fits(detail, holder, rest):
-    cure = render.held_by(holder, "add nodes") if holder else ""
+    fix = render.held_by(holder, "add nodes") if holder else ""
     text = messages.workers_not_ready("cpu", 3, 5, "Unschedulable", detail)
-    (event,) = condition_events([], [missing("Unschedulable", f"{text}{cure}{rest}")])
+    (event,) = condition_events([], [missing("Unschedulable", f"{text}{fix}{rest}")])
     assert event.message.startswith("group cpu: 3 of 5 workers not ready (Unschedulable: ")
-    assert (len(event.message.encode()) <= render.LONGEST_NOTE) is (cure != "")  # the recorder cuts the others
-    assert len(holder) > 100 or event.message.endswith(cure)
+    assert (len(event.message.encode()) <= render.LONGEST_NOTE) is (fix != "")  # the recorder cuts the others
+    assert len(holder) > 100 or event.message.endswith(fix)

@@ -18,7 +18,7 @@ from raytide.api.raycluster import RayCluster
 from raytide.api.status_patch import status_patch
 from raytide.diagnosis.model import Diagnosis
 from raytide.raycluster import conditions_scaling
-from raytide.raycluster.causes import MAX_REMEDIES
+from raytide.raycluster.causes import MAX_FIXES
 from raytide.raycluster.conditions_scaling import last_writer
 from raytide.raycluster.desired_replicas import scaling_of
 from raytide.raycluster.observed import Observed
@@ -220,7 +220,7 @@ def test_it_names_group_numbers_and_field_manager(scenario):
     scenario.reconcile_after(11)
     assert scenario.message(constants.REPLICAS_CONTENDED) == (
         "group cpu: replicas is 1 (written by argocd), the autoscaler decided 2; held by: argocd, which also writes replicas; "
-        "cure: stop that client from writing replicas, or set minReplicas"
+        "fix: stop that client from writing replicas, or set minReplicas"
     )
 
 
@@ -387,7 +387,7 @@ def test_scaling_limited_has_reason_group_and_count_and_is_removed_with_the_reas
     assert scenario.condition(constants.SCALING_LIMITED, 0) == ("True", reason)
     message = scenario.message(constants.SCALING_LIMITED)
     assert message.startswith(f"group cpu: 4 × {reason} (as it is); held by: ")
-    assert "; cure: " in message
+    assert "; fix: " in message
     scenario.decide(cpu=AGREED)
     assert scenario.condition(constants.SCALING_LIMITED, 1) is None
 
@@ -401,11 +401,11 @@ def test_what_can_never_run_comes_first_and_other_reasons_are_ordered_as_groups_
     )
     scenario.reconcile_after(0)
     assert scenario.message(constants.SCALING_LIMITED) == (
-        "3 × NoFittingGroup ({TPU: 1}); held by: the worker groups in the spec; cure: add a worker group with such nodes, or "
+        "3 × NoFittingGroup ({TPU: 1}); held by: the worker groups in the spec; fix: add a worker group with such nodes, or "
         "request less per task, actor or bundle; "
-        "group b: 1 × CrashLoop; held by: the container of pod POD; cure: kubectl logs POD -n default --all-containers "
+        "group b: 1 × CrashLoop; held by: the container of pod POD; fix: kubectl logs POD -n default --all-containers "
         "--previous; "
-        "group a: MaxReached; held by: maxReplicas of group a; cure: raise maxReplicas of group a, or wait until work in it ends"
+        "group a: MaxReached; held by: maxReplicas of group a; fix: raise maxReplicas of group a, or wait until work in it ends"
     )
     assert scenario.condition(constants.SCALING_LIMITED, 0) == ("True", "NoFittingGroup")
 
@@ -422,10 +422,10 @@ def test_draining_and_unknown_reasons_have_neither_holder_nor_cure(scenario):
 
 
 @pytest.mark.rule("SC:S21", "D21")
-def test_a_record_with_thousands_of_reasons_has_holder_and_cure_of_the_first_ones(scenario):
+def test_a_record_with_thousands_of_reasons_has_holder_and_fix_of_the_first_ones(scenario):
     scenario.decide(cpu=GroupDecision(2, why=tuple(Diagnosis("MaxReached", count) for count in range(900))))
     scenario.reconcile_after(0)
-    assert scenario.message(constants.SCALING_LIMITED).count("; cure: ") == MAX_REMEDIES
+    assert scenario.message(constants.SCALING_LIMITED).count("; fix: ") == MAX_FIXES
 
 
 @pytest.mark.rule("SC:S21")

@@ -231,7 +231,7 @@ async def test_workers_without_a_node_are_one_warning_however_many_there_are(her
     (event,) = [event for event in here.world.store.list("events") if event["type"] == "Warning"]
     expected = (
         "group cpu: 1 of 3 workers not ready (Unschedulable: 0/1 nodes are available); held by: kube-scheduler, which finds no "
-        f"node; cure: kubectl describe pod {workers[0]} -n default"
+        f"node; fix: kubectl describe pod {workers[0]} -n default"
     )
     assert (event["reason"], event["message"]) == (constants.WORKERS_MISSING, expected)
     assert find_condition(status(here)["conditions"], constants.WORKERS_MISSING)["message"].startswith(

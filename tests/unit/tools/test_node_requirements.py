@@ -1,4 +1,4 @@
-"""What a node of `make e2e ON=node` needs of a machine: each lack has one line with its remedy."""
+"""What a node of `make e2e ON=node` needs of a machine: each lack has one line with its fix."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -57,7 +57,7 @@ def test_the_first_request_that_is_not_granted_is_told_and_the_second_is_content
     world.say_requested(16, times=2)
     assert state(world) == ("True", "ReplicasRewritten")
     message = world.condition(constants.REPLICAS_CONTENDED)["message"]
-    assert "held by: keda, which also writes replicas; cure: stop that client" in message
+    assert "held by: keda, which also writes replicas; fix: stop that client" in message
     (event,) = world.messages_of("ReplicasContended")
     assert event == message
     world.order(5)

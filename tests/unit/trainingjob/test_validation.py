@@ -1,4 +1,4 @@
-"""Violations of a TrainingJob with field and remedy; warnings; fields without an effect (TJ §2.1, §3)."""
+"""Violations of a TrainingJob with field and fix; warnings; fields without an effect (TJ §2.1, §3)."""
 
 import pytest
 

@@ -90,7 +90,7 @@ AUTOSCALER_HEALTH_PORT: Final = 44218
 
 # --- event reasons (RC §6.1) ---------------------------------------------------------------------------------------
 # A docstring says when, and after an empty line what to do about it; docs/events.md and docs/conditions.md say the same. Reasons
-# in diagnosis/catalogue.py have their cure from there.
+# in diagnosis/catalogue.py have their fix from there.
 INVALID_METADATA: Final = "InvalidRayClusterMetadata"
 """The name of the RayCluster cannot be used: it is too long, or no DNS-1035 label."""
 INVALID_SPEC: Final = "InvalidRayClusterSpec"

@@ -68,7 +68,7 @@ PHASE_FAILED: Final = "Failed"
 
 # --- event reasons (TJ §8) -------------------------------------------------------------------------------------------------
 # A docstring says when, and after an empty line what to do about it; docs/events.md and docs/conditions.md say the same. Reasons
-# in diagnosis/catalogue.py have their cure from there.
+# in diagnosis/catalogue.py have their fix from there.
 SCALED_UP: Final = "ScaledUp"
 """The sharing pass, or a client that wrote `spec.trainer.replicas`, made the job larger; the message has sizes and cause."""
 SCALED_DOWN: Final = "ScaledDown"

@@ -11,7 +11,7 @@ from raytide.explain.overview import Lane
 
 
 class WorkloadError(Exception):
-    """A workload could not be read, written or waited for; the message names it, the cause and the remedy."""
+    """A workload could not be read, written or waited for; the message names it, the cause and the fix."""
 
 
 class NotFoundError(WorkloadError):
@@ -107,4 +107,4 @@ class Why:
 
 
 def _lines(blocker: Blocker) -> list[str]:
-    return [f"{blocker.reason}: {blocker.message}", *([f"  {blocker.cure}"] if blocker.cure else [])]
+    return [f"{blocker.reason}: {blocker.message}", *([f"  {blocker.fix}"] if blocker.fix else [])]

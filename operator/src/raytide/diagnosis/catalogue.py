@@ -1,4 +1,4 @@
-"""The catalogue: for each reason its text, the stage that it stops, what holds the workload up there, and the cure.
+"""The catalogue: for each reason its text, the stage that it stops, what holds the workload up there, and the fix.
 
 The reasons are those of conditions and of the two decision records, and, where neither has one, those defined below. A text is
 a template with the parameters of the diagnosis, or a function of the diagnosis; a text that is empty is the message of the
@@ -29,7 +29,7 @@ PODS_MISSING: Final = "PodsMissing"
 CANNOT_BE_PARSED: Final = "CannotBeParsed"
 
 DRAINING: Final = "Draining"
-"""Nodes of a group finish their work before they are deleted: nothing is missing, so it has neither holder nor cure."""
+"""Nodes of a group finish their work before they are deleted: nothing is missing, so it has neither holder nor fix."""
 
 Text = str | Callable[[Diagnosis, Workload], str]
 """A template with fields of `Workload`, the group and the parameters, or a function."""
@@ -41,7 +41,7 @@ class Entry:
 
     stage: Stage
     holder: Text
-    cure: Text
+    fix: Text
     text: Text = ""
     """Empty: the message of the diagnosis."""
     is_permanent: bool = False
@@ -84,7 +84,7 @@ _REJECTIONS: Final = {
     "service account name": ("service account {}", "create service account {}, or correct serviceAccountName"),
     "": ("the API server", "act on its message: a policy, a webhook or a missing permission rejects the pods"),
 }
-"""Holder and cure of what rejects a create (kubernetes_messages.py)."""
+"""Holder and fix of what rejects a create (kubernetes_messages.py)."""
 
 
 def _rejection_holder(found: Diagnosis, _: Workload) -> str:
@@ -121,7 +121,7 @@ _SCHEDULING: Final = {
     "cordon": ("cordoned nodes", "uncordon nodes (kubectl uncordon), or add nodes"),
     "volume": ("a PersistentVolumeClaim of the pod", "create the PersistentVolumeClaim, or its volume"),
 }
-"""Holder and cure of what kube-scheduler misses (kubernetes_messages.py)."""
+"""Holder and fix of what kube-scheduler misses (kubernetes_messages.py)."""
 
 
 def _scheduling_holder(found: Diagnosis, _: Workload) -> str:
@@ -132,8 +132,8 @@ def _scheduling_holder(found: Diagnosis, _: Workload) -> str:
 
 def _scheduling_cure(found: Diagnosis, of: Workload) -> str:
     lacks = unschedulable_for(found.message)
-    cures = [_SCHEDULING[kind][1].format(" and ".join(names)) for kind, names in lacks.items()]
-    return "; ".join(cures) or f"kubectl describe pod {found.parameters.get('pod', _POD)} -n {of.namespace}"
+    fixes = [_SCHEDULING[kind][1].format(" and ".join(names)) for kind, names in lacks.items()]
+    return "; ".join(fixes) or f"kubectl describe pod {found.parameters.get('pod', _POD)} -n {of.namespace}"
 
 
 def _gates_holder(found: Diagnosis, _: Workload) -> str:
@@ -249,8 +249,8 @@ _DESCRIBE: Final = "kubectl describe pod {pod} -n {namespace}"
 _HEAD: Final = "container autoscaler of head pod {pod}"
 _HEAD_LOG: Final = "kubectl logs {pod} -c autoscaler -n {namespace}"
 _OPERATOR: Final = "the operator"
-_OPERATOR_CURE: Final = "check that the operator runs, watches namespace {namespace} and has its permissions: its log and /readyz name what is missing"
-_CAPACITY_CURE: Final = "free capacity, add nodes or use smaller trainers"
+_OPERATOR_FIX: Final = "check that the operator runs, watches namespace {namespace} and has its permissions: its log and /readyz name what is missing"
+_CAPACITY_FIX: Final = "free capacity, add nodes or use smaller trainers"
 _INVALID: Final = Entry(
     Stage.WANTED, _SPEC, "correct the fields that the message names", is_permanent=True, stops_all=True
 )
@@ -277,7 +277,7 @@ CATALOGUE: Final[Mapping[str, Entry]] = {
         "ask controller {controller}; for Raytide, create the object without spec.managedBy",
         stops_all=True,
     ),
-    NOT_RECONCILED: Entry(Stage.WANTED, _OPERATOR, _OPERATOR_CURE, stops_all=True),
+    NOT_RECONCILED: Entry(Stage.WANTED, _OPERATOR, _OPERATOR_FIX, stops_all=True),
     SUSPENDED: Entry(Stage.WANTED, _suspension_holder, _suspension_cure, stops_all=True),
     GROUP_SUSPENDED: Entry(Stage.WANTED, "suspend of group {group}", "set suspend of group {group} to false"),
     CANNOT_BE_PARSED: _INVALID,
@@ -366,8 +366,8 @@ CATALOGUE: Final[Mapping[str, Entry]] = {
         _replicas_cure,
     ),
     # fair sharing of TrainingJobs
-    "InsufficientResources": Entry(Stage.DECISION, _capacity_holder, _CAPACITY_CURE),
-    "InsufficientGPU": Entry(Stage.DECISION, _capacity_holder, _CAPACITY_CURE),
+    "InsufficientResources": Entry(Stage.DECISION, _capacity_holder, _CAPACITY_FIX),
+    "InsufficientGPU": Entry(Stage.DECISION, _capacity_holder, _CAPACITY_FIX),
     "Fragmented": Entry(
         Stage.DECISION, "free capacity that no single node has", "use smaller trainers, or move other pods"
     ),
@@ -429,8 +429,8 @@ CATALOGUE: Final[Mapping[str, Entry]] = {
         Stage.PODS, "an object that {container} refers to", "create the object that the message names"
     ),
     HEAD_NOT_READY: Entry(Stage.PODS, "head pod {pod}", f"{_DESCRIBE}; workers start when it is ready"),
-    "NoPodCreated": Entry(Stage.PODS, _OPERATOR, _OPERATOR_CURE),
-    PODS_MISSING: Entry(Stage.PODS, _OPERATOR, f"wait; if it persists, {_OPERATOR_CURE}"),
+    "NoPodCreated": Entry(Stage.PODS, _OPERATOR, _OPERATOR_FIX),
+    PODS_MISSING: Entry(Stage.PODS, _OPERATOR, f"wait; if it persists, {_OPERATOR_FIX}"),
     "WaitingForPods": Entry(
         Stage.PODS,
         "pods that are starting",

@@ -1,6 +1,6 @@
 """Rendering: a diagnosis as text, for conditions, events, logs and explanations.
 
-Takes a diagnosis and the workload that it is about, and returns its text, holder and cure from catalogue.py. Bounded where
+Takes a diagnosis and the workload that it is about, and returns its text, holder and fix from catalogue.py. Bounded where
 Kubernetes bounds it. Pure; called by the controllers, the autoscaler and explain.
 """
 
@@ -11,11 +11,11 @@ from raytide.diagnosis.catalogue import CATALOGUE, DEFAULTS, Text, entry_of
 from raytide.diagnosis.model import Diagnosis, Workload
 
 HELD_BY: Final = "; held by: "
-"""Begins the part of a condition's message that has holder and cure."""
+"""Begins the part of a condition's message that has holder and fix."""
 LONGEST_NOTE: Final = 1024
 """Of an event's note, in bytes, as the API server has it."""
-LONGEST_REMEDY: Final = 400
-"""Of holder and cure in an event whose message is too long, in characters."""
+LONGEST_HOLDER_AND_FIX: Final = 400
+"""Of holder and fix in an event whose message is too long, in characters."""
 _NO_WORKLOAD: Final = Workload("", "", "")
 
 
@@ -30,9 +30,9 @@ def holder_of(found: Diagnosis, of: Workload) -> str:
     return _rendered(entry_of(found.reason).holder, found, of)
 
 
-def cure_of(found: Diagnosis, of: Workload) -> str:
+def fix_of(found: Diagnosis, of: Workload) -> str:
     """What to do about it."""
-    return _rendered(entry_of(found.reason).cure, found, of)
+    return _rendered(entry_of(found.reason).fix, found, of)
 
 
 def _rendered(text: Text, found: Diagnosis, of: Workload) -> str:
@@ -53,29 +53,29 @@ def _rendered(text: Text, found: Diagnosis, of: Workload) -> str:
 # --- in conditions and events --------------------------------------------------------------------------------------------
 
 
-def held_by(holder: str, cure: str) -> str:
-    """Holder and cure as conditions append them to the text."""
-    return f"{HELD_BY}{holder}; cure: {cure}"
+def held_by(holder: str, fix: str) -> str:
+    """Holder and fix as conditions append them to the text."""
+    return f"{HELD_BY}{holder}; fix: {fix}"
 
 
-def remedy_of(found: Diagnosis, of: Workload) -> str:
-    """Holder and cure as conditions append them; empty for a reason that has none of its own."""
+def holder_and_fix(found: Diagnosis, of: Workload) -> str:
+    """Holder and fix as conditions append them; empty for a reason that has none of its own."""
     entry = CATALOGUE.get(found.reason)
-    return held_by(holder_of(found, of), cure_of(found, of)) if entry is not None and entry.holder else ""
+    return held_by(holder_of(found, of), fix_of(found, of)) if entry is not None and entry.holder else ""
 
 
-def without_remedy(message: str) -> str:
-    """The text alone: a condition's message without the holder and cure that were appended to it."""
+def without_holder_and_fix(message: str) -> str:
+    """The text alone: a condition's message without the holder and fix that were appended to it."""
     return message.partition(HELD_BY)[0]
 
 
-def note_with_cure(message: str) -> str:
-    """A condition's message as an event's note; one that is too long is cut before its first holder and cure, and after them."""
-    text, mark, remedies = message.partition(HELD_BY)
+def note_with_fix(message: str) -> str:
+    """A condition's message as an event's note; one that is too long is cut before its first holder and fix, and after them."""
+    text, mark, fixes = message.partition(HELD_BY)
     if not mark or len(message.encode()) <= LONGEST_NOTE:
         return message
-    remedy = mark + remedies.partition("; group ")[0]
-    remedy = remedy if len(remedy) <= LONGEST_REMEDY else remedy[: LONGEST_REMEDY - 1] + "…"
-    space = LONGEST_NOTE - len(remedy.encode()) - len("…".encode())
+    fix = mark + fixes.partition("; group ")[0]
+    fix = fix if len(fix) <= LONGEST_HOLDER_AND_FIX else fix[: LONGEST_HOLDER_AND_FIX - 1] + "…"
+    space = LONGEST_NOTE - len(fix.encode()) - len("…".encode())
     is_cut = len(text.encode()) > space
-    return text.encode()[:space].decode(errors="ignore") + ("…" if is_cut else "") + remedy
+    return text.encode()[:space].decode(errors="ignore") + ("…" if is_cut else "") + fix

@@ -83,7 +83,7 @@ def _blocker(each: Blocker) -> dict[str, Any]:
         "count": each.count,
         "since": each.since or None,
         "holder": each.holder,
-        "cure": each.cure,
+        "cure": each.fix,
         "permanent": each.is_permanent,
         "shortages": [_shortage(short) for short in each.shortages],
     }

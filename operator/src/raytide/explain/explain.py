@@ -1,7 +1,7 @@
 """Explanation of why a RayCluster or a TrainingJob is not larger, from objects alone.
 
 Takes what the caller could read and the time, and returns an `Explanation`: the same diagnosis as in the conditions and the
-decision records, in one order for both kinds, with holder and cure. What stops everything comes first, then what can never
+decision records, in one order for both kinds, with holder and fix. What stops everything comes first, then what can never
 run, then what waits, each in the order of the stages. Bounded, deterministic, no I/O. Called by `raytide why` and `raytide top`
 (SC:S21).
 """
@@ -124,7 +124,7 @@ def _with_holders(found: Findings, objects: Objects) -> tuple[Blocker, ...]:
         return found.blockers
     having = replace(first, shortages=short, holder=messages.held(short) or first.holder)
     if any(each.is_impossible for each in short) and not first.is_permanent:
-        having = replace(having, is_permanent=True, holder=messages.NODE_SIZE, cure=messages.LARGER_NODE)
+        having = replace(having, is_permanent=True, holder=messages.NODE_SIZE, fix=messages.LARGER_NODE)
     return tuple(having if each is first else each for each in found.blockers)
 
 
@@ -180,7 +180,7 @@ def _bounded(each: Blocker) -> Blocker:
         each,
         message=cut(each.message, MAX_MESSAGE),
         holder=cut(each.holder, MAX_MESSAGE),
-        cure=cut(each.cure, MAX_MESSAGE),
+        fix=cut(each.fix, MAX_MESSAGE),
     )
 
 

@@ -9,7 +9,7 @@ from raytide.api.base_model import ObjectMeta
 from raytide.api.sharing_record import ResizeNote
 from raytide.diagnosis.catalogue import TERMINATING, entry_of
 from raytide.diagnosis.model import Diagnosis, Workload
-from raytide.diagnosis.render import cure_of, holder_of, text_of
+from raytide.diagnosis.render import fix_of, holder_of, text_of
 from raytide.explain import messages
 from raytide.explain.model import Blocker, GroupLine, Need, PodLine, Size, StageLine
 
@@ -45,7 +45,7 @@ def blocker(
     since: str = "",
     is_permanent: bool | None = None,
 ) -> Blocker:
-    """The diagnosis with holder and cure; `is_permanent` overrides the catalogue."""
+    """The diagnosis with holder and fix; `is_permanent` overrides the catalogue."""
     entry = entry_of(found.reason)
     return Blocker(
         stage=found.stage or entry.stage,
@@ -55,7 +55,7 @@ def blocker(
         count=found.count,
         since=since,
         holder=holder_of(found, of),
-        cure=cure_of(found, of),
+        fix=fix_of(found, of),
         is_permanent=entry.is_permanent if is_permanent is None else is_permanent,
         stops_all=entry.stops_all,
         parameters=found.parameters,

@@ -1,6 +1,6 @@
 """Sentences of explanations that no condition has: stages, notes, and the summary.
 
-One function or constant per sentence. Holders and cures are in diagnosis/catalogue.py beside their reasons; messages of conditions and of
+One function or constant per sentence. Holders and fixes are in diagnosis/catalogue.py beside their reasons; messages of conditions and of
 the decision records are passed on unchanged. Pure; called by the modules of this package.
 """
 

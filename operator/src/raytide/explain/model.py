@@ -273,7 +273,7 @@ class Blocker:
     """RFC 3339; empty: not known."""
     holder: str = ""
     """What holds it up: a field, an object, another controller."""
-    cure: str = ""
+    fix: str = ""
     is_permanent: bool = False
     """Whether waiting cannot help: it lasts until a spec, the demand or a node type changes."""
     stops_all: bool = False

@@ -20,7 +20,7 @@ from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pod import JobPod
 from raytide.diagnosis import catalogue
 from raytide.diagnosis.model import Diagnosis, Stage
-from raytide.diagnosis.render import without_remedy
+from raytide.diagnosis.render import without_holder_and_fix
 from raytide.explain import messages
 from raytide.explain.findings import Findings, blocker, terminating
 from raytide.explain.holders import pending
@@ -154,7 +154,7 @@ def _blockers(ctx: _Context) -> Iterator[Blocker]:
         ctx.record.request if ctx.record is not None else None,
     )
     if contended is not None:
-        message = without_remedy(str(contended.get("message") or ""))
+        message = without_holder_and_fix(str(contended.get("message") or ""))
         found = Diagnosis(str(contended.get("reason") or "Other"), message=message)
         found = found.having(writer=note.writer if note is not None else "")
         yield ctx.blocker(found, since=str(contended.get("lastTransitionTime") or ""))

@@ -1,7 +1,7 @@
 """What the texts of a diagnosis name about a RayCluster.
 
 Takes the cluster, its observed pods and one diagnosis, and returns it with the pod to look at and its scheduling gates. The
-conditions (and so the events) and `raytide why` use these functions, so that they name the same holder and the same cure. Pure
+conditions (and so the events) and `raytide why` use these functions, so that they name the same holder and the same fix. Pure
 and deterministic: the same objects give the same diagnosis, whatever their order. Called by conditions.py,
 conditions_scaling.py and explain/raycluster.py (SC:S21).
 """
@@ -15,8 +15,8 @@ from raytide.api.raycluster import RayCluster
 from raytide.diagnosis.model import Diagnosis, Workload
 from raytide.raycluster.observed import Observed
 
-MAX_REMEDIES: Final = 10
-"""Holders and cures in one condition; a spec or a record may have thousands of causes."""
+MAX_FIXES: Final = 10
+"""Holders and fixes in one condition; a spec or a record may have thousands of causes."""
 
 
 def workload_of(cluster: RayCluster) -> Workload:

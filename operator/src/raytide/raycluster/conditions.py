@@ -27,7 +27,7 @@ from raytide.api.pod import ContainerView, PodView
 from raytide.api.pod_failure import failure_of, failure_of_rejection, is_namespace_terminating
 from raytide.api.raycluster import RayCluster
 from raytide.diagnosis.model import Diagnosis
-from raytide.diagnosis.render import remedy_of
+from raytide.diagnosis.render import holder_and_fix
 from raytide.raycluster import causes, messages
 from raytide.raycluster.conditions_scaling import scaling_conditions
 from raytide.raycluster.desired_replicas import ScalingState, wanted_pods
@@ -239,7 +239,7 @@ def diagnoses(
 def workers_missing(
     cluster: RayCluster, observed: Observed, missing: Iterable["MissingWorkers"]
 ) -> ConditionUpdate | None:
-    """`WorkersMissing`: how many wanted workers of each group are not ready, the most frequent cause, holder and cure (SC:S21)."""
+    """`WorkersMissing`: how many wanted workers of each group are not ready, the most frequent cause, holder and fix (SC:S21)."""
     if suspension_of(cluster) is not Suspension.NONE:
         return None
     reasons, texts = [], []
@@ -250,8 +250,8 @@ def workers_missing(
             continue
         reasons.append(failure.reason)
         text = messages.workers_not_ready(name, each.missing, each.wanted, failure.reason, failure.message)
-        if len(reasons) <= causes.MAX_REMEDIES:
-            text += remedy_of(causes.of_group(failure, name, observed), causes.workload_of(cluster))
+        if len(reasons) <= causes.MAX_FIXES:
+            text += holder_and_fix(causes.of_group(failure, name, observed), causes.workload_of(cluster))
         texts.append(text)
     if not texts:
         return None

@@ -20,7 +20,7 @@ from raytide.api.conditions import ConditionJson, ConditionUpdate, find_conditio
 from raytide.api.field_managers import inner, latest_entries
 from raytide.api.raycluster import RayCluster
 from raytide.diagnosis.model import Diagnosis
-from raytide.diagnosis.render import remedy_of
+from raytide.diagnosis.render import holder_and_fix
 from raytide.raycluster import causes, messages
 from raytide.raycluster.desired_replicas import STALE_AFTER, ScalingState, clamp_replicas, is_stale
 from raytide.raycluster.observed import Observed
@@ -101,18 +101,18 @@ def replicas_contended(cluster: RayCluster, scaling: ScalingState, now: datetime
     )
     reason = constants.REPLICAS_REWRITTEN if is_old else constants.REPLICAS_DIFFER
     message = "; ".join(messages.replicas_contended(*each) for each in differences)
-    message += remedy_of(contention(reason, message, differences), causes.workload_of(cluster))
+    message += holder_and_fix(contention(reason, message, differences), causes.workload_of(cluster))
     return ConditionUpdate(constants.REPLICAS_CONTENDED, status=is_old, reason=reason, message=message)
 
 
 def scaling_limited(cluster: RayCluster, observed: Observed, scaling: ScalingState) -> ConditionUpdate | None:
-    """`ScalingLimited`: the autoscaler's reasons why there are not more workers, holder and cure; None if it reports none (SC:S21)."""
+    """`ScalingLimited`: the autoscaler's reasons why there are not more workers, holder and fix; None if it reports none (SC:S21)."""
     limits = list(_reported_limits(cluster, scaling))
     if not limits:
         return None
     texts = [messages.scaling_limited(group, limit) for group, limit in limits]
-    for index, (group, limit) in enumerate(limits[: causes.MAX_REMEDIES]):
-        texts[index] += remedy_of(causes.of_limit(cluster, observed, group, limit), causes.workload_of(cluster))
+    for index, (group, limit) in enumerate(limits[: causes.MAX_FIXES]):
+        texts[index] += holder_and_fix(causes.of_limit(cluster, observed, group, limit), causes.workload_of(cluster))
     _, first_limit = limits[0]
     condition_reason = first_limit.reason if _REASON_PATTERN.fullmatch(first_limit.reason) else constants.OTHER_LIMIT
     return ConditionUpdate(constants.SCALING_LIMITED, status=True, reason=condition_reason, message="; ".join(texts))

@@ -13,7 +13,7 @@ from raytide.api import constants
 from raytide.api.actions import EventSpec
 from raytide.api.conditions import cut
 from raytide.diagnosis.model import Diagnosis
-from raytide.diagnosis.render import note_with_cure, text_of
+from raytide.diagnosis.render import note_with_fix, text_of
 
 MAX_SHOWN: Final = 63
 """Maximum length of a user's value that an event repeats, in characters."""
@@ -265,20 +265,20 @@ def head_not_selected(
     `is_service_outdated`: a new service would select the pod; otherwise the pod has labels of an earlier spec.
     """
     has = f"has no label {label}" if found is None else f"has {label}={found}"
-    cure = (
+    fix = (
         f"delete service {service}, the operator creates it again without labels that the spec overrides"
         if is_service_outdated
         else f"delete pod {head}, the operator creates it again with the labels of the spec"
     )
     return EventSpec(
         constants.HEAD_SERVICE_CHANGED,
-        f"service {service} selects {label}={selected}, but head pod {head} {has}, so that the service has no endpoint: {cure}",
+        f"service {service} selects {label}={selected}, but head pod {head} {has}, so that the service has no endpoint: {fix}",
     )
 
 
 def condition_true(condition_type: str, message: str) -> EventSpec:
-    """The condition of this name became True, or has another reason now; the message is the condition's, cut so that the first cure remains."""
-    return EventSpec(condition_type, note_with_cure(message), action="Reconcile")
+    """The condition of this name became True, or has another reason now; the message is the condition's, cut so that the first fix remains."""
+    return EventSpec(condition_type, note_with_fix(message), action="Reconcile")
 
 
 def replicas_clamped(index: int, group: str, replicas: int, used: int, more_groups: int) -> EventSpec:

@@ -1,7 +1,7 @@
 """What the texts of a diagnosis name about a TrainingJob.
 
 Takes the job's pods and one diagnosis, and returns it with the pod to look at and the scheduling gates. The condition `Waiting`
-(and so its events) and `raytide why` use these functions, so that they name the same holder and the same cure. Pure and
+(and so its events) and `raytide why` use these functions, so that they name the same holder and the same fix. Pure and
 deterministic: the same pods give the same diagnosis, whatever their order. Called by waiting_condition.py, conditions.py and
 explain/trainingjob.py (SC:S21).
 """

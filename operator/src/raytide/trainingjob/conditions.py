@@ -23,7 +23,7 @@ from raytide.api.gang_admission import REVOKED_REASONS, awaited_nodes
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.violations import Violation
 from raytide.diagnosis.model import Diagnosis
-from raytide.diagnosis.render import remedy_of
+from raytide.diagnosis.render import holder_and_fix
 from raytide.trainingjob import messages
 from raytide.trainingjob.causes import workload_of
 from raytide.trainingjob.lifecycle import JobResult, has_minimum, has_run
@@ -139,7 +139,7 @@ def replicas_contended(ctx: PlanContext) -> ConditionUpdate | None:
         else messages.replicas_lowered_again(note.replicas, note.writer)
     )
     reason = constants.REPLICAS_REWRITTEN if is_repeated else constants.REPLICAS_DIFFER
-    message += remedy_of(Diagnosis(reason).having(writer=note.writer), workload_of(ctx.job))
+    message += holder_and_fix(Diagnosis(reason).having(writer=note.writer), workload_of(ctx.job))
     return ConditionUpdate(constants.REPLICAS_CONTENDED, status=is_repeated, reason=reason, message=message)
 
 

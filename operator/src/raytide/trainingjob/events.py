@@ -13,7 +13,7 @@ from raytide.api.actions import EventSpec
 from raytide.api.conditions import find_condition, parse_timestamp, timestamp
 from raytide.api.pod_failure import Cause
 from raytide.api.sharing_record import ADMITTED, AWAITING_NODES, ResizeNote
-from raytide.diagnosis.render import note_with_cure
+from raytide.diagnosis.render import note_with_fix
 from raytide.trainingjob import messages
 from raytide.trainingjob.conditions import replicas_contended
 from raytide.trainingjob.plan_context import PlanContext
@@ -110,7 +110,7 @@ def _waiting(ctx: PlanContext) -> Iterator[EventSpec]:
         is_about_capacity = waiting.reason not in NOT_CAPACITY
         reason = constants.WAITING_FOR_RESOURCES if is_about_capacity else waiting.reason
         note = f"{waiting.reason}: {waiting.message}" if is_about_capacity else waiting.message
-        yield EventSpec(reason, note_with_cure(note), action="Wait")
+        yield EventSpec(reason, note_with_fix(note), action="Wait")
 
 
 def _contention(ctx: PlanContext) -> Iterator[EventSpec]:
@@ -118,4 +118,4 @@ def _contention(ctx: PlanContext) -> Iterator[EventSpec]:
     contended = replicas_contended(ctx)
     before = find_condition(ctx.job.status.get("conditions") or (), constants.REPLICAS_CONTENDED) or {}
     if contended is not None and contended.status is True and before.get("status") != "True" and ctx.result is None:
-        yield EventSpec(constants.REPLICAS_CONTENDED, note_with_cure(contended.message), action=SCALE)
+        yield EventSpec(constants.REPLICAS_CONTENDED, note_with_fix(contended.message), action=SCALE)

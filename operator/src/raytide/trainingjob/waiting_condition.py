@@ -2,7 +2,7 @@
 
 Takes a job's situation, and returns the condition from the first cause that applies: the sharing pass's reason, a
 rejection by the API server, a pod that cannot start, the backoff after a failure, the start order of the roles. Holder and
-cure follow it, in the words of `raytide why` (SC:S21). It is True while the job lacks something it should have, False with a reason while it runs and could be larger, and None when
+fix follow it, in the words of `raytide why` (SC:S21). It is True while the job lacks something it should have, False with a reason while it runs and could be larger, and None when
 nothing is lacking. Called by plan for events and by status (TJ §6, §7.8, §8).
 """
 
@@ -17,7 +17,7 @@ from raytide.api.gang_admission import gang_timeouts, is_forbidden, may_be_admit
 from raytide.api.pod_failure import Cause, failure_of, failure_of_rejection
 from raytide.api.trainingjob_pod import JobPod
 from raytide.diagnosis.model import Diagnosis, Stage
-from raytide.diagnosis.render import remedy_of
+from raytide.diagnosis.render import holder_and_fix
 from raytide.trainingjob import messages
 from raytide.trainingjob.causes import live_pods, located, workload_of
 from raytide.trainingjob.lifecycle import has_minimum, rejected_roles, start_limit_s
@@ -41,7 +41,7 @@ def waiting_condition(ctx: PlanContext) -> ConditionUpdate | None:
     lack, is_below_minimum = why_waiting(ctx)
     if lack is None:
         return None
-    message = lack.message + remedy_of(lack, workload_of(ctx.job))
+    message = lack.message + holder_and_fix(lack, workload_of(ctx.job))
     return ConditionUpdate(constants.WAITING, status=is_below_minimum, reason=lack.reason, message=message)
 
 

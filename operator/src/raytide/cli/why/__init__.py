@@ -1,7 +1,7 @@
 """`raytide why [KIND/]NAME`: why a RayCluster or a TrainingJob is not larger.
 
 Reads the workload, its pods, events and nodes with the rights of the caller, changes nothing, and prints the stages from demand
-to nodes, the first blocker with its holder and its cure, what can never run apart from what waits, and where capacity is short the
+to nodes, the first blocker with its holder and its fix, what can never run apart from what waits, and where capacity is short the
 changes that would help, as a simulation finds them. Also installed as `kubectl raytide`. Exit code 0: nothing is missing, 3: something waits, 4: something can never run, 2: usage, 1: error. This
 module reads arguments; client/ reads objects, raytide/explain decides, raytide/simulator tries changes, render.py prints.
 """

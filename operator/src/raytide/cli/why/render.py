@@ -96,7 +96,7 @@ def _blocker(each: Blocker, *, is_first: bool) -> Iterator[str]:
     reason = click.style(printable(each.reason), bold=True)
     yield f"{MARK if is_first else ' '} {printable(whose)}{reason} ({printable(', '.join(details))})"
     short = [("", short_of(one)) for one in each.shortages]
-    for word, text in (("", each.message), *short, ("held by: ", each.holder), ("cure:    ", each.cure)):
+    for word, text in (("", each.message), *short, ("held by: ", each.holder), ("fix:     ", each.fix)):
         if text:
             yield f"    {word}{printable(text)}"
 

@@ -366,7 +366,7 @@ class Waiting:
     reserved_nodes: tuple[str, ...] = ()
     """Nodes with capacity that those behind it in line do not get (`reservations.py`), in the order of names."""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """What holder and cure of the reason name (diagnosis/catalogue.py), without names of other namespaces."""
+    """What holder and fix of the reason name (diagnosis/catalogue.py), without names of other namespaces."""
 
     @property
     def is_reserving(self) -> bool:

@@ -130,7 +130,7 @@ class Reasons:
         )
 
     def _why(self, rejection: Rejection) -> Diagnosis:
-        """The reason, what is missing, and what holder and cure name."""
+        """The reason, what is missing, and what holder and fix name."""
         gap = rejection.shortfall
         if rejection.tenant and gap is not None:
             left, wanted = spell(gap.resource, gap.left), spell_with_name(gap.resource, gap.wanted)
