@@ -205,6 +205,25 @@ def test_the_waiting_message_names_the_missing_resources(world, reason, message)
     assert [(one.reason, one.message, one.is_below_floor) for one in plan.waiting] == [(reason, message, True)]
 
 
+@pytest.mark.rule("FD:UX3-5")
+@pytest.mark.parametrize(
+    ("ceiling", "cpu", "gpu", "reason"),
+    [
+        pytest.param(24, 2, 0, INSUFFICIENT, id="one more of twenty would fit"),
+        pytest.param(8, 2, 0, FRAGMENTED, id="one more of four would fit"),
+        pytest.param(24, 1, 2, INSUFFICIENT_GPU, id="the resource that is scarcest in sum is named"),
+    ],
+)
+def test_a_full_cluster_is_not_called_fragmented(ceiling, cpu, gpu, reason):
+    """4 of 24 trainers ran, 1.75 of 48 CPUs were free on several nodes: "use smaller trainers, or move other pods"."""
+    used = amounts(cpu=7, gpu=3 if gpu else 0)
+    nodes = [node(name, cpu=8, gpu=4 if gpu else 0, used=used) for name in ("one", "two")]
+    nodes.append(node("three", cpu=4 * cpu, gpu=4 * gpu))
+    world = World(nodes, [job("a", 1, ceiling, 4, cpu=cpu, gpu=gpu)])
+    world.jobs[id_of("a")].trainers = ["three"] * 4
+    assert [each.reason for each in plan_of(world).waiting] == [reason]
+
+
 @pytest.mark.rule("TJ:3.18")
 def test_the_options_determine_which_resources_are_gpus():
     strange = Shape({CPU: 1000, "example.com/npu": 1})

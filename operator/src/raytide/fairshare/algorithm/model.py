@@ -167,6 +167,8 @@ class Participant:
     capacity is kept for it, and it does not shrink for a participant that is merely less fulfilled (TJ §3 row 17)."""
     is_scaling_enabled: bool = True
     """False if the user disabled scaling: it keeps its size, and nothing is reclaimed from it."""
+    has_given: bool = False
+    """Whether its last resize was a scale-down for a less fulfilled participant."""
     uses_limits: bool = True
     """Whether its growth also has to fit by limits (TJ §3 row 5)."""
     rebalances: bool = False
@@ -298,7 +300,7 @@ INSUFFICIENT: Final = "InsufficientResources"
 INSUFFICIENT_GPU: Final = "InsufficientGPU"
 """No node has enough free GPUs for one more trainer, possibly because they are reserved for pending pods of other workloads."""
 FRAGMENTED: Final = "Fragmented"
-"""The nodes together have enough free resources, but no single node has."""
+"""The nodes together have enough free resources, for growth those of a useful part of it, but no single node has."""
 QUOTA_EXCEEDED: Final = "QuotaExceeded"
 """A ResourceQuota of the namespace is used up, or the nominal quota and borrowing limit of its tenant."""
 UNSATISFIABLE: Final = "Unsatisfiable"

@@ -58,6 +58,8 @@ _FREE_ONLY: Final = {
     False: ", without preemption (preemptionPolicy: Never)",
     True: ", without preemption (its pods have scheduling gates, or got no node before)",
 }
+_USEFUL: Final = 4
+"""What is free in sum, but on no single node, is worth to be named if it is at least this part of what a job would grow by."""
 _BESIDE: Final = " beside the capacity reserved for pending pods of other workloads"
 """Without names and numbers, which would change all the time."""
 
@@ -84,6 +86,8 @@ class Reasons:
             self._why_by_rejection[id(rejection)] = self._why(rejection)
         why = self._why_by_rejection[id(rejection)]
         reason, missing = why.reason, why.message
+        if reason == FRAGMENTED and not participant.is_waiting:
+            reason = self._reason_for_growth(participant)
         is_capacity_kept = reason in _CAPACITY_REASONS and self._is_reserved_for_external(participant, rejection)
         goal = (
             f"to reach its minimum of {participant.spec.floor}"
@@ -245,6 +249,15 @@ class Reasons:
             if capacity.total(number) < amount * count:
                 return INSUFFICIENT_GPU if names[number] in self.state.capacity.gpus else INSUFFICIENT
         return FRAGMENTED
+
+    def _reason_for_growth(self, participant: ParticipantState) -> str:
+        """The reason for a step that only no single node has room for: a full cluster is not fragmented (FD:UX3-5)."""
+        pod, missing = participant.instances.pod, participant.spec.ceiling - participant.size
+        capacity = self._capacity_of(pod)
+        fitting, number = min((capacity.total(number) // amount, number) for number, amount in pod.requests)
+        if fitting * _USEFUL >= missing:
+            return FRAGMENTED
+        return INSUFFICIENT_GPU if self.state.capacity.resources[number] in self.state.capacity.gpus else INSUFFICIENT
 
     def _capacity_of(self, pod: PodShape) -> CapacityIndex:
         """The capacity of the nodes that the shape may use, as it is now."""
