@@ -1,6 +1,7 @@
 """The page of `raytide ui` in Chromium: lanes, groups, capacity, marks, explanations, ghosts, keyboard, states, contrast, bad input."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from playwright.async_api import expect
@@ -146,7 +147,7 @@ async def test_a_click_shows_the_explanation(watched, site, explained):
     await expect(panel.locator(".steps b")).to_have_text(["demand", "decision", "wanted", "pods", "nodes"])
     await expect(panel.locator(".steps .first .mark")).to_have_text("first blocker: NotReconciled")
     await expect(panel.locator(".blocker dd").first).to_have_text("the operator")
-    await expect(panel.locator(".command code")).to_have_text("raytide why raycluster/demo -n default")
+    await expect(panel.locator(".command code").first).to_have_text("raytide why raycluster/demo -n default")
     await expect(rows(page).first).to_have_attribute("aria-selected", "true")
     await panel.get_by_role("button", name="Close").click()
     await expect(panel).to_be_hidden()
@@ -574,6 +575,81 @@ async def test_a_file_that_is_no_workload_is_a_sentence(watched, site, with_lane
     await expect(page.locator("#effect")).to_have_text("job.yaml is larger than 256 KiB")
 
 
+# --- small windows, many workloads ----------------------------------------------------------------------------------------------
+
+
+CUT = """() => [...document.querySelectorAll(".row .reason, .row .state b, #verdicts span")]
+  .filter((each) => each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).display !== "inline"
+    || each.getBoundingClientRect().right > innerWidth).map((each) => each.textContent)"""
+
+
+@pytest.mark.rule("FD:UX3-7")
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (900, 700), (640, 450), (400, 800)])
+async def test_everything_is_reachable_in_a_small_window_and_at_a_zoom_of_200_percent(watched, site, width, height):
+    """At 640 x 450 rows had 35 pixels; at 400 tabs and reasons were cut off."""
+    watched.expected = ("404",)  # the lanes are of no objects
+    lanes = [lane(f"w{number}", wanted=8, ready=3, reason="Unschedulable", message="no") for number in range(30)]
+    site.feed.update(lanes, [], NOON)
+    page = await watched.open()
+    await page.set_viewport_size({"width": width, "height": height})
+    await expect(rows(page).first).to_be_visible()
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert await page.evaluate("document.getElementById('scroller').clientHeight") >= 280
+    assert await page.evaluate(CUT) == []
+    await page.locator("#chart").scroll_into_view_if_needed()
+    await rows(page).first.click()
+    await expect(page.get_by_role("complementary").get_by_role("button", name="Close")).to_be_in_viewport()
+    await page.keyboard.press("Escape")
+    await page.get_by_role("button", name="What if").click()
+    await expect(page.get_by_role("textbox", name="YAML")).to_be_in_viewport()
+
+
+@pytest.mark.rule("FD:UX3-7")
+async def test_capacity_and_legend_are_folded_in_a_small_window(watched, site, with_lane):
+    page = await watched.open()
+    legend = page.locator("footer .key").first
+    await expect(legend).to_be_visible()
+    await expect(page.get_by_text("Legend", exact=True)).to_be_hidden()
+    await page.set_viewport_size({"width": 640, "height": 450})
+    await expect(legend).to_be_hidden()
+    await page.get_by_text("Legend", exact=True).click()
+    await expect(legend).to_be_visible()
+
+
+@pytest.mark.rule("FD:UX3-9")
+async def test_sorted_by_name_each_namespace_has_a_heading_that_folds_its_workloads(watched, site):
+    lanes = [replace(lane(name, reason="Unschedulable"), namespace=namespace) for namespace, name in (("ml", "a"), ("ml", "b"), ("web", "c"))]  # fmt: skip
+    site.feed.update([*lanes, lane(**COMPLETE)], [], NOON)
+    page = await watched.open()
+    await expect(rows(page)).to_have_count(4)
+    headings = page.locator(".row.heading")
+    await expect(headings).to_have_count(0)
+    await page.locator("#sort").select_option("name")
+    await expect(headings.locator(".name")).to_have_text(["default", "ml", "web"])
+    await expect(headings.locator(".state")).to_have_text(["1 workload", "2 workloads · 2 waiting", "1 workload · 1 waiting"])  # fmt: skip
+    fold = page.get_by_role("button", name="workloads of namespace ml")
+    await expect(fold).to_have_attribute("aria-expanded", "true")
+    await fold.click()
+    await expect(rows(page)).to_have_count(2)
+    await expect(fold).to_have_attribute("aria-expanded", "false")
+    await rows(page).first.focus()
+    await page.keyboard.press("ArrowDown")
+    await expect(rows(page).filter(has_text="web/c")).to_be_focused()
+
+
+@pytest.mark.rule("FD:UX3-9")
+async def test_an_explanation_has_the_commands_for_logs_and_dashboard(watched, site, explained):
+    page = await watched.open()
+    await rows(page).first.click()
+    commands = page.get_by_role("complementary").locator(".command code")
+    await expect(commands.last).to_have_text(
+        "kubectl port-forward -n default $(kubectl get pod -n default -l ray.io/cluster=demo,ray.io/node-type=head -o name) 8265"
+    )
+    await expect(commands.nth(-2)).to_have_text(
+        "kubectl logs -n default -l ray.io/cluster=demo --all-containers --prefix --tail=100"
+    )
+
+
 # --- states ------------------------------------------------------------------------------------------------------------------
 
 
@@ -669,7 +745,7 @@ async def test_all_text_has_contrast(watched, site):
     site.feed.update(lanes, [Problem("TrainingJob", "forbidden", is_rejected=True)], after(60), CAPACITY)
     page = await watched.open()
     await page.get_by_role("treeitem").filter(has_text="default/demo").click()
-    await expect(page.locator(".command")).to_be_visible()
+    await expect(page.locator(".command").last).to_be_visible()
     found = await page.evaluate(CONTRAST)
     await page.evaluate(DROP, NEW)
     await expect(page.locator("#effect li").first).to_be_visible()

@@ -3,7 +3,9 @@
 // Everything that the API returns comes from objects that other users write. It reaches the document only as text (`h` below) or as
 // numbers; the Content-Security-Policy makes the browser reject markup as well.
 
-const ROW = 50; // height of a row, as --row in the style sheet
+const small = matchMedia("(max-width: 900px), (max-height: 600px)"); // the page scrolls, and what explains it is folded
+const narrow = matchMedia("(max-width: 900px)"); // a reason has a line of its own
+const rowHeight = () => (narrow.matches ? 68 : 50); // as --row in the style sheet
 const PAD = 7; // above and below the chart in a row
 const MOST_ROOM = 4; // a maximum that is further above what is wanted would flatten the row
 const MARK = 11; // width of a mark
@@ -40,7 +42,7 @@ function fill(element, attributes, children) {
 const plural = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 const noun = (lane) => (lane.kind === "TrainingJob" ? "trainer" : "worker");
 const keyOf = (lane) => `${lane.kind}/${lane.namespace}/${lane.name}`;
-const rowKey = (lane) => (lane.isSubmitted ? `submitted ${keyOf(lane)}` : lane.isGroup ? `${keyOf(lane)}/${lane.group}` : keyOf(lane));
+const rowKey = (lane) => (lane.isHeading ? `heading ${lane.namespace}` : lane.isSubmitted ? `submitted ${keyOf(lane)}` : lane.isGroup ? `${keyOf(lane)}/${lane.group}` : keyOf(lane));
 const titleOfRow = (lane) => (lane.isGroup ? `${lane.group} of ${lane.namespace}/${lane.name}` : `${lane.namespace}/${lane.name}`);
 const kindOfRow = (lane) => (lane.isGroup ? (lane.kind === "TrainingJob" ? "role" : "worker group") : lane.kind);
 const isFoldable = (lane) => !lane.isSubmitted && !lane.isGroup && lane.groups.length > 0;
@@ -72,6 +74,7 @@ const state = {
   chosen: "", // namespace that the caller has chosen; empty: all
   lanes: new Map(), // key -> lane with its steps [at, wanted, ready, reason]
   order: [], // what is shown, after filter and sorting
+  folded: new Set(), // namespaces whose lanes are hidden below their heading
   unfolded: new Map(), // key -> rows of its worker groups or roles
   ghosts: new Map(), // key -> effect of the YAML, or of a fix, on that workload
   tried: "", // command of the fix whose effect is shown
@@ -345,23 +348,34 @@ function arrange() {
   draw();
 }
 
-/** What the rows show: the jobs of the YAML first, and groups below their workload. */
-const shown = () => [...state.submitted, ...state.order.flatMap((lane) => [lane, ...(state.unfolded.get(keyOf(lane)) ?? [])])];
+/** What the rows show: the jobs of the YAML first, groups below their workload, and sorted by namespace a heading for each. */
+const shown = () => [...state.submitted, ...headed(state.order).flatMap((lane) => [lane, ...((!lane.isHeading && state.unfolded.get(keyOf(lane))) || [])])];
+
+/** The lanes below headings of their namespaces, if they are sorted by these and there are several; without those that are folded. */
+function headed(lanes) {
+  if ($("sort").value !== "name" || lanes.length === 0 || lanes[0].namespace === lanes.at(-1).namespace) return lanes;
+  const found = [];
+  for (const lane of lanes) {
+    if (found.at(-1)?.namespace !== lane.namespace) found.push({ isHeading: true, namespace: lane.namespace, lanes: [] });
+    found.at(-1).lanes.push(lane);
+  }
+  return found.flatMap((heading) => [heading, ...(state.folded.has(heading.namespace) ? [] : heading.lanes)]);
+}
 
 // --- chart ------------------------------------------------------------------------------------------------------------------
 
 function draw() {
   const rows = shown();
   const scroller = $("scroller");
-  $("rows").style.height = `${rows.length * ROW}px`;
+  $("rows").style.height = `${rows.length * rowHeight()}px`;
   $("chart").classList.toggle("with-next", state.ghosts.size + state.submitted.length > 0);
   $("next").textContent = state.tried ? "With the fix" : "If submitted";
   $("chart").style.setProperty("--bar", `${scroller.offsetWidth - scroller.clientWidth}px`);
   view.width = $("axis").clientWidth || 600;
   const time = timeScale();
   drawAxis(time);
-  const first = Math.max(0, Math.floor(scroller.scrollTop / ROW) - EXTRA_ROWS);
-  const last = Math.min(rows.length, Math.ceil((scroller.scrollTop + scroller.clientHeight) / ROW) + EXTRA_ROWS);
+  const first = Math.max(0, Math.floor(scroller.scrollTop / rowHeight()) - EXTRA_ROWS);
+  const last = Math.min(rows.length, Math.ceil((scroller.scrollTop + scroller.clientHeight) / rowHeight()) + EXTRA_ROWS);
   const focusedAt = rows.findIndex((lane) => rowKey(lane) === state.focused);
   if (focusedAt < 0) state.focused = state.order.length ? keyOf(state.order[0]) : "";
   const wanted = new Map(rows.slice(first, last).map((lane, i) => [rowKey(lane), [lane, first + i]]));
@@ -375,11 +389,13 @@ function draw() {
   for (const [key, [lane, index]] of wanted) {
     let row = view.rows.get(key);
     if (!row) {
-      row = newRow(lane);
+      row = lane.isHeading ? newHeading(lane.namespace) : newRow(lane);
       view.rows.set(key, row);
       $("rows").append(row);
     }
-    updateRow(row, lane, index, time);
+    row.style.top = `${index * rowHeight()}px`;
+    if (lane.isHeading) updateHeading(row, lane);
+    else updateRow(row, lane, time);
   }
   setPositions(rows, wanted);
 }
@@ -390,6 +406,7 @@ function setPositions(rows, drawn) {
   let lanes = 0;
   let groups = 0;
   for (const lane of rows) {
+    if (lane.isHeading) continue;
     groups = lane.isGroup ? groups + 1 : 0;
     lanes += lane.isGroup ? 0 : 1;
     if (!drawn.has(rowKey(lane))) continue;
@@ -451,9 +468,25 @@ function newRow(lane) {
   return row;
 }
 
-function updateRow(row, lane, index, time) {
+/** The heading of a namespace, with a button that hides its lanes. */
+function newHeading(namespace) {
+  const fold = h("button", { type: "button", class: "fold", "aria-label": `workloads of namespace ${namespace}`, click: () => {
+    if (!state.folded.delete(namespace)) state.folded.add(namespace);
+    draw();
+  } }, s("svg", { width: 10, height: 10, "aria-hidden": "true" }, s("path", { d: "M2,1l6,4l-6,4z" })));
+  return h("div", { class: "row heading", role: "none" }, h("div", { class: "about" }, h("div", { class: "name" }, namespace), h("div", { class: "state" }), fold));
+}
+
+function updateHeading(row, heading) {
+  const count = (verdict) => heading.lanes.filter((lane) => stateOf(lane) === verdict).length;
+  const parts = [["CanNeverRun", "can never run"], ["Waits", "waiting"]].map(([verdict, text]) => [count(verdict), text]).filter(([number]) => number);
+  const [, sizes, fold] = row.firstChild.children;
+  sizes.textContent = [plural(heading.lanes.length, "workload"), ...parts.map(([number, text]) => `${number} ${text}`)].join(" · ");
+  fold.setAttribute("aria-expanded", String(!state.folded.has(heading.namespace)));
+}
+
+function updateRow(row, lane, time) {
   const key = keyOf(lane);
-  row.style.top = `${index * ROW}px`;
   row.className = `row ${lane.verdict ?? ""}${lane.isSubmitted ? " ghost" : ""}${lane.isGroup ? " group" : ""}`;
   row.lane = lane;
   const [about, chart, next] = row.children;
@@ -463,7 +496,7 @@ function updateRow(row, lane, index, time) {
     ? [h("b", {}, "not submitted"), ` · ${lane.kind === "RayCluster" ? plural(lane.effect.wanted, "worker") : `${lane.effect.minimum} to ${plural(lane.effect.maximum, "trainer")}`}`]
     : [
         h("b", {}, sizeOf(lane)),
-        lane.reason ? " · " : "",
+        lane.reason ? h("span", { class: "separator" }, " · ") : "",
         lane.reason ? h("span", { class: "reason", title: lane.message }, lane.reason) : "",
         lane.more ? ` and ${lane.more} more` : "",
       ];
@@ -531,14 +564,14 @@ function drawLane(chart, lane, ghost, time) {
   const peak = Math.max(1, ghost?.with ?? 0, ...found.map((each) => Math.max(each.wanted, each.ready)));
   const hasMaximum = !hasEnded(lane) && lane.maximum > 0 && lane.maximum <= MOST_ROOM * peak;
   const top = hasMaximum ? Math.max(peak, lane.maximum) : peak;
-  const bottom = ROW - PAD;
-  const y = (value) => bottom - (value / top) * (ROW - 2 * PAD - 1);
+  const bottom = rowHeight() - PAD;
+  const y = (value) => bottom - (value / top) * (rowHeight() - 2 * PAD - 1);
   const { x } = time;
   const parts = [];
   const recorded = x(state.since ?? time.end);
-  if (recorded > 0.5) parts.push(s("rect", { class: "unrecorded", width: recorded, height: ROW }));
+  if (recorded > 0.5) parts.push(s("rect", { class: "unrecorded", width: recorded, height: rowHeight() }));
   const step = STEPS.find((each) => (view.width * each) / (time.end - time.start) >= 84) ?? 3600;
-  for (const at of ticks(time.start, time.end, step)) parts.push(s("line", { class: "grid", x1: x(at), x2: x(at), y2: ROW }));
+  for (const at of ticks(time.start, time.end, step)) parts.push(s("line", { class: "grid", x1: x(at), x2: x(at), y2: rowHeight() }));
   if (found.length) {
     let ready = `M${x(found[0].from)},${bottom}`;
     let wanted = "";
@@ -798,7 +831,7 @@ function explanation(found) {
   parts.push(...list("Gave and received", marks.toReversed().map((each) => `${clock(each.at, true)} ${each.text}`)));
   parts.push(...list("Recent warnings", found.events.map((each) => `${each.at ? `${clock(Date.parse(each.at) / 1000)} ` : ""}${each.pod ? `pod ${each.pod}: ` : ""}${each.reason}: ${each.message}`)));
   parts.push(...list("Notes", found.notes), ...list("Not read", found.unreadable.map((each) => each.message)));
-  parts.push(command(`raytide why ${kind.toLowerCase()}/${name} -n ${namespace}`));
+  parts.push(h("h3", {}, "Commands"), command(`raytide why ${kind.toLowerCase()}/${name} -n ${namespace}`), ...commandsOf(kind, namespace, name).map(command));
   return parts;
 }
 
@@ -865,6 +898,16 @@ function table(title, heads, rows, omitted) {
 }
 
 const list = (title, lines) => (lines.length ? [h("h3", {}, title), h("ul", {}, lines.map((line) => h("li", {}, line)))] : []);
+
+/** Commands for its logs, and for the dashboard and the jobs of Ray, which then are at http://localhost:8265. */
+function commandsOf(kind, namespace, name) {
+  if (kind === "TrainingJob") return [`kubectl logs -n ${namespace} -l raytide.io/training-job=${name} --all-containers --prefix --tail=100`];
+  const label = `ray.io/cluster=${name}`;
+  return [
+    `kubectl logs -n ${namespace} -l ${label} --all-containers --prefix --tail=100`,
+    `kubectl port-forward -n ${namespace} $(kubectl get pod -n ${namespace} -l ${label},ray.io/node-type=head -o name) 8265`,
+  ];
+}
 
 function command(text) {
   const button = h("button", { type: "button", click: async () => {
@@ -972,17 +1015,17 @@ function focusRow() {
   const index = shown().findIndex((lane) => rowKey(lane) === state.focused);
   if (index < 0) return;
   const scroller = $("scroller");
-  if (index * ROW < scroller.scrollTop) scroller.scrollTop = index * ROW;
-  if ((index + 1) * ROW > scroller.scrollTop + scroller.clientHeight) scroller.scrollTop = (index + 1) * ROW - scroller.clientHeight;
+  if (index * rowHeight() < scroller.scrollTop) scroller.scrollTop = index * rowHeight();
+  if ((index + 1) * rowHeight() > scroller.scrollTop + scroller.clientHeight) scroller.scrollTop = (index + 1) * rowHeight() - scroller.clientHeight;
   draw();
   view.rows.get(state.focused)?.focus({ preventScroll: true });
 }
 
 function onRowKey(event) {
-  const rows = shown().filter((lane) => !lane.isSubmitted);
+  const rows = shown().filter((lane) => !lane.isSubmitted && !lane.isHeading);
   const index = rows.findIndex((lane) => rowKey(lane) === state.focused);
   const lane = rows[index];
-  const page = Math.max(1, Math.floor($("scroller").clientHeight / ROW) - 1);
+  const page = Math.max(1, Math.floor($("scroller").clientHeight / rowHeight()) - 1);
   const moves = { ArrowDown: index + 1, ArrowUp: index - 1, Home: 0, End: rows.length - 1, PageDown: index + page, PageUp: index - page };
   const isUnfolded = lane !== undefined && state.unfolded.has(keyOf(lane));
   if (event.key in moves && rows.length) {
@@ -1011,13 +1054,13 @@ function onPointer(event) {
   const time = timeScale();
   const at = time.start + ((event.clientX - box.left) / box.width) * (time.end - time.start);
   const row = event.target.closest?.(".row");
-  const lane = row && !row.lane.isSubmitted && row.lane;
+  const lane = row?.lane && !row.lane.isSubmitted && row.lane;
   const near = lane ? marksOf(lane, time).filter((each) => Math.abs(time.x(each.at) - time.x(at)) <= MARK / 2 + 1) : [];
   const more = near.length > 1 ? `, and ${near.length - 1} more` : "";
   const text = near.length ? near.at(-1).text + more : "";
   const piece = lane && pieces(lane, time).find((each) => each.from <= at && at < each.to);
   const numbers = piece ? ` · ${sizeOf({ ...lane, ...piece })}${piece.reason ? ` · ${piece.reason}` : ""}` : "";
-  crosshair.style.height = `${$("scroller").offsetTop + Math.min($("scroller").clientHeight, shown().length * ROW)}px`;
+  crosshair.style.height = `${$("scroller").offsetTop + Math.min($("scroller").clientHeight, shown().length * rowHeight())}px`;
   crosshair.style.left = `${event.clientX - frame.left}px`;
   crosshair.classList.toggle("flipped", event.clientX > box.left + box.width * 0.6);
   crosshair.firstChild.textContent = clock(at, true) + numbers + (text ? ` · ${text}` : "");
@@ -1049,6 +1092,11 @@ function onKey(event) {
   }
 }
 
+/** Capacity and legend are folded on a small page. */
+function fold() {
+  for (const each of document.querySelectorAll("details")) each.open = !small.matches;
+}
+
 function start() {
   readToken();
   $("rows").addEventListener("keydown", onRowKey);
@@ -1071,6 +1119,8 @@ function start() {
   addEventListener("dragenter", onDrag);
   addEventListener("dragover", onDrag);
   addEventListener("drop", onDrop);
+  small.addEventListener("change", fold);
+  fold();
   new ResizeObserver(() => requestAnimationFrame(draw)).observe($("chart"));
   setInterval(() => !document.hidden && draw(), 1000);
   showConnection();
