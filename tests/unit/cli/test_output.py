@@ -36,7 +36,7 @@ def test_each_command_that_prints_a_result_has_the_option():
         name: {choice for each in command.params if "-o" in each.opts for choice in each.type.choices}
         for name, command in leaves(raytide.cli.main)
     }
-    assert {"why", "top", "plan", "scale", "apply", "version"} <= formats.keys()
+    assert {"why", "top", "plan", "scale", "apply"} <= formats.keys()
     assert {name for name, choices in formats.items() if not choices >= {"json", "yaml"}} == set()
 
 

@@ -12,19 +12,21 @@ from typing import Final
 
 import click
 
-COMMANDS: Final = {
-    "autoscaler": "run the autoscaler of one RayCluster, in its head pod",
-    "crds": "apply or print the CustomResourceDefinitions of this version",
-    "diagnose": "write a redacted bundle for a bug report",
-    "operator": "run the operator (RayCluster and TrainingJob controllers)",
-    "plan": "show what the next sharing pass would do, and why",
-    "sandbox": "run a Kubernetes cluster on this machine, with pods as processes",
-    "scale": "set the number of workers or trainers",
+_FOR_USERS: Final = {
+    "why": "show why a RayCluster or a TrainingJob is not larger",
     "top": "show all workloads, and what they wait for",
     "ui": "show all workloads in the browser, with their history",
-    "version": "show the version",
-    "why": "show why a RayCluster or a TrainingJob is not larger",
+    "plan": "show what the next sharing pass would do, and why",
+    "scale": "set the number of workers or trainers",
+    "sandbox": "run a Kubernetes cluster on this machine, with pods as processes",
+    "diagnose": "write a redacted bundle for a bug report",
 }
+_FOR_PODS: Final = {
+    "operator": "run the operator (RayCluster and TrainingJob controllers)",
+    "autoscaler": "run the autoscaler of one RayCluster, in its head pod",
+    "crds": "apply or print the CustomResourceDefinitions of this version",
+}
+COMMANDS: Final = {**_FOR_USERS, **_FOR_PODS}
 
 
 class LazyGroup(click.Group):
@@ -57,8 +59,9 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the command list without importing the commands."""
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted(COMMANDS.items()))
+        for title, commands in (("Commands", _FOR_USERS), ("Commands for pods and administrators", _FOR_PODS)):
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
 
 
 def _handle_sigterm_as_first_process() -> None:

@@ -283,6 +283,8 @@ def _change(of: Change) -> str:
         case Field.MAX_INSTANCE:
             bounds = "max-instance and min-instance" if of.lowers_minimum else "max-instance"
             return f"lower {bounds} of {whose} to {of.after}"
+        case Field.MAX_REPLICAS:
+            return f"lower maxReplicas of {f'group {of.group} of ' if of.group else ''}{whose} to {of.after}"
     return f"scale {f'group {of.group} of ' if of.group else ''}{whose} from {of.before} to {of.after}"
 
 
@@ -300,6 +302,10 @@ def command_of(of: Change) -> str:
     if of.field is Field.REPLICAS:
         size = quote(f"{of.group}={of.after}") if of.group else str(of.after)
         return f"raytide scale raycluster/{quote(of.name)} {size} {where}"
+    if of.field is Field.MAX_REPLICAS:
+        field = {"op": "add", "path": f"/spec/workerGroupSpecs/{of.group_index}/maxReplicas", "value": of.after}
+        patch = msgspec.json.encode([field]).decode()
+        return f"kubectl patch raycluster {quote(of.name)} {where} --type json -p {quote(patch)}"
     fields = [of.field, *([Field.MIN_INSTANCE] if of.lowers_minimum else [])]
     spec = {"suspend": True} if of.field is Field.SUSPEND else {"trainer": dict.fromkeys(fields, of.after)}
     patch = msgspec.json.encode({"spec": spec}).decode()

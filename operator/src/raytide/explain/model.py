@@ -213,6 +213,8 @@ class Field(StrEnum):
 
     REPLICAS = "replicas"
     """Of a worker group."""
+    MAX_REPLICAS = "maxReplicas"
+    """Of a worker group that Ray's autoscaler sizes."""
     MAX_INSTANCE = "max-instance"
     """Of the trainers, and `min-instance` if that is larger."""
     MIN_INSTANCE = "min-instance"
@@ -244,6 +246,8 @@ class Change:
     after: int = 0
     group: str = ""
     """The worker group, if there are several."""
+    group_index: int = 0
+    """Of the worker group in the spec."""
     minimum: int = 0
     """min-instance of the job."""
     lowers_minimum: bool = False

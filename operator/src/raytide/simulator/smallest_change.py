@@ -243,25 +243,36 @@ def _of_clusters(
         cluster, pods = each.cluster, len(each.pods)
         if not is_managed_by_us(cluster.spec.managed_by) or suspension_of(cluster) is not Suspension.NONE:
             continue
-        for group in () if cluster.is_autoscaled else cluster.spec.worker_group_specs:
-            one = next((pod for pod in each.pods if pod.group == group.group_name), None)
-            found = by_name.get((cluster.key.namespace, one.name)) if one is not None else None
+        for index, group in enumerate(cluster.spec.worker_group_specs):
+            of_group = sorted(
+                (pod for pod in each.pods if pod.group == group.group_name), key=lambda pod: (pod.replica_name, pod.name)
+            )
+            found = by_name.get((cluster.key.namespace, of_group[0].name)) if of_group else None
             if group.suspend or found is None:
                 continue
-            size, hosts = clamp_replicas(group), max(1, group.num_of_hosts)
+            hosts, low = max(1, group.num_of_hosts), group.min_replicas or 0
             given_up = _least({name: amount * hosts for name, amount in found.requests.items()}, short)
-            change = Change(RAYCLUSTER, *cluster.key, Field.REPLICAS, size, group=_group_in_command(cluster, group))
-            yield _Option(change, group.min_replicas or 0, size - given_up, partial(_group_at, each, group, now))
+            name = group.group_name if len(cluster.spec.worker_group_specs) > 1 else ""
+            if not cluster.is_autoscaled:
+                size = clamp_replicas(group)
+                change = Change(RAYCLUSTER, *cluster.key, Field.REPLICAS, size, group=name)
+                yield _Option(change, low, size - given_up, partial(_group_at, each, group, now))
+                continue
+            size = len(of_group) // hosts
+            change = Change(RAYCLUSTER, *cluster.key, Field.MAX_REPLICAS, size, group=name, group_index=index)
+            is_one_node = len({pod.node_name for pod in of_group}) == 1
+            high = size - given_up if is_one_node else min(low, size - given_up)
+            yield _Option(change, low, high, partial(_some_of, each, of_group, hosts))
         yield _Option(Change(RAYCLUSTER, *cluster.key, Field.SUSPEND, pods), 0, 0, partial(_cluster_suspended, each))
-
-
-def _group_in_command(cluster: RayCluster, group: WorkerGroupSpec) -> str:
-    """The name of the group, unless it is the only one."""
-    return group.group_name if len(cluster.spec.worker_group_specs) > 1 else ""
 
 
 def _cluster_suspended(of: RayClusterPods, inputs: PlanInputs, _: int) -> PlanInputs:
     return _ending(inputs, of.cluster.key, {pod.name for pod in of.pods})
+
+
+def _some_of(of: RayClusterPods, pods: Sequence[PodView], hosts: int, inputs: PlanInputs, size: int) -> PlanInputs:
+    """The objects while the workers beyond that size terminate: Ray's autoscaler chooses which, so that it must not matter."""
+    return _ending(inputs, of.cluster.key, {pod.name for pod in pods[size * hosts :]})
 
 
 def _group_at(of: RayClusterPods, group: WorkerGroupSpec, now: datetime, inputs: PlanInputs, size: int) -> PlanInputs:

@@ -899,7 +899,7 @@ function table(title, heads, rows, omitted) {
 
 const list = (title, lines) => (lines.length ? [h("h3", {}, title), h("ul", {}, lines.map((line) => h("li", {}, line)))] : []);
 
-/** Commands for its logs, and for the dashboard and the jobs of Ray, which then are at http://localhost:8265. */
+/** Commands for its logs, and for the dashboard and the jobs of Ray, which then are at port 8265 of this machine. */
 function commandsOf(kind, namespace, name) {
   if (kind === "TrainingJob") return [`kubectl logs -n ${namespace} -l raytide.io/training-job=${name} --all-containers --prefix --tail=100`];
   const label = `ray.io/cluster=${name}`;
