@@ -111,7 +111,7 @@ class StateDirectory:
         scratch = self.scratch
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_ours(scratch):
-            raise PermissionError(f"{scratch} belongs to somebody else; set TMPDIR to a directory of yours")
+            raise PermissionError(f"{scratch} is owned by another user; set TMPDIR to a directory of yours")
         return scratch
 
     def read_record(self) -> Record | None:

@@ -255,7 +255,7 @@ def _setting(field: str, flag: str, *aliases: str, **attributes: Any) -> Callabl
     default=False,
     show_default=True,
     type=bool,
-    help="Let status.state of a RayCluster leave ready while pods are missing; KubeRay's, which Kueue reads, does not.",
+    help="status.state leaves ready when pods become unready (KubeRay keeps it; Kueue reads it).",
 )
 @_setting(
     "sharing_period_s",

@@ -68,7 +68,7 @@ class ParticipantBuilder:
             core=self._core(),
             companion=self._companion(),
             placed=trainers.placed,
-            leaves_last=trainers.meeting_place,
+            leaves_last=trainers.node_of_rank_zero,
             pods_to_create=trainers.pods_to_create,
             gated=self._gated(TRAINER, trainers.pods_to_create),
             is_forbidden=is_forbidden,

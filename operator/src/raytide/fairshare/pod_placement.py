@@ -49,9 +49,9 @@ class RolePods:
         return tuple(pod.node for pod in self.kept if pod.node)
 
     @property
-    def meeting_place(self) -> str:
+    def node_of_rank_zero(self) -> str:
         """The node of trainer 0; empty if it has none."""
-        return next((pod.node for pod in self.kept if is_meeting_place(pod)), "")
+        return next((pod.node for pod in self.kept if is_rank_zero(pod)), "")
 
     @property
     def is_carried_out(self) -> bool:
@@ -85,15 +85,15 @@ def _role_pods(pods: list[CapacityPod], wanted: int, victims: Collection[str]) -
     going = [pod for pod in pods if pod.is_terminating]
     staying = sorted((pod for pod in pods if not pod.is_terminating), key=_first_to_go)
     surplus = max(0, len(staying) - max(0, wanted))
-    released = sorted(staying, key=lambda pod: (is_meeting_place(pod), pod.name not in victims))[:surplus]
+    released = sorted(staying, key=lambda pod: (is_rank_zero(pod), pod.name not in victims))[:surplus]
     gone = {pod.name for pod in released}
     return RolePods(wanted, tuple(pod for pod in staying if pod.name not in gone), (*going, *released))
 
 
-def is_meeting_place(pod: CapacityPod) -> bool:
+def is_rank_zero(pod: CapacityPod) -> bool:
     """Whether it is trainer 0, where the other trainers meet."""
     return pod.role == TRAINER and pod.index == 0
 
 
 def _first_to_go(pod: CapacityPod) -> tuple[bool, bool, bool, bool, int, str]:
-    return is_meeting_place(pod), bool(pod.node), pod.is_running, pod.is_ready, -(pod.index or 0), pod.name
+    return is_rank_zero(pod), bool(pod.node), pod.is_running, pod.is_ready, -(pod.index or 0), pod.name

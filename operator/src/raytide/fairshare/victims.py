@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from raytide.api.capacity import CapacityPod
 from raytide.api.sharing_record import MAX_VICTIMS
 from raytide.fairshare.algorithm.model import Resize
-from raytide.fairshare.pod_placement import RolePods, is_meeting_place
+from raytide.fairshare.pod_placement import RolePods, is_rank_zero
 
 
 def name_victims(trainers: RolePods, resizes: Iterable[Resize], size: int) -> tuple[str, ...]:
@@ -38,7 +38,7 @@ def _on_planned_nodes(kept: Iterable[CapacityPod], planned: Counter[str]) -> lis
     """As many trainers of each node as leave it, cheapest loss first; never trainer 0."""
     found = []
     for pod in kept:
-        if planned[pod.node] > 0 and not is_meeting_place(pod):
+        if planned[pod.node] > 0 and not is_rank_zero(pod):
             planned[pod.node] -= 1
             found.append(pod)
     return found

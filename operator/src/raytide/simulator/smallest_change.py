@@ -245,7 +245,8 @@ def _of_clusters(
             continue
         for index, group in enumerate(cluster.spec.worker_group_specs):
             of_group = sorted(
-                (pod for pod in each.pods if pod.group == group.group_name), key=lambda pod: (pod.replica_name, pod.name)
+                (pod for pod in each.pods if pod.group == group.group_name),
+                key=lambda pod: (pod.replica_name, pod.name),
             )
             found = by_name.get((cluster.key.namespace, of_group[0].name)) if of_group else None
             if group.suspend or found is None:

@@ -95,7 +95,7 @@ def test_the_scratch_directory_is_accessible_to_its_owner_only(state, tmp_path, 
     state.clear()
     (tmp_path / "target").mkdir()
     state.scratch.symlink_to(tmp_path / "target")
-    with pytest.raises(PermissionError, match="belongs to somebody else"):
+    with pytest.raises(PermissionError, match="is owned by another user"):
         state.create_scratch()
     state.clear()
     assert (tmp_path / "target").exists()

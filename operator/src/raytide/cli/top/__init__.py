@@ -42,7 +42,7 @@ def command(
     kubeconfig: Path | None,
     context: str | None,
 ) -> None:
-    """Show RayClusters and TrainingJobs, one lane each: how many workers are ready of those wanted, and the first reason."""
+    """Show RayClusters and TrainingJobs, one row per workload: ready of desired, and the first blocker."""
     from raytide.cli.columns import printable  # noqa: PLC0415 - `--help` needs none of these
     from raytide.cli.top.lanes import run  # noqa: PLC0415 - same
     from raytide.cli.top.render import screen  # noqa: PLC0415 - same

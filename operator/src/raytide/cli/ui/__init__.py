@@ -52,7 +52,7 @@ NEEDS_PRINTED: Final = (
     type=click.Choice(["printed", "kubernetes"]),
     default="printed",
     show_default=True,
-    help="How callers authenticate. `printed`: with the token that is printed at the start, and they read with your rights; "
+    help="How callers authenticate. `printed`: with the token printed at startup, and your permissions; "
     "`kubernetes`: each with a bearer token of the API server, and with the rights of that token.",
 )
 @click.option(

@@ -54,7 +54,7 @@ def command(
 ) -> None:
     """Show why a RayCluster or a TrainingJob is not larger, from demand to nodes. Changes nothing.
 
-    Without KIND, both kinds are looked at. Exit code 0: nothing is missing, 1: the workload cannot be read, 2: wrong usage,
+    If KIND is omitted, both kinds are searched. Exit code 0: nothing is missing, 1: the workload cannot be read, 2: wrong usage,
     3: something waits, 4: something can never run.
     """
     kind, name = parse_workload(workload)
