@@ -9,7 +9,7 @@ from raytide.api.actions import PendingRetry
 from raytide.api.gang_admission import is_forbidden, is_repeatedly_forbidden, may_be_admitted_at
 from raytide.api.training_resources import is_gang
 from raytide.api.trainingjob import LONGEST_PENDING_S
-from raytide.diagnosis.render import without_holder_and_fix
+from raytide.diagnosis.render import HELD_BY
 from raytide.trainingjob.validation import violations, warnings
 from support.job_world import JobWorld
 from support.training_builders import parsed_job
@@ -136,7 +136,7 @@ def test_a_rejection_by_the_api_server_takes_precedence_over_the_reason_of_the_s
     world.pending_retries = (FORBIDDEN,)
     world.settle()
     waiting = world.condition(constants.WAITING)
-    assert (waiting["reason"], without_holder_and_fix(waiting["message"])) == (
+    assert (waiting["reason"], waiting["message"].partition(HELD_BY)[0]) == (
         "CreationForbidden",
         f"create of trainer rejected: {FORBIDDEN.message}",
     )

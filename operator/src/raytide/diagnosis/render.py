@@ -64,11 +64,6 @@ def holder_and_fix(found: Diagnosis, of: Workload) -> str:
     return held_by(holder_of(found, of), fix_of(found, of)) if entry is not None and entry.holder else ""
 
 
-def without_holder_and_fix(message: str) -> str:
-    """The text alone: a condition's message without the holder and fix that were appended to it."""
-    return message.partition(HELD_BY)[0]
-
-
 def note_with_fix(message: str) -> str:
     """A condition's message as an event's note; one that is too long is cut before its first holder and fix, and after them."""
     text, mark, fixes = message.partition(HELD_BY)

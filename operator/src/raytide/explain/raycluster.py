@@ -23,7 +23,7 @@ from raytide.api.record_fields import stored_diagnoses
 from raytide.diagnosis import catalogue
 from raytide.diagnosis.catalogue import DRAINING
 from raytide.diagnosis.model import Diagnosis, Stage
-from raytide.diagnosis.render import text_of, without_holder_and_fix
+from raytide.diagnosis.render import text_of
 from raytide.explain import messages
 from raytide.explain.findings import Findings, blocker, terminating
 from raytide.explain.holders import pending
@@ -210,10 +210,8 @@ def _of_autoscaler(ctx: _Context) -> Iterator[Blocker]:
         yield _of_condition(ctx, down, pod=ctx.head_name)
     contended = ctx.condition(constants.REPLICAS_CONTENDED)
     if contended is not None:
-        message = without_holder_and_fix(str(contended.get("message") or ""))
-        since = str(contended.get("lastTransitionTime") or "")
-        groups = contended_groups(ctx.cluster, ctx.scaling)
-        yield ctx.blocker(contention(str(contended.get("reason") or "Other"), message, groups), since=since)
+        found = contention(str(contended.get("reason") or "Other"), contended_groups(ctx.cluster, ctx.scaling))
+        yield ctx.blocker(found, since=str(contended.get("lastTransitionTime") or ""))
 
 
 def _of_record(ctx: _Context) -> Iterator[Blocker]:

@@ -20,14 +20,13 @@ from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pod import JobPod
 from raytide.diagnosis import catalogue
 from raytide.diagnosis.model import Diagnosis, Stage
-from raytide.diagnosis.render import without_holder_and_fix
 from raytide.explain import messages
 from raytide.explain.findings import Findings, blocker, terminating
 from raytide.explain.holders import pending
 from raytide.explain.model import TRAININGJOB, Blocker, GroupLine, Need, Objects, Phase, PodLine, Size, StageLine
 from raytide.explain.sharing_sentences import deciding
 from raytide.fairshare.pod_requirements import role_shape
-from raytide.trainingjob.causes import live_pods, located, workload_of
+from raytide.trainingjob.causes import contention, live_pods, located, workload_of
 
 
 @dataclass(frozen=True)
@@ -149,14 +148,9 @@ def _blockers(ctx: _Context) -> Iterator[Blocker]:
         yield ctx.blocker(Diagnosis(catalogue.SUSPENDED, message=messages.JOB_SUSPENDED), since=since)
         return
     yield from _waiting(ctx)
-    contended, note = (
-        ctx.condition(constants.REPLICAS_CONTENDED),
-        ctx.record.request if ctx.record is not None else None,
-    )
-    if contended is not None:
-        message = without_holder_and_fix(str(contended.get("message") or ""))
-        found = Diagnosis(str(contended.get("reason") or "Other"), message=message)
-        found = found.having(writer=note.writer if note is not None else "")
+    contended = ctx.condition(constants.REPLICAS_CONTENDED)
+    if contended is not None and ctx.record is not None and ctx.record.request is not None:
+        found = contention(ctx.record.request, ctx.record.replicas)
         yield ctx.blocker(found, since=str(contended.get("lastTransitionTime") or ""))
     requested, ceiling = job.spec.trainer.replicas, job.spec.trainer.ceiling
     if requested is not None and requested > ceiling:

@@ -100,8 +100,8 @@ def replicas_contended(cluster: RayCluster, scaling: ScalingState, now: datetime
         condition.get("status") == "True" or _left(condition, CONTENDED_AFTER, now) <= 0
     )
     reason = constants.REPLICAS_REWRITTEN if is_old else constants.REPLICAS_DIFFER
-    message = "; ".join(messages.replicas_contended(*each) for each in differences)
-    message += holder_and_fix(contention(reason, message, differences), causes.workload_of(cluster))
+    found = contention(reason, differences)
+    message = found.message + holder_and_fix(found, causes.workload_of(cluster))
     return ConditionUpdate(constants.REPLICAS_CONTENDED, status=is_old, reason=reason, message=message)
 
 
@@ -141,8 +141,9 @@ class ContendedGroup(NamedTuple):
     """The written number, if it was adopted before and is not adopted again."""
 
 
-def contention(reason: str, message: str, groups: Sequence[ContendedGroup]) -> Diagnosis:
-    """Other clients write `replicas` of these groups."""
+def contention(reason: str, groups: Sequence[ContendedGroup]) -> Diagnosis:
+    """Other clients write `replicas` of these groups; without any, sizes and decision have agreed for a moment."""
+    message = "; ".join(messages.replicas_contended(*each) for each in groups) or messages.REPLICAS_AGREE
     return Diagnosis(reason, message=message).having(
         writer=", ".join(dict.fromkeys(each.writer for each in groups if each.writer))
     )

@@ -95,6 +95,9 @@ def replicas_contended(group: str, replicas: int, writer: str, decided: int, app
     return text if applied is None else f"{text}; {applied} was already applied once"
 
 
+REPLICAS_AGREE: Final = "replicas and the autoscaler's decision have agreed for less than 15 s"
+
+
 def scaling_limited(group: str, why: Diagnosis) -> str:
     """ScalingLimited: the autoscaler's reason, with its group if it has one."""
     count = f"{why.count} × " if why.count else ""

@@ -8,10 +8,13 @@ explain/trainingjob.py (SC:S21).
 
 from collections.abc import Iterable, Sequence
 
+from raytide.api import trainingjob_constants as constants
 from raytide.api.pod_failure import failing_pod
+from raytide.api.sharing_record import RequestNote
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_pod import JobPod
 from raytide.diagnosis.model import Diagnosis, Workload
+from raytide.trainingjob import messages
 
 
 def workload_of(job: TrainingJob) -> Workload:
@@ -32,3 +35,13 @@ def located(found: Diagnosis, pods: Sequence[JobPod]) -> Diagnosis:
         pod=failing.name if failing is not None else "",
         gates=", ".join(gated.scheduling_gates) if gated is not None else "",
     )
+
+
+def contention(note: RequestNote, decided: int) -> Diagnosis:
+    """Another client wrote a size, and fair sharing decided on another one."""
+    if note.replicas > decided:
+        text = messages.replicas_not_granted(note.replicas, note.writer, decided)
+    else:
+        text = messages.replicas_lowered_again(note.replicas, note.writer)
+    reason = constants.REPLICAS_REWRITTEN if note.times > 1 else constants.REPLICAS_DIFFER
+    return Diagnosis(reason, message=text).having(writer=note.writer)

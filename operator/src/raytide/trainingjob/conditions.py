@@ -22,10 +22,9 @@ from raytide.api.conditions import (
 from raytide.api.gang_admission import REVOKED_REASONS, awaited_nodes
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.violations import Violation
-from raytide.diagnosis.model import Diagnosis
 from raytide.diagnosis.render import holder_and_fix
 from raytide.trainingjob import messages
-from raytide.trainingjob.causes import workload_of
+from raytide.trainingjob.causes import contention, workload_of
 from raytide.trainingjob.lifecycle import JobResult, has_minimum, has_run
 from raytide.trainingjob.plan_context import PlanContext
 from raytide.trainingjob.plan_types import TrainingJobPlan
@@ -130,17 +129,12 @@ def replicas_contended(ctx: PlanContext) -> ConditionUpdate | None:
     record, note = ctx.record, ctx.record.request if ctx.record is not None else None
     if record is None or note is None or not ctx.may_have_pods:
         return None
-    is_for_more, is_repeated = note.replicas > record.replicas, note.times > 1
-    if not is_for_more and not is_repeated:
+    is_repeated = note.times > 1
+    if note.replicas <= record.replicas and not is_repeated:
         return None
-    message = (
-        messages.replicas_not_granted(note.replicas, note.writer, record.replicas)
-        if is_for_more
-        else messages.replicas_lowered_again(note.replicas, note.writer)
-    )
-    reason = constants.REPLICAS_REWRITTEN if is_repeated else constants.REPLICAS_DIFFER
-    message += holder_and_fix(Diagnosis(reason).having(writer=note.writer), workload_of(ctx.job))
-    return ConditionUpdate(constants.REPLICAS_CONTENDED, status=is_repeated, reason=reason, message=message)
+    found = contention(note, record.replicas)
+    message = found.message + holder_and_fix(found, workload_of(ctx.job))
+    return ConditionUpdate(constants.REPLICAS_CONTENDED, status=is_repeated, reason=found.reason, message=message)
 
 
 def is_settled(ctx: PlanContext) -> bool:
