@@ -21,9 +21,9 @@ from raytide.api.actions import Create, Delete, Patch, Result
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import EVENTS, PODS, SECRETS, SERVICES, Key
 from raytide.api.pod import PodView, decode_pod, pod_from_manifest
-from raytide.controller.controller import ReconcileLoop
 from raytide.controller.executor import Executor
 from raytide.controller.expectations import Expectations, ViewDecoder
+from raytide.controller.reconcile_loop import ReconcileLoop
 from raytide.kube.client import Client, PatchKind
 from raytide.kube.event_recorder import Recorder
 from raytide.kube.http import HttpTransport

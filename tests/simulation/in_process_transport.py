@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from raytide.api.errors import ApiUnavailableError
-from raytide.controller.controller import ReconcileLoop
+from raytide.controller.reconcile_loop import ReconcileLoop
 from raytide.kube.transport import Response, StreamStatusError
 from raytide_sandbox.apiserver import read_handlers
 from raytide_sandbox.apiserver.api_status import ApiStatusError

@@ -78,9 +78,6 @@ class Controllers(Protocol):
     async def stop(self) -> None:
         """Stop in order."""
 
-    def enqueue(self, key: Key) -> None:
-        """Enqueue the object."""
-
 
 class OperatorUnderTest:
     """One replica of a Deployment.
@@ -191,8 +188,8 @@ class OperatorUnderTest:
 
     def enqueue(self, namespace: str, name: str) -> None:
         """Enqueue the key without a watch event."""
-        assert self._controllers is not None
-        self._controllers.enqueue(Key(namespace, name))
+        queue: Any = getattr(self.controllers, "reconcile_loop", self.controllers)  # of one controller, or of several
+        queue.enqueue(Key(namespace, name))
 
     async def stop(self) -> None:
         """SIGTERM: stop in order and wait for it."""

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from raytide.controller.controller import ReconcileLoop
+from raytide.controller.reconcile_loop import ReconcileLoop
 from raytide.metrics import REGISTRY
 from support import virtual_time
 from support.faults.script import Call, Rule

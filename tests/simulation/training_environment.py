@@ -73,7 +73,7 @@ class JobControllers:
 
     def enqueue(self, key: Key) -> None:
         """Enqueue one job and the sharing pass."""
-        self._jobs.enqueue(key)
+        self._jobs.reconcile_loop.enqueue(key)
         self._controllers[1].reconciler.enqueue()
 
 

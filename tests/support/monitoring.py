@@ -10,7 +10,7 @@ from raytide.api.autoscaler_decision import LIMIT_REASONS
 from raytide.api.constants import LEADER_LEASE, WAITING_FOR_PODS
 from raytide.api.pod_failure import Cause
 from raytide.api.trainingjob_constants import ROLES
-from raytide.controller.controller import ERROR_REASONS
+from raytide.controller.reconcile_loop import ERROR_REASONS
 from raytide.raycluster.worker_samples import DESIRED, READY
 from raytide.trainingjob.metrics import DOWN, REASONS, STATES, UP
 from support.exported_metrics import exported

@@ -10,7 +10,7 @@ import pytest
 
 from raytide.api.config import ClusterConfig
 from raytide.api.raycluster import RayCluster
-from raytide.controller.controller import Pace
+from raytide.controller.reconcile_loop import Pace
 from raytide.kube.client import Client
 from raytide.kube.transport import Response
 from raytide.raycluster.controller import RayClusterController, RayClusterControllerOptions

@@ -283,7 +283,7 @@ async def test_a_create_that_was_not_seen_is_not_repeated_after_its_pod_was_dele
     )
     here.wire._lag_s = lambda: 40.0
     create(here, group(replicas=2))
-    here.controller.enqueue(KEY)
+    here.controller.reconcile_loop.enqueue(KEY)
     await asyncio.sleep(29.5)
     assert len(pods(here)) == 3
     here.world.edit(CLUSTERS, "demo", None, lambda obj: obj["spec"]["workerGroupSpecs"][0].update(replicas=0))
@@ -452,7 +452,7 @@ async def test_a_read_that_is_older_than_what_the_informer_shows_is_not_used(her
     await asyncio.sleep(5)
     here.wire.writes.clear()
     here.wire.read_instead = lambda path: Response(200, old, {}) if path.endswith("/rayclusters/demo") else None
-    here.controller.enqueue(KEY)
+    here.controller.reconcile_loop.enqueue(KEY)
     await asyncio.sleep(5)
     assert here.wire.writes == []
     here.wire.read_instead = lambda _path: None

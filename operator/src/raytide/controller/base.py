@@ -11,7 +11,6 @@ import logging
 from abc import ABC
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,9 +20,9 @@ from raytide.api.meta import NODES, Key, Resource
 from raytide.api.node import NodeView, decode_node, has_readiness_changed
 from raytide.controller.action_runner import ActionRunner
 from raytide.controller.child_lister import ChildLister
-from raytide.controller.controller import ReconcileLoop
 from raytide.controller.event_correlator import EventCorrelator
 from raytide.controller.read_live import LiveReader
+from raytide.controller.reconcile_loop import ReconcileLoop
 from raytide.controller.reconciler import Dependencies
 from raytide.controller.status_writer import StatusWriter
 from raytide.kube.client import Client
@@ -94,17 +93,17 @@ class BaseController(ABC):
     - A changed child enqueues its owner with batching. So does a node whose readiness changes, for owners of terminating
       pods on it. Without access to nodes, none counts as dead.
 
-    Subclasses define the watched children (`pods`, `streams`) and the reconcile loop (`reconcile_loop`).
+    Subclasses define the watched children (`pods`, `streams`) and what `reconcile_loop` calls.
     """
 
     pods: Informer[Any]
-    reconcile_loop: ReconcileLoop
 
     def __init__(
         self,
         client: Client,
         resource: Resource,
         *,
+        name: str,
         clock: Clock,
         controller_name: str,
         options: ControllerOptions,
@@ -112,7 +111,7 @@ class BaseController(ABC):
         node_informer: str = "",
         if_nodes_forbidden: str,
     ) -> None:
-        """`controller_name` is the reportingController of events, `owner_of` returns the owner that a child's labels name.
+        """`name` is that of the controller in metrics, `controller_name` is the reportingController of events, `owner_of` returns the owner that a child's labels name.
 
         `node_informer` is the name of the node informer (default: of its kind), `if_nodes_forbidden` what is not done without access to nodes.
         """
@@ -122,14 +121,21 @@ class BaseController(ABC):
         self._client = client
         self._clock = clock
         self._stopping = asyncio.Event()
-        self._seen_by_all = partial(Informer, options.watches or SharedWatches(client, clock=clock))
-        self._informer = partial(self._seen_by_all, namespaces=options.namespaces or None)
-        self._children = partial(self._informer, index=owner_of, on_change=self._on_child)
+        self._watches = options.watches or SharedWatches(client, clock=clock)
+        self._namespaces = options.namespaces or None
         self._owner_of = owner_of
-        self.objects: Informer[ObjectView] = self._informer(resource, decoder=decode_object, on_change=self._on_object)
+        self.reconcile_loop = ReconcileLoop(name, clock=clock, keys=self.keys, workers=options.workers)
+        self.objects: Informer[ObjectView] = Informer(
+            self._watches,
+            resource,
+            namespaces=self._namespaces,
+            decoder=decode_object,
+            on_change=self._on_object,
+        )
         self.streams: tuple[Informer[Any], ...] = (self.objects,)
         """Informers that must be synced before a pass may run."""
-        self.nodes: Informer[NodeView] = self._seen_by_all(
+        self.nodes: Informer[NodeView] = Informer(
+            self._watches,
             NODES,
             decoder=decode_node,
             on_change=self._on_node,
@@ -142,13 +148,18 @@ class BaseController(ABC):
         self.recorder = Recorder(client, clock=clock, controller=controller_name, instance=options.instance)
         self._live_reader = LiveReader(client, resource, clock=clock)
 
-    def _build_dependencies(self, children: Iterable[ChildLister[Any]], *, metrics_label: str) -> Dependencies:
+    def _children(self, resource: Resource, **options: Any) -> Informer[Any]:
+        """An informer of children, by owner; a change enqueues the owner."""
+        by_owner = {"namespaces": self._namespaces, "index": self._owner_of, "on_change": self._on_child}
+        return Informer(self._watches, resource, **{**by_owner, **options})
+
+    def _build_dependencies(self, children: Iterable[ChildLister[Any]]) -> Dependencies:
         """What the reconciler reads from and writes to; in-flight writes are processed in the order of `children`."""
         self._runner = ActionRunner(
             self._client,
             clock=self._clock,
             overlays={child.resource: child.in_flight for child in children},
-            is_contended=self.has_concurrent_passes,
+            is_contended=self.reconcile_loop.has_concurrent_passes,
         )
         return Dependencies(
             clock=self._clock,
@@ -160,12 +171,12 @@ class BaseController(ABC):
                 self._client,
                 self.resource,
                 clock=self._clock,
-                controller=metrics_label,
-                ignore_resource_version=self.ignore_resource_version,
+                controller=self.reconcile_loop.name,
+                ignore_resource_version=self.reconcile_loop.ignore_resource_version,
             ),
             events=EventCorrelator(self.recorder, clock=self._clock),
-            ignore_resource_version=self.ignore_resource_version,
-            forgotten=self.forget,
+            ignore_resource_version=self.reconcile_loop.ignore_resource_version,
+            forgotten=self.reconcile_loop.forget,
         )
 
     def reset_for_new_term(self) -> None:
@@ -221,10 +232,6 @@ class BaseController(ABC):
 
     # --- enqueueing ---------------------------------------------------------------------------------------------------
 
-    def enqueue(self, key: Key, version: str = "") -> None:
-        """Enqueue a changed object; `version` is the resourceVersion of the change."""
-        self.reconcile_loop.enqueue(key, version)
-
     def keys(self) -> list[Key]:
         """Keys of all objects in the informer."""
         return [view.key for view in self.objects.all()]
@@ -234,25 +241,13 @@ class BaseController(ABC):
         view = self.objects.get(key.namespace, key.name)
         return version_number(view.version) if view is not None else None
 
-    def ignore_resource_version(self, key: Key, *versions: str) -> None:
-        """Record versions whose watch events need no pass."""
-        self.reconcile_loop.ignore_resource_version(key, *versions)
-
-    def forget(self, key: Key) -> None:
-        """Drop the state of a deleted object."""
-        self.reconcile_loop.forget(key)
-
-    def has_concurrent_passes(self) -> bool:
-        """Whether several objects are being reconciled at this moment."""
-        return self.reconcile_loop.running() > 1
-
     def _on_object(self, old: ObjectView | None, new: ObjectView | None) -> None:
         if new is not None:
             self.on_seen(new, False)
-            self.enqueue(new.key, new.version)
+            self.reconcile_loop.enqueue(new.key, new.version)
         elif old is not None:
             self.on_seen(old, True)
-            self.enqueue(old.key)
+            self.reconcile_loop.enqueue(old.key)
 
     def _on_child(self, old: Any, new: Any) -> None:
         for key in {self._owner_of(view) for view in (old, new) if view is not None}:

@@ -311,7 +311,9 @@ def _watched_kind(controller: BaseController, clock: Clock) -> WatchedKind:
             watch_lag.informer_saw(view.key, view.version)
 
     controller.on_seen = on_seen
-    return WatchedKind(controller.resource, controller.enqueue, lambda: controller.objects.is_listable, watch_lag)
+    return WatchedKind(
+        controller.resource, controller.reconcile_loop.enqueue, lambda: controller.objects.is_listable, watch_lag
+    )
 
 
 def lease_namespace(settings: Settings, config: ClientConfig) -> str:

@@ -17,7 +17,6 @@ from raytide.api.pod import PodView, decode_pod, pod_from_manifest
 from raytide.api.service import ServiceView, decode_service, service_from_manifest
 from raytide.controller.base import BaseController, ControllerOptions
 from raytide.controller.child_lister import ChildLister
-from raytide.controller.controller import ReconcileLoop
 from raytide.controller.expectations import ViewDecoder
 from raytide.kube.client import Client
 from raytide.kube.informer import Informer
@@ -60,6 +59,7 @@ class RayClusterController(BaseController):
         super().__init__(
             client,
             RAYCLUSTERS,
+            name="raycluster",
             clock=clock,
             controller_name=CONTROLLER_NAME,
             options=options,
@@ -87,14 +87,12 @@ class RayClusterController(BaseController):
             lookups=self._lookups,
             quotas=QuotaLookup(client, clock=clock),
         )
-        deps = self._build_dependencies((sources.services, sources.pods), metrics_label="raycluster")
+        deps = self._build_dependencies((sources.services, sources.pods))
         self._measures = WorkerMeasures()
         self.reconciler = RayClusterReconciler(
             deps, sources, config=config, namer=options.namer, measures=self._measures
         )
-        self.reconcile_loop = ReconcileLoop(
-            "raycluster", self.reconciler.reconcile, clock=clock, keys=self.keys, workers=options.workers
-        )
+        self.reconcile_loop.reconcile = self.reconciler.reconcile
 
     def reset_for_new_term(self) -> None:
         """Drop in-flight writes and cached answers of an earlier leadership term."""

@@ -17,7 +17,6 @@ from raytide.api.trainingjob_object import JobObject, decode_job_object, job_obj
 from raytide.api.trainingjob_pod import JobPod, decode_job_pod, job_pod_from_manifest
 from raytide.controller.base import BaseController, ControllerOptions, run_all
 from raytide.controller.child_lister import ChildLister
-from raytide.controller.controller import ReconcileLoop
 from raytide.controller.expectations import ViewDecoder
 from raytide.kube.client import Client
 from raytide.kube.informer import Informer
@@ -36,6 +35,7 @@ class TrainingJobController(BaseController):
         super().__init__(
             client,
             TRAININGJOBS,
+            name="trainingjob",
             clock=clock,
             controller_name=CONTROLLER_NAME,
             options=options,
@@ -61,13 +61,9 @@ class TrainingJobController(BaseController):
             config_maps=ChildLister(clock, object_views, self.config_maps),
             unready_nodes=self.unready_nodes_of,
         )
-        deps = self._build_dependencies(
-            (sources.services, sources.config_maps, sources.pods), metrics_label="trainingjob"
-        )
+        deps = self._build_dependencies((sources.services, sources.config_maps, sources.pods))
         self.reconciler = TrainingJobReconciler(deps, sources, config=config, measures=self.measures)
-        self.reconcile_loop = ReconcileLoop(
-            "trainingjob", self.reconciler.reconcile, clock=clock, keys=self.keys, workers=options.workers
-        )
+        self.reconcile_loop.reconcile = self.reconciler.reconcile
 
     async def run_informers(self) -> None:
         """Run the informers until cancelled; those of children start once the API server serves jobs."""

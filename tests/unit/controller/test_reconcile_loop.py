@@ -9,7 +9,7 @@ import pytest
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 from raytide.api.meta import Key
-from raytide.controller.controller import ERROR_REASONS, Pace, ReconcileLoop
+from raytide.controller.reconcile_loop import ERROR_REASONS, Pace, ReconcileLoop
 from raytide.metrics import REGISTRY
 from raytide.runtime.clock import Clock
 from raytide.runtime.logs import PASS

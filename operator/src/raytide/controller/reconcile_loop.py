@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 from zlib import crc32
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
@@ -27,6 +28,9 @@ LONGEST_BACKOFF_S = 10.0
 """Longest backoff while the API server is away: 15 s after an outage all keys must be reconciled again (SC:S18)."""
 
 
+Reconcile: TypeAlias = Callable[[Key], Awaitable[float | None]]
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """Rate limits of a controller, in seconds unless the field name says otherwise."""
@@ -39,6 +43,10 @@ class Pace:
     """Upper bound of the delay: a pass that waited 2 s for the API server must not delay readiness by 20 s."""
     resync_s: float = 1800.0
     drain_s: float = 10.0
+
+
+async def _not_set(_: Key) -> float | None:
+    raise RuntimeError("no function to reconcile with")
 
 
 class ReconcileLoop:
@@ -62,16 +70,17 @@ class ReconcileLoop:
     def __init__(
         self,
         name: str,
-        reconcile: Callable[[Key], Awaitable[float | None]],
+        reconcile: Reconcile | None = None,
         *,
         clock: Clock,
         keys: Callable[[], Iterable[Key]],
         workers: int = 8,
         pace: Pace | None = None,
     ) -> None:
+        """`reconcile` may be set later, before `run`: what it needs may need the loop."""
         self.name = name
         self.passes = 0
-        self._reconcile = reconcile
+        self.reconcile: Reconcile = reconcile or _not_set
         self._clock = clock
         self._keys = keys
         self._worker_count = workers
@@ -122,9 +131,9 @@ class ReconcileLoop:
         """Duration of the longest running pass in seconds; 0 when idle."""
         return self._clock.monotonic() - min(self._started_at.values(), default=self._clock.monotonic())
 
-    def running(self) -> int:
-        """Number of running passes."""
-        return len(self._started_at)
+    def has_concurrent_passes(self) -> bool:
+        """Whether several objects are being reconciled at this moment."""
+        return len(self._started_at) > 1
 
     @property
     def is_at_work(self) -> bool:
@@ -177,7 +186,7 @@ class ReconcileLoop:
 
     async def _pass(self, key: Key) -> None:
         try:
-            requeue_after_s = await self._reconcile(key)
+            requeue_after_s = await self.reconcile(key)
         except ApiUnavailableError as error:
             wait_s = error.retry_after_s or 0.0
             delay_s = self._queue.put_backed_off(key, longest_s=LONGEST_BACKOFF_S, at_least_s=wait_s)
