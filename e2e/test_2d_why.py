@@ -124,8 +124,8 @@ def test_each_group_is_blocked_for_its_reason_with_holder_and_cure(installation,
     for reason, cause in CAUSES.items():
         blocker = found[reason]
         assert (blocker["group"], blocker["stage"]) == (reason.lower(), cause.stage)
-        for field in ("message", "holder", "cure"):
-            assert getattr(cause, field) in blocker[field], blocker
+        for field, part in (("message", cause.message), ("holder", cause.holder), ("cure", cause.fix)):
+            assert part in blocker[field], blocker
         assert is_documented(installation, blocker), blocker
     assert len(names(workers(installation, CLUSTER))) == 3, "all but the one without quota exist"
 
