@@ -106,18 +106,6 @@ def test_a_job_turns_at_most_twice_for_each_change_and_then_it_is_quiet(cpus, jo
     live(cpus, jobs, given_circumstances, Turns())
 
 
-@pytest.mark.rule("FD:SH-B15")
-def test_a_job_that_gave_does_not_come_back_where_a_cooldown_keeps_the_capacity():
-    """kube-scheduler put its new trainer there each time, and the job that was to have the capacity took it back: 9 turns."""
-    jobs = [
-        Submission(name, at_s, low, high, Ask(cpu * 1000, 1), initial=low)
-        for name, at_s, low, high, cpu in (("job-0", 0.0, 3, 8, 1), ("job-1", 0.0, 2, 14, 8), ("job-2", 900.0, 1, 4, 4))
-    ]
-    sharing = Turns()
-    live([8, 32, 16, 24, 32], jobs, Circumstances(start_s=1.0, stop_s=31.0, scheduler="random", seed=9067), sharing)
-    assert sharing.most() <= 5
-
-
 @pytest.mark.rule("TJ:7.13", "D25")
 def test_so_it_is_with_tenants_and_priorities():
     """But for one of 3,000 worlds that were tried: a tenant whose first job needs more than its next one is passed over."""

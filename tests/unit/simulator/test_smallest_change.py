@@ -308,3 +308,28 @@ def test_a_gang_that_trainer_0_of_another_job_keeps_waiting_is_told_to_suspend_t
     assert fixes(found) == [
         "suspend TrainingJob default/a, which ends 3 pods: then default/gang has 1 trainer and default/a 0 instead of 3"
     ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "low", "size"),
+    [
+        pytest.param(["n1"] * 3, 0, 2, id="its workers are on one node"),
+        pytest.param(["n1", "n1", "n2"], 0, 0, id="on several nodes all of them have to go"),
+        pytest.param(["n1", "n1", "n2"], 1, None, id="minReplicas keeps the one that counts"),
+        pytest.param(["n2", "n1", "n1"], 1, None, id="which one minReplicas keeps is not known"),
+    ],
+)
+def test_where_rays_autoscaler_chooses_who_ends_it_must_not_matter(nodes, low, size):
+    has_two = "n2" in nodes
+    world = World([node("n1", cpu=9, gpu=3 - has_two), node("n2", cpu=9, gpu=int(has_two))])
+    world.ray("rl", {"gpu": nodes}, enableInTreeAutoscaling=True).ray("serve", {"gpu": [""]}, gpu=1 + has_two)
+    world.clusters[Key("ml", "rl")]["spec"]["workerGroupSpecs"][0]["minReplicas"] = low
+    change = world.why("serve").changes[0]
+    assert (change.after if change.field is Field.MAX_REPLICAS else None) == size
+    if size == 2:
+        text = "lower maxReplicas of RayCluster ml/rl to 2: then ml/serve has 1 worker and ml/rl 2 instead of 3"
+        assert messages.change(change) == text
+        assert messages.command_of(change) == (
+            "kubectl patch raycluster rl -n ml --type json -p "
+            """'[{"op":"add","path":"/spec/workerGroupSpecs/0/maxReplicas","value":2}]'"""
+        )

@@ -65,7 +65,7 @@ def _quota_holder(found: Diagnosis, _: Workload) -> str:
     return f"ResourceQuota {quota.rpartition('/')[2]}" if quota else "a ResourceQuota"
 
 
-def _quota_cure(found: Diagnosis, of: Workload) -> str:
+def _quota_fix(found: Diagnosis, of: Workload) -> str:
     if found.parameters.get("tenant"):
         return "raise the quota of the tenant in --tenants of the operator, or wait until jobs of the tenant end"
     quota = _quota_holder(found, of)
@@ -92,7 +92,7 @@ def _rejection_holder(found: Diagnosis, _: Workload) -> str:
     return _REJECTIONS[kind][0].format(name)
 
 
-def _rejection_cure(found: Diagnosis, _: Workload) -> str:
+def _rejection_fix(found: Diagnosis, _: Workload) -> str:
     kind, name = rejected_by(found.message)
     return _REJECTIONS[kind][1].format(name)
 
@@ -102,7 +102,7 @@ def _invalid_holder(found: Diagnosis, _: Workload) -> str:
     return f"field {name} of {thing}" if name else "a field of the object"
 
 
-def _invalid_cure(found: Diagnosis, _: Workload) -> str:
+def _invalid_fix(found: Diagnosis, _: Workload) -> str:
     _thing, name = invalid_field(found.message)
     return (
         f"correct {name or 'the field that the message names'} in the spec, from which the operator creates the object"
@@ -130,7 +130,7 @@ def _scheduling_holder(found: Diagnosis, _: Workload) -> str:
     return ", ".join(holders) or "kube-scheduler, which finds no node"
 
 
-def _scheduling_cure(found: Diagnosis, of: Workload) -> str:
+def _scheduling_fix(found: Diagnosis, of: Workload) -> str:
     lacks = unschedulable_for(found.message)
     fixes = [_SCHEDULING[kind][1].format(" and ".join(names)) for kind, names in lacks.items()]
     return "; ".join(fixes) or f"kubectl describe pod {found.parameters.get('pod', _POD)} -n {of.namespace}"
@@ -143,7 +143,7 @@ def _gates_holder(found: Diagnosis, _: Workload) -> str:
     return f"the controller of scheduling gate {gates}" if gates else "the controller that set the scheduling gate"
 
 
-def _gates_cure(found: Diagnosis, of: Workload) -> str:
+def _gates_fix(found: Diagnosis, of: Workload) -> str:
     if "kueue.x-k8s.io" in found.parameters.get("gates", ""):
         return f"kubectl get workloads -n {of.namespace}: its ClusterQueue needs free quota"
     return "wait until that controller removes the gate, or check that it runs"
@@ -170,7 +170,7 @@ def _unsatisfiable_holder(found: Diagnosis, _: Workload) -> str:
     return "the nodes that there are" if found.parameters.get("limit") == NODES else "the size of the nodes"
 
 
-def _unsatisfiable_cure(found: Diagnosis, _: Workload) -> str:
+def _unsatisfiable_fix(found: Diagnosis, _: Workload) -> str:
     if found.parameters.get("limit") == NODES:
         return "add such a node; where nodes are added on demand, set --node-autoscaler of the operator to present"
     return "add a larger node, or lower the requests of the trainers"
@@ -187,7 +187,7 @@ def _writer(found: Diagnosis, _: Workload) -> str:
     return f"{found.parameters.get('writer', 'another client')}, which also writes replicas"
 
 
-def _replicas_cure(_: Diagnosis, of: Workload) -> str:
+def _replicas_fix(_: Diagnosis, of: Workload) -> str:
     if of.kind == "TrainingJob":
         return "stop that client from writing replicas, raise min-instance, or set scaling.enabled to false"
     return "stop that client from writing replicas, or set minReplicas"
@@ -198,7 +198,7 @@ def _suspension_holder(found: Diagnosis, _: Workload) -> str:
     return f"Kueue, queue {queue}" if queue else "spec.suspend"
 
 
-def _suspension_cure(found: Diagnosis, of: Workload) -> str:
+def _suspension_fix(found: Diagnosis, of: Workload) -> str:
     if queue := found.parameters.get("queue"):
         return f"kubectl get workloads -n {of.namespace}: Kueue resumes it when queue {queue} has free quota"
     resumed = "set spec.suspend to false"
@@ -264,7 +264,7 @@ _FAILED: Final = Entry(
 _OTHER: Final = Entry(
     Stage.PODS, "see the message", "act on the message; kubectl describe {kind} {name} -n {namespace}"
 )
-_CREATION: Final = Entry(Stage.PODS, _rejection_holder, _rejection_cure)
+_CREATION: Final = Entry(Stage.PODS, _rejection_holder, _rejection_fix)
 
 CATALOGUE: Final[Mapping[str, Entry]] = {
     # whole workloads
@@ -278,7 +278,7 @@ CATALOGUE: Final[Mapping[str, Entry]] = {
         stops_all=True,
     ),
     NOT_RECONCILED: Entry(Stage.WANTED, _OPERATOR, _OPERATOR_FIX, stops_all=True),
-    SUSPENDED: Entry(Stage.WANTED, _suspension_holder, _suspension_cure, stops_all=True),
+    SUSPENDED: Entry(Stage.WANTED, _suspension_holder, _suspension_fix, stops_all=True),
     GROUP_SUSPENDED: Entry(Stage.WANTED, "suspend of group {group}", "set suspend of group {group} to false"),
     CANNOT_BE_PARSED: _INVALID,
     "InvalidRayClusterSpec": _INVALID,
@@ -363,7 +363,7 @@ CATALOGUE: Final[Mapping[str, Entry]] = {
     "ReplicasRewritten": Entry(
         Stage.DECISION,
         _writer,
-        _replicas_cure,
+        _replicas_fix,
     ),
     # fair sharing of TrainingJobs
     "InsufficientResources": Entry(Stage.DECISION, _capacity_holder, _CAPACITY_FIX),
@@ -371,7 +371,7 @@ CATALOGUE: Final[Mapping[str, Entry]] = {
     "Fragmented": Entry(
         Stage.DECISION, "free capacity that no single node has", "use smaller trainers, or move other pods"
     ),
-    "Unsatisfiable": Entry(Stage.DEMAND, _unsatisfiable_holder, _unsatisfiable_cure, is_permanent=True),
+    "Unsatisfiable": Entry(Stage.DEMAND, _unsatisfiable_holder, _unsatisfiable_fix, is_permanent=True),
     "HigherPriority": Entry(Stage.DECISION, _job_holder, "set a higher priorityClassName, or wait until that job ends"),
     "HeldByRankZero": Entry(
         Stage.DECISION,
@@ -404,9 +404,9 @@ CATALOGUE: Final[Mapping[str, Entry]] = {
         "remove the cause; the job is admitted again at the time in the message",
     ),
     # pods
-    "QuotaExceeded": Entry(Stage.PODS, _quota_holder, _quota_cure),
+    "QuotaExceeded": Entry(Stage.PODS, _quota_holder, _quota_fix),
     "CreationForbidden": _CREATION,
-    "CreationInvalid": Entry(Stage.PODS, _invalid_holder, _invalid_cure),
+    "CreationInvalid": Entry(Stage.PODS, _invalid_holder, _invalid_fix),
     "NameTaken": Entry(
         Stage.PODS,
         "another object that has the name",
@@ -451,8 +451,8 @@ CATALOGUE: Final[Mapping[str, Entry]] = {
     "PodTerminating": Entry(Stage.PODS, "a terminating pod of the same name", "wait until it is gone"),
     "BelowMinimum": Entry(Stage.PODS, "pods that are starting", f"wait; if it persists, {_DESCRIBE}"),
     # nodes
-    "Unschedulable": Entry(Stage.NODES, _scheduling_holder, _scheduling_cure),
-    "SchedulingGated": Entry(Stage.NODES, _gates_holder, _gates_cure),
+    "Unschedulable": Entry(Stage.NODES, _scheduling_holder, _scheduling_fix),
+    "SchedulingGated": Entry(Stage.NODES, _gates_holder, _gates_fix),
     "NotScheduled": Entry(
         Stage.NODES, "the scheduler of the pods", "check schedulerName, and that this scheduler runs"
     ),

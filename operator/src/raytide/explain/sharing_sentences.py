@@ -34,8 +34,7 @@ SENTENCES: Final = (
     "What is above minimums is shared step by step: by priority, to jobs with GPUs first, then to the job with the lowest score.",
     (
         "A step takes free capacity, and capacity that other pods are about to leave; it fits nodes, quotas and, above a minimum, the "
-        "load limit; the step of a job whose cooldown ends within a minute is kept for it, and a job that was scaled down last does not "
-        "grow where its pods could take that."
+        "load limit; the step of a job whose cooldown ends within a minute is kept for it."
     ),
     (
         "Otherwise it preempts: for each pod it takes the node where that costs the lowest priority, then the fewest trainers, then "

@@ -30,7 +30,6 @@ from raytide.api.sharing_record import (
     AWAITING_NODES,
     CREATION_FORBIDDEN,
     REACHING_MINIMUM,
-    REBALANCED,
     UNSCHEDULABLE,
     ResizeNote,
     SharingRecord,
@@ -87,12 +86,6 @@ class JobDemand:
     def has_started(self) -> bool:
         """Whether it may have pods."""
         return self.current > 0 or not self.is_gang
-
-    @property
-    def has_given(self) -> bool:
-        """Whether its last resize was a scale-down for a less fulfilled job."""
-        last = self.record.resizes[-1] if self.record is not None and self.record.resizes else None
-        return last is not None and last.reason == REBALANCED and last.after < last.before
 
     @property
     def wanted(self) -> int:

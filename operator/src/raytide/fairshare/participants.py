@@ -86,7 +86,6 @@ class ParticipantBuilder:
             may_shrink=rest.shrinking_until is None,
             is_settled=is_settled or not claim.has_started,
             is_scaling_enabled=spec.scaling.enabled,
-            has_given=claim.has_given,
             uses_limits=spec.scaling.accounting == "Limits",
             rebalances=spec.scaling.rebalance and not rest.answers_request,
             grows_to=_grows_to(claim) if rest.answers_request else None,

@@ -262,7 +262,7 @@ def _of_clusters(
             size = len(of_group) // hosts
             change = Change(RAYCLUSTER, *cluster.key, Field.MAX_REPLICAS, size, group=name, group_index=index)
             is_one_node = len({pod.node_name for pod in of_group}) == 1
-            high = size - given_up if is_one_node else min(low, size - given_up)
+            high = size - given_up if is_one_node else min(0, size - given_up)
             yield _Option(change, low, high, partial(_some_of, each, of_group, hosts))
         yield _Option(Change(RAYCLUSTER, *cluster.key, Field.SUSPEND, pods), 0, 0, partial(_cluster_suspended, each))
 

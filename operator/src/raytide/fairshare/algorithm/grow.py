@@ -10,7 +10,7 @@ for capacity that a pending pod would take.
 
 A participant that does not fit is skipped. Rounds are repeated until one frees nothing, so that little is left for the
 next plan. Free capacity that a claimant of the same or a higher priority will take once a cooldown
-ends is kept for it; who was scaled down last does not grow where its pods could take that. Called by `allocate.py`; mutable state in `state.py`.
+ends is kept for it. Called by `allocate.py`; mutable state in `state.py`.
 """
 
 from collections.abc import Iterator
@@ -93,8 +93,6 @@ class _Growth:
     """Tenant -> participants that may give anything: lowest priority first, then the best-off before the plan."""
     _by_counted: dict[str, dict[frozenset[int], list[ParticipantState]]] = field(default_factory=dict)
     """The same by the resources that count for tenants, of those that their pods request; with tenants only."""
-    _reserved: list[Placement] = field(default_factory=list)
-    """What is kept for participants in a cooldown."""
     _short: dict[int, dict[str, int]] = field(default_factory=dict)
     """Pool -> tenant -> its lowest share with a step for which there was no capacity in this round."""
 
@@ -154,10 +152,8 @@ class _Growth:
     def _reserve_step(self, step: GrowthStep) -> bool:
         """Reserve the capacity of the step until the participant's cooldown ends; False if it does not fit."""
         participant = step.participant
-        placements = self._try_place(step)
-        if isinstance(placements, Rejection):
+        if isinstance(self._try_place(step), Rejection):
             return False
-        self._reserved += placements
         self.state.charge(step.participant, step.needs)
         self.kept.sizes_before.setdefault(participant.rank, (participant, participant.size))
         participant.size = step.after
@@ -171,29 +167,11 @@ class _Growth:
         placements = self._try_place(step)
         if isinstance(placements, Rejection):
             return None if self._try_preempt(step, placements) else placements
-        if participant.spec.has_given and self._may_displace(step):
-            self.state.forget(placements)
-            return Rejection(COOLING_DOWN)
         nodes = [node.name for pods, node, _ in placements if pods is participant.instances]
         self.state.charge(step.participant, step.needs)
         is_released = is_now and all(is_free for _, _, is_free in placements)
         participant.record_growth(step.after, GROWING, nodes, is_released=is_released)
         return None
-
-    def _may_displace(self, step: GrowthStep) -> bool:
-        """Whether kube-scheduler, which does not follow the plan, could put a pod of the step where capacity is kept for another."""
-        for pods, node, _ in self._reserved:
-            if pods.owner is step.participant:
-                continue
-            free = list(node.free_soon)
-            for number, amount in pods.pod.requests:
-                free[number] += amount
-            for wanted, _ in step.needs:
-                requests = wanted.pod.requests
-                is_allowed = node.index in wanted.pod.order.position_of
-                if is_allowed and fits(requests, free) and not fits(requests, node.free_soon):
-                    return True
-        return False
 
     # --- from donors ---------------------------------------------------------------------------------------------------
 

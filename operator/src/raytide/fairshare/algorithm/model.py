@@ -167,8 +167,6 @@ class Participant:
     capacity is kept for it, and it does not shrink for a participant that is merely less fulfilled (TJ §3 row 17)."""
     is_scaling_enabled: bool = True
     """False if the user disabled scaling: it keeps its size, and nothing is reclaimed from it."""
-    has_given: bool = False
-    """Whether its last resize was a scale-down for a less fulfilled participant."""
     uses_limits: bool = True
     """Whether its growth also has to fit by limits (TJ §3 row 5)."""
     rebalances: bool = False
