@@ -12,7 +12,7 @@ from raytide.explain.cluster_capacity import CapacityView, ResourceUse
 from raytide.explain.model import Phase, Size, Verdict
 from raytide.explain.overview import GroupSize, Resized
 from support.stored_workloads import owner_reference, pod_object, put, short_of_cpu, warning
-from support.ui_site import NEW, NEW_CLUSTER, NOON, START, after, lane
+from support.ui_site import NEW, NEW_CLUSTER, NOON, START, TOKEN, after, lane
 
 pytestmark = [pytest.mark.browser, pytest.mark.rule("SC:S21")]
 
@@ -101,6 +101,51 @@ async def test_filter_sort_and_state(watched, site):
     await names("a")
     await page.get_by_label("Filter").fill("zzz")
     await expect(page.locator("#empty")).to_contain_text("No workload matches")
+
+
+async def test_the_filter_finds_a_priority_class(watched, site):
+    site.feed.update([lane("a", priority="high"), lane("b")], [], NOON)
+    page = await watched.open()
+    await page.get_by_label("Filter").fill("high")
+    await expect(page.locator(".row .name")).to_have_text(["default/aRayCluster"])
+
+
+async def test_the_address_is_a_link_to_a_moment(watched, site):
+    """Without the token; who opens it sees the same filter, order, explanation and time."""
+    site.feed.update([lane("demo", reason="WaitingForPods"), lane("demo-b", **COMPLETE)], [], NOON)
+    site.feed.update([lane("demo", ready=0, reason="ImagePullFailed"), lane("demo-b", **COMPLETE)], [], after(60))
+    site.feed.update([lane("demo", ready=0, reason="ImagePullFailed"), lane("demo-b", **COMPLETE)], [], after(120))
+    page = await watched.open()
+    await page.get_by_label("Sort").select_option("name")
+    await page.get_by_label("Filter").fill("demo")
+    chart = rows(page).filter(has_text="default/demoRay").locator("> svg")
+    box = await chart.bounding_box()
+    await page.mouse.click(box["x"] + box["width"] * 0.4, box["y"] + 10)
+    await expect(page.locator("#panel h2")).to_contain_text("default/demo")
+    await expect(page.locator("#moment")).to_contain_text("· default/demo · 1 of 2 workers · WaitingForPods")
+    link = page.url
+    assert TOKEN not in link
+    assert "open=RayCluster/default/demo&" in link
+    await page.goto("about:blank")
+    await page.goto(link)
+    await expect(page.get_by_label("Filter")).to_have_value("demo")
+    await expect(page.get_by_label("Sort")).to_have_value("name")
+    await expect(page.locator("#panel h2")).to_contain_text("default/demo")
+    await expect(page.locator("#moment")).to_contain_text("· default/demo · 1 of 2 workers · WaitingForPods")
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#moment")).to_be_hidden()
+    assert page.url.endswith("#filter=demo&sort=name")
+
+
+@pytest.mark.parametrize("part", ["open=x&at=never&sort=%3Cb%3E&window=-1", "open=Pod/a/b&at=1e99", "open=RayCluster/%3Cimg%3E/y&filter=%00"])  # fmt: skip
+async def test_a_broken_link_is_read_as_far_as_it_goes(watched, site, part):
+    watched.expected = ("400", "404")
+    site.feed.update([lane()], [], NOON)
+    page = await watched.open()
+    await page.evaluate("part => { location.hash = part; }", part)
+    await expect(page.locator("#connection")).to_have_text("live")
+    await expect(page.get_by_label("Sort")).to_have_value("attention")
+    await expect(page.locator("#moment")).to_be_hidden()
 
 
 GANG = lane("gang", wanted=4, ready=0, kind="TrainingJob", reason="InsufficientGPU", size=Size(0, 0, 4, 8))

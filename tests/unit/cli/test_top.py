@@ -77,6 +77,21 @@ def test_a_lane_of_a_cluster_that_lacks_nothing():
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "spec", "expected"),
+    [
+        ("TrainingJob", {"priorityClassName": "high"}, "high"),
+        ("RayCluster", {"headGroupSpec": {"template": {"spec": {"priorityClassName": "high"}}}}, "high"),
+        ("RayCluster", {"headGroupSpec": {"template": []}}, ""),
+        ("TrainingJob", {"priorityClassName": ["high"]}, ""),
+        ("TrainingJob", None, ""),
+    ],
+)
+def test_a_lane_has_the_priority_class_of_its_pods(kind, spec, expected):
+    obj = {"apiVersion": "x/v1", "kind": kind, "metadata": {"namespace": "default", "name": "x"}, "spec": spec}
+    assert lane_of(kind, obj, NOON).priority == expected
+
+
 def test_a_lane_has_the_groups_of_a_cluster_with_several():
     pods = (HEAD, worker(0), waiting_worker(1, scheduled=UNSCHEDULABLE), pod("demo-gpu-worker-00000", group="gpu"))
     both = of_cluster(*pods, groups=(group("cpu", 2), group("gpu", 1))).obj
@@ -154,7 +169,7 @@ def test_for_programs():
     assert answer["items"] == [
         {
             "kind": "TrainingJob", "namespace": "text", "name": "bert", "wanted": 8, "ready": 3, "verdict": "Waits",
-            "reason": "InsufficientGPU", "message": "needs 1 GPU", "more": 0, "needed": 0, "maximum": None, "phase": "", "phaseSince": None,
+            "reason": "InsufficientGPU", "message": "needs 1 GPU", "more": 0, "needed": 0, "maximum": None, "phase": "", "phaseSince": None, "priority": "",
         }
     ]  # fmt: skip
 

@@ -14,7 +14,7 @@ from raytide.api.meta import Manifest
 from raytide.api.sharing_record import REBALANCED, ResizeNote
 from raytide.explain.encode import API_VERSION
 from raytide.explain.explain import explain
-from raytide.explain.model import GroupLine, Objects, Phase, Size, Verdict
+from raytide.explain.model import RAYCLUSTER, GroupLine, Objects, Phase, Size, Verdict
 
 KIND: Final = "Overview"
 MAX_NAME: Final = 317
@@ -68,6 +68,8 @@ class Lane:
     """Its worker groups or roles, if there are several, at most MAX_GROUPS."""
     size: Size = field(default_factory=Size)
     """More about its size; `wanted` is what an active workload needs."""
+    priority: str = ""
+    """Name of the PriorityClass of its pods, for a RayCluster of its head; empty for the cluster's default."""
 
 
 def lane_of(kind: str, obj: Manifest, now: datetime) -> Lane:
@@ -88,7 +90,17 @@ def lane_of(kind: str, obj: Manifest, now: datetime) -> Lane:
         tuple(_resized(note) for note in found.resizes if _concerns_others(note)),
         _sizes(found.groups),
         found.size,
+        _priority(kind, obj),
     )
+
+
+def _priority(kind: str, obj: Manifest) -> str:
+    """Read as it is stored: a name that is none is no name."""
+    path = ("spec", "headGroupSpec", "template", "spec") if kind == RAYCLUSTER else ("spec",)
+    found: Any = obj
+    for key in (*path, "priorityClassName"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found[:MAX_NAME] if isinstance(found, str) else ""
 
 
 def _sizes(lines: Iterable[GroupLine]) -> tuple[GroupSize, ...]:
@@ -131,4 +143,5 @@ def lane_as_json(lane: Lane) -> dict[str, Any]:
         "maximum": lane.size.maximum,
         "phase": lane.size.phase.value,
         "phaseSince": lane.size.since or None,
+        "priority": lane.priority,
     }

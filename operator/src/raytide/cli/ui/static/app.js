@@ -88,6 +88,7 @@ const state = {
   disconnected: null, // since when the API server is away
   lost: null, // since when this page has no connection
   at: null, // time of the last message, seconds
+  moment: null, // time that was clicked, seconds
   skew: 0, // server time minus local time, seconds
   focused: "", // key of a row
   open: "", // key of the lane whose explanation is shown, or "what-if"
@@ -105,14 +106,36 @@ function windowSeconds() {
   return chosenWindow() === LONGEST ? Math.min(LONGEST, Math.max(60, recorded)) : chosenWindow();
 }
 
-function readToken() {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given) {
-    sessionStorage.setItem("token", given);
-    history.replaceState(null, "", location.pathname); // so that it is in no bookmark and on no screenshot
-  }
+// --- address ------------------------------------------------------------------------------------------------------------------
+
+/** The choices that the address has after its `#`: a link shows what was shown when it was copied. */
+const FIELDS = ["filter", "sort", "window"];
+
+function readAddress() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  if (given.has("token")) sessionStorage.setItem("token", given.get("token"));
   state.token = sessionStorage.getItem("token") || "";
   state.chosen = sessionStorage.getItem("namespace") || "";
+  for (const id of FIELDS) {
+    const options = [...($(id).options ?? [])].map((each) => each.value);
+    if (given.has(id) && (!options.length || options.includes(given.get(id)))) $(id).value = given.get(id);
+  }
+  const at = Date.parse(given.get("at") ?? "") / 1000;
+  state.moment = Number.isFinite(at) ? at : null;
+  state.open = (given.get("open") ?? "").split("/").length === 3 ? given.get("open") : "";
+  writeAddress(); // without the token, so that it is in no bookmark and on no screenshot
+}
+
+function writeAddress() {
+  const found = new URLSearchParams();
+  for (const id of FIELDS) {
+    const normal = $(id).options ? $(id).options[0].value : "";
+    if ($(id).value !== normal) found.set(id, $(id).value);
+  }
+  if (state.open && state.open !== "what-if") found.set("open", state.open);
+  if (state.moment !== null) found.set("at", new Date(state.moment * 1000).toISOString());
+  const text = String(found).replaceAll("%2F", "/").replaceAll("%3A", ":");
+  history.replaceState(null, "", location.pathname + (text ? `#${text}` : ""));
 }
 
 // --- sign in, where each caller has a token of the API server ---------------------------------------------------------------
@@ -236,6 +259,7 @@ function receive(part) {
 }
 
 function replaceAll(message) {
+  if (state.open && $("panel").hidden) explain(state.open); // of the address
   state.lanes = new Map(message.items.map((lane) => [keyOf(lane), lane]));
   state.namespace = message.namespace;
   state.since = message.recordedSince;
@@ -336,7 +360,7 @@ function arrange() {
   const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
   const matches = (lane) => {
     const groups = lane.groups.map((each) => `${each.name} ${each.reason}`).join(" ");
-    const text = `${lane.namespace}/${lane.name} ${lane.kind} ${lane.reason} ${lane.message} ${lane.phase} ${groups}`.toLowerCase();
+    const text = `${lane.namespace}/${lane.name} ${lane.kind} ${lane.reason} ${lane.message} ${lane.phase} ${lane.priority} ${groups}`.toLowerCase();
     return (!verdict || stateOf(lane) === verdict) && words.every((word) => text.includes(word));
   };
   state.order = all.filter(matches).sort($("sort").value === "name" ? byName : byAttention);
@@ -397,6 +421,7 @@ function draw() {
     if (lane.isHeading) updateHeading(row, lane);
     else updateRow(row, lane, time);
   }
+  drawMoment(time);
   setPositions(rows, wanted);
 }
 
@@ -458,8 +483,9 @@ function newRow(lane) {
     h("div", { class: "next" }),
   );
   if (!lane.isSubmitted) {
-    row.addEventListener("click", () => {
+    row.addEventListener("click", (event) => {
       state.focused = rowKey(lane);
+      state.moment = event.detail ? timeBelow(event, timeScale()) : null; // a click on the name is at no time
       explain(key);
     });
     row.addEventListener("focus", () => (state.focused = rowKey(lane)));
@@ -921,6 +947,7 @@ function command(text) {
 
 function openPanel(key, title, ...parts) {
   state.open = key;
+  writeAddress();
   $("panel").hidden = false;
   $("crosshair").hidden = true;
   $("open-what-if").setAttribute("aria-expanded", String(key === "what-if"));
@@ -938,6 +965,8 @@ function closePanel() {
   if (!state.open) return;
   const wasWhatIf = state.open === "what-if";
   state.open = "";
+  state.moment = null;
+  writeAddress();
   if (state.tried) clearGhosts();
   $("panel").hidden = true;
   $("open-what-if").setAttribute("aria-expanded", "false");
@@ -1045,25 +1074,48 @@ function onRowKey(event) {
   event.preventDefault();
 }
 
-function onPointer(event) {
+/** The time below the pointer, in seconds; null beside the chart. */
+function timeBelow(event, time) {
   const box = $("axis").getBoundingClientRect();
-  const frame = $("chart").getBoundingClientRect();
+  if (event.clientX < box.left || event.clientX > box.right) return null;
+  return time.start + ((event.clientX - box.left) / box.width) * (time.end - time.start);
+}
+
+/** What a lane had at a time, in words. */
+function numbersAt(lane, at, time) {
+  const piece = pieces(lane, time).find((each) => each.from <= at && at < each.to);
+  return piece ? ` · ${sizeOf({ ...lane, ...piece, phase: "" })}${piece.reason ? ` · ${piece.reason}` : ""}` : "";
+}
+
+/** A line across the rows at a time, with a text. */
+function drawLine(line, at, time, text) {
+  line.style.height = `${$("scroller").offsetTop + Math.min($("scroller").clientHeight, shown().length * rowHeight())}px`;
+  line.style.left = `${$("axis").getBoundingClientRect().left - $("chart").getBoundingClientRect().left + time.x(at)}px`;
+  line.classList.toggle("flipped", time.x(at) > view.width * 0.6);
+  line.firstChild.textContent = clock(at, true) + text;
+}
+
+/** The time that was clicked, with the numbers of the workload that is explained. */
+function drawMoment(time) {
+  const line = $("moment");
+  line.hidden = state.moment === null || state.moment < time.start || state.moment > time.end;
+  if (line.hidden) return;
+  const lane = state.lanes.get(state.open);
+  drawLine(line, state.moment, time, lane ? ` · ${lane.namespace}/${lane.name}${numbersAt(lane, state.moment, time)}` : "");
+}
+
+function onPointer(event) {
   const crosshair = $("crosshair");
-  crosshair.hidden = event.clientX < box.left || event.clientX > box.right;
-  if (crosshair.hidden) return;
   const time = timeScale();
-  const at = time.start + ((event.clientX - box.left) / box.width) * (time.end - time.start);
+  const at = timeBelow(event, time);
+  crosshair.hidden = at === null;
+  if (crosshair.hidden) return;
   const row = event.target.closest?.(".row");
   const lane = row?.lane && !row.lane.isSubmitted && row.lane;
   const near = lane ? marksOf(lane, time).filter((each) => Math.abs(time.x(each.at) - time.x(at)) <= MARK / 2 + 1) : [];
   const more = near.length > 1 ? `, and ${near.length - 1} more` : "";
   const text = near.length ? near.at(-1).text + more : "";
-  const piece = lane && pieces(lane, time).find((each) => each.from <= at && at < each.to);
-  const numbers = piece ? ` · ${sizeOf({ ...lane, ...piece })}${piece.reason ? ` · ${piece.reason}` : ""}` : "";
-  crosshair.style.height = `${$("scroller").offsetTop + Math.min($("scroller").clientHeight, shown().length * rowHeight())}px`;
-  crosshair.style.left = `${event.clientX - frame.left}px`;
-  crosshair.classList.toggle("flipped", event.clientX > box.left + box.width * 0.6);
-  crosshair.firstChild.textContent = clock(at, true) + numbers + (text ? ` · ${text}` : "");
+  drawLine(crosshair, at, time, (lane ? numbersAt(lane, at, time) : "") + (text ? ` · ${text}` : ""));
 }
 
 let dragged = 0;
@@ -1098,7 +1150,7 @@ function fold() {
 }
 
 function start() {
-  readToken();
+  readAddress();
   $("rows").addEventListener("keydown", onRowKey);
   $("scroller").addEventListener("scroll", () => requestAnimationFrame(draw), { passive: true });
   $("scroller").addEventListener("pointermove", onPointer, { passive: true });
@@ -1112,6 +1164,8 @@ function start() {
   $("sort").addEventListener("change", arrange);
   $("verdicts").addEventListener("change", arrange);
   $("window").addEventListener("change", restart);
+  for (const id of FIELDS) $(id).addEventListener("input", writeAddress);
+  addEventListener("hashchange", () => location.reload()); // another link was opened in this tab
   $("sign-in").addEventListener("submit", signIn);
   $("sign-out").addEventListener("click", signOut);
   $("open-what-if").addEventListener("click", () => (state.open === "what-if" ? closePanel() : (openWhatIf(), $("yaml").focus())));
