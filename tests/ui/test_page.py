@@ -167,7 +167,7 @@ async def test_what_is_stuck_suspended_or_over_does_not_look_empty(watched, site
     page = await watched.open()
     items = page.get_by_role("treeitem")
     await expect(items.filter(has_text="gang")).to_contain_text("0 of 4–8 trainers · InsufficientGPU")
-    await expect(items.filter(has_text="held")).to_contain_text("Suspended (2 workers when resumed)")
+    await expect(items.filter(has_text="held")).to_contain_text("Suspended (2 when resumed)")
     await expect(items.filter(has_text="done")).to_contain_text(re.compile(r"Succeeded \d\d:\d\d · 4 trainers"))
     await expect(items.filter(has_text="gang").locator("rect.missing")).to_have_count(1)
     await expect(items.filter(has_text="gang").locator("line.maximum")).to_have_count(1)

@@ -279,6 +279,13 @@ def test_a_leftover_record_counts_as_it_does_for_the_operator(mode, wanted, pods
     assert ("autoscaler's decision" in found.stages[1].text) is (mode == "raytide")
 
 
+@pytest.mark.rule("FD:UX3-1")
+def test_pods_that_an_invalid_spec_does_not_get_are_no_cause_of_their_own():
+    """No other fix than that of the spec would do: it is not for the operator's log to say why there are no pods."""
+    found = explain(of_cluster(groups=(group(low=5, high=2),)), NOON)
+    assert [each.reason for each in found.blockers] == ["InvalidRayClusterSpec"]
+
+
 @pytest.mark.rule("FD:ST3-2")
 def test_words_of_a_webhook_are_not_taken_for_another_group():
     text = 'admission webhook "w" denied the request: no; group gpu: 1 of 1 workers not ready (CrashLoop: forged)'

@@ -245,7 +245,10 @@ def test_a_raycluster_that_the_operator_does_not_size_is_not_named(spec):
     ],
 )
 def test_no_fix_is_named_where_none_would_do(world, why):
-    assert world.why(why).changes == ()
+    found = world.why(why)
+    assert found.changes == ()
+    impossible = any(short.is_impossible for each in found.blockers for short in each.shortages)
+    assert (messages.NO_FIX in found.notes) is not impossible
 
 
 def test_a_gang_is_told_a_holder_to_scale_and_the_minimum_that_there_is_capacity_for():
@@ -296,7 +299,9 @@ def test_a_cluster_too_large_to_simulate_in_seconds_gets_no_fix(monkeypatch):
     world = World([node("n1", cpu=9, gpu=1)]).ray("rl", {"gpu": ["n1"]}).ray("serve", {"gpu": [""]})
     assert world.why("serve").changes
     monkeypatch.setattr("raytide.simulator.smallest_change.MAX_WORK", 1)
-    assert world.why("serve").changes == ()
+    found = world.why("serve")
+    assert found.changes == ()
+    assert found.notes == (messages.TOO_LARGE_TO_SIMULATE,)
 
 
 @pytest.mark.rule("FD:TJ3-4")

@@ -19,6 +19,11 @@ LONGEST_HOLDER_AND_FIX: Final = 400
 _NO_WORKLOAD: Final = Workload("", "", "")
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 pod`, `2 pods`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def text_of(found: Diagnosis) -> str:
     """What happened: the message, or the catalogue's text with the parameters; empty without either."""
     text = entry_of(found.reason).text

@@ -18,6 +18,7 @@ from raytide.api.conditions import cut
 from raytide.api.meta import Manifest
 from raytide.diagnosis.catalogue import CANNOT_BE_PARSED
 from raytide.diagnosis.model import Diagnosis, Workload
+from raytide.diagnosis.render import counted
 from raytide.explain import messages
 from raytide.explain.findings import Findings, blocker
 from raytide.explain.holders import shortages
@@ -227,7 +228,7 @@ def _first_blocker(blockers: Sequence[Blocker], sentence: Callable[[str, str], s
     """The first of them, with its number of requests or pods, and how many other causes there are."""
     first, more = blockers[0], len(blockers) - 1
     noun = "request" if first.reason in _ABOUT_REQUESTS else "pod" if first.group else ""  # else it counts neither
-    number = messages.counted(first.count, noun) if first.count and noun else ""
+    number = counted(first.count, noun) if first.count and noun else ""
     return sentence(number, _cause(first) + (f", and {more} more" if more else ""))
 
 

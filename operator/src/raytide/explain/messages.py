@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from raytide.diagnosis.render import counted
 from raytide.explain.model import TRAININGJOB, Change, Effect, Field, Holding, Phase, Shortage, Size
 from raytide.fairshare.algorithm.format_quantity import spell, spell_with_name
 
@@ -204,11 +205,6 @@ def job_ended(size: Size, message: str) -> str:
     return f"{size.phase.value}{at}{f': {message}' if message else ''}"
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 pod`, `2 pods`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def fit_no_group(shapes: str) -> str:
     """The cause NoFittingGroup."""
     return f"{shapes} fit no group"
@@ -266,6 +262,13 @@ def _spelled(each: Shortage, amount: int) -> str:
 
 
 # --- changes -----------------------------------------------------------------------------------------------------------------
+
+
+NO_FIX: Final = "No fix was found: in a simulation, a smaller size of one holder alone is not enough."
+"""No single RayCluster or TrainingJob frees what is short."""
+TOO_LARGE_TO_SIMULATE: Final = (
+    "No fix is simulated: the cluster has too many pods, nodes and jobs to answer within a second."
+)
 
 
 def change(of: Change) -> str:

@@ -320,6 +320,8 @@ def _of_group(ctx: _Context, group: WorkerGroupSpec) -> Iterator[Blocker]:
         yield _of_node(ctx, lost, since)
         return
     if ctx.has_pods and len(pods) < wanted:
+        if ctx.condition(constants.INVALID) is not None:
+            return  # the operator makes no pods of an invalid spec
         message = messages.pods_missing(wanted - len(pods), wanted)
         yield ctx.blocker(Diagnosis(catalogue.PODS_MISSING, missing, message, name), since=since)
         return

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from raytide.api.pod_requirements import PODS, Amounts, PodConstraints
-from raytide.explain.messages import counted
+from raytide.diagnosis.render import counted
 from raytide.fairshare.algorithm.format_quantity import spell, spell_with_name
 from raytide.fairshare.algorithm.model import ClusterSnapshot, Node, Shape
 from raytide.fairshare.algorithm.node_affinity import admits

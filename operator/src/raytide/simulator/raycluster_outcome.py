@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from raytide.api.capacity import CapacityPod
-from raytide.explain.messages import counted
+from raytide.diagnosis.render import counted
 from raytide.explain.model import RAYCLUSTER
 from raytide.fairshare.algorithm.format_quantity import spell
 from raytide.fairshare.pod_requirements import shape_from

@@ -28,6 +28,7 @@ from raytide.api.quantity import MAX_INT32
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import TRAINER
+from raytide.explain import messages
 from raytide.explain.explain import with_notes
 from raytide.explain.holders import owner_of, pending
 from raytide.explain.model import RAYCLUSTER, TRAININGJOB, Change, Effect, Explanation, Field, Shortage
@@ -104,7 +105,7 @@ def with_fixes(
     valid = replace(inputs, jobs=jobs, pods=_served_last(inputs.pods, lacking))
     simulation = _Simulation(lacking, valid, config, now)
     if simulation.before is None:
-        return explanation
+        return replace(explanation, notes=(*explanation.notes, messages.TOO_LARGE_TO_SIMULATE))
     found = with_notes(explanation, donor_notes(simulation.before.snapshot, (lacking.kind, *lacking.key)))
     if simulation.is_enough:
         return found
@@ -115,6 +116,8 @@ def with_fixes(
         change = None if known is not None and is_last_resort else simulation.smallest(option)
         if change is not None and (known is None or _size(change) < _size(known)):
             changes[holder] = change
+    if not changes and simulation.can_run:
+        return replace(found, notes=(*found.notes, messages.NO_FIX))
     return replace(found, changes=tuple(sorted(changes.values(), key=_size)[:MAX_CHANGES]))
 
 
@@ -151,6 +154,11 @@ class _Simulation:
         self.before: Final = self._run(inputs)
         self.is_enough: Final = self.before is not None and self._has_started(self.before, lacking)
         """Whether the workload starts without any change."""
+
+    @property
+    def can_run(self) -> bool:
+        """Whether all that was asked for was simulated."""
+        return self._left > 0
 
     def smallest(self, option: _Option) -> Change | None:
         """The change at the largest size with which the workload starts."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from raytide.api import trainingjob_constants as constants
 from raytide.api.conditions import ConditionUpdate, cut
+from raytide.diagnosis.render import counted
 
 OPTIMISTIC: Final = "Optimistic"
 MINIMUM_RUNS: Final = "MinimumRuns"
@@ -244,7 +245,8 @@ def trainer_succeeded(index: int) -> str:
 
 def trainers_succeeded(succeeded: int, failed: int) -> str:
     """`TrainersSucceeded`; `failed` trainers failed permanently."""
-    return f"{succeeded} trainers have succeeded{f', {failed} failed permanently' if failed else ''}"
+    verb = "has" if succeeded == 1 else "have"
+    return f"{counted(succeeded, 'trainer')} {verb} succeeded{f', {failed} failed permanently' if failed else ''}"
 
 
 def deadline_exceeded(deadline_s: int) -> str:

@@ -18,7 +18,7 @@ from raytide.autoscaler.scaling.limit_reasons import NO_FITTING_GROUP
 from raytide.autoscaler.spec_group import SpecGroup
 from raytide.autoscaler.state.snapshot import Answers, ClusterEvent, Drain, Level, LogLine
 from raytide.diagnosis.model import Diagnosis
-from raytide.diagnosis.render import text_of
+from raytide.diagnosis.render import counted, text_of
 
 TEXT_BY_CAUSE: Final[Mapping[TerminationCause, str]] = {
     TerminationCause.IDLE: "idle",
@@ -150,11 +150,6 @@ def _why(one: ResizeSummary) -> str:
     is_same = one.before.replicas == one.after.replicas
     change = f"stays at {one.after.replicas}" if is_same else f"{one.before.replicas} -> {one.after.replicas}"
     return f"{change} ({', '.join(parts)})"
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 node`, `2 nodes`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _leaving(target: GroupTarget) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from raytide.cli.columns import columns, printable
 from raytide.cli.output import encoded
-from raytide.explain.messages import counted
+from raytide.diagnosis.render import counted
 from raytide.fairshare.algorithm.model import (
     Allocation,
     ClusterSnapshot,

@@ -55,7 +55,7 @@ function sizeOf(lane) {
   const unit = lane.isGroup && lane.kind === "TrainingJob" ? "pod" : noun(lane);
   const at = lane.phaseSince ? ` ${clock(Date.parse(lane.phaseSince) / 1000)}` : "";
   if (hasEnded(lane)) return `${lane.phase}${at}${lane.needed ? ` · ${plural(lane.needed, unit)}` : ""}`;
-  if (lane.phase === "Suspended" && !lane.ready) return `Suspended${at} (${plural(lane.needed, unit)} when resumed)`;
+  if (lane.phase === "Suspended" && !lane.ready) return `Suspended${at} (${lane.needed} when resumed)`;
   if (lane.ready === null) return `wants ${plural(lane.wanted, unit)}`;
   if (lane.ready > lane.wanted) return `${plural(lane.ready, unit)}, ${lane.wanted} wanted`; // it shrinks
   if (lane.maximum > lane.wanted) return `${lane.ready} of ${lane.wanted}–${plural(lane.maximum, unit)}`;
