@@ -58,7 +58,7 @@ demo: setup ## a RayCluster with real Ray on this machine (KEEP=1 leaves it runn
 demo-elastic: setup ## three training jobs with real PaddlePaddle share a sandbox (ISOLATION=plain|ns)
 	@PYTHONPATH=tools/builders $(BIN)/python tools/demos/demo_elastic.py $(if $(ISOLATION),--isolation $(ISOLATION))
 
-SELF_CONTAINED := not ray and not paddle and not kubectl and not helm and not kube and not soak
+SELF_CONTAINED := not ray and not redis and not paddle and not kubectl and not helm and not kube and not soak
 test: setup ## unit, integration and simulation tests; no root, no kubectl, no Docker (WORKERS=1: in order)
 	@$(PYTEST) $(SHARED) -m "not slow and $(SELF_CONTAINED)" --at-least 9800
 
@@ -72,6 +72,7 @@ test-slow: setup ## tests that take seconds of a processor; those in virtual tim
 test-ray: setup ## real Ray, kubectl where it is installed, real PaddlePaddle, older versions of Ray (RAY_WORKERS=n)
 	@if command -v kubectl >/dev/null; then $(PYTEST) $(RAY_SHARED) $(RERUN) -m "(ray or kubectl) and not kube" --timeout 300 --at-least 68 tests/integration; \
 	else $(PYTEST) $(RAY_SHARED) $(RERUN) -m "ray and not kube" --timeout 300 --at-least 22 tests/integration && $(call not_run,kubectl tests,no kubectl on PATH); fi
+	@redis=$$($(BIN)/python tools/builders/redis_server.py $${RAYTIDE_ALL_RUN:+--require}) && if [ -n "$$redis" ]; then RAYTIDE_TEST_REDIS=$$redis $(PYTEST) -m "redis and not kube" --timeout 600 --at-least 5 tests/integration; fi
 	@paddle=$$($(BIN)/python tools/builders/paddle_env.py $${RAYTIDE_ALL_RUN:+--require}) && if [ -n "$$paddle" ]; then $(PYTEST) $(RERUN) -m "paddle and not kube" --timeout 300 --at-least 2 tests/integration; fi
 	@PYTHONPATH=tools/builders $(BIN)/python tools/checks/ray_versions.py
 

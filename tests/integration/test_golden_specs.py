@@ -24,8 +24,6 @@ REPORTED = {"09-ft-rocksdb": "spec.gcsFaultToleranceOptions.backend"}
 """Rejected by the operator, because a feature gate is its affair: condition, event, and the field both name."""
 
 UNSUPPORTED_FIELDS = {
-    "08-ft-redis": {"spec.gcsFaultToleranceOptions"},
-    "10-ft-annotation": {"metadata.annotations[ray.io/ft-enabled]"},
     "16-ingress": {"spec.headGroupSpec.enableIngress"},
     "30-recreate": {"spec.upgradeStrategy.type"},
     "37-login-shell-and-domain": {"metadata.labels[ray.io/priority-class-name]"},
@@ -83,6 +81,8 @@ LISTED = {
     "02-head-only": {f"status {name}WorkerReplicas" for name in ("desired", "available", "ready")},
     "07-multi-host": {f"Pod worker/slice/{i}.metadata.annotations" for i in range(8)},
     "13-custom-resources": {"status conditions.WorkersMissing", "status diagnoses"},
+    "08-ft-redis": {"status observedGeneration"},
+    "10-ft-annotation": {"status observedGeneration"},
     "20-long-names": {
         "Pod worker/a-rather-long-worker-group-name-one/0.metadata.name",
         "Pod worker/a-rather-long-worker-group-name-two/0.metadata.name",
@@ -250,7 +250,7 @@ def test_a_missing_feature_explains_no_difference_in_a_file_without_that_feature
         ),
     ],
 )
-def test_fault_tolerance_explains_nothing_but_kuberays_finalizer_and_its_write(change, place):
+def test_fault_tolerance_explains_nothing_but_the_generation_of_kuberays_write(change, place):
     ours = seen_of_all("apply")[FT]
     assert unlisted(FT, ours) == []
     changed = copy.deepcopy(ours.record)

@@ -31,7 +31,6 @@ server-side apply the list: it cannot merge it.
 FEATURES: Final = {
     r"metadata\.annotations\[ray\.io/ippr\]": "resizing in place",
     r"spec\.gcsFaultToleranceOptions": "fault tolerance",
-    r"metadata\.annotations\[ray\.io/(ft-enabled|gcs-ft-deletion-timeout)\]": "fault tolerance",
     r"spec\.headGroupSpec\.(enableIngress|ingressOptions)": "ingress",
     r"spec\.authOptions(\..*)?": "auth",
     r"spec\.upgradeStrategy\.type": "upgrade",
@@ -232,23 +231,14 @@ def _has_clamped_replicas(fate: Fate, _place: str) -> bool:
     return any(replicas and not low <= replicas <= high for replicas, low, high in counts)
 
 
-def _has_kuberays_finalizer(fate: Fate, _place: str) -> bool:
-    """KubeRay's own finalizer is all that is different, and it is there because of fault tolerance."""
-    theirs, ours = (record["finalizers"] for record in (fate.recorded, fate.ours))
-    names = theirs.keys() | ours.keys()
-    is_all = all(
-        [each for each in theirs.get(name, []) if each != REDIS_FINALIZER] == ours.get(name, []) for name in names
-    )
-    return "fault tolerance" in lacking(fate) and is_all
-
-
-def _counts_its_finalizer(fate: Fate, place: str) -> bool:
-    """One generation more: the write of that finalizer."""
+def _counts_its_finalizer(fate: Fate, _place: str) -> bool:
+    """One generation more: KubeRay writes the finalizer with the whole object, and its defaults of the spec."""
     theirs, ours = (
         [status.get("observedGeneration", 0) for status in record["status"].values()]
         for record in (fate.recorded, fate.ours)
     )
-    return _has_kuberays_finalizer(fate, place) and theirs == [generation + 1 for generation in ours]
+    has_finalizer = all(REDIS_FINALIZER in each for each in fate.ours["finalizers"].values())
+    return has_finalizer and theirs == [generation + 1 for generation in ours]
 
 
 def _has_no_workers(fate: Fate, place: str) -> bool:
@@ -363,12 +353,7 @@ KNOWN: Final = (
         _names_workers_to_delete,
     ),
     Known(
-        "not built yet: fault tolerance, for which KubeRay adds a finalizer of its own",
-        r"finalizers",
-        _has_kuberays_finalizer,
-    ),
-    Known(
-        "not built yet: fault tolerance, and KubeRay counts its own finalizer's write as a generation",
+        "the write of the finalizer is no new generation: it changes nothing of the spec",
         r"status observedGeneration",
         _counts_its_finalizer,
     ),

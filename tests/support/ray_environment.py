@@ -14,7 +14,7 @@ import ssl
 import threading
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Self
 
@@ -57,11 +57,13 @@ def small(sample: Json) -> Json:
 class RayEnv:
     """One sandbox, one operator, one RayCluster at a time."""
 
-    def __init__(self, manifest: Json) -> None:
+    def __init__(self, manifest: Json, before: Mapping[str, Json] | None = None) -> None:
+        """`before`: objects that are there before the RayCluster, by the path of their collection."""
         self.name = f"{manifest['metadata']['name']}-{secrets.token_hex(2)}"
         """Of its own, so that its processes are found among those of other people."""
         self.manifest = {**manifest, "metadata": {**manifest["metadata"], "name": self.name}}
         self.path = f"{RAYCLUSTERS}/{self.name}"
+        self._before = before or {}
         self.sandbox = SandboxProcess()
         self.operator = OperatorProcess(self.sandbox.kubeconfig, self.sandbox.directory / "operator.log")
         self._loop = asyncio.new_event_loop()
@@ -72,8 +74,9 @@ class RayEnv:
         try:
             self.sandbox.up()
             self.operator.start()
-            status, answer = self.sandbox.api("POST", RAYCLUSTERS, self.manifest)
-            assert status == 201, answer
+            for path, obj in (*self._before.items(), (RAYCLUSTERS, self.manifest)):
+                status, answer = self.sandbox.api("POST", path, obj)
+                assert status == 201, answer
             self.until(self.is_head_ready, "the head is Ready")
         except BaseException:
             self.close()

@@ -61,12 +61,10 @@ def _conditions(permission: Permission) -> Iterator[tuple[str, str]]:
     """The values with which the chart grants it, each as a condition in a template and as text."""
     if permission.kind is not None:
         yield f".Values.{SWITCHES[permission.kind]}", f"`{SWITCHES[permission.kind]}`"
-    if permission.is_for_autoscaler_rbac:
-        yield ".Values.autoscaler.rbac", "`autoscaler.rbac`"
+    if permission.feature:
+        yield f".Values.{permission.feature.value}", f"`{permission.feature.value}`"
     if permission.mode:
         yield f'eq .Values.autoscaler.mode "{permission.mode}"', f"`autoscaler.mode: {permission.mode}`"
-    if permission.is_for_tenants:
-        yield ".Values.sharing.tenants", "`sharing.tenants`"
 
 
 def build_rights_table() -> str:

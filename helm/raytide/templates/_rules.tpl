@@ -102,10 +102,16 @@
   verbs: [get, create]
 {{- end }}
 {{- if .Values.rayCluster.enabled }}
-# optional: to remove KubeRay's finalizer from deleted RayClusters, and to grant it to autoscalers: a role may grant only what its creator is granted. The operator never writes a spec
+# optional: to set and remove the finalizer of RayClusters with GCS fault tolerance in Redis, and to grant it to autoscalers: a role may grant only what its creator is granted. The operator never writes a spec
 - apiGroups: ["ray.io"]
   resources: [rayclusters]
   verbs: [patch]
+{{- end }}
+{{- if and (.Values.rayCluster.enabled) (.Values.gcsFaultTolerance.redisCleanup) }}
+# optional: to remove the state of the GCS from Redis before a RayCluster with fault tolerance is deleted
+- apiGroups: ["batch"]
+  resources: [jobs]
+  verbs: [get, create]
 {{- end }}
 {{- if and (.Values.rayCluster.enabled) (.Values.autoscaler.rbac) (eq .Values.autoscaler.mode "ray") }}
 # optional: to grant it to Ray's autoscaler

@@ -6,7 +6,7 @@ import pytest
 
 from raytide.api.config import AutoscalerConfig
 from raytide.api.meta import RAYCLUSTERS, ROLES, TRAININGJOBS
-from raytide.api.rbac_rules import PERMISSIONS, Scope, Triple, permissions_for, permissions_in
+from raytide.api.rbac_rules import PERMISSIONS, Feature, Scope, Triple, permissions_for, permissions_in
 from raytide.raycluster.manifests.rbac import build_rights
 from support import builders
 from support.permissions import triples_of
@@ -90,7 +90,7 @@ def test_a_controller_that_is_off_needs_nothing_of_its_kind():
 @pytest.mark.parametrize("mode", ["raytide", "ray"])
 def test_without_the_rbac_objects_of_autoscalers_none_of_their_rights_is_held(mode):
     of_clusters = shown(permissions_for(mode, kinds=(RAYCLUSTERS,)))
-    dropped = of_clusters - shown(permissions_for(mode, kinds=(RAYCLUSTERS,), has_autoscaler_rbac=False))
+    dropped = of_clusters - shown(permissions_for(mode, kinds=(RAYCLUSTERS,), features={Feature.REDIS_CLEANUP}))
     written = {"serviceaccounts", "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io"}
     passed_on = {"patch pods", "patch pods/resize"} if mode == "ray" else {"list events"}
     assert dropped == passed_on | {f"{verb} {resource}" for verb in ("get", "create") for resource in written}
@@ -129,7 +129,9 @@ def test_a_training_job_is_never_created_and_never_replaced():
 @pytest.mark.rule("FD:RC-B1")
 def test_the_right_to_write_a_raycluster_is_there_for_a_finalizer_and_to_be_passed_on():
     written = [p for p in PERMISSIONS if p.resource == "rayclusters" and not set(p.verbs) <= {"get", "list", "watch"}]
-    purpose = "remove KubeRay's finalizer from deleted RayClusters, and to grant it to autoscalers"
+    purpose = (
+        "set and remove the finalizer of RayClusters with GCS fault tolerance in Redis, and to grant it to autoscalers"
+    )
     assert [(p.verbs, p.purpose.partition(":")[0]) for p in written] == [(("patch",), purpose)]
 
 

@@ -14,7 +14,7 @@ import yaml
 from kube_tools import find_tool
 from raytide.api import constants
 from raytide.api.meta import RAYCLUSTERS, TRAININGJOBS
-from raytide.api.rbac_rules import PERMISSIONS, Scope, Triple, permissions_for, permissions_in
+from raytide.api.rbac_rules import PERMISSIONS, Feature, Scope, Triple, permissions_for, permissions_in
 from support.deadlines import PATIENCE
 from support.permissions import triples_of
 
@@ -187,7 +187,7 @@ def test_only_with_tenants_may_the_operator_read_namespaces():
     assert granted(role) - table(Scope.WATCHED, Scope.CLUSTER) == Counter(
         (Triple("", "namespaces", "list"), Triple("", "namespaces", "watch"))
     )
-    assert granted(role) == table(Scope.WATCHED, Scope.CLUSTER, has_tenants=True)
+    assert granted(role) == table(Scope.WATCHED, Scope.CLUSTER, features=frozenset(Feature))
 
 
 @pytest.mark.rule("SE:C6", "FD:SEC-F10")
@@ -199,7 +199,7 @@ def test_only_with_tenants_may_the_operator_read_namespaces():
         pytest.param(
             {"autoscaler": {"rbac": False}},
             "--autoscaler-rbac=false",
-            {"has_autoscaler_rbac": False},
+            {"features": {Feature.REDIS_CLEANUP}},
             id="users create the RBAC objects of autoscalers",
         ),
     ],

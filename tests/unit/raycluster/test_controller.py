@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import random
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -674,6 +675,7 @@ async def test_a_cluster_whose_spec_can_be_read_no_more_keeps_its_pods(here):
 
 FINALIZER = constants.REDIS_CLEANUP_FINALIZER
 OTHER_FINALIZER = "example.com/hold"
+INVALID = {"workerGroupSpecs": [group(low=5, high=1)]}
 
 
 def held(here, *finalizers, **spec):
@@ -688,14 +690,11 @@ def held(here, *finalizers, **spec):
 @pytest.mark.parametrize(
     "spec",
     [
-        pytest.param({"gcsFaultToleranceOptions": {"redisAddress": "redis:6379"}}, id="fault tolerance on"),
-        pytest.param({}, id="fault tolerance off"),
         pytest.param({"workerGroupSpecs": [group(low=5, high=1)]}, id="an invalid spec"),
         pytest.param(
             {"headGroupSpec": {**raycluster()["spec"]["headGroupSpec"], "rayStartParams": {"port": 6379}}},
             id="a spec that cannot be read",
         ),
-        pytest.param({"suspend": True}, id="suspended"),
     ],
 )
 async def test_a_deleted_cluster_is_released_whatever_its_spec(here, spec):
@@ -712,9 +711,156 @@ async def test_a_deleted_cluster_is_released_whatever_its_spec(here, spec):
     )
 
 
+JOBS = "jobs.batch"
+FT = {"gcsFaultToleranceOptions": {"redisAddress": "redis:6379"}, "rayVersion": "2.52.0"}
+
+
+def cleanup_events(here):
+    reasons = (each["reason"] for each in here.world.store.list("events", "default"))
+    return sorted(reason for reason in reasons if re.search("leanup|Stuck", reason))
+
+
+@pytest.fixture
+async def controllers(here):
+    """Garbage collection and the like run as well."""
+    running = asyncio.create_task(here.world.run_controllers())
+    yield
+    running.cancel()
+
+
+def end_job(here, kind):
+    job = here.world.store.get(JOBS, "default", "demo-redis-cleanup")
+    job["status"] = {"conditions": [{"type": kind, "status": "True"}]}
+    here.world.store.update(JOBS, job, subresource="status")
+
+
+@pytest.mark.rule("RC:FIN-2", "RC:FIN-4")
+async def test_the_finalizer_is_stored_before_the_first_write_and_removed_with_fault_tolerance(here):
+    here.world.create({**raycluster(**FT), "metadata": {"name": "demo", "namespace": "default"}})
+    await asyncio.sleep(5)
+    assert here.world.cluster("demo")["metadata"]["finalizers"] == [FINALIZER]
+    kinds = [(method, what) for _, method, what in here.wire.writes if what != "events"]
+    assert kinds[0] == ("PATCH", "demo")
+    assert ("POST", "pods") in kinds
+    assert here.world.cluster("demo")["metadata"]["generation"] == 1
+    here.world.edit(CLUSTERS, "demo", None, lambda obj: obj["spec"].pop("gcsFaultToleranceOptions"))
+    await asyncio.sleep(5)
+    assert "finalizers" not in here.world.cluster("demo")["metadata"]
+
+
+@pytest.mark.rule("RC:FIN-2")
+async def test_no_head_is_created_while_the_finalizer_cannot_be_stored(here):
+    forbidden = Response(403, b'{"kind":"Status","reason":"Forbidden","message":"no right"}', {})
+    here.wire.instead = lambda method, path: forbidden if method == "PATCH" and path.endswith("/demo") else None
+    here.world.create({**raycluster(**FT), "metadata": {"name": "demo", "namespace": "default"}})
+    await asyncio.sleep(100)
+    assert here.world.store.list("pods") == []
+    assert 3 <= len(here.wire.times("PATCH", "demo")) <= 5
+    reasons = {event["reason"] for event in here.world.store.list("events", "default")}
+    assert constants.FAILED_TO_ADD_FINALIZER in reasons
+    assert "no right" in find_condition(here.world.cluster("demo")["status"]["conditions"], "ReplicaFailure")["message"]
+
+
+@pytest.mark.rule("RC:FIN-3", "RC:RJ-1")
+@pytest.mark.parametrize(
+    ("ends_as", "reasons"),
+    [("Complete", ["CreatedRedisCleanupJob"]), ("FailureTarget", ["CreatedRedisCleanupJob", "RedisCleanupFailed"])],
+)
+@pytest.mark.usefixtures("controllers")
+async def test_redis_is_cleaned_up_by_a_job_after_the_head(here, ends_as, reasons):
+    held(here, OTHER_FINALIZER, **FT)
+    await asyncio.sleep(5)
+    here.world.delete_cluster("demo")
+    await asyncio.sleep(5)
+    left = here.world.store.list("pods", "default")
+    assert [pod["metadata"]["labels"]["ray.io/node-type"] for pod in left] == ["redis-cleanup"]
+    (job,) = here.world.store.list(JOBS)
+    assert job["metadata"]["ownerReferences"][0]["uid"] == here.world.cluster("demo")["metadata"]["uid"]
+    await asyncio.sleep(60)
+    assert FINALIZER in here.world.cluster("demo")["metadata"]["finalizers"]
+    end_job(here, ends_as)
+    await asyncio.sleep(20)
+    assert here.world.cluster("demo")["metadata"]["finalizers"] == [OTHER_FINALIZER]
+    assert cleanup_events(here) == reasons
+    here.wire.writes.clear()
+    await asyncio.sleep(3600)
+    assert here.wire.writes == []
+
+
+@pytest.mark.rule("RC:FIN-3", "SC:S20")
+async def test_a_clean_up_that_does_not_end_holds_the_cluster_as_long_as_its_annotation_says(here):
+    held(here, **FT)
+    here.world.edit(
+        CLUSTERS,
+        "demo",
+        None,
+        lambda obj: obj["metadata"].update(annotations={constants.FT_DELETION_TIMEOUT_ANNOTATION: "90"}),
+    )
+    await asyncio.sleep(5)
+    here.world.delete_cluster("demo")
+    await asyncio.sleep(80)
+    assert here.world.cluster("demo")
+    await asyncio.sleep(20)
+    assert here.world.cluster("demo") is None
+    assert cleanup_events(here) == ["CreatedRedisCleanupJob", "ForceDeletedStuckCluster"]
+
+
+@pytest.mark.rule("SC:S20")
+@pytest.mark.parametrize(
+    ("message", "within_s", "posts"),
+    [
+        pytest.param("jobs.batch is forbidden: no right", 40, 7, id="no right, or no quota"),
+        pytest.param(
+            "unable to create new content in namespace default because it is being terminated", 2, 1,
+            id="the namespace is being deleted",
+        ),
+    ],
+)  # fmt: skip
+async def test_a_clean_up_that_is_forbidden_holds_the_cluster_for_less_than_a_minute(here, message, within_s, posts):
+    held(here, **FT)
+    await asyncio.sleep(5)
+    cause = {"causes": [{"reason": "NamespaceTerminating"}]} if "terminated" in message else {}
+    answer = {"kind": "Status", "reason": "Forbidden", "message": message, "details": cause}
+    forbidden = Response(403, json.dumps(answer).encode(), {})
+    here.wire.instead = lambda method, path: forbidden if method == "POST" and path.endswith("/jobs") else None
+    here.world.delete_cluster("demo")
+    await asyncio.sleep(within_s)
+    assert here.world.cluster("demo") is None
+    assert len(here.wire.times("POST", "jobs")) == posts
+
+
+@pytest.mark.rule("RC:FIN-3")
+@pytest.mark.usefixtures("controllers")
+async def test_in_a_foreground_deletion_the_job_runs_to_its_end(here):
+    held(here, **FT)
+    await asyncio.sleep(5)
+    here.world.store.delete(CLUSTERS, "default", "demo", propagation="Foreground")
+    await asyncio.sleep(60)
+    end_job(here, "Complete")
+    await asyncio.sleep(20)
+    assert here.world.cluster("demo") is None
+    assert cleanup_events(here) == ["CreatedRedisCleanupJob"]
+
+
+@pytest.mark.rule("FD:PS3-1")
+@pytest.mark.usefixtures("controllers")
+async def test_a_cluster_deleted_without_its_pods_keeps_them_and_their_state(here):
+    held(here, **FT)
+    await asyncio.sleep(5)
+    before = here.world.store.list("pods", "default")
+    here.world.store.delete(CLUSTERS, "default", "demo", propagation="Orphan")
+    await asyncio.sleep(20)
+    assert here.world.cluster("demo") is None
+    after = here.world.store.list("pods", "default")
+    assert [pod["metadata"]["uid"] for pod in after] == [pod["metadata"]["uid"] for pod in before]
+    assert [pod["metadata"].get("deletionTimestamp") for pod in after] == [None] * len(before)
+    assert here.world.store.list(JOBS) == []
+    assert cleanup_events(here) == [constants.REDIS_CLEANUP_SKIPPED]
+
+
 @pytest.mark.rule("FD:RC-B1")
 async def test_other_finalizers_stay_also_one_that_comes_in_between(here):
-    held(here, FINALIZER)
+    held(here, FINALIZER, **INVALID)
     await asyncio.sleep(1)
     patches = []
 
@@ -737,7 +883,7 @@ async def test_other_finalizers_stay_also_one_that_comes_in_between(here):
 
 @pytest.mark.rule("FD:RC-B1")
 async def test_a_finalizer_that_may_not_be_removed_is_reported_and_tried_again_slowly(here):
-    held(here, FINALIZER)
+    held(here, FINALIZER, **INVALID)
     await asyncio.sleep(5)
     forbidden = Response(403, b'{"kind":"Status","reason":"Forbidden","message":"no right"}', {})
     here.wire.instead = lambda method, path: forbidden if method == "PATCH" and path.endswith("/demo") else None
@@ -751,7 +897,7 @@ async def test_a_finalizer_that_may_not_be_removed_is_reported_and_tried_again_s
 
 @pytest.mark.rule("FD:RC-B1", "RC:REC-2")
 async def test_a_deleted_cluster_of_another_controller_is_left_alone(here):
-    held(here, FINALIZER, managedBy="kueue.x-k8s.io/multikueue")
+    held(here, FINALIZER, managedBy="example.com/operator")
     here.world.delete_cluster("demo")
     await asyncio.sleep(60)
     assert here.world.cluster("demo")["metadata"]["finalizers"] == [FINALIZER]

@@ -1,18 +1,35 @@
-"""When KubeRay's finalizer is removed, and the event about data that stays in Redis."""
+"""What happens before a RayCluster with state in Redis is gone, and the event about data that stays there."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from raytide.api import constants
-from raytide.api.meta import RAYCLUSTERS
-from raytide.raycluster.deletion import deletion, is_being_deleted
-from support.builders import head, pod, raycluster
+from raytide.api.actions import Create, Delete
+from raytide.api.config import ClusterConfig
+from raytide.api.meta import JOBS, RAYCLUSTERS
+from raytide.api.raycluster import RayCluster
+from raytide.raycluster.deletion import (
+    JobState,
+    after_rejection,
+    clean_up,
+    is_being_deleted,
+    is_head_gone,
+    is_held,
+    job_state,
+    release_unclean,
+    state_of,
+)
+from raytide.raycluster.observed import observe
+from support.builders import group, head, pod, raycluster
 
 pytestmark = pytest.mark.rule("FD:RC-B1")
 DELETED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 FINALIZER = constants.REDIS_CLEANUP_FINALIZER
 OPTIONS = {"redisAddress": "redis:6379", "externalStorageNamespace": "my-ns"}
+FT = {"gcsFaultToleranceOptions": OPTIONS, "rayVersion": "2.52.0"}
+CONFIG = ClusterConfig()
+TERMINATING = {"deletion_timestamp": "2026-01-01T00:00:01Z"}
 
 
 def deleted(*finalizers, annotations=None, **spec):
@@ -32,8 +49,21 @@ def cleanup(phase="Running", **fields):
     )
 
 
-def decide(obj, *pods, after_s=0):
-    return deletion(obj, pods, DELETED_AT + timedelta(seconds=after_s))
+def seen(*pods, **observed):
+    return observe("uid-demo", pods=pods, services=(), **observed)
+
+
+def decide(*pods, job=None, after_s=0, obj=None, **observed):
+    """What to do now with a cluster whose state is in Redis."""
+    cluster = RayCluster.parse(obj or deleted(FINALIZER, **FT))
+    return clean_up(cluster, seen(*pods, **observed), job, CONFIG, DELETED_AT + timedelta(seconds=after_s))
+
+
+def unclean(obj, *pods, after_s=0):
+    """What to do now with one that no Job cleans up after."""
+    why = state_of(obj, CONFIG)
+    assert isinstance(why, str)
+    return release_unclean(obj, pods, why, DELETED_AT + timedelta(seconds=after_s))
 
 
 def test_a_deletion_timestamp_marks_a_cluster_as_being_deleted():
@@ -41,57 +71,79 @@ def test_a_deletion_timestamp_marks_a_cluster_as_being_deleted():
     assert not is_being_deleted(raycluster())
 
 
-@pytest.mark.rule("RC:REC-5", "D14")
-def test_without_kuberays_finalizer_no_action_is_planned():
-    todo = decide(deleted("example.com/hold"), head(), pod())
-    assert (todo.release, todo.event, todo.requeue_after_s) == (None, None, None)
-
-
-@pytest.mark.rule("RC:K-4")
+@pytest.mark.rule("RC:REC-5", "D14", "RC:REC-2")
 @pytest.mark.parametrize(
-    ("finalizers", "left"),
-    [([FINALIZER], None), (["a", FINALIZER, "b"], ["a", "b"])],
-    ids=["it alone", "among others"],
-)
-def test_the_patch_removes_it_from_the_version_that_was_read(finalizers, left):
-    patch = decide(deleted(*finalizers), head(), pod()).release
-    assert (patch.resource, patch.namespace, patch.name) == (RAYCLUSTERS, "default", "demo")
-    assert (patch.uid, patch.version, patch.body) == ("uid-demo", "7", {"metadata": {"finalizers": left}})
-
-
-@pytest.mark.rule("RC:FT-2")
-@pytest.mark.parametrize(
-    ("spec", "annotations", "message"),
+    ("obj", "held"),
     [
-        pytest.param({"gcsFaultToleranceOptions": OPTIONS}, {}, ["my-ns", "redis:6379"], id="from the options"),
+        pytest.param(deleted("example.com/hold", **FT), False, id="without the finalizer garbage collection does it"),
+        pytest.param(deleted("example.com/hold", FINALIZER), True, id="with it"),
+        pytest.param(deleted(FINALIZER, managedBy="example.com/other"), False, id="another operator removes it"),
         pytest.param(
-            {},
-            {constants.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION: "theirs"},
-            ["theirs", "RAY_REDIS_ADDRESS"],
-            id="annotated",
+            deleted(FINALIZER, managedBy=constants.MULTIKUEUE), True, id="no operator acts on a MultiKueue copy"
         ),
-        pytest.param({}, {}, ["uid-demo", "RAY_REDIS_ADDRESS"], id="by default the uid"),
-        pytest.param({"gcsFaultToleranceOptions": "yes"}, {}, ["uid-demo"], id="options that cannot be read"),
     ],
 )
-def test_what_stays_in_redis_is_reported(spec, annotations, message):
-    event = decide(deleted(FINALIZER, annotations=annotations, **spec)).event
-    assert (event.reason, event.event_type) == (constants.REDIS_CLEANUP_SKIPPED, "Warning")
-    assert [word for word in message if word not in event.message] == []
-    assert len(event.message) < 800
+def test_the_finalizer_is_ours_to_remove(obj, held):
+    assert is_held(obj) is held
 
 
-@pytest.mark.rule("RC:FIN-1")
-def test_rocksdb_leaves_nothing_in_redis():
-    todo = decide(deleted(FINALIZER, gcsFaultToleranceOptions={"backend": "rocksdb"}))
-    assert todo.release
-    assert todo.event is None
-
-
-# --- a clean-up that KubeRay began -----------------------------------------------------------------------------------
+# --- with state to remove --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.rule("RC:FIN-3")
+def test_pods_are_deleted_first_and_workers_are_not_waited_for():
+    todo = decide(head(), pod(), cleanup())
+    assert all(isinstance(each, Delete) and each.uid for each in todo.actions)
+    assert {each.name for each in todo.actions} == {head().name, pod().name}
+    assert (todo.release, todo.requeue_after_s) == (None, 300)
+    assert not is_head_gone(seen(head(), pod()))
+    assert not is_head_gone(seen(head(**TERMINATING), pod()))
+    assert is_head_gone(seen(pod(**TERMINATING)))
+
+
+@pytest.mark.rule("RC:FIN-3", "SC:S12")
+def test_a_head_on_a_lost_node_is_not_waited_for():
+    lost = head(node_name="n1", **TERMINATING)
+    assert not is_head_gone(seen(lost))
+    assert is_head_gone(seen(lost, unready_nodes=frozenset({"n1"})))
+
+
+@pytest.mark.rule("RC:FIN-3", "RC:RJ-1")
+def test_once_the_head_is_gone_the_job_is_created():
+    todo = decide(pod(**TERMINATING), job=JobState.ABSENT)
+    (create,) = todo.actions
+    assert isinstance(create, Create)
+    assert (create.resource, create.name) == (JOBS, "demo-redis-cleanup")
+    assert (create.success_reason, create.failure_reason) == ("CreatedRedisCleanupJob", "FailedToCreateRedisCleanupJob")
+    assert (todo.release, todo.requeue_after_s) == (None, 2)
+
+
+@pytest.mark.rule("RC:RJ-1")
+def test_in_a_foreground_deletion_the_job_has_no_owner_and_ends_by_its_ttl():
+    """Garbage collection deletes all dependents before their owner, also those that come later."""
+    (owned,) = decide(job=JobState.ABSENT).actions
+    (free,) = decide(job=JobState.ABSENT, obj=deleted("foregroundDeletion", FINALIZER, **FT)).actions
+    assert owned.manifest["metadata"]["ownerReferences"][0]["uid"] == "uid-demo"
+    assert "ttlSecondsAfterFinished" not in owned.manifest["spec"]
+    assert "ownerReferences" not in free.manifest["metadata"]
+    assert free.manifest["spec"]["ttlSecondsAfterFinished"] == 300
+
+
+@pytest.mark.rule("RC:FIN-3")
+@pytest.mark.parametrize(
+    ("job", "reason"),
+    [
+        pytest.param(JobState.SUCCEEDED, None, id="it succeeded: nothing stays"),
+        pytest.param(JobState.FAILED, constants.REDIS_CLEANUP_FAILED, id="it failed"),
+    ],
+)
+def test_when_the_job_has_ended_the_cluster_is_released(job, reason):
+    todo = decide(job=job, after_s=9)
+    assert todo.release
+    assert (todo.event.reason if todo.event else None) == reason
+
+
+@pytest.mark.rule("RC:FIN-3", "SC:S20")
 @pytest.mark.parametrize(
     ("annotated", "after_s", "left_s"),
     [
@@ -105,9 +157,137 @@ def test_rocksdb_leaves_nothing_in_redis():
         (None, 300, None),
     ],
 )
-def test_a_running_clean_up_is_waited_for_as_long_as_kuberay_would(annotated, after_s, left_s):
+@pytest.mark.parametrize(
+    "pods", [[head(**TERMINATING)], []], ids=["a head that does not end", "a Job that does not end"]
+)
+def test_the_deadline_comes_first_whatever_is_waited_for(annotated, after_s, left_s, pods):
     annotations = {constants.FT_DELETION_TIMEOUT_ANNOTATION: annotated} if annotated else {}
-    todo = decide(deleted(FINALIZER, annotations=annotations), cleanup(), after_s=after_s)
+    obj = deleted(FINALIZER, annotations=annotations, **FT)
+    todo = decide(*pods, job=None if pods else JobState.RUNNING, after_s=after_s, obj=obj)
+    assert (todo.release is None) is (left_s is not None)
+    if left_s is None:
+        assert todo.event.reason == "ForceDeletedStuckCluster"
+        assert "my-ns" in todo.event.message
+    else:
+        assert todo.requeue_after_s == (left_s if pods else 2.5)
+
+
+@pytest.mark.rule("FD:PS3-1")
+def test_a_head_that_lost_its_owner_keeps_its_state():
+    """After `kubectl delete --cascade=orphan` it runs on, and the Job would remove the state under it."""
+    todo = decide(head(owner_uid=""), job=JobState.ABSENT)
+    assert (todo.event.reason, bool(todo.release)) == (constants.REDIS_CLEANUP_SKIPPED, True)
+    assert f"{head().name} has no owner and runs on" in todo.event.message
+
+
+@pytest.mark.rule("RC:FIN-3")
+@pytest.mark.parametrize(
+    ("conditions", "state"),
+    [
+        ([], JobState.RUNNING),
+        ([("Complete", "True")], JobState.SUCCEEDED),
+        ([("Failed", "False"), ("Suspended", "True")], JobState.RUNNING),
+        ([("FailureTarget", "True")], JobState.FAILED),
+        ([("FailureTarget", "True"), ("Failed", "True")], JobState.FAILED),
+    ],
+)
+def test_the_job_says_in_conditions_how_it_ended(conditions, state):
+    cluster = RayCluster.parse(deleted(FINALIZER, **FT))
+    job = dict(decide(job=JobState.ABSENT).actions[0].manifest)
+    job["status"] = {"conditions": [{"type": kind, "status": status} for kind, status in conditions]}
+    assert job_state(cluster, job) is state
+    assert job_state(cluster, None) is JobState.ABSENT
+    of_another = {**job, "metadata": {**job["metadata"], "annotations": {}}}
+    assert job_state(cluster, of_another) is JobState.ABSENT
+
+
+@pytest.mark.rule("SC:S20")
+@pytest.mark.parametrize(("rejected_for_s", "is_released"), [(0, False), (29, False), (30, True), (float("inf"), True)])
+def test_a_job_that_is_rejected_holds_the_cluster_for_half_a_minute(rejected_for_s, is_released):
+    todo = after_rejection(deleted(FINALIZER, **FT), "no quota " * 500, rejected_for_s)
+    assert bool(todo.release) is is_released
+    if is_released:
+        assert todo.event.reason == constants.REDIS_CLEANUP_FAILED
+        assert "its Job was rejected: no quota" in todo.event.message
+        assert len(todo.event.message) < 1000
+    else:
+        assert todo.requeue_after_s == 5
+
+
+# --- without ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("RC:FIN-4", "RC:REC-4")
+@pytest.mark.parametrize(
+    ("obj", "config", "why"),
+    [
+        pytest.param(deleted(FINALIZER), CONFIG, "fault tolerance is off", id="it was switched off"),
+        pytest.param(deleted(FINALIZER, **FT), ClusterConfig(cleans_up_redis=False), "ENABLE_GCS_FT", id="no clean-up"),
+        pytest.param(deleted(FINALIZER, **FT, workerGroupSpecs=5), CONFIG, "cannot be read", id="an unreadable spec"),
+        pytest.param(
+            deleted(FINALIZER, **FT, workerGroupSpecs=[group(low=5, high=1)]), CONFIG, "invalid", id="an invalid spec"
+        ),
+        pytest.param(
+            deleted(FINALIZER, **FT, managedBy=constants.MULTIKUEUE), CONFIG, "another controller", id="it is foreign"
+        ),
+        pytest.param(deleted(FINALIZER, "orphan", **FT), CONFIG, "without its pods", id="its pods are to live on"),
+    ],
+)
+def test_where_no_job_can_run_the_cluster_is_released_at_once(obj, config, why):
+    found = state_of(obj, config)
+    assert why in found
+    todo = release_unclean(obj, [head(), pod()], found, DELETED_AT)
+    assert (todo.event.reason, bool(todo.release), todo.actions) == (constants.REDIS_CLEANUP_SKIPPED, True, ())
+    assert why in todo.event.message
+
+
+@pytest.mark.rule("RC:K-4")
+@pytest.mark.parametrize(
+    ("finalizers", "left"),
+    [([FINALIZER], None), (["a", FINALIZER, "b"], ["a", "b"])],
+    ids=["it alone", "among others"],
+)
+def test_the_patch_removes_it_from_the_version_that_was_read(finalizers, left):
+    patch = unclean(deleted(*finalizers), head(), pod()).release
+    assert (patch.resource, patch.namespace, patch.name) == (RAYCLUSTERS, "default", "demo")
+    assert (patch.uid, patch.version, patch.body) == ("uid-demo", "7", {"metadata": {"finalizers": left}})
+
+
+@pytest.mark.rule("RC:FT-2")
+@pytest.mark.parametrize(
+    ("spec", "annotations", "message"),
+    [
+        pytest.param(
+            {"gcsFaultToleranceOptions": OPTIONS, "suspend": 5}, {}, ["my-ns", "redis:6379"], id="from the options"
+        ),
+        pytest.param(
+            {},
+            {constants.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION: "theirs"},
+            ["theirs", "RAY_REDIS_ADDRESS"],
+            id="annotated",
+        ),
+        pytest.param({}, {}, ["uid-demo", "RAY_REDIS_ADDRESS"], id="by default the uid"),
+        pytest.param({"gcsFaultToleranceOptions": "yes"}, {}, ["uid-demo"], id="options that cannot be read"),
+    ],
+)
+def test_what_stays_in_redis_is_reported(spec, annotations, message):
+    event = unclean(deleted(FINALIZER, annotations=annotations, **spec)).event
+    assert (event.reason, event.event_type) == (constants.REDIS_CLEANUP_SKIPPED, "Warning")
+    assert [word for word in message if word not in event.message] == []
+    assert len(event.message) < 800
+
+
+@pytest.mark.rule("RC:FIN-1")
+def test_rocksdb_leaves_nothing_in_redis():
+    todo = unclean(deleted(FINALIZER, gcsFaultToleranceOptions={"backend": "rocksdb"}))
+    assert todo.release
+    assert todo.event is None
+
+
+@pytest.mark.rule("RC:FIN-3")
+@pytest.mark.parametrize(("after_s", "left_s"), [(10, 290), (300, None)])
+def test_a_clean_up_that_kuberay_began_is_waited_for_as_long_as_kuberay_would(after_s, left_s):
+    todo = unclean(deleted(FINALIZER), cleanup(), after_s=after_s)
     assert todo.requeue_after_s == left_s
     assert (todo.release is None) is (left_s is not None)
     if left_s is None:
@@ -119,15 +299,10 @@ def test_a_running_clean_up_is_waited_for_as_long_as_kuberay_would(annotated, af
     [
         pytest.param([cleanup("Succeeded")], None, id="it succeeded: nothing stays"),
         pytest.param([cleanup("Failed")], constants.REDIS_CLEANUP_FAILED, id="it failed"),
-        pytest.param(
-            [cleanup(deletion_timestamp="2026-01-01T00:00:01Z")], constants.REDIS_CLEANUP_SKIPPED, id="it was deleted"
-        ),
-        pytest.param(
-            [head(), pod()], constants.REDIS_CLEANUP_SKIPPED, id="there is none: Ray's pods are not waited for"
-        ),
+        pytest.param([cleanup(**TERMINATING)], constants.REDIS_CLEANUP_SKIPPED, id="it was deleted"),
     ],
 )
 def test_what_is_over_is_not_waited_for(pods, reason):
-    todo = decide(deleted(FINALIZER), *pods, after_s=1)
+    todo = unclean(deleted(FINALIZER), *pods, after_s=1)
     assert todo.release
     assert (todo.event.reason if todo.event else None) == reason

@@ -85,7 +85,8 @@ KEPT = "the GCS state is kept in Redis"
 
 def cluster(condition, **spec):
     found = parsed(status={"head": {"podName": "demo-head-aaaaa"}, "conditions": [condition]})
-    return type(found).parse({**found.raw, "spec": {**found.raw["spec"], **spec}})
+    metadata = {**found.raw["metadata"], "finalizers": [constants.REDIS_CLEANUP_FINALIZER] if spec else []}
+    return type(found).parse({**found.raw, "metadata": metadata, "spec": {**found.raw["spec"], **spec}})
 
 
 @pytest.mark.rule("FD:RC-B16", "RC:HP-6")

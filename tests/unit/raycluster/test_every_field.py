@@ -76,6 +76,21 @@ WITH_AUTOSCALER = {
 }
 """The same where only an autoscaled cluster shows a difference."""
 
+IN_REDIS = {"gcsFaultToleranceOptions": {}, "rayVersion": "2.60.0"}
+REDIS = {
+    "externalStorageNamespace": "mine",
+    "redisAddress": "redis:6379",
+    "redisPassword.value": {"value": "a"},
+    "redisPassword.valueFrom": {"valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}},
+    "redisUsername.value": {"value": "a"},
+    "redisUsername.valueFrom": {"valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}},
+}
+WITH_REDIS = {
+    f"gcsFaultToleranceOptions.{path}": {**IN_REDIS, "gcsFaultToleranceOptions": {path.partition(".")[0]: value}}
+    for path, value in REDIS.items()
+}
+"""The same where only a cluster with its state in Redis shows a difference."""
+
 READ_BY_AUTOSCALER = {
     "autoscalerOptions.idleTimeoutSeconds": {"autoscalerOptions": {"idleTimeoutSeconds": 7}},
     "autoscalerOptions.upscalingMode": {"autoscalerOptions": {"upscalingMode": "Conservative"}},
@@ -88,7 +103,7 @@ READ_BY_AUTOSCALER = {
 """What no operator reads: the sidecar gets it from the RayCluster itself."""
 
 SAMPLES = {"string": "x", "integer": 2, "boolean": True, "number": 1.5, "object": {"name": "x"}}
-TELLING = {"authOptions.mode": "token"}
+TELLING = {"authOptions.mode": "token", "gcsFaultToleranceOptions.backend": "rocksdb"}
 """Values with an effect, where the schema's first choice has none."""
 
 
@@ -110,7 +125,8 @@ def spec_schema():
 
 
 FIELDS = dict(leaves(spec_schema()))
-NAMED = sorted(FIELDS.keys() - ACTED_ON.keys() - WITH_AUTOSCALER.keys() - READ_BY_AUTOSCALER.keys())
+CLAIMED = ACTED_ON.keys() | WITH_AUTOSCALER.keys() | WITH_REDIS.keys() | READ_BY_AUTOSCALER.keys()
+NAMED = sorted(FIELDS.keys() - CLAIMED)
 
 
 def sample(path, schema):
@@ -131,12 +147,14 @@ def with_field(path):
         child = at.setdefault(name, [{}] if parent != name else {})
         at = child[0] if parent != name else child
     at[last] = sample(path, FIELDS[path])
+    if path.startswith("gcsFaultToleranceOptions"):
+        obj["spec"]["gcsFaultToleranceOptions"]["backend"] = "rocksdb"
     return RayCluster.parse(obj)
 
 
 def effect(cluster):
     """Actions, events and status, except the hash, which every field of the spec changes."""
-    todo = plan(cluster, Observed(), ClusterConfig(), lambda prefix: prefix)
+    todo = plan(cluster, Observed(), ClusterConfig(cleans_up_redis=False), lambda prefix: prefix)
     return repr(todo).replace(recreate_hash(cluster), "HASH")
 
 
@@ -148,8 +166,7 @@ def test_a_field_without_a_reader_is_detected():
 
 def test_the_walk_meets_the_fields():
     assert {"rayVersion", "workerGroupSpecs[].replicas", "networkPolicy.workerGroups[].groupName"} <= FIELDS.keys()
-    claimed = ACTED_ON.keys() | WITH_AUTOSCALER.keys() | READ_BY_AUTOSCALER.keys()
-    assert claimed <= FIELDS.keys(), "a field is acted on that the CRD does not have"
+    assert FIELDS.keys() >= CLAIMED, "a field is acted on that the CRD does not have"
     assert len(FIELDS) > 60
 
 
@@ -164,6 +181,12 @@ def test_acted_on_where_an_autoscaler_runs(path):
     obj = raycluster(**WITH_AUTOSCALER[path])
     plain = raycluster() if path == "enableInTreeAutoscaling" else raycluster(**AUTOSCALED)
     assert effect(RayCluster.parse(obj)) != effect(RayCluster.parse(plain))
+
+
+@pytest.mark.parametrize("path", WITH_REDIS)
+def test_acted_on_where_the_gcs_has_its_state_in_redis(path):
+    changed, plain = raycluster(**WITH_REDIS[path]), raycluster(**IN_REDIS)
+    assert effect(RayCluster.parse(changed)) != effect(RayCluster.parse(plain))
 
 
 @pytest.mark.parametrize("path", READ_BY_AUTOSCALER)

@@ -8,7 +8,7 @@ from raytide.raycluster.validation import unsupported
 from support.builders import group, raycluster
 
 FIELDS = {
-    "spec.gcsFaultToleranceOptions": {"gcsFaultToleranceOptions": {}},
+    "spec.gcsFaultToleranceOptions": {"gcsFaultToleranceOptions": {"backend": "rocksdb"}},
     "spec.authOptions.mode": {"authOptions": {"mode": "token"}},
     "spec.tlsOptions.enabled": {"tlsOptions": {"enabled": True}},
     "spec.networkPolicy": {"networkPolicy": {}},
@@ -27,6 +27,7 @@ OFF = {
     "TLS off": {"tlsOptions": {"enabled": False}},
     "no ingress": {"headGroupSpec": {"enableIngress": False}},
     "suspended, which is built": {"suspend": True},
+    "the state of the GCS in Redis, which is built": {"gcsFaultToleranceOptions": {"redisAddress": "redis:6379"}},
     "upgrade None": {"upgradeStrategy": {"type": "None"}},
     "groups of several hosts, which are built": {"workerGroupSpecs": [group("a", numOfHosts=2)]},
     "the priority every group has by default": {"workerGroupSpecs": [group("a", priority=0)]},
@@ -54,22 +55,13 @@ def test_what_is_switched_off_is_not_named(spec):
     assert named(spec) == []
 
 
-@pytest.mark.parametrize("annotation", [constants.FT_ENABLED_ANNOTATION, constants.ENABLE_SERVE_SERVICE_ANNOTATION])
-def test_annotations_are_named(annotation):
-    assert named({}, {annotation: "true"}) == [f"metadata.annotations[{annotation}]"]
-    assert named({}, {annotation: "false"}) == []
-
-
 @pytest.mark.parametrize(
-    "annotation",
-    [
-        constants.FT_DELETION_TIMEOUT_ANNOTATION,
-        constants.IN_PLACE_RESIZE_ANNOTATION,
-    ],
+    ("annotation", "on", "off"),
+    [(constants.ENABLE_SERVE_SERVICE_ANNOTATION, "true", "false"), (constants.IN_PLACE_RESIZE_ANNOTATION, "abc", "")],
 )
-def test_annotations_with_a_value_of_their_own_are_named(annotation):
-    assert named({}, {annotation: "abc"}) == [f"metadata.annotations[{annotation}]"]
-    assert named({}, {annotation: ""}) == []
+def test_annotations_are_named(annotation, on, off):
+    assert named({}, {annotation: on}) == [f"metadata.annotations[{annotation}]"]
+    assert named({}, {annotation: off}) == []
 
 
 def test_everything_about_authentication_is_named():

@@ -79,6 +79,8 @@ class ClusterConfig:
     is_random_pod_delete_enabled: bool = False
     """ENABLE_RANDOM_POD_DELETE: scale down an autoscaled group even when no victims are named (RC:SH-5)."""
     feature_gates: frozenset[str] = DEFAULT_FEATURE_GATES
+    cleans_up_redis: bool = True
+    """ENABLE_GCS_FT_REDIS_CLEANUP: remove the state of the GCS from Redis before a RayCluster is deleted (RC §2.3)."""
     state_tracks_readiness: bool = False
     """Whether `status.state` leaves `ready` when pods are missing; KubeRay's never does, and Kueue relies on that."""
 

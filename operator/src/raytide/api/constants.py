@@ -16,6 +16,8 @@ LEADER_LEASE: Final = "ray-operator-leader"
 """KubeRay's lease: in one namespace the two operators never act at the same time (RC §6.3, RC:K-7)."""
 AUTOSCALER_FIELD_MANAGER: Final = "raytide-autoscaler"
 """The owner of `replicas` in managedFields."""
+MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
+"""`managedBy` of a RayCluster that Kueue runs in another Kubernetes cluster."""
 MANAGED_BY_US: Final = "ray.io/kuberay-operator"
 
 # --- labels (RC §3.3, Appendix B) ----------------------------------------------------------------------------------
@@ -161,9 +163,9 @@ FAILED_TO_CREATE_HEAD_POD: Final = "FailedToCreateHeadPod"
 Act on the message: an invalid field, a policy, a quota or a missing permission.
 """
 DELETED_POD: Final = "DeletedPod"
-"""A pod of a suspended cluster was deleted."""
+"""A pod of a suspended or deleted cluster was deleted."""
 FAILED_TO_DELETE_POD_COLLECTION: Final = "FailedToDeletePodCollection"
-"""The API server rejected the delete of a pod of a suspended cluster. Retried every 30 s.
+"""The API server rejected the delete of a pod of a suspended or deleted cluster. Retried every 30 s.
 
 Act on the message: an admission webhook or a missing permission.
 """
@@ -214,22 +216,34 @@ KEPT_FAILED_POD: Final = "KeptFailedPod"
 Look at its log: `kubectl logs POD`. It is deleted when another worker of its group fails.
 """
 FORCE_DELETED_STUCK_CLUSTER: Final = "ForceDeletedStuckCluster"
-"""KubeRay's finalizer was removed from a deleted cluster although the cleanup Job that KubeRay had started did not finish in time.
+"""The finalizer was removed from a deleted cluster although the state of its GCS is not removed from Redis: the time is over.
 
 Remove the data of the GCS from Redis, as the user guide shows.
 """
 REDIS_CLEANUP_FAILED: Final = "RedisCleanupFailed"
-"""KubeRay's finalizer was removed from a deleted cluster, and the cleanup Job that KubeRay had started failed. KubeRay reports no such failure.
+"""The finalizer was removed from a deleted cluster, and the Job that removes the state of its GCS from Redis failed or could not be created.
 
-Remove the data of the GCS from Redis, as the user guide shows.
+KubeRay reports no such failure. Remove the data of the GCS from Redis, as the user guide shows.
 """
 REDIS_CLEANUP_SKIPPED: Final = "RedisCleanupSkipped"
-"""KubeRay's finalizer was removed from a deleted cluster without a cleanup Job, which Raytide does not run.
+"""The finalizer was removed from a deleted cluster, and no Job was started to remove the state of its GCS from Redis; the message says why.
 
 Remove the data of the GCS from Redis, as the user guide shows.
 """
+CREATED_REDIS_CLEANUP_JOB: Final = "CreatedRedisCleanupJob"
+"""The head of a deleted cluster has ended, and a Job was created that removes the state of its GCS from Redis."""
+FAILED_TO_CREATE_REDIS_CLEANUP_JOB: Final = "FailedToCreateRedisCleanupJob"
+"""The API server rejected that Job. Retried every 5 s, for half a minute; then the cluster is deleted without it.
+
+Act on the message: a quota, an admission webhook or a missing permission.
+"""
+FAILED_TO_ADD_FINALIZER: Final = "FailedToAddFinalizer"
+"""The finalizer could not be set on a cluster with fault tolerance in Redis, so that no head is created; the message has the API server's error. Retried every 30 s.
+
+Grant the permission, or switch the clean-up off (`gcsFaultTolerance.redisCleanup` of the chart).
+"""
 FAILED_TO_REMOVE_FINALIZER: Final = "FailedToRemoveFinalizer"
-"""KubeRay's finalizer could not be removed from a deleted cluster; the message has the API server's error. Retried every 30 s.
+"""The finalizer could not be removed from a cluster; the message has the API server's error. Retried every 30 s.
 
 Grant the permission, or correct the field that the error names.
 """

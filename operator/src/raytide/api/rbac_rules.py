@@ -15,6 +15,7 @@ from raytide.api.config import AutoscalerMode
 from raytide.api.meta import (
     CONFIG_MAPS,
     EVENTS,
+    JOBS,
     LEASES,
     NAMESPACES,
     NODES,
@@ -45,6 +46,17 @@ class Scope(Enum):
     watched and a row of WATCHED grants the same."""
 
 
+class Feature(Enum):
+    """What can be switched off, and takes its permissions with it; the value is the chart's."""
+
+    TENANTS = "sharing.tenants"
+    """Tenants are configured."""
+    AUTOSCALER_RBAC = "autoscaler.rbac"
+    """The operator creates the RBAC objects of autoscalers."""
+    REDIS_CLEANUP = "gcsFaultTolerance.redisCleanup"
+    """The operator removes the state of the GCS from Redis before a RayCluster is deleted."""
+
+
 class Triple(NamedTuple):
     """One permission as RBAC evaluates it: `resource` may have a subresource (`rayclusters/status`)."""
 
@@ -70,10 +82,8 @@ class Permission:
     """False when the operator works without it, with reduced function."""
     mode: AutoscalerMode | None = None
     """Needed only where this autoscaler is the default (api/config); None: always."""
-    is_for_tenants: bool = False
-    """Needed only where tenants are configured."""
-    is_for_autoscaler_rbac: bool = False
-    """Needed only where the operator creates the RBAC objects of autoscalers."""
+    feature: Feature | None = None
+    """Needed only for this feature; None: always."""
     kind: Resource | None = None
     """Needed only where the API serves this kind and its controller is enabled; None: always."""
 
@@ -93,9 +103,12 @@ class Permission:
         return tuple(Triple(self.group, self.resource, verb) for verb in self.verbs)
 
 
+DEFAULT_FEATURES: Final = frozenset(Feature) - {Feature.TENANTS}
+"""Those that are on unless they are switched off."""
+
 _FOR_AUTOSCALER_RBAC: Final[dict[str, Any]] = {
     "is_required": False,
-    "is_for_autoscaler_rbac": True,
+    "feature": Feature.AUTOSCALER_RBAC,
     "kind": RAYCLUSTERS,
 }
 
@@ -171,9 +184,17 @@ PERMISSIONS: Final = (
     Permission(
         RAYCLUSTERS,
         ("patch",),
-        "remove KubeRay's finalizer from deleted RayClusters, and to grant it to autoscalers: a role may grant only what "
+        "set and remove the finalizer of RayClusters with GCS fault tolerance in Redis, and to grant it to autoscalers: a role may grant only what "
         "its creator is granted. The operator never writes a spec",
         is_required=False,
+        kind=RAYCLUSTERS,
+    ),
+    Permission(
+        JOBS,
+        ("get", "create"),
+        "remove the state of the GCS from Redis before a RayCluster with fault tolerance is deleted",
+        is_required=False,
+        feature=Feature.REDIS_CLEANUP,
         kind=RAYCLUSTERS,
     ),
     Permission(PODS, ("patch",), "grant it to Ray's autoscaler", mode="ray", **_FOR_AUTOSCALER_RBAC),
@@ -228,7 +249,7 @@ PERMISSIONS: Final = (
         "read the tenants of jobs, which are labels of namespaces",
         scope=Scope.CLUSTER,
         is_required=False,
-        is_for_tenants=True,
+        feature=Feature.TENANTS,
         kind=TRAININGJOBS,
     ),
     Permission(
@@ -248,22 +269,16 @@ PERMISSIONS: Final = (
 def permissions_for(
     mode: AutoscalerMode,
     *,
-    has_tenants: bool = False,
     kinds: Collection[Resource] = (RAYCLUSTERS, TRAININGJOBS),
-    has_autoscaler_rbac: bool = True,
+    features: Collection[Feature] = DEFAULT_FEATURES,
 ) -> tuple[Permission, ...]:
-    """The rows that apply where this autoscaler is the default.
-
-    They depend on whether tenants are configured, which kinds have a controller, and whether the operator creates the RBAC objects
-    of autoscalers.
-    """
+    """The rows that apply where this autoscaler is the default, these kinds have a controller and these features are used."""
     return tuple(
         permission
         for permission in PERMISSIONS
         if permission.mode in (None, mode)
-        and (has_tenants or not permission.is_for_tenants)
         and (permission.kind is None or permission.kind in kinds)
-        and (has_autoscaler_rbac or not permission.is_for_autoscaler_rbac)
+        and (permission.feature is None or permission.feature in features)
     )
 
 

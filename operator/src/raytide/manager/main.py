@@ -99,9 +99,8 @@ class Operator:
         asked = access_reviews(
             permissions_for(
                 settings.autoscaler_mode,
-                has_tenants=bool(settings.tenants),
                 kinds=settings.kinds,
-                has_autoscaler_rbac=settings.creates_autoscaler_rbac,
+                features=settings.features,
             ),
             watched=watched,
             own=own,

@@ -30,6 +30,7 @@ from raytide.api.config import (
 from raytide.api.lease import LeaseTiming
 from raytide.api.meta import RAYCLUSTERS, TRAININGJOBS, Resource
 from raytide.api.node_autoscaler import Presence
+from raytide.api.rbac_rules import Feature
 from raytide.api.tenants import Tenant
 from raytide.manager.tenant_settings import parse_tenants
 from raytide.runtime.logs import LogFormat
@@ -46,7 +47,6 @@ KIND_BY_CONTROLLER: Final = {"raycluster": RAYCLUSTERS, "trainingjob": TRAININGJ
 """Values of `--controllers`, as log lines name them; the sharing controller runs with that of TrainingJobs."""
 
 VARIABLES_WITHOUT_EFFECT: Final = (
-    "ENABLE_GCS_FT_REDIS_CLEANUP",
     "USE_INGRESS_ON_OPENSHIFT",
     "ENABLE_WEBHOOKS",
     "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV",
@@ -189,6 +189,7 @@ class Settings(BaseSettings):
     is_probe_injected: OnUnlessFalse = Field(default=True, validation_alias="ENABLE_PROBES_INJECTION")
     is_random_pod_delete_enabled: OffUnlessTrue = Field(default=False, validation_alias="ENABLE_RANDOM_POD_DELETE")
     is_login_shell: OffUnlessTrue = Field(default=False, validation_alias="ENABLE_LOGIN_SHELL")
+    cleans_up_redis: OnUnlessFalse = Field(default=True, validation_alias="ENABLE_GCS_FT_REDIS_CLEANUP")
     is_head_pod_name_deterministic: OffUnlessTrue = Field(
         default=False, validation_alias="ENABLE_DETERMINISTIC_HEAD_POD_NAME"
     )
@@ -211,6 +212,16 @@ class Settings(BaseSettings):
     def kinds(self) -> tuple[Resource, ...]:
         """The kinds whose controllers are enabled."""
         return tuple(kind for name, kind in KIND_BY_CONTROLLER.items() if name in self.controllers)
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        """The features that need permissions of their own and are switched on."""
+        is_on = {
+            Feature.TENANTS: bool(self.tenants),
+            Feature.AUTOSCALER_RBAC: self.creates_autoscaler_rbac,
+            Feature.REDIS_CLEANUP: self.cleans_up_redis,
+        }
+        return frozenset(feature for feature in Feature if is_on[feature])
 
     @property
     def is_ipv6(self) -> bool:
@@ -259,6 +270,7 @@ class Settings(BaseSettings):
             pods=pods,
             is_random_pod_delete_enabled=self.is_random_pod_delete_enabled,
             feature_gates=self.feature_gates,
+            cleans_up_redis=self.cleans_up_redis,
             state_tracks_readiness=self.state_tracks_readiness,
         )
 

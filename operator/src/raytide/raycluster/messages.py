@@ -16,6 +16,8 @@ from raytide.diagnosis.model import Diagnosis
 from raytide.diagnosis.render import note_with_fix, text_of
 
 MAX_SHOWN: Final = 63
+MAX_REJECTION: Final = 300
+"""Of the API server's words in an event about something else."""
 """Maximum length of a user's value that an event repeats, in characters."""
 MAX_NAMED: Final = 3
 """Maximum number of names listed in one event."""
@@ -110,6 +112,7 @@ def scaling_limited(group: str, why: Diagnosis) -> str:
 
 NAMED: Final = "named in scaleStrategy.workersToDelete"
 CLUSTER_SUSPENDED: Final = "the RayCluster is suspended"
+CLUSTER_DELETED: Final = "the RayCluster is deleted"
 OTHER_HOSTS_REJECTED: Final = "the API server rejects the other hosts of its replica"
 HOSTS_NOT_RECORDED: Final = "its replica lacks hosts, and its number of hosts is not recorded"
 
@@ -304,20 +307,35 @@ def rays_autoscaler_used(ray_version: str) -> EventSpec:
     return EventSpec(constants.RAYS_AUTOSCALER_USED, note, event_type="Normal")
 
 
-_WHY_NOT_CLEANED: Final = {
-    constants.FORCE_DELETED_STUCK_CLUSTER: "the cleanup Job that KubeRay started did not finish in time",
-    constants.REDIS_CLEANUP_FAILED: "the cleanup Job that KubeRay started failed",
-    constants.REDIS_CLEANUP_SKIPPED: "Raytide runs no cleanup Job",
-}
+CLEANUP_TIMED_OUT: Final = "it was not done in time"
+CLEANUP_JOB_FAILED: Final = "its Job failed"
+CLEANUP_IS_OFF: Final = "it is switched off, by ENABLE_GCS_FT_REDIS_CLEANUP"
+FT_IS_OFF: Final = "GCS fault tolerance is off by now"
+PODS_ARE_KEPT: Final = "the cluster is deleted without its pods"
+OTHER_CONTROLLER: Final = "another controller manages the cluster"
+UNREADABLE_SPEC: Final = "the spec cannot be read"
+INVALID_SPEC: Final = "the spec is invalid"
+
+
+def head_runs_on(pod: str) -> str:
+    """Why no clean-up: a head without an owner uses the state."""
+    return f"head pod {pod} has no owner and runs on"
+
+
+def cleanup_job_rejected(message: str) -> str:
+    """Why no clean-up: the API server's words."""
+    return f"its Job was rejected: {cut(message, MAX_REJECTION)}"
+
+
 REDIS_ADDRESS_IN_HEAD: Final = "the address in RAY_REDIS_ADDRESS of its head"
 """In place of the address of Redis, where the options do not have it."""
 
 
-def redis_not_cleaned_up(reason: str, cluster: str, storage_namespace: str, redis_address: str) -> EventSpec:
-    """KubeRay's finalizer was removed, and data of the GCS may remain in Redis; `reason` is the event's."""
+def redis_not_cleaned_up(reason: str, why: str, cluster: str, storage_namespace: str, redis_address: str) -> EventSpec:
+    """The finalizer was removed, and data of the GCS may remain in Redis; `reason` is the event's."""
     note = (
         f"finalizer {constants.REDIS_CLEANUP_FINALIZER} of RayCluster {cluster} removed without cleaning up Redis "
-        f"({_WHY_NOT_CLEANED[reason]}): GCS data under storage namespace {storage_namespace} at {redis_address} may "
+        f"({why}): GCS data under storage namespace {storage_namespace} at {redis_address} may "
         "remain; remove it with cleanup_redis_storage of ray._private.gcs_utils, as the user guide shows"
     )
     return EventSpec(reason, note, action="Cleanup")

@@ -71,6 +71,14 @@ class ObjectLookupCache:
                     is_there=await self._is_there(key, uid, lookup), has_to_be_ours=lookup.has_to_be_ours
                 )
 
+    async def read(self, resource: Resource, key: Key) -> Manifest | None:
+        """The object, not from the cache; None also if it may not be read. Raises `ApiUnavailableError`."""
+        try:
+            return await self._client.get(resource, key)
+        except ApiStatusError as error:
+            log.info(messages.LOOKUP_REJECTED, resource.kind, key.name, error)
+            return None
+
     def missing(self, key: Key, uid: str) -> frozenset[Name]:
         """Kind and name of the objects that were looked up and do not exist."""
         book = self._books.get(key)
@@ -105,11 +113,7 @@ class ObjectLookupCache:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     async def _is_there(self, key: Key, uid: str, lookup: Lookup) -> bool:
-        try:
-            live = await self._client.get(lookup.resource, Key(key.namespace, lookup.name))
-        except ApiStatusError as error:
-            log.info(messages.LOOKUP_REJECTED, lookup.resource.kind, lookup.name, error)
-            return False
+        live = await self.read(lookup.resource, Key(key.namespace, lookup.name))
         if live is None or not lookup.has_to_be_ours:
             return live is not None
         return not live["metadata"].get("deletionTimestamp") and _is_usable(live, uid, lookup)

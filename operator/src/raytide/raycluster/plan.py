@@ -20,6 +20,7 @@ from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.api.violations import Violation
 from raytide.raycluster import messages
+from raytide.raycluster.deletion import finalizer_patch, is_held, wants_finalizer
 from raytide.raycluster.desired_replicas import LATER, ScalingState, scaling_of, within_exit_grace
 from raytide.raycluster.endings import head_loss, how_it_ended, kept_failures
 from raytide.raycluster.head_service import head_service_events
@@ -35,7 +36,7 @@ from raytide.raycluster.pod_actions import (
     create_hosts,
     create_workers,
     delete_head,
-    delete_suspended,
+    delete_pod,
     delete_worker,
     failed_starts_value,
 )
@@ -92,13 +93,23 @@ def end_suspended(ctx: PlanContext) -> RayClusterPlan:
     alive = [Victim(pod, messages.CLUSTER_SUSPENDED) for pod in ctx.observed.suspendable if not pod.is_terminating]
     if not phase.ends_pods:  # before pods may be deleted, creates of unknown outcome are only not repeated
         alive = [victim for victim in alive if not victim.pod.uid]
-    return replace(_end(alive, delete_suspended), is_status_gated=True)
+    return replace(_end(alive, delete_pod), is_status_gated=True)
 
 
 def check_spec(ctx: PlanContext) -> RayClusterPlan:
     """Report violations and warnings of the spec; with a violation nothing else is done, and running pods are kept (RC §1.3)."""
     found = violations(ctx.cluster, ctx.config)
     return _violations_plan(found) if found else RayClusterPlan(events=warning_events(ctx.cluster, ctx.config))
+
+
+def keep_finalizer(ctx: PlanContext) -> RayClusterPlan:
+    """Store the finalizer for Redis before the first head writes there, and remove it when it is not needed any more (RC:FIN-2, RC:FIN-4)."""
+    cluster = ctx.cluster
+    is_wanted = wants_finalizer(cluster, ctx.config)
+    if is_wanted is is_held(cluster.raw):
+        return NOTHING
+    patch = finalizer_patch(cluster.raw["metadata"], is_added=is_wanted)
+    return RayClusterPlan(actions=(patch,), is_last=is_wanted and not _has_head(ctx), is_continued=True)
 
 
 def ensure_owned_objects(ctx: PlanContext) -> RayClusterPlan:
@@ -216,6 +227,7 @@ STEPS: Final[tuple[Callable[[PlanContext], RayClusterPlan], ...]] = (
     leave_to_other_controller,
     end_suspended,
     check_spec,
+    keep_finalizer,
     ensure_owned_objects,
     report_changed_service,
     await_service_account,

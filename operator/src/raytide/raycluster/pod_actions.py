@@ -85,8 +85,8 @@ def delete_head(victim: Victim) -> Delete:
     )
 
 
-def delete_suspended(victim: Victim) -> Delete:
-    """Delete of any pod of a suspended cluster."""
+def delete_pod(victim: Victim) -> Delete:
+    """Delete of any pod of a cluster that is suspended or deleted."""
     return _delete(victim, constants.DELETED_POD, constants.FAILED_TO_DELETE_POD_COLLECTION, victim.pod.group)
 
 

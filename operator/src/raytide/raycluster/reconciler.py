@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from math import inf
 
 from pydantic import ValidationError
 
@@ -16,8 +17,9 @@ from raytide.api import constants
 from raytide.api.actions import Create, EventSpec, Outcome, Result
 from raytide.api.base_model import faults_of
 from raytide.api.config import ClusterConfig
-from raytide.api.meta import Key, Manifest
+from raytide.api.meta import JOBS, Key, Manifest
 from raytide.api.pod import PodView
+from raytide.api.pod_failure import is_namespace_terminating
 from raytide.api.raycluster import RayCluster
 from raytide.api.service import ServiceView
 from raytide.api.violations import Violation
@@ -26,10 +28,21 @@ from raytide.controller.reconciler import BaseReconciler, ComputedStatus, Depend
 from raytide.raycluster import messages
 from raytide.raycluster.conditions import condition_events
 from raytide.raycluster.create_backoff import RayClusterCreateBackoff
-from raytide.raycluster.deletion import Deletion, deletion, is_being_deleted
+from raytide.raycluster.deletion import (
+    Deletion,
+    after_rejection,
+    clean_up,
+    is_being_deleted,
+    is_head_gone,
+    is_held,
+    job_state,
+    release_unclean,
+    state_of,
+)
 from raytide.raycluster.desired_replicas import scaling_of
 from raytide.raycluster.failures import kept_groups, names_to_delete
 from raytide.raycluster.manifests.names import Namer
+from raytide.raycluster.manifests.redis_cleanup import cleanup_job_name
 from raytide.raycluster.manifests.services import head_service_name
 from raytide.raycluster.metrics import WorkerMeasures, forget_provisioned, observe_capacity, observe_provisioned
 from raytide.raycluster.object_lookup import ObjectLookupCache
@@ -70,7 +83,7 @@ class ComputedRayClusterStatus(ComputedStatus):
 class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, ComputedRayClusterStatus]):
     """Reconciles RayClusters.
 
-    - KubeRay's finalizer is released first, whatever the spec is.
+    - The finalizer of a cluster being deleted is released first, whatever the spec is.
     - Kinds that are not watched are looked up by name when the cached answer has expired.
     - While a suspension is stored, it continues although the spec cannot be parsed.
     """
@@ -92,6 +105,8 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, 
         self._config = config
         self._namer = namer
         self._failed_starts = FailedStarts()
+        self._job_rejected_at: dict[Key, float] = {}
+        """When the create of a cluster's clean-up Job was first rejected (monotonic seconds)."""
 
     def use_native_sidecars(self) -> None:
         """Use native sidecars from now on: the API server has them."""
@@ -131,19 +146,44 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, 
         return None
 
     async def _release(self, obj: Manifest, key: Key) -> float | None:
-        """Release KubeRay's finalizer of a cluster being deleted, whatever its spec is, so that it cannot hang."""
+        """Clean up after a cluster that is being deleted, and release its finalizer whatever its spec is, so that it cannot hang."""
         runner, metadata = self._deps.runner, obj["metadata"]
         self._measures.forget(key)
         runner.forget(key)  # writes in flight for it are not repeated
-        pods = self._sources.pods.seen(key)
-        planned = deletion(obj, pods, self._clock.now()) if is_ours_to_judge(obj) else Deletion()
-        if planned.release is None:
+        if not is_held(obj):
             self._deps.ignore_resource_version(key, metadata.get("resourceVersion", ""))
-            return planned.requeue_after_s
+            return None
+        planned = await self._planned_deletion(obj, key)
+        if planned.release is None:
+            applied = await runner.apply(key, metadata["uid"], planned.actions)
+            self._deps.events.emit(obj, applied.outcomes, ())
+            rejected = next((one for one in applied.outcomes if _is_rejected_job(one)), None)
+            if rejected is None:
+                return runner.requeue_after_s(key, applied, (planned.requeue_after_s,), is_continued=False)
+            planned = after_rejection(obj, rejected.message, self._rejected_for_s(key, rejected))
+            if planned.release is None:
+                return planned.requeue_after_s
         applied = await runner.apply(key, metadata["uid"], (planned.release,))
         is_released = all(outcome.result is Result.DONE for outcome in applied.outcomes)
         self._deps.events.emit(obj, applied.outcomes, (planned.event,) if planned.event and is_released else ())
         return runner.requeue_after_s(key, applied, (), is_continued=False)
+
+    async def _planned_deletion(self, obj: Manifest, key: Key) -> Deletion:
+        state, now = state_of(obj, self._config), self._clock.now()
+        if isinstance(state, str):
+            return release_unclean(obj, self._sources.pods.seen(key), state, now)
+        observed, job = self._observe(state, now), None
+        if is_head_gone(observed):
+            found = await self._sources.lookups.read(JOBS, Key(key.namespace, cleanup_job_name(key.name)))
+            job = job_state(state, found)
+        return clean_up(state, observed, job, self._config, now)
+
+    def _rejected_for_s(self, key: Key, rejected: Outcome) -> float:
+        """Seconds since the clean-up Job was first rejected; infinite in a namespace that is being deleted."""
+        if is_namespace_terminating(rejected.message):
+            return inf
+        now = self._clock.monotonic()
+        return now - self._job_rejected_at.setdefault(key, now)
 
     async def _look_up_quotas(self, cluster: RayCluster) -> None:
         known = await self._sources.quotas.has_capacity_by_group(cluster, self._pending_retries(cluster))
@@ -236,7 +276,14 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, 
         self._sources.lookups.forget(key)
         self._sources.quotas.forget(key)
         forget_provisioned(key)
+        self._job_rejected_at.pop(key, None)
         self._measures.forget(key)
+
+
+def _is_rejected_job(outcome: Outcome) -> bool:
+    """Whether the clean-up Job was rejected, also because the namespace is being deleted."""
+    is_job = isinstance(outcome.action, Create) and outcome.action.resource == JOBS
+    return is_job and (outcome.result is Result.REJECTED or is_namespace_terminating(outcome.message))
 
 
 def _is_rejected_host(outcome: Outcome) -> bool:

@@ -29,9 +29,8 @@ def unsupported(cluster: RayCluster) -> tuple[Unsupported, ...]:
 
 def _of_options(cluster: RayCluster) -> Iterator[Unsupported]:
     spec, accepted = cluster.spec, accepted_without(cluster)
-    if spec.gcs_fault_tolerance_options is not None:
-        is_redis = has_redis_fault_tolerance(cluster)
-        message = _STAYS_IN_REDIS if is_redis else "no volume is created, the GCS keeps its state in memory only"
+    if spec.gcs_fault_tolerance_options is not None and not has_redis_fault_tolerance(cluster):
+        message = "no volume is created, the GCS keeps its state in memory only"
         yield Unsupported("spec.gcsFaultToleranceOptions", message)
     if (spec.tls_options or {}).get("enabled") and TLS in accepted:
         yield Unsupported("spec.tlsOptions.enabled", "Ray's traffic is not encrypted")
@@ -67,10 +66,7 @@ def _of_spec(cluster: RayCluster) -> Iterator[Unsupported]:
         yield Unsupported("spec.upgradeStrategy.type", "a changed template applies to new pods only")
 
 
-_STAYS_IN_REDIS: Final = "the state of the GCS stays in Redis when the cluster is deleted"
-
 _ANNOTATIONS: Final = {
-    constants.FT_DELETION_TIMEOUT_ANNOTATION: "no cleanup Job is created; the timeout applies to a Job that KubeRay started",
     constants.IN_PLACE_RESIZE_ANNOTATION: "pods are resized in place by Ray's own autoscaler only (autoscaler.mode ray)",
 }
 """Annotations that take effect by their presence."""
@@ -78,8 +74,6 @@ _ANNOTATIONS: Final = {
 
 def _of_annotations(cluster: RayCluster) -> Iterator[Unsupported]:
     annotations = cluster.metadata.annotations
-    if annotations.get(constants.FT_ENABLED_ANNOTATION, "").lower() == "true":
-        yield _annotation(constants.FT_ENABLED_ANNOTATION, _STAYS_IN_REDIS)
     if annotations.get(constants.ENABLE_SERVE_SERVICE_ANNOTATION) == "true":
         yield _annotation(constants.ENABLE_SERVE_SERVICE_ANNOTATION, "no serve service is created")
     for name, message in _ANNOTATIONS.items():

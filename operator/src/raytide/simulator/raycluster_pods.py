@@ -35,7 +35,8 @@ HEAD: Final = ""
 """The group of the head; worker groups have names."""
 MAX_PLANS: Final = 10
 """Plans of one RayCluster; each has at most `MAX_WRITES` creates."""
-CONFIG: Final = ClusterConfig()
+CONFIG: Final = ClusterConfig(cleans_up_redis=False)
+"""Nothing waits for a finalizer here."""
 SUSPENDED: Final = "Suspended"
 GROUP_SUSPENDED: Final = "GroupSuspended"
 _GROUP_DEFAULTS: Final = {"replicas": 0, "minReplicas": 0, "maxReplicas": MAX_INT32, "numOfHosts": 1}

@@ -49,7 +49,7 @@ MAX_SIMULATIONS: Final = 16
 MAX_WORK: Final = 150_000
 """Of all simulations of one answer: five for a pod, one for a TrainingJob and a node. It takes half a second."""
 _WORK_OF_POD: Final = 5
-_CONFIG: Final = ClusterConfig()
+_CONFIG: Final = ClusterConfig(cleans_up_redis=False)
 
 
 @dataclass(frozen=True, slots=True)

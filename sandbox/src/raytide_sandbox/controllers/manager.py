@@ -15,6 +15,7 @@ from raytide_sandbox.controllers.base import Controller, Noted
 from raytide_sandbox.controllers.endpoints import EndpointsController
 from raytide_sandbox.controllers.event_ttl import EventExpiry
 from raytide_sandbox.controllers.garbage_collector import GarbageCollector, OrphanedPods
+from raytide_sandbox.controllers.job import JobController
 from raytide_sandbox.controllers.namespace import NamespaceLifecycle, ServiceAccounts, ensure_initial
 from raytide_sandbox.controllers.scheduler import Scheduler
 
@@ -37,6 +38,7 @@ class Controllers:
             OrphanedPods(store),
             *([Scheduler(store)] if has_scheduler else []),
             EndpointsController(store),
+            JobController(store),
             EventExpiry(store),
         )
         for resource in store.resources():

@@ -5,7 +5,6 @@ import pytest
 from raytide.api.config import PodConfig
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.manifests.pods import build_head_pod, build_worker_template
-from raytide.raycluster.unsupported import unsupported
 from support.builders import raycluster
 
 STORAGE_NAMESPACE = "RAY_external_storage_namespace"
@@ -107,11 +106,3 @@ def test_without_redis_nothing_is_added(annotations, spec):
     assert STAMP not in stamped
     assert not {STORAGE_NAMESPACE, "RAY_REDIS_ADDRESS", "REDIS_PASSWORD"} & env.keys()
     assert "RAY_gcs_rpc_server_reconnect_timeout_s" not in worker_env(without)
-
-
-@pytest.mark.rule("FD:RC-B2")
-def test_the_missing_redis_cleanup_is_reported_as_unsupported():
-    (finding,) = unsupported(cluster(REDIS, annotations={**BY_ANNOTATION, STAMP: "abc"}))
-    assert str(finding) == (
-        "metadata.annotations[ray.io/ft-enabled]: the state of the GCS stays in Redis when the cluster is deleted"
-    )
