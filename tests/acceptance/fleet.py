@@ -146,6 +146,8 @@ class TinyKubelet:
         self._tasks: asyncio.TaskGroup | None = None
         self.has_capacity: Callable[[Json], bool] = lambda _pod: True
         """Whether some node would take that pod."""
+        self.ends_as: Callable[[Json], str] = lambda _pod: ""
+        """The phase in which that pod ends at once; empty: it runs."""
         pods.on_change = self._see
 
     async def run(self) -> None:
@@ -183,6 +185,8 @@ class TinyKubelet:
         status["initContainerStatuses"] = [
             _running(each) for each in pod["spec"].get("initContainers") or () if each.get("restartPolicy") == "Always"
         ]
+        if phase := self.ends_as(pod):
+            status = {"phase": phase}
         async with self._slots:
             if await allowing(GONE, self._admin.call("POST", f"{path}/binding", bound)):
                 patch = self._admin.call("PATCH", f"{path}/status", {"status": status}, content=MERGE)
@@ -211,13 +215,13 @@ class Fleet:
         self._admin = admin
         self.path = f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters"
 
-    async def put(self, count: int, workers: int) -> None:
-        """So many clusters of so many workers."""
+    async def put(self, count: int, workers: int, **spec: object) -> None:
+        """So many clusters of so many workers; `spec` has further fields."""
         names = [f"c{number:03d}" for number in range(count)]
-        await side_by_side(self._put(name, workers) for name in names)
+        await side_by_side(self._put(name, workers, spec) for name in names)
 
-    async def _put(self, name: str, workers: int) -> None:
-        manifest = raycluster(group(replicas=workers, high=1000), name=name, namespace=self.namespace)
+    async def _put(self, name: str, workers: int, spec: Json) -> None:
+        manifest = raycluster(group(replicas=workers, high=1000), name=name, namespace=self.namespace, **spec)
         manifest["metadata"] = {"name": name, "namespace": self.namespace}
         await self._admin.call("POST", self.path, manifest)
         self.targets[name] = workers
