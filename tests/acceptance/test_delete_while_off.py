@@ -78,7 +78,10 @@ async def test_a_cluster_and_then_its_namespace_are_deleted_without_an_operator(
     ],
 )
 async def test_a_cluster_with_its_state_in_redis_is_cleaned_up_by_the_next_operator(
-    env: Env, phase: str, is_forbidden: bool, reason: str  # noqa: FBT001
+    env: Env,
+    phase: str,
+    is_forbidden: bool,  # noqa: FBT001
+    reason: str,
 ) -> None:
     env.kubelet.ends_as = lambda pod: phase if pod["metadata"]["labels"]["ray.io/node-type"] == "redis-cleanup" else ""
     if is_forbidden:

@@ -194,7 +194,7 @@ RAYCLUSTERS: dict[str, Callable[[], Case]] = {
     ),
     "a user asks for more than the maximum": lambda: Case(
         of_cluster(HEAD, worker(0), worker(1), groups=(group(replicas=9, high=2),)),
-        "decision", "ReplicasClamped", "maxReplicas 2 of group cpu", "raise it", group="cpu", message="9 are requested",
+        "decision", "ReplicasClamped", "maxReplicas 2 of group cpu", "raise the maximum", group="cpu", message="9 are requested",
     ),
     "upscaling is conservative": lambda: Case(
         of_cluster(HEAD, worker(0), worker(1), record=_why(Diagnosis("UpscalingLimited", 3, "deferred nodes: 3"))),
@@ -499,7 +499,7 @@ TRAININGJOBS: dict[str, Callable[[], Case]] = {
     ),
     "a user asks for more trainers than the maximum": lambda: Case(
         edited(trainer={"min-instance": 2, "max-instance": 2, "replicas": 9, "entrypoint": "true"}),
-        "decision", "ReplicasClamped", "max-instance 2", "raise it", group="trainer",
+        "decision", "ReplicasClamped", "max-instance 2", "raise the maximum", group="trainer",
     ),
     "the job is suspended": lambda: Case(edited(suspend=True), "wanted", "Suspended", "spec.suspend", "set spec.suspend to false"),
     "the job's spec is invalid": lambda: Case(

@@ -166,7 +166,7 @@ async def test_what_is_stuck_suspended_or_over_does_not_look_empty(watched, site
     site.feed.update([GANG, DONE, HELD], [], after(30))
     page = await watched.open()
     items = page.get_by_role("treeitem")
-    await expect(items.filter(has_text="gang")).to_contain_text("0 of 4–8 trainers · InsufficientGPU")
+    await expect(items.filter(has_text="gang")).to_contain_text("0 of 4 trainers, up to 8 · InsufficientGPU")
     await expect(items.filter(has_text="held")).to_contain_text("Suspended (2 when resumed)")
     await expect(items.filter(has_text="done")).to_contain_text(re.compile(r"Succeeded \d\d:\d\d · 4 trainers"))
     await expect(items.filter(has_text="gang").locator("rect.missing")).to_have_count(1)
@@ -188,7 +188,7 @@ async def test_a_click_shows_the_explanation(watched, site, explained):
     page = await watched.open()
     await rows(page).first.click()
     panel = page.get_by_role("complementary")
-    await expect(panel.get_by_role("heading", level=2)).to_have_text("Why is default/demo not larger?")
+    await expect(panel.get_by_role("heading", level=2)).to_have_text("Why does default/demo not run?")
     await expect(panel.locator(".steps b")).to_have_text(["demand", "decision", "wanted", "pods", "nodes"])
     await expect(panel.locator(".steps .first .mark")).to_have_text("first blocker: NotReconciled")
     await expect(panel.locator(".blocker dd").first).to_have_text("the operator")
@@ -218,10 +218,15 @@ async def test_a_fix_is_shown_with_its_command_and_can_be_tried_in_the_rows(watc
     site.feed.update([lane(reason="Unschedulable"), lane("rl", **COMPLETE)], [], NOON)
     page = await watched.open()
     await rows(page).first.click()
-    fix = page.get_by_role("complementary").locator(".fix")
-    await expect(fix.locator("p")).to_have_text(
-        "scale RayCluster default/rl from 2 to 1: then default/demo has 1 worker and default/rl 1 instead of 2"
+    fixes = page.get_by_role("complementary").locator(".fix")
+    await expect(fixes.locator("p")).to_have_text(
+        [
+            "scale RayCluster default/rl from 2 to 1: then default/demo has 1 worker, default/rl 1 instead of 2",
+            "add 1 node like n0: then default/demo has 1 worker",
+        ]
     )
+    await expect(fixes.nth(1).get_by_role("button")).to_have_count(0)
+    fix = fixes.first
     await expect(fix.locator("code")).to_have_text("raytide scale raycluster/rl 1 -n default")
     await fix.get_by_role("button", name="Try it").click()
     await expect(page.locator("#next")).to_have_text("With the fix")
@@ -280,7 +285,7 @@ async def test_the_keyboard_reaches_everything(watched, site, explained):
     await expect(rows(page).nth(1)).to_be_focused()
     await page.keyboard.press("Home")
     await page.keyboard.press("Enter")
-    await expect(page.locator("#panel-title")).to_have_text("Why is default/demo not larger?")
+    await expect(page.locator("#panel-title")).to_have_text("Why does default/demo not run?")
     await expect(page.locator("#panel")).to_be_focused()
     await page.keyboard.press("Escape")
     await expect(page.locator("#panel")).to_be_hidden()
@@ -413,7 +418,7 @@ async def test_the_keyboard_unfolds_and_folds(watched, site, with_groups):
     await expect(page.locator(".row.group").first).to_be_focused()
     await page.keyboard.press("ArrowDown")
     await page.keyboard.press("Enter")
-    await expect(page.locator("#panel-title")).to_have_text("Why is default/demo not larger?")
+    await expect(page.locator("#panel-title")).to_have_text("Why does default/demo not run?")
     await page.keyboard.press("Escape")
     await expect(page.locator(".row.group").nth(1)).to_be_focused()
     await page.keyboard.press("ArrowLeft")

@@ -627,7 +627,8 @@ async def test_the_fix_is_named_with_its_command_and_what_it_would_change():
     async with Site(cluster_object(), node()).served() as site:
         short_of_cpu(site.api)
         _, found = await site.get("/api/why/RayCluster/default/demo")
-    (change,) = found["changes"]
+    change, nodes = found["changes"]
+    assert (nodes["kind"], nodes["field"], nodes["to"], nodes["command"]) == ("Node", "nodes", 1, "")
     assert (change["name"], change["field"], change["from"], change["to"]) == ("rl", "replicas", 2, 1)
     assert change["command"] == "raytide scale raycluster/rl 1 -n default"
     assert [(each["name"], each["without"], each["with"]) for each in change["effects"]] == [
@@ -655,7 +656,7 @@ async def test_a_holder_that_may_not_be_read_is_not_told_to_be_scaled():
     async with Site(cluster_object(), node(), forbidden=("rl",)).served() as site:
         short_of_cpu(site.api)
         _, found = await site.get("/api/why/RayCluster/default/demo")
-    assert (found["changes"], found["unreadable"]) == ([], [])
+    assert ([each["kind"] for each in found["changes"]], found["unreadable"]) == (["Node"], [])
 
 
 @pytest.mark.rule("FD:UX3-1")

@@ -146,7 +146,7 @@ def test_changes_that_would_help_are_printed_with_their_commands():
     assert click.unstyle(render(found, "text")).split("\n\n")[-2] == (
         """\
 Fixes, each found by a simulation:
-  - scale group gpu of RayCluster ml/rl from 3 to 2: then default/demo has 4 trainers and ml/rl 2 instead of 3
+  - scale group gpu of RayCluster ml/rl from 3 to 2: then default/demo has 4 trainers, ml/rl 2 instead of 3
     $ raytide scale raycluster/rl gpu=2 -n ml
   - lower min-instance from 4 to 3: then default/demo has 3 trainers
     $ kubectl patch trainingjob demo -n default --type merge -p '{"spec":{"trainer":{"min-instance":3}}}'"""

@@ -1,6 +1,6 @@
 """The smallest change of one workload that lets another one start: found, and tried, by a simulation."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -112,8 +112,8 @@ class World:
             is_live=True,
         )
 
-    def why(self, name: str, *, namespace: str = "ml", kind: str = RAYCLUSTER) -> Explanation:
-        """The explanation of that workload, as it is with all rights."""
+    def why(self, name: str, *, namespace: str = "ml", kind: str = RAYCLUSTER, has_nodes: bool = False) -> Explanation:
+        """The explanation of that workload, as it is with all rights; more nodes as a fix only with `has_nodes`."""
         key = Key(namespace, name)
         of_kind, label, decode = (
             (self.clusters, constants.CLUSTER_LABEL, decode_pod)
@@ -128,7 +128,9 @@ class World:
             for at, obj in self.clusters.items()
             if (kind, at) != (RAYCLUSTER, key)
         ]
-        return with_fixes(explain(objects, NOW), self.inputs, clusters, config=SharingConfig(), now=NOW)
+        found = with_fixes(explain(objects, NOW), self.inputs, clusters, config=SharingConfig(), now=NOW)
+        kept = tuple(each for each in found.changes if has_nodes or each.field is not Field.NODES)
+        return replace(found, changes=kept)
 
     def _pods(self, label: str, name: str, decode: Any) -> tuple:
         of_it = [each for each in self.pods if (each["metadata"].get("labels") or {}).get(label) == name]
@@ -146,7 +148,7 @@ def test_a_stuck_raycluster_is_told_the_size_of_the_holder_with_which_it_starts(
     found = world.why("serve", namespace="web")
     assert found.first.holder == f"ml/vision-rl (RayCluster) 3 {GPU}"
     assert fixes(found) == [
-        "scale RayCluster ml/vision-rl from 3 to 2: then web/serve has 4 workers and ml/vision-rl 2 instead of 3"
+        "scale RayCluster ml/vision-rl from 3 to 2: then web/serve has 4 workers, ml/vision-rl 2 instead of 3"
     ]
     (change,) = found.changes
     assert messages.command_of(change) == "raytide scale raycluster/vision-rl 2 -n ml"
@@ -159,7 +161,7 @@ def test_of_several_groups_the_one_that_has_it_is_named():
     found = world.why("serve")
     assert (
         fixes(found)[0]
-        == "scale group a b of RayCluster ml/rl from 3 to 1: then ml/serve has 2 workers and ml/rl 2 instead of 4"
+        == "scale group a b of RayCluster ml/rl from 3 to 1: then ml/serve has 2 workers, ml/rl 2 instead of 4"
     )
     assert messages.command_of(found.changes[0]) == "raytide scale raycluster/rl 'a b=1' -n ml"
 
@@ -169,7 +171,7 @@ def test_the_workers_that_the_controller_would_end_are_those_that_count():
     world = World([node("n1", cpu=9, gpu=2), node("n2", cpu=9, gpu=2)])
     world.ray("rl", {"gpu": ["n1", "n2", "n1", "n2"]}).ray("serve", {"gpu": [""]}, gpu=2)
     assert fixes(world.why("serve")) == [
-        "scale RayCluster ml/rl from 4 to 1: then ml/serve has 1 worker and ml/rl 1 instead of 4"
+        "scale RayCluster ml/rl from 4 to 1: then ml/serve has 1 worker, ml/rl 1 instead of 4"
     ]
 
 
@@ -177,7 +179,7 @@ def test_pods_of_equal_priority_that_wait_as_well_are_served_first():
     world = World([node("n1", cpu=9, gpu=3)]).other("zz-waits", gpu=1)
     world.ray("rl", {"gpu": ["n1"] * 3}).ray("serve", {"gpu": [""]})
     assert fixes(world.why("serve")) == [
-        "scale RayCluster ml/rl from 3 to 1: then ml/serve has 1 worker and ml/rl 1 instead of 3"
+        "scale RayCluster ml/rl from 3 to 1: then ml/serve has 1 worker, ml/rl 1 instead of 3"
     ]
 
 
@@ -185,8 +187,8 @@ def test_a_workload_that_gives_fewer_pods_comes_first():
     world = World([node("n1", cpu=9, gpu=8)])
     world.ray("large", {"gpu": ["n1"] * 2}, gpu=3).ray("small", {"gpu": ["n1"] * 2}).ray("serve", {"gpu": [""] * 2})
     assert fixes(world.why("serve")) == [
-        "scale RayCluster ml/large from 2 to 1: then ml/serve has 2 workers and ml/large 1 instead of 2",
-        "scale RayCluster ml/small from 2 to 0: then ml/serve has 2 workers and ml/small 0 instead of 2",
+        "scale RayCluster ml/large from 2 to 1: then ml/serve has 2 workers, ml/large 1 instead of 2",
+        "scale RayCluster ml/small from 2 to 0: then ml/serve has 2 workers, ml/small 0 instead of 2",
     ]
 
 
@@ -201,7 +203,7 @@ def test_a_holder_that_cannot_be_scaled_down_may_be_suspended(spec):
     (change,) = world.why("serve").changes
     assert (
         messages.change(change)
-        == "suspend RayCluster ml/rl, which ends 3 pods: then ml/serve has 1 worker and ml/rl 0 instead of 3"
+        == "suspend RayCluster ml/rl, which ends 3 pods: then ml/serve has 1 worker, ml/rl 0 instead of 3"
     )
     assert (
         messages.command_of(change)
@@ -256,7 +258,7 @@ def test_a_gang_is_told_a_holder_to_scale_and_the_minimum_that_there_is_capacity
     world.ray("rl", {"gpu": ["n1"] * 3}).train("gang", 4, 6, [])
     found = world.why("gang", namespace="default", kind=TRAININGJOB)
     assert fixes(found) == [
-        "scale RayCluster ml/rl from 3 to 2: then default/gang has 4 trainers and ml/rl 2 instead of 3",
+        "scale RayCluster ml/rl from 3 to 2: then default/gang has 4 trainers, ml/rl 2 instead of 3",
         "lower min-instance from 4 to 3: then default/gang has 3 trainers",
     ]
     assert messages.command_of(found.changes[1]) == (
@@ -271,7 +273,7 @@ def test_a_job_at_its_minimum_is_scaled_down_by_both_bounds_and_the_holder_says_
     assert found.first.holder == f"default/big (TrainingJob) 4 {GPU} (it is at its minimum)"
     change = found.changes[0]
     assert messages.change(change) == (
-        "lower max-instance and min-instance of TrainingJob default/big to 2: then default/gang has 2 trainers and default/big 2 instead of 4"
+        "lower max-instance and min-instance of TrainingJob default/big to 2, which is below the 4 that its owner asks for: then default/gang has 2 trainers, default/big 2 instead of 4"
     )
     assert messages.command_of(change).endswith("""-p '{"spec":{"trainer":{"max-instance":2,"min-instance":2}}}'""")
     assert change.field is Field.MAX_INSTANCE
@@ -311,7 +313,7 @@ def test_a_gang_that_trainer_0_of_another_job_keeps_waiting_is_told_to_suspend_t
     world.train("a", 1, 3, ["one", "two", "two"]).train("gang", 1, 1, [], gpu=8)
     found = world.why("gang", namespace="default", kind=TRAININGJOB)
     assert fixes(found) == [
-        "suspend TrainingJob default/a, which ends 3 pods: then default/gang has 1 trainer and default/a 0 instead of 3"
+        "suspend TrainingJob default/a, which ends 3 pods: then default/gang has 1 trainer, default/a 0 instead of 3"
     ]
 
 
@@ -332,9 +334,44 @@ def test_where_rays_autoscaler_chooses_who_ends_it_must_not_matter(nodes, low, s
     change = world.why("serve").changes[0]
     assert (change.after if change.field is Field.MAX_REPLICAS else None) == size
     if size == 2:
-        text = "lower maxReplicas of RayCluster ml/rl to 2: then ml/serve has 1 worker and ml/rl 2 instead of 3"
+        text = "lower maxReplicas of RayCluster ml/rl to 2: then ml/serve has 1 worker, ml/rl 2 instead of 3"
         assert messages.change(change) == text
         assert messages.command_of(change) == (
             "kubectl patch raycluster rl -n ml --type json -p "
             """'[{"op":"add","path":"/spec/workerGroupSpecs/0/maxReplicas","value":2}]'"""
         )
+
+
+# --- nodes -----------------------------------------------------------------------------------------------------------
+
+
+def test_more_nodes_like_the_largest_are_a_fix_that_takes_nothing_from_anybody():
+    """Two pods of two GPUs each: one more node has capacity for both."""
+    world = World([node("n1", cpu=9, gpu=1), node("n2", cpu=9, gpu=4)]).other("web", "n2", 4)
+    world.ray("serve", {"gpu": [""] * 2}, gpu=2)
+    (change,) = world.why("serve", has_nodes=True).changes
+    assert messages.change(change) == "add 1 node like n2: then ml/serve has 2 workers"
+    assert messages.command_of(change) == ""
+    assert messages.NO_FIX in world.why("serve", has_nodes=True).notes
+
+
+def test_as_few_nodes_are_named_as_do_and_who_gets_the_rest():
+    world = World([node("n1", cpu=9, gpu=2)]).other("web", "n1", 2)
+    world.ray("first", {"gpu": [""]}).train("gang", 4, 4, [])
+    (change,) = world.why("gang", namespace="default", kind=TRAININGJOB, has_nodes=True).changes
+    assert messages.change(change) == ("add 3 nodes like n1: then default/gang has 4 trainers, ml/first 1 instead of 0")
+
+
+def test_nodes_that_would_not_do_are_not_named():
+    world = World([node("n1", cpu=9, gpu=1, taints=[{"key": "a", "effect": "NoSchedule"}])])
+    world.other("web", "n1").ray("serve", {"gpu": [""]})
+    assert world.why("serve", has_nodes=True).changes == ()
+
+
+def test_everybody_whose_size_changes_is_named():
+    """What the other pods of equal priority get of it, they get first."""
+    world = World([node("n1", cpu=9, gpu=3)]).ray("waits", {"gpu": [""]})
+    world.ray("rl", {"gpu": ["n1"] * 3}).ray("serve", {"gpu": [""]})
+    assert fixes(world.why("serve")) == [
+        "scale RayCluster ml/rl from 3 to 1: then ml/serve has 1 worker, ml/rl 1 instead of 3, ml/waits 1 instead of 0"
+    ]

@@ -323,7 +323,7 @@ CATALOGUE: Final[Mapping[str, Entry]] = {
         "raise maxReplicas of group {group}, or wait until work in it ends",
         _max_reached,
     ),
-    REPLICAS_CLAMPED: Entry(Stage.DECISION, "{limit}", "raise it, or lower the requested size"),
+    REPLICAS_CLAMPED: Entry(Stage.DECISION, "{limit}", "raise the maximum, or lower the requested size"),
     "UpscalingLimited": Entry(
         Stage.DECISION,
         "autoscalerOptions.upscalingMode: Conservative",

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from raytide.api.base_model import faults_of
 from raytide.api.conditions import cut
 from raytide.api.meta import Manifest
-from raytide.diagnosis.catalogue import CANNOT_BE_PARSED
+from raytide.diagnosis.catalogue import CANNOT_BE_PARSED, REPLICAS_CLAMPED
 from raytide.diagnosis.model import Diagnosis, Workload
 from raytide.diagnosis.render import counted
 from raytide.explain import messages
@@ -227,7 +227,8 @@ def _summary(found: Findings, blockers: Sequence[Blocker]) -> str:
 def _first_blocker(blockers: Sequence[Blocker], sentence: Callable[[str, str], str]) -> str:
     """The first of them, with its number of requests or pods, and how many other causes there are."""
     first, more = blockers[0], len(blockers) - 1
-    noun = "request" if first.reason in _ABOUT_REQUESTS else "pod" if first.group else ""  # else it counts neither
+    is_about_pods = first.group and first.reason != REPLICAS_CLAMPED  # else it counts neither
+    noun = "request" if first.reason in _ABOUT_REQUESTS else "pod" if is_about_pods else ""
     number = counted(first.count, noun) if first.count and noun else ""
     return sentence(number, _cause(first) + (f", and {more} more" if more else ""))
 

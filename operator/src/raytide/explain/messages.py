@@ -264,7 +264,9 @@ def _spelled(each: Shortage, amount: int) -> str:
 # --- changes -----------------------------------------------------------------------------------------------------------------
 
 
-NO_FIX: Final = "No fix was found: in a simulation, a smaller size of one holder alone is not enough."
+MAX_EFFECTS: Final = 6
+"""Workloads that one change names."""
+NO_FIX: Final = "In a simulation, a smaller size of one holder alone is not enough."
 """No single RayCluster or TrainingJob frees what is short."""
 TOO_LARGE_TO_SIMULATE: Final = (
     "No fix is simulated: the cluster has too many pods, nodes and jobs to answer within a second."
@@ -273,7 +275,10 @@ TOO_LARGE_TO_SIMULATE: Final = (
 
 def change(of: Change) -> str:
     """What would help, and what the workloads have then."""
-    return f"{_change(of)}: then {' and '.join(_has_then(of, effect) for effect in of.effects[:2])}"
+    first, *others = (_has_then(of, effect) for effect in of.effects[:MAX_EFFECTS])
+    more = len(of.effects) - MAX_EFFECTS
+    named = [*others, *([f"{more} more workloads have another size"] if more > 0 else [])]
+    return f"{_change(of)}: then {first}{''.join(f', {each}' for each in named)}"
 
 
 def _change(of: Change) -> str:
@@ -285,7 +290,10 @@ def _change(of: Change) -> str:
             return f"suspend {whose}, which ends {counted(of.before, 'pod')}"
         case Field.MAX_INSTANCE:
             bounds = "max-instance and min-instance" if of.lowers_minimum else "max-instance"
-            return f"lower {bounds} of {whose} to {of.after}"
+            owners = f", which is below the {of.minimum} that its owner asks for" if of.lowers_minimum else ""
+            return f"lower {bounds} of {whose} to {of.after}{owners}"
+        case Field.NODES:
+            return f"add {counted(of.after, 'node')} like {of.name}"
         case Field.MAX_REPLICAS:
             return f"lower maxReplicas of {f'group {of.group} of ' if of.group else ''}{whose} to {of.after}"
     return f"scale {f'group {of.group} of ' if of.group else ''}{whose} from {of.before} to {of.after}"
@@ -300,7 +308,9 @@ def _has_then(of: Change, effect: Effect) -> str:
 
 
 def command_of(of: Change) -> str:
-    """The command that makes the change."""
+    """The command that makes the change; empty for nodes."""
+    if of.field is Field.NODES:
+        return ""
     where = f"-n {quote(of.namespace)}"
     if of.field is Field.REPLICAS:
         size = quote(f"{of.group}={of.after}") if of.group else str(of.after)

@@ -21,6 +21,7 @@ from raytide.diagnosis.model import Stage
 
 RAYCLUSTER: Final = "RayCluster"
 TRAININGJOB: Final = "TrainingJob"
+NODE: Final = "Node"
 MAX_BLOCKERS: Final = 20
 MAX_GROUPS: Final = 20
 MAX_PODS: Final = 10
@@ -220,6 +221,8 @@ class Field(StrEnum):
     MIN_INSTANCE = "min-instance"
     """Of the trainers of the job that is explained."""
     SUSPEND = "suspend"
+    NODES = "nodes"
+    """Not of a workload: how many nodes there are like the one that `kind` and `name` of the change name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +238,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of one workload after which the one that is explained has the pods that it lacks: the simulator says so."""
+    """A change of one workload, or more nodes, after which the workload that is explained has the pods that it lacks: the simulator says so."""
 
     kind: str
     namespace: str
@@ -253,12 +256,12 @@ class Change:
     lowers_minimum: bool = False
     """Whether min-instance has to be lowered, too."""
     effects: tuple[Effect, ...] = ()
-    """The workload that is explained comes first, then the one that is changed."""
+    """The workload that is explained comes first, then the one that is changed, then others that have another size by it."""
 
     @property
-    def is_own(self) -> bool:
-        """Whether it is a change of the workload that is explained."""
-        return self.field is Field.MIN_INSTANCE
+    def ends_no_pods(self) -> bool:
+        """Whether nobody else gives anything up for it."""
+        return self.field in (Field.MIN_INSTANCE, Field.NODES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def started(inputs: PlanInputs, submission: Submission, config: SharingConfig) -
             else:
                 withheld.append(prioritized)
     existing = [pod for pod in inputs.pods if pod.node and not pod.is_finished]
-    scheduled = _with_pending_scheduled(existing, created, inputs.nodes)
+    scheduled = with_pending_scheduled(existing, created, inputs.nodes)
     return replace(
         inputs,
         jobs=(*inputs.jobs, *submission.jobs),
@@ -226,11 +226,11 @@ def _without_terminating_pods(inputs: PlanInputs, usage: QuotaUsage) -> PlanInpu
             left += each.pods
         else:
             withheld.append(each)
-    pods = tuple(_with_pending_scheduled((), left, inputs.nodes))
+    pods = tuple(with_pending_scheduled((), left, inputs.nodes))
     return replace(inputs, pods=pods, quotas=usage.quotas, withheld=tuple(withheld))
 
 
-def _with_pending_scheduled(
+def with_pending_scheduled(
     existing: Iterable[CapacityPod], pods: Iterable[CapacityPod], nodes: Iterable[CapacityNode]
 ) -> Iterator[CapacityPod]:
     """The pods, pending ones last and on a node if they fit on one beside the existing ones."""

@@ -7,6 +7,7 @@ follow until nothing changes (passes.py), and pods of equal priority that wait a
 workload start in the simulation is not returned. Pure; called by client/explained.py (FD:UX3-1).
 """
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,7 +20,7 @@ from msgspec.structs import replace as with_fields
 
 from raytide.api import constants
 from raytide.api.actions import Delete
-from raytide.api.capacity import CapacityPod
+from raytide.api.capacity import CapacityNode, CapacityPod
 from raytide.api.config import ClusterConfig, SharingConfig
 from raytide.api.meta import PODS, Key, Manifest
 from raytide.api.pod import PodView
@@ -31,7 +32,7 @@ from raytide.api.trainingjob_constants import TRAINER
 from raytide.explain import messages
 from raytide.explain.explain import with_notes
 from raytide.explain.holders import owner_of, pending
-from raytide.explain.model import RAYCLUSTER, TRAININGJOB, Change, Effect, Explanation, Field, Shortage
+from raytide.explain.model import NODE, RAYCLUSTER, TRAININGJOB, Change, Effect, Explanation, Field, Shortage
 from raytide.fairshare.pod_requirements import role_shape
 from raytide.raycluster.desired_replicas import clamp_replicas
 from raytide.raycluster.observed import observe
@@ -40,11 +41,13 @@ from raytide.raycluster.spec_queries import is_managed_by_us
 from raytide.raycluster.suspension import Suspension, suspension_of
 from raytide.simulator.donor_notes import donor_notes
 from raytide.simulator.inputs import PlanInputs
-from raytide.simulator.passes import Passes, passes_until_quiet, sizes_after
+from raytide.simulator.passes import Passes, passes_until_quiet, sizes_after, with_pending_scheduled
 from raytide.trainingjob.validation import violations
 
 MAX_CHANGES: Final = 3
 MAX_EFFECTS: Final = 20
+MAX_NEW_NODES: Final = 8
+HOSTNAME: Final = "kubernetes.io/hostname"
 MAX_SIMULATIONS: Final = 16
 MAX_WORK: Final = 150_000
 """Of all simulations of one answer: five for a pod, one for a TrainingJob and a node. It takes half a second."""
@@ -116,15 +119,18 @@ def with_fixes(
         change = None if known is not None and is_last_resort else simulation.smallest(option)
         if change is not None and (known is None or _size(change) < _size(known)):
             changes[holder] = change
-    if not changes and simulation.can_run:
-        return replace(found, notes=(*found.notes, messages.NO_FIX))
-    return replace(found, changes=tuple(sorted(changes.values(), key=_size)[:MAX_CHANGES]))
+    best = sorted(changes.values(), key=_size)[:MAX_CHANGES]
+    more_nodes = simulation.more_nodes(short)
+    if more_nodes is not None:
+        best.append(more_nodes)
+    notes = (messages.NO_FIX,) if not changes and simulation.can_run else ()
+    return replace(found, changes=tuple(best), notes=(*found.notes, *notes))
 
 
 def _size(change: Change) -> tuple[bool, int, bool]:
-    """By how many pods of others end; a change of the workload itself comes last."""
-    ends = 0 if change.is_own else change.effects[1].without - change.effects[1].having
-    return change.is_own, ends, change.field is Field.SUSPEND
+    """By how many pods of others end; a change of the workload itself, and more nodes, come last."""
+    ends = change.after if change.ends_no_pods else change.effects[1].without - change.effects[1].having
+    return change.ends_no_pods, ends, change.field is Field.SUSPEND
 
 
 def _lacking(explanation: Explanation, inputs: PlanInputs) -> _Lacking:
@@ -177,14 +183,44 @@ class _Simulation:
                     best, after = middle, found
         if after is None:
             return None
-        effects = tuple(islice(self._effects(option.change, after), MAX_EFFECTS))
         lowers_minimum = option.change.minimum > best
-        return replace(option.change, after=best, lowers_minimum=lowers_minimum, effects=effects)
+        return replace(
+            option.change, after=best, lowers_minimum=lowers_minimum, effects=self._effects(option.change, after)
+        )
+
+    def more_nodes(self, short: Sequence[Shortage]) -> Change | None:
+        """The fewest nodes like the largest one that there is with which the workload starts."""
+        nodes = [
+            node for node in self._inputs.nodes if node.is_ready and not node.is_cordoned and not node.is_too_large
+        ]
+        names = [each.resource for each in short]
+        model = max(
+            nodes, key=lambda node: (*(node.allocatable.get(name, 0) for name in names), node.name), default=None
+        )
+        if model is None:
+            return None
+        change = Change(NODE, "", model.name, Field.NODES, 0)
+        option = _Option(change, 1, MAX_NEW_NODES, partial(_with_nodes, model))
+        low, size, after = 0, 1, self._at(option, 1)
+        while after is None and size < MAX_NEW_NODES:
+            low, size = size, 2 * size
+            after = self._at(option, size)
+        if after is None:
+            return None
+        while low + 1 < size:
+            middle = (low + size) // 2
+            found = self._at(option, middle)
+            if found is None:
+                low = middle
+            else:
+                size, after = middle, found
+        return replace(change, after=size, effects=self._effects(change, after))
 
     def _at(self, option: _Option, size: int) -> Passes | None:
         """The passes after that change, if the workload starts."""
         after = self._run(option.apply(self._inputs, size)) if self._left else None
-        lacking = replace(self._lacking, goal=size) if option.change.is_own else self._lacking
+        is_own = option.change.field is Field.MIN_INSTANCE
+        lacking = replace(self._lacking, goal=size) if is_own else self._lacking
         return after if after is not None and self._has_started(after, lacking) else None
 
     def _run(self, inputs: PlanInputs) -> Passes | None:
@@ -202,12 +238,15 @@ class _Simulation:
         others_wait = any(not pod.node for pod in pods if pod.role != TRAINER)
         return not others_wait and _trainers(after.objects, lacking.key) >= lacking.goal
 
-    def _effects(self, change: Change, after: Passes) -> Iterator[Effect]:
-        """The workload, the one that is changed, then the jobs that have another size because of it."""
+    def _effects(self, change: Change, after: Passes) -> tuple[Effect, ...]:
+        return tuple(islice(self._all_effects(change, after), MAX_EFFECTS))
+
+    def _all_effects(self, change: Change, after: Passes) -> Iterator[Effect]:
+        """The workload, the one that is changed, then those that have another size because of it."""
         lacking, changed = self._lacking, Key(change.namespace, change.name)
         of_lacking = [_instances(each, lacking.kind, lacking.key) for each in (self._inputs, after.objects)]
         yield Effect(lacking.kind, *lacking.key, *of_lacking)
-        if not change.is_own:
+        if not change.ends_no_pods:
             yield Effect(
                 change.kind,
                 *changed,
@@ -220,6 +259,11 @@ class _Simulation:
             key = Key(id_.namespace, id_.name)
             if having.get(id_, number) != number and key not in (lacking.key, changed):
                 yield Effect(id_.kind, *key, number, having[id_])
+        clusters = [_workers_by_cluster(each.objects) for each in (self.before, after)]
+        for key in sorted(clusters[0].keys() | clusters[1].keys()):
+            before, now = (each[key] for each in clusters)
+            if before != now and (RAYCLUSTER, key) not in ((lacking.kind, lacking.key), (change.kind, changed)):
+                yield Effect(RAYCLUSTER, *key, before, now)
 
 
 def _pods_of(inputs: PlanInputs, kind: str, key: Key) -> list[CapacityPod]:
@@ -232,11 +276,36 @@ def _trainers(inputs: PlanInputs, key: Key) -> int:
     return sum(bool(pod.node) and pod.role == TRAINER for pod in _pods_of(inputs, TRAININGJOB, key))
 
 
+def _workers_by_cluster(inputs: PlanInputs) -> Counter[Key]:
+    """Workers of each RayCluster that have a node."""
+    return Counter(
+        Key(pod.namespace, pod.cluster)
+        for pod in inputs.pods
+        if pod.cluster and pod.node and pod.role != constants.HEAD and not (pod.is_terminating or pod.is_finished)
+    )
+
+
 def _instances(inputs: PlanInputs, kind: str, key: Key) -> int:
     """Workers of a RayCluster, or trainers of a TrainingJob, that have a node."""
     if kind == TRAININGJOB:
         return _trainers(inputs, key)
     return sum(bool(pod.node) and pod.role != constants.HEAD for pod in _pods_of(inputs, kind, key))
+
+
+# --- nodes ---------------------------------------------------------------------------------------------------------------
+
+
+def _with_nodes(model: CapacityNode, inputs: PlanInputs, number: int) -> PlanInputs:
+    """The objects with so many more nodes like that one, and pods that waited for them there."""
+    names = [f"{model.name}-{index}-new" for index in range(number)]
+    new = (
+        with_fields(
+            model, name=name, labels={**model.labels, HOSTNAME: name} if HOSTNAME in model.labels else model.labels
+        )
+        for name in names
+    )
+    nodes = (*inputs.nodes, *new)
+    return replace(inputs, nodes=nodes, pods=tuple(with_pending_scheduled((), inputs.pods, nodes)))
 
 
 # --- RayClusters -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from raytide.cli.columns import columns, printable
 from raytide.cli.output import encoded
 from raytide.explain.encode import as_json
 from raytide.explain.messages import change, command_of, short_of
-from raytide.explain.model import Blocker, Explanation, Verdict
+from raytide.explain.model import Blocker, Change, Explanation, Verdict
 
 MARK: Final = ">"
 _COLORS: Final = {Verdict.NOTHING_MISSING: "green", Verdict.WAITS: "yellow", Verdict.CAN_NEVER_RUN: "red"}
@@ -37,7 +37,7 @@ def _parts(explanation: Explanation) -> Iterator[str]:
         yield _blockers(title, explanation, is_permanent=is_permanent)
     if explanation.more_blockers:
         yield f"{explanation.more_blockers} more causes"
-    fixes = (line for each in explanation.changes for line in (f"- {change(each)}", f"  $ {command_of(each)}"))
+    fixes = (line for each in explanation.changes for line in _fix(each))
     yield _section("Fixes, each found by a simulation:", fixes)
     yield _pods(explanation)
     yield _section(
@@ -45,6 +45,12 @@ def _parts(explanation: Explanation) -> Iterator[str]:
     )
     yield _section("Notes:", explanation.notes)
     yield _section("Not read:", (each.error for each in explanation.unreadable))
+
+
+def _fix(each: Change) -> Iterator[str]:
+    yield f"- {change(each)}"
+    if command := command_of(each):
+        yield f"  $ {command}"
 
 
 def _stages(explanation: Explanation) -> str:

@@ -58,7 +58,8 @@ function sizeOf(lane) {
   if (lane.phase === "Suspended" && !lane.ready) return `Suspended${at} (${lane.needed} when resumed)`;
   if (lane.ready === null) return `wants ${plural(lane.wanted, unit)}`;
   if (lane.ready > lane.wanted) return `${plural(lane.ready, unit)}, ${lane.wanted} wanted`; // it shrinks
-  if (lane.maximum > lane.wanted) return `${lane.ready} of ${lane.wanted}–${plural(lane.maximum, unit)}`;
+  if (lane.maximum > lane.wanted && lane.ready === lane.wanted) return `${lane.ready} of up to ${plural(lane.maximum, unit)}`;
+  if (lane.maximum > lane.wanted) return `${lane.ready} of ${plural(lane.wanted, unit)}, up to ${lane.maximum}`;
   return `${lane.ready} of ${plural(lane.wanted, unit)}`;
 }
 
@@ -587,7 +588,7 @@ function markParts(marks, x) {
 
 function drawLane(chart, lane, ghost, time) {
   const found = pieces(lane, time);
-  const peak = Math.max(1, ghost?.with ?? 0, ...found.map((each) => Math.max(each.wanted, each.ready)));
+  const peak = Math.max(1, ghost?.with ?? 0, lane.phase === "Suspended" ? lane.needed : 0, ...found.map((each) => Math.max(each.wanted, each.ready)));
   const hasMaximum = !hasEnded(lane) && lane.maximum > 0 && lane.maximum <= MOST_ROOM * peak;
   const top = hasMaximum ? Math.max(peak, lane.maximum) : peak;
   const bottom = rowHeight() - PAD;
@@ -820,7 +821,7 @@ async function explain(key, isAgain = false) {
   const number = (asked += 1);
   const [kind, namespace, name] = key.split("/");
   if (!isAgain) {
-    openPanel(key, `Why is ${namespace}/${name} not larger?`, h("p", { class: "dim" }, "reading …"));
+    openPanel(key, `${namespace}/${name}`, h("p", { class: "dim" }, "reading …"));
     $("panel").focus({ preventScroll: true });
   }
   try {
@@ -834,7 +835,8 @@ async function explain(key, isAgain = false) {
 function titleOf(found) {
   const name = `${found.object.namespace}/${found.object.name}`;
   if (hasEnded(found)) return `${name} has ${found.phase.toLowerCase()}`;
-  return found.verdict === "NothingMissing" ? `Nothing is missing in ${name}` : `Why is ${name} not larger?`;
+  if (found.verdict === "NothingMissing") return `Nothing is missing in ${name}`;
+  return found.size.ready ? `Why is ${name} not larger?` : `Why does ${name} not run?`;
 }
 
 function explanation(found) {
@@ -913,6 +915,7 @@ function fix(change) {
     draw();
     explain(state.open, true);
   };
+  if (!change.command) return h("div", { class: "fix" }, h("p", {}, change.message));
   return h("div", { class: "fix" }, h("p", {}, change.message), command(change.command),
     h("button", { type: "button", "aria-pressed": String(isTried), click: attempt }, isTried ? "Clear" : "Try it"));
 }
