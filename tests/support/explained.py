@@ -45,6 +45,9 @@ SELECTED = PodCondition(
     "False", "Unschedulable", "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector."
 )
 GATED = PodCondition("False", "SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
+SELECTING = group(
+    template={"spec": {**group()["template"]["spec"], "nodeSelector": {"zone": "a", "accelerator": "tpu"}}}
+)
 
 
 @dataclass(frozen=True)
@@ -260,6 +263,11 @@ RAYCLUSTERS: dict[str, Callable[[], Case]] = {
     "no node has the label": lambda: Case(
         of_cluster(HEAD, worker(0), waiting_worker(1, scheduled=SELECTED)),
         "nodes", "Unschedulable", "nodeSelector or affinity of the pod template", "label nodes", group="cpu",
+    ),
+    "no node has the label that the template selects": lambda: Case(
+        of_cluster(HEAD, worker(0), waiting_worker(1, scheduled=SELECTED), groups=(SELECTING,)),
+        "nodes", "Unschedulable", "nodeSelector accelerator=tpu,zone=a, or affinity, of the pod template",
+        "add nodes with the labels accelerator=tpu,zone=a", group="cpu",
     ),
     "Kueue has not admitted the pods": lambda: Case(
         of_cluster(

@@ -124,15 +124,25 @@ _SCHEDULING: Final = {
 """Holder and fix of what kube-scheduler misses (kubernetes_messages.py)."""
 
 
+def _scheduling(kind: str, found: Diagnosis) -> tuple[str, str]:
+    selector = found.parameters.get("selector", "").replace("{", "{{").replace("}", "}}")
+    if kind == "selector" and selector:
+        return (
+            f"nodeSelector {selector}, or affinity, of the pod template",
+            f"add nodes with the labels {selector}, or change nodeSelector or affinity of the pod template",
+        )
+    return _SCHEDULING[kind]
+
+
 def _scheduling_holder(found: Diagnosis, _: Workload) -> str:
     lacks = unschedulable_for(found.message)
-    holders = [_SCHEDULING[kind][0].format(" and ".join(names)) for kind, names in lacks.items()]
+    holders = [_scheduling(kind, found)[0].format(" and ".join(names)) for kind, names in lacks.items()]
     return ", ".join(holders) or "kube-scheduler, which finds no node"
 
 
 def _scheduling_fix(found: Diagnosis, of: Workload) -> str:
     lacks = unschedulable_for(found.message)
-    fixes = [_SCHEDULING[kind][1].format(" and ".join(names)) for kind, names in lacks.items()]
+    fixes = [_scheduling(kind, found)[1].format(" and ".join(names)) for kind, names in lacks.items()]
     return "; ".join(fixes) or f"kubectl describe pod {found.parameters.get('pod', _POD)} -n {of.namespace}"
 
 

@@ -313,7 +313,9 @@ def _of_group(ctx: _Context, group: WorkerGroupSpec) -> Iterator[Blocker]:
     if missing <= 0:
         return
     if failure is not None:
-        yield ctx.blocker(causes.of_group(replace(failure, count=missing), name, ctx.observed), since=since)
+        yield ctx.blocker(
+            causes.of_group(replace(failure, count=missing), ctx.cluster, name, ctx.observed), since=since
+        )
         return
     lost = next((pod for pod in pods if pod.node_name in ctx.observed.unready_nodes), None)
     if lost is not None:

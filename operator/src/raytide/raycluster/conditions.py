@@ -227,7 +227,7 @@ def diagnoses(
             yield Diagnosis(constants.WAITING_FOR_PODS, each.missing, group=each.group)
             continue
         told.add((each.group, each.failure.reason))
-        yield causes.of_group(replace(each.failure, count=each.missing), each.group, observed)
+        yield causes.of_group(replace(each.failure, count=each.missing), cluster, each.group, observed)
     for (slot, reason), text in _rejections(observed, outcomes):
         group = slot if slot in groups else ""
         found = replace(failure_of_rejection(text), group=group)
@@ -251,7 +251,7 @@ def workers_missing(
         reasons.append(failure.reason)
         text = messages.workers_not_ready(name, each.missing, each.wanted, failure.reason, failure.message)
         if len(reasons) <= causes.MAX_FIXES:
-            text += holder_and_fix(causes.of_group(failure, name, observed), causes.workload_of(cluster))
+            text += holder_and_fix(causes.of_group(failure, cluster, name, observed), causes.workload_of(cluster))
         texts.append(text)
     if not texts:
         return None
