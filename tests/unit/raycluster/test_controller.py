@@ -746,6 +746,7 @@ async def test_the_finalizer_is_stored_before_the_first_write_and_removed_with_f
     here.world.edit(CLUSTERS, "demo", None, lambda obj: obj["spec"].pop("gcsFaultToleranceOptions"))
     await asyncio.sleep(5)
     assert "finalizers" not in here.world.cluster("demo")["metadata"]
+    assert cleanup_events(here) == [constants.REDIS_CLEANUP_SKIPPED], "nobody will remove the state of its head"
 
 
 @pytest.mark.rule("RC:FIN-2")

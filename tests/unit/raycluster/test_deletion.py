@@ -18,7 +18,9 @@ from raytide.raycluster.deletion import (
     is_held,
     job_state,
     release_unclean,
+    seconds_left,
     state_of,
+    timed_out,
 )
 from raytide.raycluster.observed import observe
 from support.builders import group, head, pod, raycluster
@@ -55,15 +57,20 @@ def seen(*pods, **observed):
 
 def decide(*pods, job=None, after_s=0, obj=None, **observed):
     """What to do now with a cluster whose state is in Redis."""
-    cluster = RayCluster.parse(obj or deleted(FINALIZER, **FT))
-    return clean_up(cluster, seen(*pods, **observed), job, CONFIG, DELETED_AT + timedelta(seconds=after_s))
+    found = obj or deleted(FINALIZER, **FT)
+    left_s = seconds_left(found, DELETED_AT + timedelta(seconds=after_s), after_s)
+    if left_s <= 0:
+        return timed_out(found)
+    cluster = RayCluster.parse(found)
+    return clean_up(cluster, seen(*pods, **observed), job, CONFIG, left_s=left_s, tried_for_s=after_s)
 
 
 def unclean(obj, *pods, after_s=0):
     """What to do now with one that no Job cleans up after."""
     why = state_of(obj, CONFIG)
     assert isinstance(why, str)
-    return release_unclean(obj, pods, why, DELETED_AT + timedelta(seconds=after_s))
+    left_s = seconds_left(obj, DELETED_AT + timedelta(seconds=after_s), after_s)
+    return release_unclean(obj, pods, why, left_s) if left_s > 0 else timed_out(obj)
 
 
 def test_a_deletion_timestamp_marks_a_cluster_as_being_deleted():
@@ -98,6 +105,7 @@ def test_pods_are_deleted_first_and_workers_are_not_waited_for():
     assert (todo.release, todo.requeue_after_s) == (None, 300)
     assert not is_head_gone(seen(head(), pod()))
     assert not is_head_gone(seen(head(**TERMINATING), pod()))
+    assert not is_head_gone(seen(pod(), arriving=[head()])), "its create may still be carried out"
     assert is_head_gone(seen(pod(**TERMINATING)))
 
 
@@ -126,7 +134,35 @@ def test_in_a_foreground_deletion_the_job_has_no_owner_and_ends_by_its_ttl():
     assert owned.manifest["metadata"]["ownerReferences"][0]["uid"] == "uid-demo"
     assert "ttlSecondsAfterFinished" not in owned.manifest["spec"]
     assert "ownerReferences" not in free.manifest["metadata"]
-    assert free.manifest["spec"]["ttlSecondsAfterFinished"] == 300
+    assert free.manifest["spec"]["ttlSecondsAfterFinished"] == 30
+    cluster = RayCluster.parse(deleted("foregroundDeletion", FINALIZER, **FT))
+    assert job_state(cluster, free.manifest) is JobState.RUNNING
+    later = RayCluster.parse({**cluster.raw, "metadata": {**cluster.raw["metadata"], "uid": "uid-later"}})
+    assert job_state(later, free.manifest) is JobState.ABSENT, "one of a cluster that was recreated under the same name"
+
+
+@pytest.mark.rule("RC:RJ-1")
+def test_the_job_ends_before_the_cluster_is_released():
+    """A cluster that is created then may use the same storage namespace."""
+    specs = [decide(job=JobState.ABSENT, after_s=after_s).actions[0].manifest["spec"] for after_s in (0, 200)]
+    assert [spec["activeDeadlineSeconds"] for spec in specs] == [295, 95]
+
+
+@pytest.mark.rule("RC:FIN-3", "SC:S20")
+def test_an_operator_that_comes_back_late_tries_for_a_minute():
+    obj = deleted(FINALIZER, **FT)
+    assert seconds_left(obj, DELETED_AT + timedelta(hours=1), 0) == 60
+    assert seconds_left(obj, DELETED_AT + timedelta(hours=1), 60) <= 0
+    odd = {"deletionTimestamp": "?", "annotations": {constants.FT_DELETION_TIMEOUT_ANNOTATION: 5}}
+    assert seconds_left({**obj, "metadata": {**obj["metadata"], **odd}}, DELETED_AT, 1) == 59
+
+
+@pytest.mark.rule("RC:FIN-3", "SC:S12")
+def test_what_a_lost_head_may_still_write_is_told():
+    lost = head(node_name="n1", **TERMINATING)
+    todo = decide(lost, job=JobState.SUCCEEDED, unready_nodes=frozenset({"n1"}))
+    assert (todo.event.reason, bool(todo.release)) == (constants.REDIS_CLEANUP_FAILED, True)
+    assert "may still write from node n1" in todo.event.message
 
 
 @pytest.mark.rule("RC:FIN-3")
@@ -148,7 +184,7 @@ def test_when_the_job_has_ended_the_cluster_is_released(job, reason):
     ("annotated", "after_s", "left_s"),
     [
         (None, 10, 290),
-        ("60", 10, 50),
+        ("70", 10, 60),
         ("0", 10, 290),
         ("-5", 10, 290),
         ("soon", 10, 290),
@@ -197,8 +233,9 @@ def test_the_job_says_in_conditions_how_it_ended(conditions, state):
     job["status"] = {"conditions": [{"type": kind, "status": status} for kind, status in conditions]}
     assert job_state(cluster, job) is state
     assert job_state(cluster, None) is JobState.ABSENT
-    of_another = {**job, "metadata": {**job["metadata"], "annotations": {}}}
-    assert job_state(cluster, of_another) is JobState.ABSENT
+    of_an_earlier_one = {**job["metadata"], "ownerReferences": [{"uid": "uid-before"}]}
+    for other in (of_an_earlier_one, {**job["metadata"], "deletionTimestamp": "2026-01-01T00:00:02Z"}):
+        assert job_state(cluster, {**job, "metadata": other}) is JobState.ABSENT
 
 
 @pytest.mark.rule("SC:S20")
@@ -236,7 +273,7 @@ def test_a_job_that_is_rejected_holds_the_cluster_for_half_a_minute(rejected_for
 def test_where_no_job_can_run_the_cluster_is_released_at_once(obj, config, why):
     found = state_of(obj, config)
     assert why in found
-    todo = release_unclean(obj, [head(), pod()], found, DELETED_AT)
+    todo = release_unclean(obj, [head(), pod()], found, 300)
     assert (todo.event.reason, bool(todo.release), todo.actions) == (constants.REDIS_CLEANUP_SKIPPED, True, ())
     assert why in todo.event.message
 
@@ -275,6 +312,20 @@ def test_what_stays_in_redis_is_reported(spec, annotations, message):
     assert (event.reason, event.event_type) == (constants.REDIS_CLEANUP_SKIPPED, "Warning")
     assert [word for word in message if word not in event.message] == []
     assert len(event.message) < 800
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("redis://ray:secret@one:1,rediss://:secret@two:2", "redis://one:1,rediss://two:2"),
+        ("ray:secret@one:1", "one:1"),
+        ("one:1", "one:1"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(address, shown):
+    event = unclean(deleted(FINALIZER, gcsFaultToleranceOptions={"redisAddress": address}, suspend=5)).event
+    assert f" at {shown} may" in event.message
+    assert "secret" not in event.message
 
 
 @pytest.mark.rule("RC:FIN-1")

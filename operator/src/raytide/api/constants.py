@@ -77,6 +77,8 @@ NUM_OF_HOSTS_ANNOTATION: Final = "raytide.io/num-of-hosts"
 """On a pod of a multi-host replica: the number of hosts of that replica. KubeRay has no counterpart."""
 
 # --- finalizers ----------------------------------------------------------------------------------------------------
+RAYCLUSTER_UID_ANNOTATION: Final = "raytide.io/raycluster-uid"
+"""On a clean-up Job without an owner: of which RayCluster it is."""
 REDIS_CLEANUP_FINALIZER: Final = "ray.io/gcs-ft-redis-cleanup-finalizer"
 
 # --- ports ---------------------------------------------------------------------------------------------------------

@@ -33,6 +33,8 @@ from raytide.raycluster.validation import violations
 
 FINALIZER: Final = constants.REDIS_CLEANUP_FINALIZER
 CLEANUP_TIMEOUT_S: Final = 300
+LEAST_S: Final = 60.0
+"""For how long it is tried at least, also where the time was over before the operator came back."""
 REJECTED_FOR_S: Final = 30.0
 """How long the create of the Job is tried again; with the end of the head, a rejection holds no cluster for a minute (SC:S20)."""
 RETRY_S: Final = 5.0
@@ -123,8 +125,12 @@ def state_of(obj: Manifest, config: ClusterConfig) -> RayCluster | str:
 
 
 def is_head_gone(observed: Observed) -> bool:
-    """Whether no head writes to Redis any more; one on a lost node is waited for no longer than before it is replaced."""
-    return all(head.is_finished or observed.is_lost(head) for head in observed.heads)
+    """Whether no head writes to Redis any more, nor may still be created.
+
+    One on a lost node is waited for no longer than before it is replaced.
+    """
+    heads = (*observed.heads, *(pod for pod in observed.arriving if pod.is_head))
+    return all(head.is_finished or observed.is_lost(head) for head in heads)
 
 
 def job_state(cluster: RayCluster, job: Manifest | None) -> JobState:
@@ -141,28 +147,43 @@ def job_state(cluster: RayCluster, job: Manifest | None) -> JobState:
 # --- what to do now --------------------------------------------------------------------------------------------------
 
 
+def seconds_left(obj: Mapping[str, Any], now: datetime, tried_for_s: float) -> float:
+    """Seconds until the finalizer is released in any case; this operator has tried for `tried_for_s`."""
+    metadata = obj["metadata"]
+    return max(_timeout_s(metadata) - _elapsed_s(metadata, now), LEAST_S - tried_for_s)
+
+
+def timed_out(obj: Mapping[str, Any]) -> Deletion:
+    """Release the finalizer because the time is over."""
+    return _release(obj, constants.FORCE_DELETED_STUCK_CLUSTER, messages.CLEANUP_TIMED_OUT)
+
+
 def clean_up(
-    cluster: RayCluster, observed: Observed, job: JobState | None, config: ClusterConfig, now: datetime
+    cluster: RayCluster,
+    observed: Observed,
+    job: JobState | None,
+    config: ClusterConfig,
+    *,
+    left_s: float,
+    tried_for_s: float,
 ) -> Deletion:
     """Delete the pods, run the Job once the head is gone, and release the finalizer after it; `job` is None while there is a head."""
     obj = cluster.raw
-    elapsed_s, timeout_s = _elapsed_s(obj["metadata"], now), _timeout_s(obj["metadata"])
-    left_s = timeout_s - elapsed_s
-    if left_s <= 0:
-        return _release(obj, constants.FORCE_DELETED_STUCK_CLUSTER, messages.CLEANUP_TIMED_OUT)
     if observed.ownerless_heads:
         why = messages.head_runs_on(observed.ownerless_heads[0])
         return _release(obj, constants.REDIS_CLEANUP_SKIPPED, why)
     if job is JobState.SUCCEEDED:
+        if lost := [head for head in observed.heads if not head.is_finished]:
+            why = messages.head_is_lost(lost[0].name, lost[0].node_name)
+            return _release(obj, constants.REDIS_CLEANUP_FAILED, why)
         return Deletion(release=finalizer_patch(obj["metadata"], is_added=False))
     if job is JobState.FAILED:
         return _release(obj, constants.REDIS_CLEANUP_FAILED, messages.CLEANUP_JOB_FAILED)
     pods = (*observed.suspendable, *observed.kept)
     alive = (pod for pod in pods if pod.uid and not pod.is_terminating)
-    actions: list[Action] = [delete_pod(Victim(pod, messages.CLUSTER_DELETED)) for pod in alive]
-    if job is JobState.ABSENT:
-        actions.append(_create(cluster, config))
-    poll_s = left_s if job is None else min(max(FIRST_POLL_S, elapsed_s / 4), LONGEST_POLL_S)
+    actions: list[Action] = [_create(cluster, config, left_s)] if job is JobState.ABSENT else []
+    actions += (delete_pod(Victim(pod, messages.CLUSTER_DELETED)) for pod in alive)
+    poll_s = left_s if job is None else min(max(FIRST_POLL_S, tried_for_s / 4), LONGEST_POLL_S)
     return Deletion(tuple(actions), requeue_after_s=min(left_s, poll_s))
 
 
@@ -173,28 +194,32 @@ def after_rejection(obj: Mapping[str, Any], message: str, rejected_for_s: float)
     return _release(obj, constants.REDIS_CLEANUP_FAILED, messages.cleanup_job_rejected(message))
 
 
-def release_unclean(obj: Mapping[str, Any], pods: Iterable[PodView], why: str, now: datetime) -> Deletion:
+def left_in_redis(cluster: RayCluster, config: ClusterConfig) -> tuple[EventSpec, ...]:
+    """What stays in Redis when the finalizer of a live cluster is removed, because its state is not cleaned up any more."""
+    state = state_of(cluster.raw, config)
+    event = _release(cluster.raw, constants.REDIS_CLEANUP_SKIPPED, state).event if isinstance(state, str) else None
+    return (event,) if event is not None and state else ()
+
+
+def release_unclean(obj: Mapping[str, Any], pods: Iterable[PodView], why: str, left_s: float) -> Deletion:
     """Release the finalizer without a Job, for the reason `why`; a Job that KubeRay has started is waited for as long as it would."""
     cleanups = [pod for pod in pods if pod.node_type == constants.REDIS_CLEANUP]
     is_running = any(pod.phase not in FINISHED_PHASES and not pod.is_terminating for pod in cleanups)
-    left_s = _timeout_s(obj["metadata"]) - _elapsed_s(obj["metadata"], now)
     if is_running and left_s > 0:
         return Deletion(requeue_after_s=left_s)
     phases = {pod.phase for pod in cleanups}
     if not why or "Succeeded" in phases:
         return Deletion(release=finalizer_patch(obj["metadata"], is_added=False))
-    if is_running:
-        return _release(obj, constants.FORCE_DELETED_STUCK_CLUSTER, messages.CLEANUP_TIMED_OUT)
     if "Failed" in phases:
         return _release(obj, constants.REDIS_CLEANUP_FAILED, messages.CLEANUP_JOB_FAILED)
     return _release(obj, constants.REDIS_CLEANUP_SKIPPED, why)
 
 
-def _create(cluster: RayCluster, config: ClusterConfig) -> Create:
+def _create(cluster: RayCluster, config: ClusterConfig, left_s: float) -> Create:
     is_owned = FOREGROUND not in cluster.metadata.finalizers
     return Create(
         JOBS,
-        build_cleanup_job(cluster, config.pods, is_owned=is_owned),
+        build_cleanup_job(cluster, config.pods, is_owned=is_owned, deadline_s=left_s - RETRY_S),
         constants.CREATED_REDIS_CLEANUP_JOB,
         constants.FAILED_TO_CREATE_REDIS_CLEANUP_JOB,
     )
@@ -209,7 +234,7 @@ def _elapsed_s(metadata: Mapping[str, Any], now: datetime) -> float:
 def _timeout_s(metadata: Mapping[str, Any]) -> float:
     """Seconds after which it ends in any case; the annotation is parsed as KubeRay does (RC:FIN-3)."""
     asked = (metadata.get("annotations") or {}).get(constants.FT_DELETION_TIMEOUT_ANNOTATION, "")
-    is_number = asked.isascii() and asked.isdigit() and len(asked) <= MAX_DIGITS
+    is_number = isinstance(asked, str) and asked.isascii() and asked.isdigit() and len(asked) <= MAX_DIGITS
     return int(asked) if is_number and int(asked) > 0 else CLEANUP_TIMEOUT_S
 
 
@@ -229,7 +254,13 @@ def _storage_namespace(obj: Mapping[str, Any]) -> str:
 
 def _redis_address(obj: Mapping[str, Any]) -> str:
     address = _text(obj, "spec", "gcsFaultToleranceOptions", "redisAddress")
-    return address or messages.REDIS_ADDRESS_IN_HEAD
+    return ",".join(map(_without_user, address.split(","))) or messages.REDIS_ADDRESS_IN_HEAD
+
+
+def _without_user(address: str) -> str:
+    """An address without the user and password that it may have."""
+    scheme, mark, rest = address.rpartition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
 
 
 def _text(value: Any, *path: str) -> str:

@@ -322,6 +322,11 @@ def head_runs_on(pod: str) -> str:
     return f"head pod {pod} has no owner and runs on"
 
 
+def head_is_lost(pod: str, node: str) -> str:
+    """Why the state may come back: nobody knows whether the process has ended."""
+    return f"head pod {pod} may still write from node {node}, which is not ready"
+
+
 def cleanup_job_rejected(message: str) -> str:
     """Why no clean-up: the API server's words."""
     return f"its Job was rejected: {cut(message, MAX_REJECTION)}"

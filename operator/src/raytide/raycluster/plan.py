@@ -20,7 +20,7 @@ from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.api.violations import Violation
 from raytide.raycluster import messages
-from raytide.raycluster.deletion import finalizer_patch, is_held, wants_finalizer
+from raytide.raycluster.deletion import finalizer_patch, is_held, left_in_redis, wants_finalizer
 from raytide.raycluster.desired_replicas import LATER, ScalingState, scaling_of, within_exit_grace
 from raytide.raycluster.endings import head_loss, how_it_ended, kept_failures
 from raytide.raycluster.head_service import head_service_events
@@ -47,6 +47,7 @@ from raytide.raycluster.suspension import Suspension, suspension_of
 from raytide.raycluster.validation import violations
 
 ACCOUNT_LOOKUP_INTERVAL_S: Final = 5.0
+FINALIZER_INTERVAL_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,11 @@ def keep_finalizer(ctx: PlanContext) -> RayClusterPlan:
     if is_wanted is is_held(cluster.raw):
         return NOTHING
     patch = finalizer_patch(cluster.raw["metadata"], is_added=is_wanted)
-    return RayClusterPlan(actions=(patch,), is_last=is_wanted and not _has_head(ctx), is_continued=True)
+    # The next pass comes with the watch event of this write; there is none where a webhook takes the finalizer away again.
+    found = RayClusterPlan(
+        actions=(patch,), is_last=is_wanted and not _has_head(ctx), requeue_after_s=FINALIZER_INTERVAL_S
+    )
+    return found if is_wanted else replace(found, events=left_in_redis(cluster, ctx.config))
 
 
 def ensure_owned_objects(ctx: PlanContext) -> RayClusterPlan:

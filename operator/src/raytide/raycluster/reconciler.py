@@ -37,7 +37,9 @@ from raytide.raycluster.deletion import (
     is_held,
     job_state,
     release_unclean,
+    seconds_left,
     state_of,
+    timed_out,
 )
 from raytide.raycluster.desired_replicas import scaling_of
 from raytide.raycluster.failures import kept_groups, names_to_delete
@@ -80,6 +82,24 @@ class ComputedRayClusterStatus(ComputedStatus):
     samples: WorkerSamples = NO_SAMPLES
 
 
+@dataclass(slots=True)
+class _CleanupAttempt:
+    """What is known of the clean-up of one RayCluster of this uid; times are monotonic seconds."""
+
+    uid: str
+    began_at: float
+    rejected_at: float | None = None
+    """When the create of the Job was first rejected, since when it was not accepted."""
+
+    def rejected_for_s(self, rejected: Outcome, now: float) -> float:
+        """Seconds since the first rejection; infinite in a namespace that is being deleted."""
+        if is_namespace_terminating(rejected.message):
+            return inf
+        if self.rejected_at is None:
+            self.rejected_at = now
+        return now - self.rejected_at
+
+
 class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, ComputedRayClusterStatus]):
     """Reconciles RayClusters.
 
@@ -105,8 +125,7 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, 
         self._config = config
         self._namer = namer
         self._failed_starts = FailedStarts()
-        self._job_rejected_at: dict[Key, float] = {}
-        """When the create of a cluster's clean-up Job was first rejected (monotonic seconds)."""
+        self._cleanups: dict[Key, _CleanupAttempt] = {}
 
     def use_native_sidecars(self) -> None:
         """Use native sidecars from now on: the API server has them."""
@@ -149,41 +168,49 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, 
         """Clean up after a cluster that is being deleted, and release its finalizer whatever its spec is, so that it cannot hang."""
         runner, metadata = self._deps.runner, obj["metadata"]
         self._measures.forget(key)
-        runner.forget(key)  # writes in flight for it are not repeated
         if not is_held(obj):
+            runner.forget(key)  # writes in flight for it are not repeated
             self._deps.ignore_resource_version(key, metadata.get("resourceVersion", ""))
             return None
-        planned = await self._planned_deletion(obj, key)
+        uid, now = metadata["uid"], self._clock.monotonic()
+        attempt = self._cleanups.get(key)
+        if attempt is None or attempt.uid != uid:
+            attempt = self._cleanups[key] = _CleanupAttempt(uid, now)
+        planned = await self._planned_deletion(obj, key, now - attempt.began_at)
         if planned.release is None:
-            applied = await runner.apply(key, metadata["uid"], planned.actions)
+            applied = await runner.apply(key, uid, planned.actions)
             self._deps.events.emit(obj, applied.outcomes, ())
             rejected = next((one for one in applied.outcomes if _is_rejected_job(one)), None)
             if rejected is None:
+                attempt.rejected_at = None
                 return runner.requeue_after_s(key, applied, (planned.requeue_after_s,), is_continued=False)
-            planned = after_rejection(obj, rejected.message, self._rejected_for_s(key, rejected))
+            planned = after_rejection(obj, rejected.message, attempt.rejected_for_s(rejected, now))
             if planned.release is None:
                 return planned.requeue_after_s
-        applied = await runner.apply(key, metadata["uid"], (planned.release,))
-        is_released = all(outcome.result is Result.DONE for outcome in applied.outcomes)
-        self._deps.events.emit(obj, applied.outcomes, (planned.event,) if planned.event and is_released else ())
+        applied = await runner.apply(key, uid, (planned.release,))
+        events = (
+            (planned.event,) if planned.event and all(one.result is Result.DONE for one in applied.outcomes) else ()
+        )
+        for event in events:  # of many clusters deleted at once not all events are stored
+            log.warning(event.message)
+        self._deps.events.emit(obj, applied.outcomes, events)
         return runner.requeue_after_s(key, applied, (), is_continued=False)
 
-    async def _planned_deletion(self, obj: Manifest, key: Key) -> Deletion:
-        state, now = state_of(obj, self._config), self._clock.now()
+    async def _planned_deletion(self, obj: Manifest, key: Key, tried_for_s: float) -> Deletion:
+        left_s = seconds_left(obj, self._clock.now(), tried_for_s)
+        if left_s <= 0:  # first, so that nothing that fails below holds the cluster
+            return timed_out(obj)
+        state = state_of(obj, self._config)
         if isinstance(state, str):
-            return release_unclean(obj, self._sources.pods.seen(key), state, now)
-        observed, job = self._observe(state, now), None
+            return release_unclean(obj, self._sources.pods.seen(key), state, left_s)
+        await asyncio.sleep(0)
+        # Only looks for creates of unknown outcome: a head among them may still come.
+        await self._deps.runner.due_retries(key, state.metadata.uid, (), may_create=False)
+        observed, job = self._observe(state, self._clock.now()), None
         if is_head_gone(observed):
             found = await self._sources.lookups.read(JOBS, Key(key.namespace, cleanup_job_name(key.name)))
             job = job_state(state, found)
-        return clean_up(state, observed, job, self._config, now)
-
-    def _rejected_for_s(self, key: Key, rejected: Outcome) -> float:
-        """Seconds since the clean-up Job was first rejected; infinite in a namespace that is being deleted."""
-        if is_namespace_terminating(rejected.message):
-            return inf
-        now = self._clock.monotonic()
-        return now - self._job_rejected_at.setdefault(key, now)
+        return clean_up(state, observed, job, self._config, left_s=left_s, tried_for_s=tried_for_s)
 
     async def _look_up_quotas(self, cluster: RayCluster) -> None:
         known = await self._sources.quotas.has_capacity_by_group(cluster, self._pending_retries(cluster))
@@ -276,7 +303,7 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, 
         self._sources.lookups.forget(key)
         self._sources.quotas.forget(key)
         forget_provisioned(key)
-        self._job_rejected_at.pop(key, None)
+        self._cleanups.pop(key, None)
         self._measures.forget(key)
 
 

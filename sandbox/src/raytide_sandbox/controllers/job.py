@@ -6,6 +6,7 @@ indexed Jobs, `podFailurePolicy`, `successPolicy`, back-off between failures. On
 the number of changed Jobs.
 """
 
+from collections import Counter
 from copy import deepcopy
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -31,6 +32,8 @@ class JobController:
         self._due: set[ObjectKey] = set()
         self._wakeups: dict[ObjectKey, datetime] = {}
         self._created = 0
+        self._lost: Counter[str] = Counter()
+        """By the uid of the Job, its pods that were deleted before they succeeded: each has failed."""
 
     def on_change(self, noted: Noted) -> None:
         """Queue a changed Job, and the Job of a changed pod."""
@@ -41,6 +44,9 @@ class JobController:
                 owner = self._store.locate(uid)
                 if owner is not None and owner.resource == JOBS:
                     self._due.add(owner)
+                    self._lost[uid] += noted.is_gone and noted.pod.status.phase != "Succeeded"
+        if noted.key.resource == JOBS and noted.is_gone:
+            self._lost.pop(noted.change.entry.uid, None)
 
     def act(self, now: datetime) -> datetime | None:
         """Sync the queued Jobs and those whose time has come; returns when the next one's comes."""
@@ -67,10 +73,13 @@ class JobController:
         pods = [pod for name in sorted(self._store.dependents(job["metadata"]["uid"])) if (pod := self._pod(name))]
         active = [pod for pod in pods if _phase(pod) not in _ENDED]
         succeeded, failed = (sum(_phase(pod) == phase for pod in pods) for phase in _ENDED)
+        failed += self._lost[job["metadata"]["uid"]]
         ends_at = _after(status["startTime"], spec.get("activeDeadlineSeconds"))
         wakeup, end = ends_at, _how_it_ends(spec, succeeded, failed, is_late=ends_at is not None and ends_at <= now)
         if end is not None:
             set_condition(status, end, now)
+            if end["type"] == "Complete":
+                status["completionTime"] = format_time(now)
             for pod in active:
                 attempt(lambda at=pod["metadata"]: self._store.delete("pods", at["namespace"], at["name"]))  # type: ignore[misc]
             active = []

@@ -31,7 +31,7 @@ def cluster(*, template=None, container=None, labels=None, annotations=None, nam
 
 
 def job_of(found, config=PodConfig(), *, is_owned=True):  # noqa: B008 - frozen
-    return build_cleanup_job(found, config, is_owned=is_owned)
+    return build_cleanup_job(found, config, is_owned=is_owned, deadline_s=400)
 
 
 def pod_of(found, config=PodConfig()):  # noqa: B008
@@ -77,11 +77,13 @@ def test_nothing_of_the_head_keeps_the_pod_waiting_or_running():
             "schedulerName": "volcano",
             "resourceClaims": [{"name": "gpu"}],
             "restartPolicy": "Always",
-            "initContainers": [{"name": "mine", "image": "busybox"}],
+            "initContainers": [{"name": "mine", "image": "busybox", "resources": {"claims": [{"name": "gpu"}]}}],
+            "resources": {"requests": {"cpu": "64"}},
         },
         container={
             "resources": {"limits": {"nvidia.com/gpu": 8}, "claims": [{"name": "gpu"}]},
             "lifecycle": {"preStop": {"exec": {"command": ["true"]}}},
+            "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}],
         },
         labels={"kueue.x-k8s.io/queue-name": "team", "volcano.sh/queue-name": "q", "mine": "stays"},
         annotations={"scheduling.k8s.io/group-name": "pg", "mine": "stays"},
@@ -94,12 +96,13 @@ def test_nothing_of_the_head_keeps_the_pod_waiting_or_running():
     )
     job, pod = job_of(found, config), pod_of(found, config)
     (ray,) = pod["containers"]
-    assert set(pod) & {"schedulingGates", "schedulerName", "resourceClaims", "serviceAccountName"} == set()
-    assert [each["name"] for each in pod["initContainers"]] == ["mine"]
+    dropped = {"schedulingGates", "schedulerName", "resourceClaims", "serviceAccountName", "resources"}
+    assert set(pod) & dropped == set()
+    assert [(each["name"], each["resources"]) for each in pod["initContainers"]] == [("mine", {})]
     assert (pod["restartPolicy"], pod["automountServiceAccountToken"]) == ("Never", False)
     amounts = {"cpu": "200m", "memory": "256Mi"}
     assert ray["resources"] == {"requests": amounts, "limits": amounts}
-    assert set(ray) & {"livenessProbe", "readinessProbe", "startupProbe", "lifecycle"} == set()
+    assert set(ray) & {"livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "resizePolicy"} == set()
     metadata = job["metadata"]
     assert [
         name for name in (*metadata["labels"], *metadata["annotations"]) if name.startswith(("kueue", "volc", "sched"))
@@ -113,6 +116,7 @@ def test_a_service_account_of_the_users_stays():
     pod = pod_of(cluster(template={"serviceAccountName": "mine"}, enableInTreeAutoscaling=True))
     assert pod["serviceAccountName"] == "mine"
     assert "automountServiceAccountToken" not in pod
+    assert "automountServiceAccountToken" not in pod_of(cluster()), "it may be the namespace's default one"
 
 
 # --- the script ------------------------------------------------------------------------------------------------------

@@ -83,3 +83,10 @@ def test_a_pod_of_a_service_account_that_does_not_exist_yet_is_tried_again(clust
     cluster.create("serviceaccounts", "late")
     cluster.pass_time(seconds=10)
     assert len(cluster.names("pods")) == 1
+
+
+def test_a_running_pod_that_is_deleted_has_failed(cluster):
+    job(cluster, backoffLimit=0)
+    cluster.delete("pods", cluster.names("pods")[0])
+    assert ended(cluster) == [("Failed", "BackoffLimitExceeded")]
+    assert cluster.names("pods") == []

@@ -13,13 +13,12 @@ from raytide.api.config import PodConfig
 from raytide.api.meta import JOBS, Manifest
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.manifests.environment import add_env, build_literal
-from raytide.raycluster.manifests.fault_tolerance import storage_namespace
 from raytide.raycluster.manifests.pod_builder import PodContext, listed
 from raytide.raycluster.manifests.pods import build_head_pod
 from raytide.raycluster.manifests.rbac import named_service_account
 
 ACTIVE_DEADLINE_S: Final = 300
-TTL_S: Final = 300
+TTL_S: Final = 30
 CONNECT_RETRIES: Final = 60
 """Half a second each. KubeRay tries for a minute, but no failed clean-up may hold a RayCluster for longer than that (SC:S20)."""
 RESOURCES: Final = {"cpu": "200m", "memory": "256Mi"}
@@ -46,7 +45,13 @@ _QUEUES: Final = (
     "yunikorn.apache.org/",
 )
 """Prefixes of labels and annotations with which other schedulers let a pod wait for a queue or a gang."""
-_NOT_NEEDED: Final = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
+_NOT_NEEDED: Final = (
+    *("livenessProbe", "readinessProbe", "startupProbe", "lifecycle"),
+    *("resizePolicy", "restartPolicy", "restartPolicyRules"),
+)
+"""Fields of the Ray container. The last three contradict `restartPolicy: Never` of the pod."""
+_WAITING: Final = ("schedulingGates", "schedulerName", "resourceClaims", "schedulingGroup", "resources")
+"""Fields of the pod."""
 
 
 def cleanup_job_name(cluster: str) -> str:
@@ -54,13 +59,17 @@ def cleanup_job_name(cluster: str) -> str:
     return constants.check_label(f"{cluster}-{constants.REDIS_CLEANUP}")
 
 
-def build_cleanup_job(cluster: RayCluster, config: PodConfig, *, is_owned: bool) -> Manifest:
-    """The Job. One without an owner ends by its TTL: garbage collection would delete it before its owner (foreground deletion)."""
+def build_cleanup_job(cluster: RayCluster, config: PodConfig, *, is_owned: bool, deadline_s: float) -> Manifest:
+    """The Job, which ends within `deadline_s`: a later cluster may use the same storage namespace.
+
+    One without an owner is gone by its TTL: in a foreground deletion garbage collection would delete it before its owner.
+    """
     head = build_head_pod(cluster, config, "")
     metadata = head["metadata"]
     labels = _without_queues(metadata["labels"]) | {constants.NODE_TYPE_LABEL: constants.REDIS_CLEANUP}
     labels.pop(constants.SERVE_LABEL, None)
     annotations = _without_queues(metadata.get("annotations", {}))
+    uid = {} if is_owned else {constants.RAYCLUSTER_UID_ANNOTATION: cluster.metadata.uid}
     owners = {"ownerReferences": metadata["ownerReferences"]} if is_owned else {}
     return {
         "apiVersion": JOBS.api_version,
@@ -69,12 +78,12 @@ def build_cleanup_job(cluster: RayCluster, config: PodConfig, *, is_owned: bool)
             "name": cleanup_job_name(cluster.metadata.name),
             "namespace": cluster.metadata.namespace,
             "labels": labels,
-            "annotations": annotations,
+            "annotations": {**annotations, **uid},
             **owners,
         },
         "spec": {
             "backoffLimit": 0,
-            "activeDeadlineSeconds": ACTIVE_DEADLINE_S,
+            "activeDeadlineSeconds": max(1, min(ACTIVE_DEADLINE_S, int(deadline_s))),
             **({} if is_owned else {"ttlSecondsAfterFinished": TTL_S}),
             "template": {
                 "metadata": {"labels": labels, "annotations": annotations},
@@ -85,9 +94,11 @@ def build_cleanup_job(cluster: RayCluster, config: PodConfig, *, is_owned: bool)
 
 
 def is_cleanup_of(cluster: RayCluster, job: Manifest) -> bool:
-    """Whether a Job of that name cleans up the state of this cluster, whoever owns it."""
-    annotations = job["metadata"].get("annotations") or {}
-    return bool(annotations.get(constants.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION) == storage_namespace(cluster))
+    """Whether a Job of that name is this cluster's, ours or KubeRay's, and not that of an earlier one with the same name."""
+    metadata, uid = job["metadata"], cluster.metadata.uid
+    owners = {owner.get("uid") for owner in metadata.get("ownerReferences") or ()}
+    named = (metadata.get("annotations") or {}).get(constants.RAYCLUSTER_UID_ANNOTATION)
+    return not metadata.get("deletionTimestamp") and (uid in owners or named == uid)
 
 
 def _pod_spec(cluster: RayCluster, config: PodConfig, head: Manifest) -> Manifest:
@@ -103,14 +114,21 @@ def _pod_spec(cluster: RayCluster, config: PodConfig, head: Manifest) -> Manifes
         "resources": {"requests": dict(RESOURCES), "limits": dict(RESOURCES)},
     }
     spec: Manifest = {**head, "containers": [ray], "restartPolicy": "Never"}
-    for field in ("schedulingGates", "schedulerName", "resourceClaims", "schedulingGroup"):
+    for field in _WAITING:
         spec.pop(field, None)
     init = [one for one in listed(head, "initContainers") if one.get("name") != constants.AUTOSCALER_CONTAINER]
-    spec["initContainers"] = init
-    if not named_service_account(cluster):  # the autoscaler's, which may be gone by now
+    spec["initContainers"] = [_without_claims(one) for one in init]
+    if cluster.is_autoscaled and not named_service_account(cluster):  # the autoscaler's, which may be gone by now
         spec.pop("serviceAccountName", None)
         spec["automountServiceAccountToken"] = False
     return {field: value for field, value in spec.items() if value not in ([], None)}
+
+
+def _without_claims(container: Manifest) -> Manifest:
+    resources = container.get("resources")
+    if not isinstance(resources, dict) or "claims" not in resources:
+        return container
+    return {**container, "resources": {name: value for name, value in resources.items() if name != "claims"}}
 
 
 def _without_queues(names: dict[str, Any]) -> dict[str, Any]:
