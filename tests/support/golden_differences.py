@@ -237,7 +237,7 @@ def _counts_its_finalizer(fate: Fate, _place: str) -> bool:
         [status.get("observedGeneration", 0) for status in record["status"].values()]
         for record in (fate.recorded, fate.ours)
     )
-    has_finalizer = all(REDIS_FINALIZER in each for each in fate.ours["finalizers"].values())
+    has_finalizer = any(REDIS_FINALIZER in each for each in fate.ours["finalizers"].values())
     return has_finalizer and theirs == [generation + 1 for generation in ours]
 
 

@@ -6,7 +6,6 @@ program it prints the path of the browser; if there is none, it prints "not run"
 --require 1. Called by `make test-ui` and `make pictures`.
 """
 
-import argparse
 import os
 import shutil
 import sys
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import debian_packages
 import debian_root
-from build_cache import cache_folder, create_once
+from build_cache import cache_folder, create_once, print_provided
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chromium-headless-shell")
 """Programs to look for on PATH, in the order of preference."""
@@ -71,16 +70,8 @@ def _unpack(work: Path, folder: Path) -> Path:
 
 
 def main() -> int:
-    """Print the path, or why there is none; returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--require", action="store_true", help="fail where it is not available")
-    is_required = parser.parse_args().require
-    try:
-        print(provide().program)
-    except BrowserMissingError as error:
-        print(f"not run: {error}", file=sys.stderr)
-        return 1 if is_required else 0
-    return 0
+    """Print what there is, or why there is none; returns the exit code."""
+    return print_provided(__doc__, lambda: provide().program, BrowserMissingError)
 
 
 if __name__ == "__main__":

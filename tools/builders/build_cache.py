@@ -4,6 +4,7 @@ A result is built once and appears complete or not at all, however its builder e
 other. Used by the builders, tools/node and tools/kind.
 """
 
+import argparse
 import fcntl
 import os
 import shutil
@@ -59,3 +60,21 @@ def point_to(built: Path, folder: Path) -> None:
     new = folder / f".{POINTER}.{os.getpid()}"
     new.write_text(f"{built}\n")
     new.replace(folder / POINTER)
+
+
+def print_provided(
+    doc: str | None, provide: Callable[[], object], missing: type[Exception] | tuple[type[Exception], ...]
+) -> int:
+    """The command line of a builder of what not every machine can have: print what it provides, or why there is none.
+
+    Returns the exit code: 0 without it, or 1 with `--require`. `doc` is the module's docstring.
+    """
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser.add_argument("--require", action="store_true", help="fail where it is not available")
+    is_required = parser.parse_args().require
+    try:
+        print(provide())
+    except missing as error:
+        print(f"not run: {error}", file=sys.stderr)
+        return 1 if is_required else 0
+    return 0

@@ -5,14 +5,13 @@ which is created at the first call; where no such wheel runs, it prints "not run
 --require 1. Called by `make test-ray` and `make demo-elastic`.
 """
 
-import argparse
 import hashlib
 import platform
 import subprocess
 import sys
 from pathlib import Path
 
-from build_cache import cache_folder
+from build_cache import cache_folder, print_provided
 from environments import provide
 
 LOCK = Path(__file__).resolve().parents[2] / "requirements" / "paddle.txt"
@@ -53,16 +52,8 @@ def provide_paddle() -> Path:
 
 
 def main() -> int:
-    """Print the folder, or why there is none; returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--require", action="store_true", help="fail where it is not available")
-    is_required = parser.parse_args().require
-    try:
-        print(provide_paddle())
-    except PaddleMissingError as error:
-        print(f"not run: {error}", file=sys.stderr)
-        return 1 if is_required else 0
-    return 0
+    """Print what there is, or why there is none; returns the exit code."""
+    return print_provided(__doc__, provide_paddle, PaddleMissingError)
 
 
 if __name__ == "__main__":

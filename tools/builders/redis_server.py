@@ -3,11 +3,11 @@
 Prints the folder, or why there is none: `make test-ray` runs the tests of GCS fault tolerance with it.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
 import debian_root
+from build_cache import print_provided
 from debian_packages import DebianError, missing_programs
 
 
@@ -19,16 +19,8 @@ def provide_redis() -> Path:
 
 
 def main() -> int:
-    """Print the folder, or why there is none; returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--require", action="store_true", help="fail where it is not available")
-    is_required = parser.parse_args().require
-    try:
-        print(provide_redis())
-    except (DebianError, OSError) as error:
-        print(f"not run: no Redis: {error}", file=sys.stderr)
-        return 1 if is_required else 0
-    return 0
+    """Print what there is, or why there is none; returns the exit code."""
+    return print_provided(__doc__, provide_redis, (DebianError, OSError))
 
 
 if __name__ == "__main__":

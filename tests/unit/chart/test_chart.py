@@ -212,6 +212,23 @@ def test_a_switch_drops_the_rights_that_are_for_it_alone_and_the_operator_honors
     assert granted(roles["team-a"]) == table(Scope.WATCHED, **settings)
 
 
+@pytest.mark.rule("SE:C6", "RC:FIN-4")
+def test_without_the_clean_up_of_redis_the_operator_has_no_rights_on_jobs_and_is_told():
+    off = rendered({"gcsFaultTolerance": {"redisCleanup": False}})
+    (role,) = of_kind("ClusterRole", off)
+    (default,) = of_kind("ClusterRole", rendered({}))
+    jobs = Counter(Triple("batch", "jobs", verb) for verb in ("get", "create"))
+    assert (
+        granted(role)
+        == granted(default) - jobs
+        == table(Scope.WATCHED, Scope.CLUSTER, features={Feature.AUTOSCALER_RBAC})
+    )
+    assert granted(default) & jobs == jobs
+    told = {"name": "ENABLE_GCS_FT_REDIS_CLEANUP", "value": "false"}
+    assert told in pod({"gcsFaultTolerance": {"redisCleanup": False}})["containers"][0]["env"]
+    assert told not in pod({})["containers"][0]["env"]
+
+
 @pytest.mark.rule("SE:C6")
 def test_two_namespaces_take_a_role_in_each_and_a_cluster_role_for_nodes_and_what_is_on_them():
     objects = rendered(NAMESPACED)

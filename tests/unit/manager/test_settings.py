@@ -12,6 +12,7 @@ from raytide.api.constants import VERSION
 from raytide.api.lease import LeaseTiming
 from raytide.api.meta import RAYCLUSTERS, TRAININGJOBS
 from raytide.api.node_autoscaler import Presence
+from raytide.api.rbac_rules import Feature
 from raytide.api.tenants import Tenant
 from raytide.cli.operator import UNSUPPORTED_FLAGS, command
 from raytide.cli.sharing_options import sharing_config, sharing_options
@@ -49,6 +50,13 @@ def call(*flags, **environment):
 def test_switches_of_pods(monkeypatch, variable, value, field, expected):
     monkeypatch.setenv(variable, value)
     assert getattr(Settings().cluster_config().pods, field) == expected
+
+
+@pytest.mark.parametrize(("value", "expected"), [("false", False), ("FALSE", False), ("0", True), ("", True)])
+def test_the_clean_up_of_redis_takes_its_permissions_with_it(monkeypatch, value, expected):
+    monkeypatch.setenv("ENABLE_GCS_FT_REDIS_CLEANUP", value)
+    assert Settings().cluster_config().cleans_up_redis is expected
+    assert (Feature.REDIS_CLEANUP in Settings().features) is expected
 
 
 @pytest.mark.parametrize(("value", "expected"), [("true", True), ("1", False), ("", False)])

@@ -75,10 +75,10 @@ ALLOW_INSECURE_ANNOTATION: Final = "raytide.io/allow-insecure"
 """On a RayCluster: comma-separated protective fields of `spec` that its pods may run without."""
 NUM_OF_HOSTS_ANNOTATION: Final = "raytide.io/num-of-hosts"
 """On a pod of a multi-host replica: the number of hosts of that replica. KubeRay has no counterpart."""
-
-# --- finalizers ----------------------------------------------------------------------------------------------------
 RAYCLUSTER_UID_ANNOTATION: Final = "raytide.io/raycluster-uid"
 """On a clean-up Job without an owner: of which RayCluster it is."""
+
+# --- finalizers ----------------------------------------------------------------------------------------------------
 REDIS_CLEANUP_FINALIZER: Final = "ray.io/gcs-ft-redis-cleanup-finalizer"
 
 # --- ports ---------------------------------------------------------------------------------------------------------
@@ -228,9 +228,9 @@ REDIS_CLEANUP_FAILED: Final = "RedisCleanupFailed"
 KubeRay reports no such failure. Remove the data of the GCS from Redis, as the user guide shows.
 """
 REDIS_CLEANUP_SKIPPED: Final = "RedisCleanupSkipped"
-"""The finalizer was removed from a deleted cluster, and no Job was started to remove the state of its GCS from Redis; the message says why.
+"""The finalizer was removed from a cluster that is deleted, or whose clean-up was switched off, and no Job removes the state of its GCS from Redis.
 
-Remove the data of the GCS from Redis, as the user guide shows.
+The message says why. Remove the data of the GCS from Redis, as the user guide shows.
 """
 CREATED_REDIS_CLEANUP_JOB: Final = "CreatedRedisCleanupJob"
 """The head of a deleted cluster has ended, and a Job was created that removes the state of its GCS from Redis."""

@@ -264,7 +264,7 @@ def _spelled(each: Shortage, amount: int) -> str:
 # --- changes -----------------------------------------------------------------------------------------------------------------
 
 
-MAX_EFFECTS: Final = 6
+MAX_NAMED_EFFECTS: Final = 6
 """Workloads that one change names."""
 NO_FIX: Final = "In a simulation, a smaller size of one holder alone is not enough."
 """No single RayCluster or TrainingJob frees what is short."""
@@ -275,8 +275,8 @@ TOO_LARGE_TO_SIMULATE: Final = (
 
 def change(of: Change) -> str:
     """What would help, and what the workloads have then."""
-    first, *others = (_has_then(of, effect) for effect in of.effects[:MAX_EFFECTS])
-    more = len(of.effects) - MAX_EFFECTS
+    first, *others = (_has_then(of, effect) for effect in of.effects[:MAX_NAMED_EFFECTS])
+    more = len(of.effects) - MAX_NAMED_EFFECTS
     named = [*others, *([f"{more} more workloads have another size"] if more > 0 else [])]
     return f"{_change(of)}: then {first}{''.join(f', {each}' for each in named)}"
 

@@ -181,6 +181,7 @@ def clean_up(
         return _release(obj, constants.REDIS_CLEANUP_FAILED, messages.CLEANUP_JOB_FAILED)
     pods = (*observed.suspendable, *observed.kept)
     alive = (pod for pod in pods if pod.uid and not pod.is_terminating)
+    # The Job comes first: unanswered deletes of workers skip the rest of a pass.
     actions: list[Action] = [_create(cluster, config, left_s)] if job is JobState.ABSENT else []
     actions += (delete_pod(Victim(pod, messages.CLUSTER_DELETED)) for pod in alive)
     poll_s = left_s if job is None else min(max(FIRST_POLL_S, tried_for_s / 4), LONGEST_POLL_S)

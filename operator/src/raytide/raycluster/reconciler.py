@@ -188,9 +188,8 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, 
             if planned.release is None:
                 return planned.requeue_after_s
         applied = await runner.apply(key, uid, (planned.release,))
-        events = (
-            (planned.event,) if planned.event and all(one.result is Result.DONE for one in applied.outcomes) else ()
-        )
+        is_released = all(one.result is Result.DONE for one in applied.outcomes)
+        events = (planned.event,) if planned.event and is_released else ()
         for event in events:  # of many clusters deleted at once not all events are stored
             log.warning(event.message)
         self._deps.events.emit(obj, applied.outcomes, events)
@@ -203,7 +202,7 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, 
         state = state_of(obj, self._config)
         if isinstance(state, str):
             return release_unclean(obj, self._sources.pods.seen(key), state, left_s)
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # parsing a large object takes long, and each poll parses it again
         # Only looks for creates of unknown outcome: a head among them may still come.
         await self._deps.runner.due_retries(key, state.metadata.uid, (), may_create=False)
         observed, job = self._observe(state, self._clock.now()), None

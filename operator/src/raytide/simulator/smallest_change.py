@@ -1,7 +1,8 @@
 """The smallest change of one workload that lets another one have the pods that it lacks.
 
 Takes the objects of a cluster, the workload, and who holds what it lacks. For each holder it looks for the largest size with which
-the workload gets its pods, and for a job below its minimum also for the largest minimum that there is capacity for. Each change is
+the workload gets its pods, for a job below its minimum also for the largest minimum that there is capacity for, and for the fewest
+more nodes like the largest one. Each change is
 carried out in the simulation first: the RayCluster controller's own plan says which pods end, the sharing passes and kube-scheduler
 follow until nothing changes (passes.py), and pods of equal priority that wait as well get their nodes first. What does not let the
 workload start in the simulation is not returned. Pure; called by client/explained.py (FD:UX3-1).
@@ -119,11 +120,11 @@ def with_fixes(
         change = None if known is not None and is_last_resort else simulation.smallest(option)
         if change is not None and (known is None or _size(change) < _size(known)):
             changes[holder] = change
+    notes = (messages.NO_FIX,) if not changes and simulation.can_run else ()
     best = sorted(changes.values(), key=_size)[:MAX_CHANGES]
     more_nodes = simulation.more_nodes(short)
     if more_nodes is not None:
         best.append(more_nodes)
-    notes = (messages.NO_FIX,) if not changes and simulation.can_run else ()
     return replace(found, changes=tuple(best), notes=(*found.notes, *notes))
 
 

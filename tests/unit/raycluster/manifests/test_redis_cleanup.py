@@ -5,7 +5,6 @@ import shlex
 
 import pytest
 
-from raytide.api import constants
 from raytide.api.config import AutoscalerConfig, PodConfig
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.manifests.pods import build_head_pod
@@ -167,4 +166,3 @@ def test_the_script_passes_on_what_the_environment_says(monkeypatch, environment
     assert given.pop("storage_namespace") == "ns"
     found = tuple(given.get(name) for name in ("host", "port", "password", "use_ssl", "username"))
     assert found == expected
-    assert constants.REDIS_CLEANUP == "redis-cleanup"
