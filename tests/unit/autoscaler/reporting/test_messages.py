@@ -29,7 +29,6 @@ from raytide.autoscaler.model import (
 from raytide.autoscaler.reporting.gcs_report import ReportInputs, build_report
 from raytide.autoscaler.reporting.messages import (
     ResizeFacts,
-    ResizeSummary,
     impossible_events,
     overdue_lines,
     reason_lines,
@@ -44,9 +43,10 @@ from raytide.autoscaler.scaling.decision_patch import (
     wait_s,
 )
 from raytide.autoscaler.scaling.drains import FIRST_RETRY_S, LONGEST_RETRY_S, names_to_delete_after, rejections_after
+from raytide.autoscaler.scaling.group_decisions import GroupResult
 from raytide.autoscaler.scaling.limit_reasons import LimitInputs, reasons
 from raytide.autoscaler.spec_group import SpecGroup
-from raytide.autoscaler.state.current_targets import CurrentTargets, recorded_target
+from raytide.autoscaler.state.current_targets import CurrentTarget, CurrentTargets, recorded_target
 from raytide.autoscaler.state.group_availability import UnavailableGroup
 from raytide.autoscaler.state.snapshot import Drain, DrainRejection
 from raytide.diagnosis.model import Diagnosis
@@ -271,7 +271,9 @@ def test_a_reason_is_reported_when_it_is_new_and_not_when_its_count_moves():
     ],
 )
 def test_a_change_is_one_sentence_when(change: dict[str, Any], line: str):
-    (found,) = resizing_lines([ResizeSummary(**{"group": "cpu", "before": GroupDecision(0), **change})])
+    group, before = SpecGroup(0, "cpu"), change.get("before", GroupDecision(0))
+    current = CurrentTarget(group, before, before.replicas, raised=change.get("raised"))
+    (found,) = resizing_lines([GroupResult(group, current, change["after"], launches=change.get("launches", 0))])
     assert found.message == line
 
 

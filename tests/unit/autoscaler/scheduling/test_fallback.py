@@ -18,8 +18,8 @@ from raytide.autoscaler.model import (
     Termination,
     amounts_of,
 )
-from raytide.autoscaler.scheduling.decide import launches
-from raytide.autoscaler.scheduling.fallback import FallbackResult, schedule_with_fallback
+from raytide.autoscaler.scheduling.decide import launched_conservatively
+from raytide.autoscaler.scheduling.fallback import SchedulingRound, schedule_with_fallback
 from raytide.autoscaler.scheduling.schedule import schedule
 from raytide.autoscaler.state.group_availability import Limits, UnavailableGroup
 from raytide.diagnosis.model import Diagnosis
@@ -86,7 +86,7 @@ def names_of(instances: tuple[Instance, ...]) -> list[str]:
     return [instance.instance_id for instance in instances]
 
 
-def choice_of(question: SchedulingRequest, limits: Limits) -> FallbackResult:
+def choice_of(question: SchedulingRequest, limits: Limits) -> SchedulingRound:
     return schedule_with_fallback(question, limits, schedule)
 
 
@@ -327,14 +327,14 @@ def test_nodes_are_not_idle_while_the_others_of_their_gang_start_slowly():
 # --- upscaling speed -------------------------------------------------------------------------------------------------
 
 
-def speed(question: SchedulingRequest, *, is_conservative: bool = True):
-    return launches(choice_of(question, free(question)), schedule, is_conservative=is_conservative)
+def speed(question: SchedulingRequest) -> SchedulingRound:
+    return launched_conservatively(choice_of(question, free(question)), schedule)
 
 
 @pytest.mark.rule("AS:B-11", "AS:C-5")
 def test_default_and_aggressive_have_no_limit_not_even_ten():
     question = ask(types=(replace(SPOT, max_nodes=1000),), tasks=(Demand(ONE, 1000),))
-    assert speed(question, is_conservative=False).now == {"spot": 1000}
+    assert choice_of(question, free(question)).launches == {"spot": 1000}
 
 
 @pytest.mark.rule("AS:R-40", "AS:V-2")
@@ -354,7 +354,7 @@ def test_default_and_aggressive_have_no_limit_not_even_ten():
 def test_conservative_lets_as_many_come_as_run(there, goes, waits):
     question = ask(*there, types=(SPOT,), tasks=(Demand(ONE, 15),))
     found = speed(question)
-    assert (found.now.get("spot", 0), found.held_back.get("spot", 0)) == (goes, waits)
+    assert (found.launches.get("spot", 0), found.held_back.get("spot", 0)) == (goes, waits)
 
 
 @pytest.mark.rule("AS:R-40")
@@ -366,19 +366,19 @@ def test_each_group_has_its_own_speed():
         types=(replace(SPOT, max_nodes=6), ON_DEMAND),
         tasks=(Demand(ONE, 10),),
     )
-    assert speed(question).now == {"spot": 1, "on-demand": 2}
+    assert speed(question).launches == {"spot": 1, "on-demand": 2}
 
 
 @pytest.mark.rule("AS:V-2")
 def test_request_resources_bypasses_the_speed():
     question = ask(types=(SPOT,), constraint=(Demand(ONE, 12),), tasks=(Demand(ONE, 15),))
-    assert speed(question).now == {"spot": 12}
+    assert speed(question).launches == {"spot": 12}
 
 
 @pytest.mark.rule("AS:V-2")
 def test_the_minimum_bypasses_the_speed():
     question = ask(types=(replace(SPOT, min_nodes=7),), tasks=(Demand(ONE, 15),))
-    assert speed(question).now == {"spot": 7}
+    assert speed(question).launches == {"spot": 7}
 
 
 @pytest.mark.rule("AS:B-8")
@@ -386,16 +386,16 @@ def test_whole_replicas_come_even_slowly():
     slices = NodeType("spot", max_nodes=16, resources=CPU4, num_of_hosts=4)
     question = ask(types=(slices,), tasks=(Demand(ONE, 16),))
     found = speed(question)
-    assert (found.now, found.held_back) == ({"spot": 4}, {"spot": 12})
+    assert (found.launches, found.held_back) == ({"spot": 4}, {"spot": 12})
 
 
 def test_pods_that_wait_for_capacity_count_as_pending():
     stuck = stuck_pods(2)
     question = ask(*stuck, types=(SPOT,), tasks=(Demand(ONE, 9),))
     choice = choice_of(question, blocking(question, *names_of(stuck)))
-    assert launches(choice, schedule, is_conservative=True).now == {}
+    assert launched_conservatively(choice, schedule).launches == {}
 
 
 def test_nothing_planned_nothing_limited():
-    choice = FallbackResult(SchedulingReply(terminations=(Termination("a", None),)), ask(), ())  # type: ignore[arg-type]
-    assert launches(choice, schedule, is_conservative=True).now == {}
+    choice = SchedulingRound(SchedulingReply(terminations=(Termination("a", None),)), ask(), {})  # type: ignore[arg-type]
+    assert launched_conservatively(choice, schedule).launches == {}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raytide.autoscaler.model import Demand, Gang, Instance, NodeType, Request, SchedulingRequest, Status, amounts_of
-from raytide.autoscaler.scheduling.fallback import FallbackResult, schedule_with_fallback
+from raytide.autoscaler.scheduling.fallback import SchedulingRound, schedule_with_fallback
 from raytide.autoscaler.scheduling.schedule import schedule
 from raytide.autoscaler.state.group_availability import Limits, UnavailableGroup
 from raytide.diagnosis.model import Diagnosis
@@ -65,7 +65,7 @@ def worlds(draw: st.DrawFn) -> SchedulingRequest:
     )
 
 
-def blocked(question: SchedulingRequest, why: UnavailableGroup = NO_CAPACITY) -> FallbackResult:
+def blocked(question: SchedulingRequest, why: UnavailableGroup = NO_CAPACITY) -> SchedulingRound:
     """The choice while the spot group has no capacity."""
     stuck = tuple(i for i in question.instances if i.node_type == "spot" and i.status is Status.ALLOCATED)
     types = tuple(replace(one, available=0) if one.name == "spot" else one for one in question.types)

@@ -6,13 +6,12 @@ the GCS answered, with or without a decision, because `ray status` shows the las
 autoscaler/sidecar/reconcile.py.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from raytide.autoscaler.model import Report, SchedulingReply, TerminationCause
 from raytide.autoscaler.reporting.gcs_report import ReportInputs, build_report
 from raytide.autoscaler.reporting.messages import (
     ResizeFacts,
-    ResizeSummary,
     conflict_line,
     impossible_events,
     overdue_lines,
@@ -21,8 +20,8 @@ from raytide.autoscaler.reporting.messages import (
     resizing_lines,
 )
 from raytide.autoscaler.scaling.decision_patch import Change
-from raytide.autoscaler.scaling.group_decisions import GroupResult, Outcomes
-from raytide.autoscaler.scheduling.decide import SchedulingRound
+from raytide.autoscaler.scaling.group_decisions import Outcomes
+from raytide.autoscaler.scheduling.fallback import SchedulingRound
 from raytide.autoscaler.state.cluster_state import ClusterState
 from raytide.autoscaler.state.snapshot import ClusterEvent, LogLine, ReconcilerState, Snapshot
 
@@ -50,7 +49,7 @@ def report_of(
         ReportInputs(
             gcs=snapshot.gcs,
             instances=cluster.found.instances,
-            reply=SchedulingReply() if scheduled is None else scheduled.choice.reply,
+            reply=SchedulingReply() if scheduled is None else scheduled.reply,
             pending_counts={o.group.name: o.launches + o.kept for o in outcomes.groups},
             pods={pod.name: pod for pod in snapshot.pods},
             now=snapshot.now,
@@ -80,29 +79,16 @@ def collect_messages(
     late, overdue = overdue_lines(cluster.found.overdue, state.reported_keys)
     lines, reported_keys = (*lines, *late), reported_keys | overdue
     if written is Change.DECISION:
-        lines = (*resizing_lines(_resize_summary(outcome) for outcome in outcomes.groups), *lines)
+        lines = (*resizing_lines(outcomes.groups), *lines)
     elif written is Change.CONFLICT:
         lines = (conflict_line((outcome.group, outcome.desired) for outcome in outcomes.groups), *lines)
     if scheduled is None:
         return Messages(lines, (), reported_keys | state.reported_keys)
-    reply = scheduled.choice.reply
+    reply = scheduled.reply
     impossible = impossible_events(reply)
     warnings = tuple(event for about, event in impossible.items() if about not in state.reported_keys)
     facts = _resize_facts(outcomes, reply) if written is Change.DECISION else ResizeFacts()
     return Messages(lines, (*resize_events(facts), *warnings), reported_keys | impossible.keys())
-
-
-def _resize_summary(outcome: GroupResult) -> ResizeSummary:
-    before = outcome.current.decision
-    return ResizeSummary(
-        group=outcome.group.name,
-        before=replace(before, replicas=outcome.group.clamp(before.replicas)),
-        after=outcome.desired,
-        group_target=outcome.group_target,
-        launches=outcome.launches,
-        withdrawn=outcome.withdrawn,
-        raised=outcome.current.raised,
-    )
 
 
 def _resize_facts(outcomes: Outcomes, reply: SchedulingReply) -> ResizeFacts:

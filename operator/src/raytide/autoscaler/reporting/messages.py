@@ -13,6 +13,7 @@ from typing import Final
 from raytide.api.autoscaler_decision import GroupDecision
 from raytide.autoscaler.model import Amounts, Demand, SchedulingReply, TerminationCause
 from raytide.autoscaler.request_text import shape_of, whole
+from raytide.autoscaler.scaling.group_decisions import GroupResult
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupTarget
 from raytide.autoscaler.scaling.limit_reasons import NO_FITTING_GROUP
 from raytide.autoscaler.spec_group import SpecGroup
@@ -32,29 +33,9 @@ MAX_NAMED: Final = 5
 """Pods named in one line."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResizeSummary:
-    """One group's change and what explains it."""
-
-    group: str
-    before: GroupDecision
-    after: GroupDecision
-    group_target: GroupTarget | None = None
-    launches: int = 0
-    withdrawn: int = 0
-    raised: int | None = None
-    """Another writer's replica count that was adopted."""
-
-    @property
-    def is_change(self) -> bool:
-        """Whether the replica count or the names differ."""
-        is_same_size = self.before.replicas == self.after.replicas
-        return not is_same_size or set(self.before.delete) != set(self.after.delete)
-
-
-def resizing_lines(resizings: Iterable[ResizeSummary]) -> tuple[LogLine, ...]:
-    """One line per changed group."""
-    return tuple(_line(one) for one in resizings if one.is_change)
+def resizing_lines(groups: Iterable[GroupResult]) -> tuple[LogLine, ...]:
+    """One line per resized group."""
+    return tuple(_line(one) for one in groups if one.is_resized)
 
 
 def conflict_line(decisions: Iterable[tuple[SpecGroup, GroupDecision]]) -> LogLine:
@@ -119,36 +100,38 @@ def _not_drained_line(drain: Drain, rejection: str | None) -> LogLine:
     return LogLine(Level.INFO, f"pod {drain.pod} was not drained: {why}", values)
 
 
-def _line(one: ResizeSummary) -> LogLine:
+def _line(one: GroupResult) -> LogLine:
+    name, before, after = one.group.name, one.before, one.desired
     values: list[tuple[str, str | int | float]] = [
-        ("group", one.group),
-        ("from", one.before.replicas),
-        ("to", one.after.replicas),
-        ("named", len(set(one.after.delete) - set(one.before.delete))),
+        ("group", name),
+        ("from", before.replicas),
+        ("to", after.replicas),
+        ("named", len(set(after.delete) - set(before.delete))),
     ]
-    return LogLine(Level.INFO, f"group {one.group}: {_why(one)}", tuple(values))
+    return LogLine(Level.INFO, f"group {name}: {_why(one)}", tuple(values))
 
 
-def _why(one: ResizeSummary) -> str:
+def _why(one: GroupResult) -> str:
     """The change in one sentence."""
+    before, after, raised = one.before, one.desired, one.current.raised
     leaving = {} if one.group_target is None else _leaving(one.group_target)
     parts = [
-        *([f"{one.raised} replicas set by another writer, adopted"] if one.raised is not None else []),
+        *([f"{raised} replicas set by another writer, adopted"] if raised is not None else []),
         *([f"{counted(one.launches, 'more node')} needed"] if one.launches else []),
         *(f"{count} {word}" for word, count in leaving.items()),
         *([f"{one.withdrawn} requested, no longer needed"] if one.withdrawn else []),
     ]
-    gone = len(set(one.before.delete) - set(one.after.delete))
+    gone = len(set(before.delete) - set(after.delete))
     if gone:
         parts.append(f"{counted(gone, 'named pod')} deleted")
     if not parts:
         parts.append(
             "only the remaining replicas"
-            if one.after.replicas < one.before.replicas
+            if after.replicas < before.replicas
             else "limited by minReplicas and maxReplicas"
         )
-    is_same = one.before.replicas == one.after.replicas
-    change = f"stays at {one.after.replicas}" if is_same else f"{one.before.replicas} -> {one.after.replicas}"
+    is_same = before.replicas == after.replicas
+    change = f"stays at {after.replicas}" if is_same else f"{before.replicas} -> {after.replicas}"
     return f"{change} ({', '.join(parts)})"
 
 

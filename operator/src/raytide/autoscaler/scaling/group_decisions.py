@@ -16,8 +16,7 @@ from raytide.autoscaler.model import COUNTABLE, HEAD_TYPE, STARTING, UNSEEN, Ins
 from raytide.autoscaler.replicas import complete_replicas
 from raytide.autoscaler.scaling.group_targets import Disposition, GroupInputs, GroupTarget, group_target
 from raytide.autoscaler.scaling.limit_reasons import LimitInputs, head_down, reasons
-from raytide.autoscaler.scheduling.decide import SchedulingRound
-from raytide.autoscaler.scheduling.fallback import FallbackResult
+from raytide.autoscaler.scheduling.fallback import SchedulingRound
 from raytide.autoscaler.spec_group import SpecGroup
 from raytide.autoscaler.state.cluster_state import ClusterState
 from raytide.autoscaler.state.current_targets import CurrentTarget
@@ -47,6 +46,18 @@ class GroupResult:
     """Hosts requested earlier, without a pod yet, and still needed."""
     withdrawn: int = 0
     """Hosts requested earlier, without a pod yet, and withdrawn now."""
+
+    @property
+    def before(self) -> GroupDecision:
+        """The decision in force before, within minimum and maximum."""
+        decision = self.current.decision
+        return replace(decision, replicas=self.group.clamp(decision.replicas))
+
+    @property
+    def is_resized(self) -> bool:
+        """Whether the replica count or the names to delete differ from those before."""
+        before, after = self.before, self.desired
+        return before.replicas != after.replicas or set(before.delete) != set(after.delete)
 
     @property
     def draining_host_count(self) -> int:
@@ -121,17 +132,12 @@ class _GroupRound:
     limits: Limits
     pods: Mapping[str, PodView]
 
-    @property
-    def choice(self) -> FallbackResult:
-        """The scheduler's decision."""
-        return self.scheduled.choice
-
     def outcomes(self) -> Outcomes:
         """Compute the targets of all groups, then the reasons, which depend on all targets."""
         by_group = self.cluster.by_group
         pending_since_s = self._pending_since()
         exits = _Terminations(
-            to_terminate={end.instance_id: end.cause for end in self.choice.reply.terminations},
+            to_terminate={end.instance_id: end.cause for end in self.scheduled.reply.terminations},
             ended=self._ended(pending_since_s, by_group),
             draining_since_s=self._draining_since(by_group),
         )
@@ -161,7 +167,7 @@ class _GroupRound:
         group = current.group
         if group.is_suspended or group.name in self.cluster.types.skipped:
             return _unchanged_result(current, self.pods)
-        launches = self.scheduled.launches.now.get(group.name, 0)
+        launches = self.scheduled.launches.get(group.name, 0)
         unseen = [instance for instance in mine if instance.status in UNSEEN]
         kept = self._kept(unseen, unneeded_since_s)
         target = group_target(
@@ -189,7 +195,7 @@ class _GroupRound:
 
     def _kept(self, unseen: Iterable[Instance], unneeded_since_s: float | None) -> int:
         """Number of hosts still needed: all of them until some have lacked demand for `HOLD_S`."""
-        wanted = [i for i in unseen if i.instance_id not in self.choice.withdrawn]
+        wanted = [i for i in unseen if i.instance_id not in self.scheduled.withdrawn]
         if unneeded_since_s is None or self.snapshot.monotonic_s - unneeded_since_s < HOLD_S:
             return len(wanted)
         return sum(self._is_needed(instance) for instance in wanted)
@@ -198,12 +204,14 @@ class _GroupRound:
         """Since when some hosts have lacked demand; None if none do or another writer's count is in force."""
         if current.is_prescaled:
             return None
-        if all(self._is_needed(i) for i in mine if i.status in UNSEEN and i.instance_id not in self.choice.withdrawn):
+        if all(
+            self._is_needed(i) for i in mine if i.status in UNSEEN and i.instance_id not in self.scheduled.withdrawn
+        ):
             return None
         return self.state.unneeded_since_s.get(current.group.name, self.snapshot.monotonic_s)
 
     def _is_needed(self, instance: Instance) -> bool:
-        return instance.instance_id in self.choice.reply.needed or instance.instance_id in self.choice.kept
+        return instance.instance_id in self.scheduled.reply.needed or instance.instance_id in self.scheduled.kept
 
     # --- instances to remove -----------------------------------------------------------------------------------------
 
@@ -213,7 +221,7 @@ class _GroupRound:
         """Pods that can be terminated without a drain."""
         found = self.cluster.found
         idle = self._idle_pending(pending_since_s, by_group)
-        return found.failed_pods | self._dead_after_drain() | self.choice.withdrawn | idle
+        return found.failed_pods | self._dead_after_drain() | self.scheduled.withdrawn | idle
 
     def _dead_after_drain(self) -> frozenset[str]:
         """Pods whose Ray node received a drain request and is now dead: they must still be named for deletion."""
@@ -280,12 +288,12 @@ class _GroupRound:
         return reasons(
             LimitInputs(
                 types=self.cluster.types.types,
-                reply=self.choice.reply,
+                reply=self.scheduled.reply,
                 nodes={o.group.name: o.desired.replicas * o.group.num_of_hosts for o in groups},
                 limits={name: blocked.diagnosis for name, blocked in self.limits.blocked.items()},
                 problems=self.cluster.problems,
                 leaving={outcome.group.name: outcome.draining_host_count for outcome in groups},
-                held_back=self.scheduled.launches.held_back,
+                held_back=self.scheduled.held_back,
             )
         )
 

@@ -11,7 +11,7 @@ by autoscaler/sidecar/reconcile.py.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from raytide.autoscaler.model import (
@@ -25,30 +25,10 @@ from raytide.autoscaler.model import (
     unwatched,
 )
 from raytide.autoscaler.scheduling.device_waits import device_waits, without_false_room
-from raytide.autoscaler.scheduling.fallback import FallbackResult, Scheduler, schedule_with_fallback
+from raytide.autoscaler.scheduling.fallback import Scheduler, SchedulingRound, schedule_with_fallback
 from raytide.autoscaler.scheduling.schedule import schedule
 from raytide.autoscaler.state.cluster_state import DEMAND_LAG_S, ClusterState
 from raytide.autoscaler.state.snapshot import DeviceWait, ReconcilerState, Snapshot
-
-
-@dataclass(frozen=True, slots=True)
-class Launches:
-    """The launches of one tick."""
-
-    now: Mapping[str, int]
-    """By type, in nodes; whole replicas."""
-    held_back: Mapping[str, int] = field(default_factory=dict)
-    """By type, launches deferred until earlier ones are running."""
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulingRound:
-    """The scheduling decision for the whole cluster."""
-
-    choice: FallbackResult
-    launches: Launches
-    device_waits: Mapping[str, DeviceWait] = field(default_factory=dict)
-    """Work that running nodes do not take although their sums have room for it, by Ray node id."""
 
 
 def run_scheduling(
@@ -62,8 +42,8 @@ def run_scheduling(
     inputs = _build_request(snapshot, state, cluster, waits)
     on_progress()
     scheduler = partial(schedule, on_progress=on_progress)
-    choice = schedule_with_fallback(inputs, cluster.limits, scheduler)
-    return SchedulingRound(choice, launches(choice, scheduler, is_conservative=cluster.types.is_conservative), waits)
+    decided = replace(schedule_with_fallback(inputs, cluster.limits, scheduler), device_waits=waits)
+    return launched_conservatively(decided, scheduler) if cluster.types.is_conservative else decided
 
 
 def _build_request(
@@ -100,20 +80,21 @@ def _as_scheduled(
 # --- upscaling mode ---------------------------------------------------------------------------------------------------
 
 
-def launches(choice: FallbackResult, schedule: Scheduler, *, is_conservative: bool) -> Launches:
-    """The part of the decision's launches to request now."""
-    planned = choice.reply.launches
-    if not is_conservative or not planned:
-        return Launches(dict(planned))
-    at_once = schedule(replace(choice.inputs, tasks=(), gangs=(), idle_timeout_s=None)).launches
-    kinds = {node_type.name: node_type for node_type in choice.inputs.types}
+def launched_conservatively(decided: SchedulingRound, schedule: Scheduler) -> SchedulingRound:
+    """The decision with those of its launches held back that the mode `Conservative` defers."""
+    planned = decided.launches
+    if not planned:
+        return decided
+    at_once = schedule(replace(decided.request, tasks=(), gangs=(), idle_timeout_s=None)).launches
+    kinds = {node_type.name: node_type for node_type in decided.request.types}
     now = {
-        name: min(count, max(at_once.get(name, 0), _may_launch(kinds[name], choice.instances)))
+        name: min(count, max(at_once.get(name, 0), _may_launch(kinds[name], decided.instances)))
         for name, count in planned.items()
     }
-    return Launches(
-        {name: count for name, count in now.items() if count},
-        {name: count - now[name] for name, count in planned.items() if count > now[name]},
+    return replace(
+        decided,
+        launches={name: count for name, count in now.items() if count},
+        held_back={name: count - now[name] for name, count in planned.items() if count > now[name]},
     )
 
 

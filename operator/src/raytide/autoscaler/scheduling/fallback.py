@@ -9,8 +9,8 @@ such demand is placed last, on capacity the rest leaves free, and that a node a 
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from raytide.autoscaler.model import (
@@ -22,27 +22,34 @@ from raytide.autoscaler.model import (
 )
 from raytide.autoscaler.replicas import touched_replicas
 from raytide.autoscaler.state.group_availability import Limits
+from raytide.autoscaler.state.snapshot import DeviceWait
 
 Scheduler: TypeAlias = Callable[[SchedulingRequest], SchedulingReply]
 """`schedule.schedule`, or a function with the same guarantees."""
 
 
 @dataclass(frozen=True, slots=True)
-class FallbackResult:
-    """The scheduler's decision and what becomes of stuck instances."""
+class SchedulingRound:
+    """The scheduling decision for the whole cluster, and what becomes of stuck instances."""
 
     reply: SchedulingReply
-    inputs: SchedulingRequest
-    """The scheduling input of the decision, with blocked groups and without stuck instances."""
-    instances: tuple[Instance, ...]
+    request: SchedulingRequest
+    """What the scheduler was asked: with blocked groups, without stuck instances."""
+    launches: Mapping[str, int]
+    """By type, in nodes, whole replicas: those of the reply that are requested now."""
+    instances: tuple[Instance, ...] = ()
     """All of them; a withdrawn one is shown as ALLOCATION_TIMEOUT (a pod) or ALLOCATION_FAILED (no pod yet)."""
     withdrawn: frozenset[str] = frozenset()
     """Ids of stuck instances to withdraw: name the pods, no drain is needed, and reduce `replicas` accordingly."""
     kept: frozenset[str] = frozenset()
     """Ids of stuck instances that keep waiting: they count in `replicas`, but not as capacity."""
+    held_back: Mapping[str, int] = field(default_factory=dict)
+    """By type, launches that the upscaling mode defers until earlier ones are running."""
+    device_waits: Mapping[str, DeviceWait] = field(default_factory=dict)
+    """Work that running nodes do not take although their sums have room for it, by Ray node id."""
 
 
-def schedule_with_fallback(inputs: SchedulingRequest, limits: Limits, schedule: Scheduler) -> FallbackResult:
+def schedule_with_fallback(inputs: SchedulingRequest, limits: Limits, schedule: Scheduler) -> SchedulingRound:
     """Decide with the blocked groups of `limits`; `inputs` is the input as if no group were blocked.
 
     Its types are those of autoscaler/state/node_types.py, its instances all of autoscaler/state/instances.py, stuck
@@ -65,9 +72,10 @@ def schedule_with_fallback(inputs: SchedulingRequest, limits: Limits, schedule: 
     kept = _within_minimum(inputs, sound, limits) | needed | _beside_running(sound, limits, lacking)
     kept = touched_replicas(limits.stuck, kept)  # a replica waits as a whole or not at all (B-8)
     withdrawn = stuck_ids - kept
-    return FallbackResult(
+    return SchedulingRound(
         reply=reply,
-        inputs=asked,
+        request=asked,
+        launches=dict(reply.launches),
         instances=tuple(_given_up(i) if i.instance_id in withdrawn else i for i in inputs.instances),
         withdrawn=frozenset(withdrawn),
         kept=kept,

@@ -23,7 +23,6 @@ from raytide.autoscaler.state.current_targets import is_head_terminating, read_c
 from raytide.autoscaler.state.snapshot import (
     Answers,
     DrainRejection,
-    NamesPlan,
     ReconcileResult,
     ReconcilerState,
     Snapshot,
@@ -61,7 +60,7 @@ def reconcile(snapshot: Snapshot, state: ReconcilerState, on_progress: OnProgres
         requeue_after_s=_requeue_after_s(snapshot, cluster, outcomes, writing),
         decisions=decisions,
         why=outcomes.cluster_why,
-        reply=None if scheduled is None else scheduled.choice.reply,
+        reply=None if scheduled is None else scheduled.reply,
         instances=cluster.found.instances,
         types=cluster.types.types,
         why_not="paused" if current.is_paused else cluster.why_not,
@@ -69,7 +68,7 @@ def reconcile(snapshot: Snapshot, state: ReconcilerState, on_progress: OnProgres
     )
 
 
-def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> NamesPlan:
+def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> ReconcileResult:
     """The second patch: names of the replicas whose nodes accepted their drains.
 
     `snapshot.cluster` is the object after the first patch. A pod that cannot be named now is found by a later tick,
@@ -89,10 +88,11 @@ def plan_names(snapshot: Snapshot, plan: ReconcileResult, answers: Answers) -> N
         together = tuple(dict.fromkeys([*decisions[group].delete, *names]))[:MAX_NAMES_PER_GROUP]
         decisions[group] = replace(decisions[group], delete=together)
     if not names_by_group:
-        return NamesPlan(state=state, log=not_drained_lines(plan.drains, answers))
+        return ReconcileResult(state=state, log=not_drained_lines(plan.drains, answers))
     patch = patch_now(snapshot, current, decisions, plan.why)
     lines = tuple(drained_line(group, len(names)) for group, names in names_by_group.items())
-    return NamesPlan(patch, replace(state, written_at_s=now_s), (*lines, *not_drained_lines(plan.drains, answers)))
+    lines += not_drained_lines(plan.drains, answers)
+    return ReconcileResult(patch=patch, state=replace(state, written_at_s=now_s), log=lines)
 
 
 def _why_inactive(snapshot: Snapshot) -> str:
@@ -105,9 +105,6 @@ def _why_inactive(snapshot: Snapshot) -> str:
     if spec.get("suspend") is True:
         return "the RayCluster is suspended"
     return "" if spec.get("enableInTreeAutoscaling") is True else "enableInTreeAutoscaling is not true"
-
-
-# --- drain results ---------------------------------------------------------------------------------------------------
 
 
 # --- next state ------------------------------------------------------------------------------------------------------

@@ -210,12 +210,3 @@ class ReconcileResult:
     why_not: str = ""
     record: DecisionRecord | None = None
     """The record the patch writes, or the one in force."""
-
-
-@dataclass(frozen=True, slots=True)
-class NamesPlan:
-    """The second patch of a tick, after the drain results."""
-
-    patch: tuple[Operation, ...] = ()
-    state: ReconcilerState = ReconcilerState()
-    log: tuple[LogLine, ...] = ()
