@@ -24,7 +24,6 @@ WRITTEN = {"pods", "services", "rayclusters", "events"}
 """Kinds of the writes for a cluster without autoscaling."""
 PLURAL = re.compile(r"/namespaces/[^/]+/([a-z]+)")
 ALL_GATES = DEFAULT_FEATURE_GATES | OTHER_FEATURE_GATES
-ROCKSDB = {"gcsFaultToleranceOptions": {"backend": "rocksdb"}}
 COLLECTOR = {"image": "collector:1", "env": [{"name": "STORAGE_BACKEND", "value": "local"}]}
 ACCEPTED = {constants.ALLOW_INSECURE_ANNOTATION: "authOptions,tlsOptions,networkPolicy"}
 
@@ -46,7 +45,6 @@ CASES = {
     "spec.authOptions.mode": cluster_with({"authOptions": {"mode": "token"}}, annotations=ACCEPTED),
     "spec.tlsOptions.enabled": cluster_with({"tlsOptions": {"enabled": True}}, annotations=ACCEPTED),
     "spec.historyServerOptions": cluster_with({"historyServerOptions": {"collectorOptions": COLLECTOR}}),
-    "spec.gcsFaultToleranceOptions": cluster_with(ROCKSDB),
     "spec.upgradeStrategy.type": cluster_with({"upgradeStrategy": {"type": "Recreate"}}),
     "metadata.annotations[ray.io/enable-serve-service]": cluster_with(
         annotations={constants.ENABLE_SERVE_SERVICE_ANNOTATION: "true"}
@@ -58,7 +56,7 @@ CASES = {
 @pytest.mark.rule(
     "RC:REC-9", "RC:ING-1..4", "RC:ROU-1", "RC:REC-10", "RC:AU-1..3", "RC:POD-9", "RC:POD-10", "RC:POD-11", "RC:VOL-3"
 )
-@pytest.mark.rule("RC:REC-13", "RC:SV-1..3", "RC:REC-14", "RC:PVC-1..4", "RC:FT-5", "RC:POD-15")
+@pytest.mark.rule("RC:REC-13", "RC:SV-1..3", "RC:POD-15")
 @pytest.mark.rule("RC:UP-2", "D21")
 @pytest.mark.parametrize("field", CASES)
 def test_an_unsupported_field_is_reported_and_the_cluster_runs_without_it(field: str) -> None:

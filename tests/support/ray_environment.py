@@ -14,7 +14,7 @@ import ssl
 import threading
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Self
 
@@ -57,15 +57,15 @@ def small(sample: Json) -> Json:
 class RayEnv:
     """One sandbox, one operator, one RayCluster at a time."""
 
-    def __init__(self, manifest: Json, before: Mapping[str, Json] | None = None) -> None:
-        """`before`: objects that are there before the RayCluster, by the path of their collection."""
+    def __init__(self, manifest: Json, before: Mapping[str, Json] | None = None, *, flags: Sequence[str] = ()) -> None:
+        """`before`: objects that are there before the RayCluster, by the path of their collection; `flags`: the operator's."""
         self.name = f"{manifest['metadata']['name']}-{secrets.token_hex(2)}"
         """Of its own, so that its processes are found among those of other people."""
         self.manifest = {**manifest, "metadata": {**manifest["metadata"], "name": self.name}}
         self.path = f"{RAYCLUSTERS}/{self.name}"
         self._before = before or {}
         self.sandbox = SandboxProcess()
-        self.operator = OperatorProcess(self.sandbox.kubeconfig, self.sandbox.directory / "operator.log")
+        self.operator = OperatorProcess(self.sandbox.kubeconfig, self.sandbox.directory / "operator.log", *flags)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()

@@ -62,7 +62,9 @@ def _conditions(permission: Permission) -> Iterator[tuple[str, str]]:
     if permission.kind is not None:
         yield f".Values.{SWITCHES[permission.kind]}", f"`{SWITCHES[permission.kind]}`"
     if permission.feature:
-        yield f".Values.{permission.feature.value}", f"`{permission.feature.value}`"
+        section, _, gate = permission.feature.value.partition("featureGates.")
+        condition = f'contains "{gate}=true" (include "raytide.featureGates" .)' if gate else f".Values.{section}"
+        yield condition, f"`{permission.feature.value}`"
     if permission.mode:
         yield f'eq .Values.autoscaler.mode "{permission.mode}"', f"`autoscaler.mode: {permission.mode}`"
 

@@ -113,6 +113,12 @@
   resources: [jobs]
   verbs: [get, create]
 {{- end }}
+{{- if and (.Values.rayCluster.enabled) (contains "GCSFaultToleranceEmbeddedStorage=true" (include "raytide.featureGates" .)) }}
+# optional: to create the volume claims of GCS fault tolerance with RocksDB, and keep or remove their owner
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, create, patch]
+{{- end }}
 {{- if and (.Values.rayCluster.enabled) (.Values.autoscaler.rbac) (eq .Values.autoscaler.mode "ray") }}
 # optional: to grant it to Ray's autoscaler
 - apiGroups: [""]

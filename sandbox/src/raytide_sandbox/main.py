@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 from raytide.api.constants import VERSION
@@ -76,7 +77,7 @@ async def _serve(settings: Settings, state: StateDirectory, ready_fd: int | None
             settings.isolation, state_dir=scratch, now=now, given_images=parse_given(settings.images)
         )
         try:
-            plane = _build_plane(settings, state, listener, choice.runtime)
+            plane = _build_plane(settings, state, listener, choice.runtime, volumes=scratch / "v")
             cluster = Cluster(settings, choice.runtime, plane, directory=scratch / "k", now=now)
             await cluster.run(stopping, lambda: _announce(cluster, state, choice, ready_fd))
         except* StoppedError:
@@ -85,10 +86,14 @@ async def _serve(settings: Settings, state: StateDirectory, ready_fd: int | None
             await choice.runtime.stop()
 
 
-def _build_plane(settings: Settings, state: StateDirectory, listener: socket.socket, runtime: Runtime) -> Plane:
+def _build_plane(
+    settings: Settings, state: StateDirectory, listener: socket.socket, runtime: Runtime, *, volumes: Path
+) -> Plane:
     """The API that the settings ask for; `listener` holds its port, which a real control plane opens itself."""
     if settings.api == EMBEDDED:
-        return EmbeddedPlane(listener, node_address=runtime.node_address, has_crds=settings.has_crds, now=now)
+        return EmbeddedPlane(
+            listener, node_address=runtime.node_address, has_crds=settings.has_crds, now=now, volumes=volumes
+        )
     from raytide_sandbox.controlplane.kubernetes import KubernetesPlane  # noqa: PLC0415 - only where it is asked for
 
     listener.close()

@@ -14,7 +14,15 @@ import yaml
 from kube_tools import find_tool
 from raytide.api import constants
 from raytide.api.meta import RAYCLUSTERS, TRAININGJOBS
-from raytide.api.rbac_rules import PERMISSIONS, Feature, Scope, Triple, permissions_for, permissions_in
+from raytide.api.rbac_rules import (
+    DEFAULT_FEATURES,
+    PERMISSIONS,
+    Feature,
+    Scope,
+    Triple,
+    permissions_for,
+    permissions_in,
+)
 from support.deadlines import PATIENCE
 from support.permissions import triples_of
 
@@ -187,7 +195,7 @@ def test_only_with_tenants_may_the_operator_read_namespaces():
     assert granted(role) - table(Scope.WATCHED, Scope.CLUSTER) == Counter(
         (Triple("", "namespaces", "list"), Triple("", "namespaces", "watch"))
     )
-    assert granted(role) == table(Scope.WATCHED, Scope.CLUSTER, features=frozenset(Feature))
+    assert granted(role) == table(Scope.WATCHED, Scope.CLUSTER, features={*DEFAULT_FEATURES, Feature.TENANTS})
 
 
 @pytest.mark.rule("SE:C6", "FD:SEC-F10")
@@ -210,6 +218,22 @@ def test_a_switch_drops_the_rights_that_are_for_it_alone_and_the_operator_honors
     assert flag in args(values)
     roles = {obj["metadata"]["namespace"]: obj for obj in of_kind("Role", rendered({**NAMESPACED, **values}))}
     assert granted(roles["team-a"]) == table(Scope.WATCHED, **settings)
+
+
+@pytest.mark.rule("SE:C6", "RC:PVC-2")
+@pytest.mark.parametrize("form", ["map", "list"])
+def test_only_with_its_feature_gate_may_the_operator_create_volume_claims(form):
+    gate = "GCSFaultToleranceEmbeddedStorage"
+    on, off = (
+        {"featureGates": {gate: is_on} if form == "map" else [{"name": gate, "enabled": is_on}]}
+        for is_on in (True, False)
+    )
+    claims = Counter(Triple("", "persistentvolumeclaims", verb) for verb in ("get", "create", "patch"))
+    (role,) = of_kind("ClusterRole", rendered(on))
+    assert granted(role) - claims == table(Scope.WATCHED, Scope.CLUSTER)
+    assert granted(role) == table(Scope.WATCHED, Scope.CLUSTER, features={*DEFAULT_FEATURES, Feature.EMBEDDED_STORAGE})
+    (role,) = of_kind("ClusterRole", rendered(off))
+    assert granted(role) == table(Scope.WATCHED, Scope.CLUSTER)
 
 
 @pytest.mark.rule("SE:C6", "RC:FIN-4")

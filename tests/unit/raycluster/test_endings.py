@@ -79,6 +79,7 @@ def test_the_reason_of_a_pod_is_read():
 READY = {"type": constants.HEAD_POD_READY, "status": "True", "reason": "HeadPodRunningAndReady"}
 KILLED = {"type": constants.HEAD_POD_READY, "status": "False", "reason": "OOMKilled", "message": "ray-head: "}
 REDIS = {"gcsFaultToleranceOptions": {"redisAddress": "redis:6379"}}
+ROCKSDB = {"gcsFaultToleranceOptions": {"backend": "rocksdb"}}
 LOST = "the GCS state is lost"
 KEPT = "the GCS state is kept in Redis"
 
@@ -95,6 +96,9 @@ def cluster(condition, **spec):
     [
         pytest.param(READY, (), {}, "it was deleted while it was ready", LOST, id="a client deleted it"),
         pytest.param(READY, (), REDIS, "it was deleted while it was ready", KEPT, id="with fault tolerance"),
+        pytest.param(
+            READY, (), ROCKSDB, "it was deleted while it was ready", "the GCS state is kept on its volume", id="in RocksDB"
+        ),
         pytest.param(KILLED, (), {}, "it was not ready (OOMKilled", LOST, id="it had ended"),
         pytest.param(
             READY, (dying("demo-head-aaaaa", group=constants.HEAD_GROUP, node_type=constants.HEAD, node_name="away"),), {},

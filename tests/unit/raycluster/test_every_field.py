@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from raytide.api.config import ClusterConfig
+from raytide.api.config import DEFAULT_FEATURE_GATES, OTHER_FEATURE_GATES, ClusterConfig
+from raytide.api.meta import PERSISTENT_VOLUME_CLAIMS
 from raytide.api.raycluster import RayCluster
 from raytide.autoscaler.state.node_types import node_types
 from raytide.autoscaler.state.worker_groups import spec_groups
@@ -91,6 +92,23 @@ WITH_REDIS = {
 }
 """The same where only a cluster with its state in Redis shows a difference."""
 
+IN_ROCKSDB = {"gcsFaultToleranceOptions": {"backend": "rocksdb"}}
+STORAGE = {
+    "accessModes": ["ReadWriteMany"],
+    "claimName": "mine",
+    "deletionPolicy": "Retain",
+    "size": "2Gi",
+    "storageClassName": "fast",
+    "subPath": "ray",
+}
+WITH_ROCKSDB = {
+    f"gcsFaultToleranceOptions.storage.{name}": {
+        "gcsFaultToleranceOptions": {"backend": "rocksdb", "storage": {name: value}}
+    }
+    for name, value in STORAGE.items()
+} | {"gcsFaultToleranceOptions.backend": {"gcsFaultToleranceOptions": {"backend": "redis"}}}
+"""The same where it has it in RocksDB."""
+
 READ_BY_AUTOSCALER = {
     "autoscalerOptions.idleTimeoutSeconds": {"autoscalerOptions": {"idleTimeoutSeconds": 7}},
     "autoscalerOptions.upscalingMode": {"autoscalerOptions": {"upscalingMode": "Conservative"}},
@@ -103,7 +121,7 @@ READ_BY_AUTOSCALER = {
 """What no operator reads: the sidecar gets it from the RayCluster itself."""
 
 SAMPLES = {"string": "x", "integer": 2, "boolean": True, "number": 1.5, "object": {"name": "x"}}
-TELLING = {"authOptions.mode": "token", "gcsFaultToleranceOptions.backend": "rocksdb"}
+TELLING = {"authOptions.mode": "token"}
 """Values with an effect, where the schema's first choice has none."""
 
 
@@ -125,7 +143,7 @@ def spec_schema():
 
 
 FIELDS = dict(leaves(spec_schema()))
-CLAIMED = ACTED_ON.keys() | WITH_AUTOSCALER.keys() | WITH_REDIS.keys() | READ_BY_AUTOSCALER.keys()
+CLAIMED = {*ACTED_ON, *WITH_AUTOSCALER, *WITH_REDIS, *WITH_ROCKSDB, *READ_BY_AUTOSCALER}
 NAMED = sorted(FIELDS.keys() - CLAIMED)
 
 
@@ -147,14 +165,14 @@ def with_field(path):
         child = at.setdefault(name, [{}] if parent != name else {})
         at = child[0] if parent != name else child
     at[last] = sample(path, FIELDS[path])
-    if path.startswith("gcsFaultToleranceOptions"):
-        obj["spec"]["gcsFaultToleranceOptions"]["backend"] = "rocksdb"
     return RayCluster.parse(obj)
 
 
 def effect(cluster):
     """Actions, events and status, except the hash, which every field of the spec changes."""
-    todo = plan(cluster, Observed(), ClusterConfig(cleans_up_redis=False), lambda prefix: prefix)
+    worlds = Observed(), Observed(missing=frozenset({(PERSISTENT_VOLUME_CLAIMS, "demo-gcs-pvc")}))
+    config = ClusterConfig(cleans_up_redis=False, feature_gates=DEFAULT_FEATURE_GATES | OTHER_FEATURE_GATES)
+    todo = [plan(cluster, observed, config, lambda prefix: prefix) for observed in worlds]
     return repr(todo).replace(recreate_hash(cluster), "HASH")
 
 
@@ -186,6 +204,12 @@ def test_acted_on_where_an_autoscaler_runs(path):
 @pytest.mark.parametrize("path", WITH_REDIS)
 def test_acted_on_where_the_gcs_has_its_state_in_redis(path):
     changed, plain = raycluster(**WITH_REDIS[path]), raycluster(**IN_REDIS)
+    assert effect(RayCluster.parse(changed)) != effect(RayCluster.parse(plain))
+
+
+@pytest.mark.parametrize("path", WITH_ROCKSDB)
+def test_acted_on_where_the_gcs_has_its_state_in_rocksdb(path):
+    changed, plain = raycluster(**WITH_ROCKSDB[path]), raycluster(**IN_ROCKSDB)
     assert effect(RayCluster.parse(changed)) != effect(RayCluster.parse(plain))
 
 

@@ -5,7 +5,8 @@ import pytest
 from raytide.api import constants
 from raytide.api.config import AutoscalerConfig, ClusterConfig, PodConfig
 from raytide.api.meta import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
-from raytide.raycluster.manifests.rbac import Lookup, build_rights, grants_no_more, service_account_name
+from raytide.raycluster.manifests.lookup import Lookup
+from raytide.raycluster.manifests.rbac import build_rights, grants_no_more, service_account_name
 from raytide.raycluster.observed import Observed, PendingRetry, observe
 from raytide.raycluster.owned_objects import RIGHTS_SLOT
 from raytide.raycluster.plan import plan, wanted_lookups

@@ -8,7 +8,6 @@ from raytide.raycluster.validation import unsupported
 from support.builders import group, raycluster
 
 FIELDS = {
-    "spec.gcsFaultToleranceOptions": {"gcsFaultToleranceOptions": {"backend": "rocksdb"}},
     "spec.authOptions.mode": {"authOptions": {"mode": "token"}},
     "spec.tlsOptions.enabled": {"tlsOptions": {"enabled": True}},
     "spec.networkPolicy": {"networkPolicy": {}},
@@ -28,6 +27,7 @@ OFF = {
     "no ingress": {"headGroupSpec": {"enableIngress": False}},
     "suspended, which is built": {"suspend": True},
     "the state of the GCS in Redis, which is built": {"gcsFaultToleranceOptions": {"redisAddress": "redis:6379"}},
+    "the state of the GCS in RocksDB, which is built": {"gcsFaultToleranceOptions": {"backend": "rocksdb"}},
     "upgrade None": {"upgradeStrategy": {"type": "None"}},
     "groups of several hosts, which are built": {"workerGroupSpecs": [group("a", numOfHosts=2)]},
     "the priority every group has by default": {"workerGroupSpecs": [group("a", priority=0)]},

@@ -239,6 +239,13 @@ FAILED_TO_CREATE_REDIS_CLEANUP_JOB: Final = "FailedToCreateRedisCleanupJob"
 
 Act on the message: a quota, an admission webhook or a missing permission.
 """
+CREATED_PVC: Final = "CreatedPVC"
+"""The PersistentVolumeClaim was created in which the GCS keeps its state, with `gcsFaultToleranceOptions.backend: rocksdb`."""
+FAILED_TO_CREATE_PVC: Final = "FailedToCreatePVC"
+"""That claim could not be created, its owner could not be changed, it is missing, is being deleted, or is not as the spec says; the message says which.
+
+Act on the message. A claim of that name that is somebody else's is not touched: delete it, or use it by `storage.claimName`.
+"""
 FAILED_TO_ADD_FINALIZER: Final = "FailedToAddFinalizer"
 """The finalizer could not be set on a cluster with fault tolerance in Redis, so that no head is created; the message has the API server's error. Retried every 30 s.
 

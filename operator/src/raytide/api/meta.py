@@ -61,6 +61,7 @@ PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses",
 EVENTS: Final = Resource("", "v1", "events", "Event")
 """core/v1: its field selectors cover the source; `events.k8s.io` rejects the timestamps that clients sort by."""
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
+PERSISTENT_VOLUME_CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(

@@ -19,6 +19,7 @@ from raytide.api.meta import (
     LEASES,
     NAMESPACES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
     PODS,
     PRIORITY_CLASSES,
     RAYCLUSTERS,
@@ -55,6 +56,8 @@ class Feature(Enum):
     """The operator creates the RBAC objects of autoscalers."""
     REDIS_CLEANUP = "gcsFaultTolerance.redisCleanup"
     """The operator removes the state of the GCS from Redis before a RayCluster is deleted."""
+    EMBEDDED_STORAGE = "featureGates.GCSFaultToleranceEmbeddedStorage"
+    """GCS fault tolerance may use RocksDB."""
 
 
 class Triple(NamedTuple):
@@ -103,7 +106,7 @@ class Permission:
         return tuple(Triple(self.group, self.resource, verb) for verb in self.verbs)
 
 
-DEFAULT_FEATURES: Final = frozenset(Feature) - {Feature.TENANTS}
+DEFAULT_FEATURES: Final = frozenset(Feature) - {Feature.TENANTS, Feature.EMBEDDED_STORAGE}
 """Those that are on unless they are switched off."""
 
 _FOR_AUTOSCALER_RBAC: Final[dict[str, Any]] = {
@@ -195,6 +198,14 @@ PERMISSIONS: Final = (
         "remove the state of the GCS from Redis before a RayCluster with fault tolerance is deleted",
         is_required=False,
         feature=Feature.REDIS_CLEANUP,
+        kind=RAYCLUSTERS,
+    ),
+    Permission(
+        PERSISTENT_VOLUME_CLAIMS,
+        ("get", "create", "patch"),
+        "create the volume claims of GCS fault tolerance with RocksDB, and keep or remove their owner",
+        is_required=False,
+        feature=Feature.EMBEDDED_STORAGE,
         kind=RAYCLUSTERS,
     ),
     Permission(PODS, ("patch",), "grant it to Ray's autoscaler", mode="ray", **_FOR_AUTOSCALER_RBAC),

@@ -220,6 +220,7 @@ class Settings(BaseSettings):
             Feature.TENANTS: bool(self.tenants),
             Feature.AUTOSCALER_RBAC: self.creates_autoscaler_rbac,
             Feature.REDIS_CLEANUP: self.cleans_up_redis,
+            Feature.EMBEDDED_STORAGE: "GCSFaultToleranceEmbeddedStorage" in self.feature_gates,
         }
         return frozenset(feature for feature in Feature if is_on[feature])
 

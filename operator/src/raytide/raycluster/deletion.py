@@ -28,7 +28,7 @@ from raytide.raycluster.manifests.redis_cleanup import build_cleanup_job, is_cle
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.plan_worker_group import Victim
 from raytide.raycluster.pod_actions import delete_pod
-from raytide.raycluster.spec_queries import has_redis_fault_tolerance, is_managed_by_us
+from raytide.raycluster.spec_queries import ROCKSDB, has_redis_fault_tolerance, is_managed_by_us
 from raytide.raycluster.validation import violations
 
 FINALIZER: Final = constants.REDIS_CLEANUP_FINALIZER
@@ -42,7 +42,6 @@ FIRST_POLL_S: Final = 2.0
 LONGEST_POLL_S: Final = 15.0
 MAX_DIGITS: Final = 9
 """Of the annotation that sets another time-out; a longer value is not accepted as a number of seconds."""
-ROCKSDB: Final = "rocksdb"
 ORPHAN: Final = "orphan"
 FOREGROUND: Final = "foregroundDeletion"
 """Kubernetes' finalizers of `--cascade=orphan` and `--cascade=foreground`."""

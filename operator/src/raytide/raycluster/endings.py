@@ -14,7 +14,7 @@ from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster import messages
 from raytide.raycluster.observed import Observed
-from raytide.raycluster.spec_queries import has_redis_fault_tolerance
+from raytide.raycluster.spec_queries import has_redis_fault_tolerance, has_rocksdb_fault_tolerance
 
 POD_LOGS: Final = "/var/log/pods"
 """Where the kubelet writes container logs, and log collectors read them (Kubernetes' logging architecture)."""
@@ -55,7 +55,9 @@ def head_loss(cluster: RayCluster, observed: Observed) -> tuple[EventSpec, ...]:
         return (messages.head_pod_never_ready(name, *_last_reason(cluster)),)
     away = next((head.node_name for head in observed.heads if observed.is_lost(head)), "")
     why = messages.head_node_lost(away) if away else _last_known(cluster)
-    return (messages.head_pod_lost(name, why, is_state_in_redis=has_redis_fault_tolerance(cluster)),)
+    in_redis, on_volume = has_redis_fault_tolerance(cluster), has_rocksdb_fault_tolerance(cluster)
+    kept = "in Redis" if in_redis else "on its volume" if on_volume else ""
+    return (messages.head_pod_lost(name, why, kept=kept),)
 
 
 def kept_failures(observed: Observed) -> tuple[EventSpec, ...]:

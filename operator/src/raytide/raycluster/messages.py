@@ -209,14 +209,14 @@ READY_HEAD_DELETED: Final = "it was deleted while it was ready"
 """Why a head is lost: it was ready before."""
 
 
-def head_pod_lost(head: str, why: str, *, is_state_in_redis: bool) -> EventSpec:
-    """The head is lost and is replaced; says whether the state of the GCS survives."""
-    if is_state_in_redis:
-        state = "the GCS state is kept in Redis: the next head restores it and workers reconnect"
+def head_pod_lost(head: str, why: str, *, kept: str) -> EventSpec:
+    """The head is lost and is replaced; `kept` is where the state of the GCS is, empty if it is lost, too."""
+    if kept:
+        state = f"the GCS state is kept {kept}: the next head restores it and workers reconnect"
     else:
         state = (
             "the GCS state is lost, including jobs, actors and objects: submit jobs again, or keep the state in "
-            "Redis (spec.gcsFaultToleranceOptions)"
+            "Redis or on a volume (spec.gcsFaultToleranceOptions)"
         )
     note = f"Head pod {head} is lost: {why}; {state}"
     return EventSpec(constants.HEAD_POD_LOST, note, constants.HEAD_GROUP, action="Replace")
@@ -232,6 +232,33 @@ def service_account_not_found(account: str) -> EventSpec:
     """The service account in the head's template does not exist."""
     note = f"service account {account} of the head's template does not exist; create it, or remove serviceAccountName"
     return EventSpec(constants.AUTOSCALER_SERVICE_ACCOUNT_NOT_FOUND, note)
+
+
+def claim_not_found(name: str) -> EventSpec:
+    """The PersistentVolumeClaim that the spec names does not exist; the head pod waits for it."""
+    note = (
+        f"PersistentVolumeClaim {cut(name, LONGEST_NAME)} does not exist, the head pod waits for it; create it, or remove "
+        "gcsFaultToleranceOptions.storage.claimName"
+    )
+    return EventSpec(constants.FAILED_TO_CREATE_PVC, note)
+
+
+def claim_is_terminating(name: str) -> EventSpec:
+    """The operator's claim is being deleted; a new one is created once it is gone."""
+    note = (
+        f"PersistentVolumeClaim {name} is being deleted, and the state of the GCS with it; a new one is created once it "
+        "is gone, and then the next head pod"
+    )
+    return EventSpec(constants.FAILED_TO_CREATE_PVC, note)
+
+
+def claim_differs(name: str, found: Sequence[str]) -> EventSpec:
+    """The operator's claim exists and is not as the spec says."""
+    note = (
+        f"PersistentVolumeClaim {name} is used as it is: {'; '.join(found)}; change gcsFaultToleranceOptions.storage, or "
+        "delete the claim to start with an empty one"
+    )
+    return EventSpec(constants.FAILED_TO_CREATE_PVC, note)
 
 
 def unknown_workers_to_delete(group: str, names: Sequence[str]) -> EventSpec:

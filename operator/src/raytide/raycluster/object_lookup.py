@@ -17,7 +17,7 @@ from raytide.api.errors import ApiStatusError
 from raytide.api.meta import Key, Manifest, Resource
 from raytide.kube.client import Client
 from raytide.raycluster import messages
-from raytide.raycluster.manifests.rbac import Lookup, grants_no_more
+from raytide.raycluster.manifests.lookup import Lookup
 from raytide.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -34,8 +34,11 @@ Name = tuple[Resource, str]
 
 @dataclass(slots=True)
 class _Answer:
+    lookup: Lookup
     is_there: bool
     until: float
+    live: Manifest | None = None
+    """The object, if the plan reads it."""
 
 
 @dataclass(slots=True)
@@ -51,8 +54,8 @@ class ObjectLookupCache:
 
     - `refresh` gets only what has no valid answer; a rejected read counts as "not there", so that the create reports the
       error.
-    - An object counts as there if the cluster owns it, if it need not be ours, or if it has no owner and grants no more
-      than ours would.
+    - An object counts as there if the cluster owns it, if it need not be ours, or if it has no owner and `may_use` accepts it.
+    - One that the plan reads is kept, and read again after our own write; it counts as there also while it is terminating.
     - Another uid of the cluster, and `clear` at the beginning of a term, drop all answers.
     """
 
@@ -67,9 +70,7 @@ class ObjectLookupCache:
             answers = self._opened(key, uid).answers
             known = answers.get((lookup.resource, lookup.name))
             if known is None or known.until <= self._clock.monotonic():
-                answers[lookup.resource, lookup.name] = self._answer(
-                    is_there=await self._is_there(key, uid, lookup), has_to_be_ours=lookup.has_to_be_ours
-                )
+                answers[lookup.resource, lookup.name] = await self._look_up(key, uid, lookup)
 
     async def read(self, resource: Resource, key: Key) -> Manifest | None:
         """The object, not from the cache; None also if it may not be read. Raises `ApiUnavailableError`."""
@@ -86,6 +87,13 @@ class ObjectLookupCache:
             return frozenset()
         return frozenset(name for name, answer in book.answers.items() if not answer.is_there)
 
+    def kept(self, key: Key, uid: str) -> dict[Name, Manifest]:
+        """By kind and name, the objects that the plan reads, as they were looked up."""
+        book = self._books.get(key)
+        if book is None or book.uid != uid:
+            return {}
+        return {name: answer.live for name, answer in book.answers.items() if answer.live is not None}
+
     def record_outcomes(self, key: Key, uid: str, outcomes: Iterable[Outcome]) -> None:
         """Update the answers with the outcomes of our own creates."""
         book = self._books.get(key)
@@ -93,9 +101,13 @@ class ObjectLookupCache:
             return
         for outcome in outcomes:
             name = outcome.action.resource, outcome.action.name
-            if name in book.answers and outcome.result is Result.DONE:
-                book.answers[name] = self._answer(is_there=True)
-            elif name in book.answers and outcome.result in (Result.UNKNOWN, Result.UNAVAILABLE):
+            answer = book.answers.get(name)
+            if answer is not None and outcome.result is Result.DONE:
+                if answer.lookup.is_kept:
+                    del book.answers[name]  # it is read again, as it is after the write
+                else:
+                    answer.is_there, answer.until = True, self._clock.monotonic() + THERE_FOR_S
+            elif answer is not None and outcome.result in (Result.UNKNOWN, Result.UNAVAILABLE):
                 book.answers.clear()  # perhaps it exists by now, or what it refers to does not
                 return
             elif outcome.result is Result.REJECTED and outcome.action.group == constants.HEAD_GROUP:
@@ -112,15 +124,18 @@ class ObjectLookupCache:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    async def _is_there(self, key: Key, uid: str, lookup: Lookup) -> bool:
+    async def _look_up(self, key: Key, uid: str, lookup: Lookup) -> _Answer:
         live = await self.read(lookup.resource, Key(key.namespace, lookup.name))
-        if live is None or not lookup.has_to_be_ours:
-            return live is not None
-        return not live["metadata"].get("deletionTimestamp") and _is_usable(live, uid, lookup)
-
-    def _answer(self, *, is_there: bool, has_to_be_ours: bool = True) -> _Answer:
-        absent_for_s = ABSENT_FOR_S if has_to_be_ours else NOT_OURS_FOR_S
-        return _Answer(is_there, self._clock.monotonic() + (THERE_FOR_S if is_there else absent_for_s))
+        absent_for_s = ABSENT_FOR_S if lookup.has_to_be_ours else NOT_OURS_FOR_S
+        if live is None or (lookup.has_to_be_ours and not _is_usable(live, uid, lookup)):
+            return _Answer(lookup, is_there=False, until=self._clock.monotonic() + absent_for_s)
+        stays = not live["metadata"].get("deletionTimestamp")
+        return _Answer(
+            lookup,
+            is_there=stays or lookup.is_kept or not lookup.has_to_be_ours,
+            until=self._clock.monotonic() + (THERE_FOR_S if stays else absent_for_s),
+            live=live if lookup.is_kept else None,
+        )
 
     def _opened(self, key: Key, uid: str) -> _OwnerLookups:
         book = self._books.get(key)
@@ -133,4 +148,4 @@ def _is_usable(live: Manifest, uid: str, lookup: Lookup) -> bool:
     owners = live["metadata"].get("ownerReferences") or ()
     if owners:
         return any(owner.get("uid") == uid for owner in owners)
-    return lookup.ours is not None and grants_no_more(live, lookup.ours)
+    return lookup.may_use(live)

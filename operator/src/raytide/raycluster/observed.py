@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Final
 
 from raytide.api import actions, constants
-from raytide.api.meta import Resource
+from raytide.api.meta import Manifest, Resource
 from raytide.api.pod import PodView
 from raytide.api.service import ServiceView
 from raytide.raycluster.failures import last_failures
@@ -63,6 +63,8 @@ class Observed:
     pending_retries: tuple[PendingRetry, ...] = ()
     missing: frozenset[tuple[Resource, str]] = frozenset()
     """Kind and name of missing objects, looked up by name because no informer watches their kinds (D3)."""
+    looked_up: Mapping[tuple[Resource, str], Manifest] = field(default_factory=dict)
+    """By kind and name, those of the existing ones that the plan reads."""
     seen_at: datetime = BEFORE_EVERYTHING
 
     @property
@@ -144,6 +146,7 @@ def observe(
     spec_hash: str = "",
     pending_retries: tuple[PendingRetry, ...] = (),
     absent: frozenset[tuple[Resource, str]] = frozenset(),
+    looked_up: Mapping[tuple[Resource, str], Manifest] | None = None,
     kept_groups: Collection[str] = (),
     names_to_delete: Collection[str] = (),
     seen_at: datetime = BEFORE_EVERYTHING,
@@ -187,6 +190,7 @@ def observe(
         spec_hash=spec_hash,
         pending_retries=pending_retries,
         missing=absent,
+        looked_up=looked_up or {},
         seen_at=seen_at,
     )
 

@@ -1,8 +1,8 @@
 """Table of the objects besides pods that a RayCluster owns.
 
 A row names the kind, when the object is missing, how it is built, the create backoff's slot and the event reasons.
-Every object is created once and never changed (RC:HS-1, RC:HL-1, RC:RB-1, RC:RB-2, D8). A new object is a new row; if
-no informer watches its kind, it also needs a `Lookup` (manifests/rbac.py). Pure; read by plan.py and conditions.py.
+Every object is created once and never changed (RC:HS-1, RC:HL-1, RC:RB-1, RC:RB-2, RC:PVC-2, D8), but for the owner of the
+volume's claim (plan.py). A new object is a new row; if no informer watches its kind, it also needs a `Lookup`. Pure; read by plan.py and conditions.py.
 """
 
 from collections.abc import Callable
@@ -12,17 +12,28 @@ from typing import Final
 from raytide.api import constants
 from raytide.api.actions import Create
 from raytide.api.config import ClusterConfig
-from raytide.api.meta import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SERVICES, Manifest, Resource
+from raytide.api.meta import (
+    PERSISTENT_VOLUME_CLAIMS,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Manifest,
+    Resource,
+)
 from raytide.api.raycluster import RayCluster
+from raytide.raycluster.manifests.gcs_storage import build_claim, claim_name, users_claim
 from raytide.raycluster.manifests.rbac import EVENT_REASONS, build_rights, named_service_account
 from raytide.raycluster.manifests.services import build_head_service, build_headless_worker_service
 from raytide.raycluster.observed import Observed
+from raytide.raycluster.spec_queries import has_rocksdb_fault_tolerance
 
 SERVICE_SLOT: Final = ""
 """The `group` under which a rejected head service is stored; the head and the worker groups have their own."""
 HEADLESS_SLOT: Final = "(headless service)"
 RIGHTS_SLOT: Final = "(autoscaler)"
 """The same for the autoscaler's RBAC objects; no worker group can have that name."""
+STORAGE_SLOT: Final = "(storage)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +74,11 @@ def _lacks_headless_service(cluster: RayCluster, observed: Observed) -> bool:
     return has_hosts and not observed.has_headless_worker_service
 
 
+def _lacks_gcs_claim(cluster: RayCluster, observed: Observed) -> bool:
+    is_ours = has_rocksdb_fault_tolerance(cluster) and not users_claim(cluster)
+    return is_ours and (PERSISTENT_VOLUME_CLAIMS, claim_name(cluster)) in observed.missing
+
+
 def _right(resource: Resource, *, waits_for: Resource | None = None) -> OwnedObject:
     """An RBAC object of the autoscaler; it is looked up only while it is wanted."""
 
@@ -101,6 +117,15 @@ OWNED_OBJECTS: Final = (
     _right(SERVICE_ACCOUNTS),
     _right(ROLES),
     _right(ROLE_BINDINGS, waits_for=ROLES),
+    OwnedObject(
+        PERSISTENT_VOLUME_CLAIMS,
+        STORAGE_SLOT,
+        constants.CREATED_PVC,
+        constants.FAILED_TO_CREATE_PVC,
+        is_missing=_lacks_gcs_claim,
+        build=lambda cluster, _config: build_claim(cluster),
+        is_before_head=True,
+    ),
 )
 """In the order of their creation; rows of one slot are consecutive."""
 

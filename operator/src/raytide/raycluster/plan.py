@@ -15,6 +15,7 @@ from typing import Final
 from raytide.api import constants
 from raytide.api.actions import MAX_WRITES, Action, Create, Delete, EventSpec
 from raytide.api.config import ClusterConfig
+from raytide.api.meta import PERSISTENT_VOLUME_CLAIMS
 from raytide.api.plan import run_steps
 from raytide.api.pod import PodView
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
@@ -24,8 +25,16 @@ from raytide.raycluster.deletion import finalizer_patch, is_held, left_in_redis,
 from raytide.raycluster.desired_replicas import LATER, ScalingState, scaling_of, within_exit_grace
 from raytide.raycluster.endings import head_loss, how_it_ended, kept_failures
 from raytide.raycluster.head_service import head_service_events
+from raytide.raycluster.manifests.gcs_storage import (
+    claim_lookups,
+    claim_name,
+    differences,
+    owner_patch,
+    users_claim,
+)
+from raytide.raycluster.manifests.lookup import Lookup
 from raytide.raycluster.manifests.names import Namer, replica_name, unused
-from raytide.raycluster.manifests.rbac import Lookup, lookups
+from raytide.raycluster.manifests.rbac import lookups
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.owned_objects import OWNED_OBJECTS, OwnedObject, missing_named_account
 from raytide.raycluster.plan_multihost_group import plan_replicas
@@ -41,12 +50,13 @@ from raytide.raycluster.pod_actions import (
     failed_starts_value,
 )
 from raytide.raycluster.protection import missing_protection
-from raytide.raycluster.spec_queries import is_head_restart_disabled, is_managed_by_us
+from raytide.raycluster.spec_queries import has_rocksdb_fault_tolerance, is_head_restart_disabled, is_managed_by_us
 from raytide.raycluster.spec_warnings import warning_events
 from raytide.raycluster.suspension import Suspension, suspension_of
 from raytide.raycluster.validation import violations
 
-ACCOUNT_LOOKUP_INTERVAL_S: Final = 5.0
+LOOKUP_RETRY_S: Final = 5.0
+"""After which what a user has to create is looked up again."""
 FINALIZER_INTERVAL_S: Final = 30.0
 
 
@@ -128,6 +138,25 @@ def ensure_owned_objects(ctx: PlanContext) -> RayClusterPlan:
     return replace(RayClusterPlan.joined(creates), is_last=is_last, is_continued=is_awaited)
 
 
+def keep_gcs_claim(ctx: PlanContext) -> RayClusterPlan:
+    """Keep the owner of the claim of the GCS as `deletionPolicy` says; report one that is missing, leaving or different (RC:PVC-1..4)."""
+    cluster, observed = ctx.cluster, ctx.observed
+    if not has_rocksdb_fault_tolerance(cluster):
+        return NOTHING
+    name = PERSISTENT_VOLUME_CLAIMS, claim_name(cluster)
+    if users_claim(cluster) and name in observed.missing:  # kube-scheduler binds the head once it is there
+        return RayClusterPlan(events=(messages.claim_not_found(name[1]),), requeue_after_s=LOOKUP_RETRY_S)
+    live = observed.looked_up.get(name)
+    if live is None:
+        return NOTHING
+    if live["metadata"].get("deletionTimestamp"):
+        event = messages.claim_is_terminating(name[1])
+        return RayClusterPlan(events=(event,), requeue_after_s=LOOKUP_RETRY_S, is_last=not _has_head(ctx))
+    patch, found = owner_patch(cluster, live), tuple(differences(cluster, live))
+    events = (messages.claim_differs(name[1], found),) if found else ()
+    return RayClusterPlan(actions=(patch,) if patch else (), events=events)
+
+
 def report_changed_service(ctx: PlanContext) -> RayClusterPlan:
     """Report a head service that does not select the head; like KubeRay, the operator never updates services."""
     return RayClusterPlan(events=head_service_events(ctx.cluster, ctx.observed))
@@ -139,7 +168,7 @@ def await_service_account(ctx: PlanContext) -> RayClusterPlan:
     if not account:
         return NOTHING
     event = messages.service_account_not_found(account)
-    return RayClusterPlan(events=(event,), requeue_after_s=ACCOUNT_LOOKUP_INTERVAL_S, is_last=not _has_head(ctx))
+    return RayClusterPlan(events=(event,), requeue_after_s=LOOKUP_RETRY_S, is_last=not _has_head(ctx))
 
 
 def hold_while_suspended(ctx: PlanContext) -> RayClusterPlan:
@@ -234,6 +263,7 @@ STEPS: Final[tuple[Callable[[PlanContext], RayClusterPlan], ...]] = (
     check_spec,
     keep_finalizer,
     ensure_owned_objects,
+    keep_gcs_claim,
     report_changed_service,
     await_service_account,
     hold_unprotected,
@@ -250,7 +280,9 @@ STEPS: Final[tuple[Callable[[PlanContext], RayClusterPlan], ...]] = (
 
 def wanted_lookups(cluster: RayCluster, config: ClusterConfig) -> tuple[Lookup, ...]:
     """Objects to look up by name before planning; none for a cluster that gets no writes."""
-    return lookups(cluster, config.autoscaler) if is_managed_by_us(cluster.spec.managed_by) else ()
+    if not is_managed_by_us(cluster.spec.managed_by):
+        return ()
+    return *lookups(cluster, config.autoscaler), *claim_lookups(cluster)
 
 
 def _violations_plan(found: Sequence[Violation]) -> RayClusterPlan:

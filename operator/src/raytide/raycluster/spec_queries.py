@@ -17,6 +17,8 @@ from raytide.api.raycluster import AutoscalerOptions, GroupSpec, RayCluster, Wor
 RayVersion: TypeAlias = tuple[int, int, int]
 
 _GENERIC: Final = re.compile(r"\s*v?(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(?:\.(0|[1-9][0-9]*))?(?![0-9])")
+ROCKSDB: Final = "rocksdb"
+"""The value of `gcsFaultToleranceOptions.backend`."""
 AUTOSCALER_V2_ENV: Final = "RAY_enable_autoscaler_v2"
 OLDEST_TESTED_RAY: Final = (2, 47, 0)
 """The oldest Ray with which our autoscaler is tested (`make test-ray`), and whose default autoscaler is V2."""
@@ -142,8 +144,12 @@ def is_rays_autoscaler_chosen(cluster: RayCluster) -> bool:
 
 def has_redis_fault_tolerance(cluster: RayCluster) -> bool:
     """Whether the GCS stores its state in Redis: the default backend of fault tolerance."""
-    options = cluster.spec.gcs_fault_tolerance_options or {}
-    return is_ft_enabled(cluster) and options.get("backend") != "rocksdb"
+    return is_ft_enabled(cluster) and not has_rocksdb_fault_tolerance(cluster)
+
+
+def has_rocksdb_fault_tolerance(cluster: RayCluster) -> bool:
+    """Whether the GCS stores its state in RocksDB, on a volume of the head."""
+    return (cluster.spec.gcs_fault_tolerance_options or {}).get("backend") == ROCKSDB
 
 
 # --- spec.rayVersion -------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from raytide.api import constants
 from raytide.api.raycluster import RayCluster
 from raytide.api.violations import Unsupported
 from raytide.raycluster.protection import AUTH, NETWORK_POLICY, TLS, accepted_without
-from raytide.raycluster.spec_queries import has_redis_fault_tolerance
 
 
 def unsupported(cluster: RayCluster) -> tuple[Unsupported, ...]:
@@ -29,9 +28,6 @@ def unsupported(cluster: RayCluster) -> tuple[Unsupported, ...]:
 
 def _of_options(cluster: RayCluster) -> Iterator[Unsupported]:
     spec, accepted = cluster.spec, accepted_without(cluster)
-    if spec.gcs_fault_tolerance_options is not None and not has_redis_fault_tolerance(cluster):
-        message = "no volume is created, the GCS keeps its state in memory only"
-        yield Unsupported("spec.gcsFaultToleranceOptions", message)
     if (spec.tls_options or {}).get("enabled") and TLS in accepted:
         yield Unsupported("spec.tlsOptions.enabled", "Ray's traffic is not encrypted")
     if spec.network_policy is not None and NETWORK_POLICY in accepted:

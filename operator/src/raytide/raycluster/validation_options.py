@@ -14,9 +14,11 @@ from raytide.api.config import ClusterConfig
 from raytide.api.meta import Manifest
 from raytide.api.raycluster import RayCluster
 from raytide.api.violations import Violation
+from raytide.raycluster.manifests import gcs_storage
 from raytide.raycluster.spec_queries import (
     by_name,
     has_env,
+    has_rocksdb_fault_tolerance,
     is_ft_enabled,
     mounts,
     parse_ray_version,
@@ -50,7 +52,6 @@ _BACKEND_NEEDS: Final = {
 _TLS_ENV: Final = ("RAY_USE_TLS", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
 _TLS_VOLUME, _TLS_PATH = "ray-tls", "/etc/ray/tls"
 _DNS_1123: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
-_GCS_VOLUME, _GCS_PATH = "gcs-storage", "/data/gcs"
 
 
 def option_violations(cluster: RayCluster, config: ClusterConfig) -> Iterator[Violation]:
@@ -71,7 +72,7 @@ def _fault_tolerance(cluster: RayCluster, config: ClusterConfig) -> Iterator[Vio
     options, head = cluster.spec.gcs_fault_tolerance_options, cluster.spec.head_group_spec
     if options is not None:
         yield from _conflicting_ft_settings(cluster)
-        if options.get("backend") == "rocksdb":
+        if has_rocksdb_fault_tolerance(cluster):
             yield from _rocksdb(cluster, options, config)
         elif options.get("storage") is not None:
             yield Violation("V-31", f"{_FT}.storage", "is for backend rocksdb; set backend to rocksdb, or remove it")
@@ -122,12 +123,14 @@ def _rocksdb(cluster: RayCluster, options: Manifest, config: ClusterConfig) -> I
     for variable in ("RAY_gcs_storage", "RAY_gcs_storage_path"):
         if has_env(template, variable):
             yield Violation("V-28", _HEAD_ENV, f"sets {variable}, which backend rocksdb sets itself; remove it")
-    if _has_mount(mounts(ray_container(template)), _GCS_VOLUME, _GCS_PATH):
+    if _has_mount(mounts(ray_container(template)), gcs_storage.VOLUME, gcs_storage.PATH):
         field = f"{_HEAD}.template.spec.containers[0].volumeMounts"
-        yield Violation("V-29", field, f"uses {_GCS_PATH} or {_GCS_VOLUME}, which backend rocksdb mounts; rename it")
-    if _GCS_VOLUME in by_name(pod_spec(template).get("volumes") or ()):
+        yield Violation(
+            "V-29", field, f"uses {gcs_storage.PATH} or {gcs_storage.VOLUME}, which backend rocksdb mounts; rename it"
+        )
+    if gcs_storage.VOLUME in by_name(pod_spec(template).get("volumes") or ()):
         field = f"{_HEAD}.template.spec.volumes"
-        yield Violation("V-30", field, f"has {_GCS_VOLUME}, which backend rocksdb adds; rename it")
+        yield Violation("V-30", field, f"has {gcs_storage.VOLUME}, which backend rocksdb adds; rename it")
 
 
 def _has_mount(volume_mounts: list[dict[str, Any]], volume: str, path: str) -> bool:

@@ -8,6 +8,7 @@ virtual time (D17).
 
 from collections import deque
 from datetime import datetime
+from pathlib import PurePath
 from typing import Final
 
 from raytide_sandbox.apiserver.store import Change, Store
@@ -18,6 +19,7 @@ from raytide_sandbox.controllers.garbage_collector import GarbageCollector, Orph
 from raytide_sandbox.controllers.job import JobController
 from raytide_sandbox.controllers.namespace import NamespaceLifecycle, ServiceAccounts, ensure_initial
 from raytide_sandbox.controllers.scheduler import Scheduler
+from raytide_sandbox.controllers.volumes import VolumeProvisioner
 
 ROUNDS_PER_STEP: Final = 100
 """Limit that ends the loop of two controllers that keep reacting to each other."""
@@ -26,8 +28,13 @@ ROUNDS_PER_STEP: Final = 100
 class Controllers:
     """The controllers of one store; create one per store and call `step` after changes."""
 
-    def __init__(self, store: Store, *, authority: str = "", has_scheduler: bool = True) -> None:
-        """`authority` is the PEM of kube-root-ca.crt; with `has_scheduler=False` another component binds pods."""
+    def __init__(
+        self, store: Store, *, authority: str = "", has_scheduler: bool = True, volumes: PurePath | None = None
+    ) -> None:
+        """`authority` is the PEM of kube-root-ca.crt; with `has_scheduler=False` another component binds pods.
+
+        `volumes` is the directory for PersistentVolumes; without one, claims stay pending.
+        """
         ensure_initial(store)
         self._store = store
         self._changes: deque[Change] = deque()
@@ -36,6 +43,7 @@ class Controllers:
             ServiceAccounts(store, authority),
             GarbageCollector(store),
             OrphanedPods(store),
+            VolumeProvisioner(store, volumes),
             *([Scheduler(store)] if has_scheduler else []),
             EndpointsController(store),
             JobController(store),

@@ -19,6 +19,18 @@ class ContainerSeen(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     restart_policy: str | None = None
 
 
+class ClaimSeen(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
+    """The claim that a volume refers to."""
+
+    claim_name: str = ""
+
+
+class VolumeSeen(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
+    """A volume, if it is a claim."""
+
+    persistent_volume_claim: ClaimSeen | None = None
+
+
 class SpecSeen(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The fields that decide where a pod is placed."""
 
@@ -32,6 +44,7 @@ class SpecSeen(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     overhead: Json | None = None
     containers: list[ContainerSeen] | None = None
     init_containers: list[ContainerSeen] | None = None
+    volumes: list[VolumeSeen] | None = None
 
 
 class StatusSeen(msgspec.Struct, frozen=True, gc=False):

@@ -27,6 +27,7 @@ from raytide_sandbox.controllers.node_fit import (
     unschedulable_message,
 )
 from raytide_sandbox.controllers.pod_view import PodSeen
+from raytide_sandbox.controllers.volumes import CLAIMS
 from raytide_sandbox.rfc3339 import format_time, parse_time
 
 SCHEDULER: Final = "default-scheduler"
@@ -58,6 +59,8 @@ class Scheduler:
         self._gated: set[ObjectKey] = set()
         self._malformed: dict[ObjectKey, str] = {}
         self._due: set[ObjectKey] = set()
+        self._waiting_for_claims: set[ObjectKey] = set()
+        """Pods that a changed claim may let start."""
         self._has_more_capacity = False
         self._arrivals = count()
         self._arrived: dict[ObjectKey, int] = {}
@@ -70,6 +73,8 @@ class Scheduler:
             self._on_pod_change(noted)
         elif noted.key.resource == "nodes":
             self._on_node_change(noted)
+        elif noted.key.resource == CLAIMS:
+            self._due |= self._waiting_for_claims
 
     def _on_node_change(self, noted: Noted) -> None:
         name = noted.key.name
@@ -98,6 +103,7 @@ class Scheduler:
         known = self._forget_waiting(key)
         if noted.is_gone or pod.has_ended or pod.spec.node_name:
             self._arrived.pop(key, None)
+            self._waiting_for_claims.discard(key)
         if noted.is_gone or pod.has_ended:
             self._leave(key)
         elif pod.spec.node_name:
@@ -149,7 +155,10 @@ class Scheduler:
                 self._malformed[key] = str(error)
             else:
                 wants = [spec.get(field) for field in ("nodeSelector", "tolerations")]
-                shape = encode([sorted(requests.items()), wants, required_terms(spec)])
+                claims = _claims_of(spec)
+                shape = encode(
+                    [sorted(requests.items()), wants, required_terms(spec), claims and [key.namespace, claims]]
+                )
                 if known is not None and known.shape == shape:
                     self._waiting[key] = known
                     return
@@ -172,7 +181,7 @@ class Scheduler:
             waiting = self._waiting[key]
             message = unschedulable.get(waiting.shape)
             if message is None:
-                capacity, message = self._choose(waiting)
+                capacity, message = self._choose(key, waiting)
                 if capacity is not None:
                     self._bind(key, waiting, capacity, now)
                     continue
@@ -182,8 +191,10 @@ class Scheduler:
                 self._explain(key, "Unschedulable", message, now)
         return None
 
-    def _choose(self, waiting: _Waiting) -> tuple[NodeCapacity | None, str]:
+    def _choose(self, key: ObjectKey, waiting: _Waiting) -> tuple[NodeCapacity | None, str]:
         """The most preferred node that fits, of equal ones the one that is least allocated with it; or None and the reason."""
+        if fault := self._claim_fault(key, waiting):
+            return None, f"0/{len(self._nodes)} nodes are available: {fault}."
         best: NodeCapacity | None = None
         best_rank: tuple[int, float, str] | None = None
         reasons_by_node: list[list[str]] = []
@@ -196,6 +207,20 @@ class Scheduler:
             if best_rank is None or rank < best_rank:
                 best, best_rank = capacity, rank
         return (best, "") if best else (None, unschedulable_message(reasons_by_node))
+
+    def _claim_fault(self, key: ObjectKey, waiting: _Waiting) -> str:
+        """Why the pod waits for one of its claims, in the scheduler's words; empty if it does not."""
+        for name in _claims_of(waiting.spec):
+            self._waiting_for_claims.add(key)
+            claim = self._store.find(CLAIMS, key.namespace, name)
+            if claim is None:
+                return f'persistentvolumeclaim "{name}" not found'
+            if claim.is_terminating:
+                return f'persistentvolumeclaim "{name}" is being deleted'
+            if (claim.shared().get("status") or {}).get("phase") != "Bound":
+                return "pod has unbound immediate PersistentVolumeClaims"
+        self._waiting_for_claims.discard(key)
+        return ""
 
     def _bind(self, key: ObjectKey, waiting: _Waiting, capacity: NodeCapacity, now: datetime) -> None:
         del self._waiting[key]
@@ -227,6 +252,12 @@ class Scheduler:
 
     def _record(self, pod: Json, kind: str, reason: str, message: str, now: datetime) -> None:
         record_event(self._store, pod, kind=kind, reason=reason, message=message, now=now, component=SCHEDULER)
+
+
+def _claims_of(spec: Mapping[str, Any]) -> list[str]:
+    """The names of the pod's PersistentVolumeClaims."""
+    claims = (volume.get("persistentVolumeClaim") for volume in spec.get("volumes") or ())
+    return [claim.get("claimName", "") for claim in claims if claim]
 
 
 def _seconds(text: str) -> int:

@@ -14,6 +14,7 @@ import ssl
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -48,7 +49,13 @@ class EmbeddedPlane:
     audit_log = None
 
     def __init__(
-        self, listener: socket.socket, *, node_address: str, has_crds: bool, now: Callable[[], datetime]
+        self,
+        listener: socket.socket,
+        *,
+        node_address: str,
+        has_crds: bool,
+        now: Callable[[], datetime],
+        volumes: Path | None = None,
     ) -> None:
         self.server = f"https://127.0.0.1:{listener.getsockname()[1]}"
         self.tokens = Tokens(secrets.token_bytes(32), now=now)
@@ -57,7 +64,7 @@ class EmbeddedPlane:
         self.store = Store(now=now, new_uid=lambda: str(uuid.uuid4()))
         self.api = Api(self.store, new_suffix=_new_suffix, mint_token=self.tokens.mint, authenticate=self.tokens.user)
         self.certificates = make_certificates(now(), [*SERVER_NAMES, API_SERVICE_ADDRESS, node_address])
-        self._controllers = Controllers(self.store, authority=self.certificates.authority.decode())
+        self._controllers = Controllers(self.store, authority=self.certificates.authority.decode(), volumes=volumes)
         self._listener = listener
         self._node_address = node_address
         self._has_crds = has_crds

@@ -21,6 +21,8 @@ _SUBSCRIPT: Final = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]\Z")
 
 CONFIG_MAP: Final = "configmap"
 SECRET: Final = "secret"  # noqa: S105 - a kind, not a password
+CLAIM: Final = "persistentvolumeclaim"
+VOLUME: Final = "persistentvolume"
 
 
 class ConfigMissingError(Exception):
@@ -28,7 +30,7 @@ class ConfigMissingError(Exception):
 
 
 Source = tuple[str, str]
-"""Kind (`configmap` or `secret`) and name, in the pod's namespace."""
+"""Kind in lower case and name, in the pod's namespace if the kind has one."""
 Sources = Mapping[Source, Manifest | None]
 
 

@@ -14,12 +14,11 @@ from typing import Final
 
 from raytide_sandbox.container_runtime.interface import Runtime
 from raytide_sandbox.kubelet.apiclient import ApiClient, ApiStatusError, Manifest
-from raytide_sandbox.kubelet.env import CONFIG_MAP, NodeFigures, PodSurroundings, Source
+from raytide_sandbox.kubelet.env import VOLUME, NodeFigures, PodSurroundings, Source
 from raytide_sandbox.kubelet.events import EventRecorder
 from raytide_sandbox.kubelet.podspec import PodSpec
 from raytide_sandbox.kubelet.volumes import TokenRequest
 
-_PLURALS: Final = {CONFIG_MAP: "configmaps"}
 _FORBIDDEN: Final = 403
 _PATIENCE_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8)
 
@@ -44,7 +43,7 @@ class Host:
         )
 
     async def read_sources(self, pod: PodSpec, wanted: Iterable[Source]) -> dict[Source, Manifest | None]:
-        """Read ConfigMaps and Secrets of the pod's namespace; None for each that does not exist."""
+        """Read objects of the pod's namespace, and volumes; None for each that does not exist."""
         ordered = sorted(wanted)
         found = await asyncio.gather(*(self._read_source(pod.namespace, source) for source in ordered))
         return dict(zip(ordered, found, strict=True))
@@ -56,7 +55,8 @@ class Host:
     async def _read_source(self, namespace: str, source: Source) -> Manifest | None:
         kind, name = source
         try:
-            path = f"/api/v1/namespaces/{namespace}/{_PLURALS.get(kind, 'secrets')}/{name}"
+            scope = "" if kind == VOLUME else f"/namespaces/{namespace}"
+            path = f"/api/v1{scope}/{kind}s/{name}"
             return await _insist(lambda: self.api.get(path))
         except ApiStatusError as error:
             if error.status == 404:

@@ -23,6 +23,7 @@ from raytide_sandbox.kubelet.volumes import (
     FilesVolume,
     TokenRequest,
     Volume,
+    bound_volumes,
     memory_volumes,
     plan_volumes,
     token_requests,
@@ -78,6 +79,7 @@ class PodVolumes:
 
     async def _plan(self, pod: PodSpec) -> tuple[Volume, ...]:
         sources = await self._host.read_sources(pod, volume_references(pod))
+        sources |= await self._host.read_sources(pod, bound_volumes(sources))
         tokens = await self._fresh_tokens(pod)
         return plan_volumes(pod, self._host.surroundings(""), sources, tokens)
 

@@ -104,7 +104,9 @@ def _prepare_host_path(volume: HostVolume) -> None:
     if not path.is_absolute():
         raise PodSpecError(f'volume "{volume.name}": hostPath {volume.path!r} is not absolute')
     if volume.type == "DirectoryOrCreate":
-        path.mkdir(parents=True, exist_ok=True, mode=0o755)
+        if not path.exists():
+            path.mkdir(parents=True)
+            path.chmod(volume.mode)
     elif volume.type == "FileOrCreate" and not path.exists():
         path.touch(mode=0o644)
     is_right = {

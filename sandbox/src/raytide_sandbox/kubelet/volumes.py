@@ -14,8 +14,10 @@ from typing import Final
 from raytide.api.quantity import QuantityError, to_bytes
 from raytide_sandbox.container_runtime.interface import MemoryVolume, Mount
 from raytide_sandbox.kubelet.env import (
+    CLAIM,
     CONFIG_MAP,
     SECRET,
+    VOLUME,
     ConfigMissingError,
     PodSurroundings,
     Source,
@@ -63,11 +65,12 @@ class EmptyVolume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostVolume:
-    """A hostPath on this machine."""
+    """A hostPath on this machine; `mode` is that of a directory which is created."""
 
     name: str
     path: str
     type: str = ""
+    mode: int = 0o755
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +86,11 @@ Volume = EmptyVolume | HostVolume | FilesVolume
 
 # --- references ----------------------------------------------------------------------------------------------------
 def volume_references(pod: PodSpec) -> frozenset[Source]:
-    """The ConfigMaps and Secrets that the volumes refer to."""
+    """The ConfigMaps, Secrets and claims that the volumes refer to."""
     wanted = set()
     for raw in pod.volumes:
+        if isinstance(raw.get("persistentVolumeClaim"), Mapping):
+            wanted.add((CLAIM, text(raw["persistentVolumeClaim"].get("claimName"))))
         for source in _sources_of(raw):
             if isinstance(source.get("configMap"), Mapping):
                 wanted.add((CONFIG_MAP, text(source["configMap"].get("name"))))
@@ -93,6 +98,12 @@ def volume_references(pod: PodSpec) -> frozenset[Source]:
                 named = source["secret"]
                 wanted.add((SECRET, text(named.get("secretName") or named.get("name"))))
     return frozenset(wanted)
+
+
+def bound_volumes(sources: Sources) -> frozenset[Source]:
+    """The PersistentVolumes that the claims among the sources are bound to."""
+    specs = (source.get("spec") or {} for (kind, _), source in sources.items() if kind == CLAIM and source is not None)
+    return frozenset((VOLUME, text(spec["volumeName"])) for spec in specs if spec.get("volumeName"))
 
 
 def token_requests(pod: PodSpec) -> frozenset[TokenRequest]:
@@ -140,6 +151,8 @@ def _plan_volume(raw: Manifest, context: _Context) -> Volume:
     if kind == "hostPath":
         host = raw["hostPath"]
         return HostVolume(name=name, path=text(host.get("path")), type=text(host.get("type")))
+    if kind == "persistentVolumeClaim":
+        return _claimed_volume(name, text(raw[kind].get("claimName")), context)
     if kind not in _PLANNERS and kind != "projected":
         raise PodSpecError(f'volume "{name}": {kind} is not available here')
     body = raw[kind]
@@ -162,6 +175,21 @@ def _empty_volume(name: str, raw: Manifest) -> EmptyVolume:
     except QuantityError as error:
         raise PodSpecError(f'volume "{name}": sizeLimit {error}') from error
     return EmptyVolume(name=name, is_memory=text(raw.get("medium")) == "Memory", size_bytes=size_bytes)
+
+
+def _claimed_volume(name: str, claim: str, context: _Context) -> HostVolume:
+    """The directory of the volume that the claim is bound to."""
+    found = context.sources.get((CLAIM, claim))
+    if found is None:
+        raise ConfigMissingError(f'persistentvolumeclaim "{claim}" not found')
+    volume = context.sources.get((VOLUME, text((found.get("spec") or {}).get("volumeName"))))
+    if volume is None:
+        raise ConfigMissingError(f'persistentvolumeclaim "{claim}" is not bound')
+    spec = volume["spec"]
+    source = spec.get("hostPath") or spec.get("local")
+    if not source:
+        raise PodSpecError(f'volume "{name}": the volume of claim {claim} is not available here')
+    return HostVolume(name=name, path=text(source.get("path")), type=text(source.get("type")), mode=0o777)
 
 
 def _config_map_files(raw: Manifest, mode: int, context: _Context) -> dict[str, FileContent]:

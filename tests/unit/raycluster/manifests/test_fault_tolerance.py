@@ -97,7 +97,6 @@ def test_the_password_of_ray_start_is_in_the_environment_too():
     [
         pytest.param({}, {}, id="no fault tolerance"),
         pytest.param({"ray.io/ft-enabled": "false", STAMP: "abc"}, {}, id="switched off"),
-        pytest.param({}, {"gcsFaultToleranceOptions": {"backend": "rocksdb"}}, id="a backend that is not built"),
     ],
 )
 def test_without_redis_nothing_is_added(annotations, spec):

@@ -12,7 +12,9 @@ from raytide_sandbox.kubelet.volumes import (
     EmptyVolume,
     FileContent,
     FilesVolume,
+    HostVolume,
     TokenRequest,
+    bound_volumes,
     memory_volumes,
     plan_mounts,
     plan_volumes,
@@ -27,6 +29,11 @@ AROUND = PodSurroundings(
 SOURCES = {
     ("configmap", "settings"): {"data": {"a": "1", "b": "2"}, "binaryData": {"bin": base64.b64encode(b"\0").decode()}},
     ("secret", "keys"): {"data": {"k": base64.b64encode(b"hush").decode()}},
+    ("persistentvolumeclaim", "data"): {"spec": {"volumeName": "pv-1"}},
+    ("persistentvolumeclaim", "pending"): {"spec": {}},
+    ("persistentvolumeclaim", "remote"): {"spec": {"volumeName": "pv-2"}},
+    ("persistentvolume", "pv-1"): {"spec": {"hostPath": {"path": "/v/1", "type": "DirectoryOrCreate"}}},
+    ("persistentvolume", "pv-2"): {"spec": {"nfs": {"server": "s"}}},
 }
 TOKEN = TokenRequest(audience="", lifetime_s=3607)
 
@@ -118,6 +125,30 @@ def test_what_is_optional_and_missing_is_empty(volume):
 def mounts(*volume_mounts, environment=None):
     spec = read_pod(build_pod({"name": "c", "volumeMounts": list(volume_mounts)})).containers[0]
     return plan_mounts(spec, {"v": Path("/host/v")}, environment or {})
+
+
+def test_a_claim_is_the_directory_of_its_volume_for_any_user(tmp_path):
+    pod = read_pod(build_pod(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]))
+    assert volume_references(pod) == {("persistentvolumeclaim", "data")}
+    assert bound_volumes(SOURCES) == {("persistentvolume", "pv-1"), ("persistentvolume", "pv-2")}
+    volume = plan({"persistentVolumeClaim": {"claimName": "data"}})
+    assert volume == HostVolume(name="v", path="/v/1", type="DirectoryOrCreate", mode=0o777)
+    place = tmp_path / "new"
+    write_volumes([HostVolume(name="v", path=str(place), type="DirectoryOrCreate", mode=0o777)], tmp_path)
+    assert place.stat().st_mode & 0o777 == 0o777
+
+
+@pytest.mark.parametrize(
+    ("claim", "error", "message"),
+    [
+        ("gone", ConfigMissingError, 'persistentvolumeclaim "gone" not found'),
+        ("pending", ConfigMissingError, "is not bound"),
+        ("remote", PodSpecError, "the volume of claim remote is not available here"),
+    ],
+)
+def test_a_claim_without_a_directory_here_is_named(claim, error, message):
+    with pytest.raises(error, match=message):
+        plan({"persistentVolumeClaim": {"claimName": claim}})
 
 
 def test_a_mount_may_show_only_a_part_and_only_for_reading():

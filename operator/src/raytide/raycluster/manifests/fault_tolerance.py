@@ -1,8 +1,8 @@
-"""GCS fault tolerance with Redis.
+"""GCS fault tolerance.
 
 Steps of RC:POD-7 and RC:POD-19 (RC §3.8), called by pods.py; without fault tolerance they only annotate the head. The
 storage namespace separates clusters that share one Redis, and a replaced head finds its state by it, even after a
-switch of operators, since KubeRay uses the same (FD:RC-B2). The rocksdb backend needs a volume and is not implemented.
+switch of operators, since KubeRay uses the same (FD:RC-B2). What a head with RocksDB needs is in gcs_storage.py.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,9 @@ from raytide.api import constants
 from raytide.api.meta import Manifest
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.manifests.environment import add_env, add_missing_env, build_literal
+from raytide.raycluster.manifests.gcs_storage import add_head_storage
 from raytide.raycluster.manifests.pod_builder import PodBuilder, PodContext
-from raytide.raycluster.spec_queries import has_redis_fault_tolerance, is_ft_enabled
+from raytide.raycluster.spec_queries import has_redis_fault_tolerance, has_rocksdb_fault_tolerance, is_ft_enabled
 
 STORAGE_NAMESPACE: Final = "RAY_external_storage_namespace"
 RECONNECT_TIMEOUT: Final = "RAY_gcs_rpc_server_reconnect_timeout_s"
@@ -23,11 +24,12 @@ RECONNECT_TIMEOUT_S: Final = 600
 
 
 def add_head_fault_tolerance(builder: PodBuilder, context: PodContext) -> PodBuilder:
-    """Annotate whether GCS fault tolerance is on; if so, set the Redis address and namespace (RC:FT-2 to RC:FT-4)."""
+    """Annotate whether GCS fault tolerance is on; if so, set where the GCS keeps its state (RC:FT-2 to RC:FT-5)."""
     cluster = context.cluster
     stamps = {constants.FT_ENABLED_ANNOTATION: "true" if is_ft_enabled(cluster) else "false"}
     if not has_redis_fault_tolerance(cluster):
-        return replace(builder, annotations={**builder.annotations, **stamps})
+        builder = replace(builder, annotations={**builder.annotations, **stamps})
+        return add_head_storage(builder, cluster) if has_rocksdb_fault_tolerance(cluster) else builder
     namespace = storage_namespace(cluster)
     stamps[constants.EXTERNAL_STORAGE_NAMESPACE_ANNOTATION] = namespace
     ray = add_missing_env(builder.ray, (build_literal(STORAGE_NAMESPACE, namespace),))
@@ -38,7 +40,7 @@ def add_head_fault_tolerance(builder: PodBuilder, context: PodContext) -> PodBui
 
 def add_worker_fault_tolerance(builder: PodBuilder, context: PodContext) -> PodBuilder:
     """Make workers wait for a replaced head (RC:FT-1)."""
-    if not has_redis_fault_tolerance(context.cluster):
+    if not is_ft_enabled(context.cluster):
         return builder
     patience = build_literal(RECONNECT_TIMEOUT, str(RECONNECT_TIMEOUT_S))
     return replace(builder, ray=add_missing_env(builder.ray, (patience,)))

@@ -8,7 +8,7 @@ construction for names.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from functools import partial
 from itertools import product, starmap
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +24,7 @@ from raytide.api.meta import (
     controller_reference,
 )
 from raytide.api.raycluster import RayCluster
+from raytide.raycluster.manifests.lookup import Lookup
 
 EVENT_REASONS: Final = {
     SERVICE_ACCOUNTS: (constants.CREATED_SERVICE_ACCOUNT, constants.FAILED_TO_CREATE_SERVICE_ACCOUNT),
@@ -31,18 +32,6 @@ EVENT_REASONS: Final = {
     ROLE_BINDINGS: (constants.CREATED_ROLE_BINDING, constants.FAILED_TO_CREATE_ROLE_BINDING),
 }
 """Event reasons of a create that succeeded and of one that failed (RC §6.1)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """One object to read by name, because no informer watches its kind (D3)."""
-
-    resource: Resource
-    name: str
-    has_to_be_ours: bool = True
-    """Whether the object must be owned by the cluster, or have no owner and grant no more than `ours`."""
-    ours: Manifest | None = field(default=None, compare=False)
-    """The manifest that would be created."""
 
 
 def named_service_account(cluster: RayCluster) -> str:
@@ -62,8 +51,16 @@ def lookups(cluster: RayCluster, config: AutoscalerConfig) -> tuple[Lookup, ...]
         return ()
     name, ours = constants.check_name(cluster.metadata.name), dict(build_rights(cluster, config))
     is_named = bool(named_service_account(cluster))
-    account = Lookup(SERVICE_ACCOUNTS, service_account_name(cluster), not is_named, ours[SERVICE_ACCOUNTS])
-    return account, *(Lookup(resource, name, ours=ours[resource]) for resource in (ROLES, ROLE_BINDINGS))
+    names = {SERVICE_ACCOUNTS: service_account_name(cluster), ROLES: name, ROLE_BINDINGS: name}
+    return tuple(
+        Lookup(
+            resource,
+            names[resource],
+            has_to_be_ours=not (is_named and resource == SERVICE_ACCOUNTS),
+            may_use=partial(grants_no_more, ours=manifest),
+        )
+        for resource, manifest in ours.items()
+    )
 
 
 def grants_no_more(live: Manifest, ours: Manifest) -> bool:
