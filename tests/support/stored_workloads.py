@@ -94,13 +94,15 @@ def short_of_cpu(api: Api) -> None:
         put(api, pod)
 
 
-def warning(name: str, kind: str, about: str, message: str) -> dict:
+def warning(
+    name: str, kind: str, about: str, message: str, *, reason: str = "FailedToCreateWorkerPod", minute: int = 0
+) -> dict:
     involved = {"kind": kind, "name": about, "namespace": "default"}
     rest = {
-        "reason": "FailedToCreateWorkerPod",
+        "reason": reason,
         "message": message,
         "type": "Warning",
-        "lastTimestamp": "2026-01-01T00:00:00Z",
+        "lastTimestamp": f"2026-01-01T00:{minute:02d}:00Z",
     }
     return {
         "apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"}, "involvedObject": involved, **rest,

@@ -361,6 +361,19 @@ async def test_pods_nodes_gates_and_events_are_read():
 
 
 @pytest.mark.looptime
+async def test_of_the_events_that_repeat_a_condition_the_last_one_is_shown():
+    api = api_with(
+        cluster_object(),
+        warning("a", "RayCluster", "demo", "1 of 2 workers not ready", reason="WorkersMissing", minute=1),
+        warning("b", "RayCluster", "demo", "2 of 2 workers not ready", reason="WorkersMissing", minute=2),
+        warning("c", "RayCluster", "demo", "of group cpu", minute=3),
+        warning("d", "RayCluster", "demo", "of group gpu", minute=4),
+    )
+    found = await reader(api).read("", "demo")
+    assert [each.message for each in found.events] == ["of group gpu", "of group cpu", "2 of 2 workers not ready"]
+
+
+@pytest.mark.looptime
 @pytest.mark.parametrize("plural", ["pods", "nodes", "events"])
 async def test_what_may_not_be_read_is_named_once_and_the_rest_still_answers(plural):
     api = api_with(cluster_object(), pod_object("demo-cpu-worker-l", node="n1", phase="Running"))

@@ -5,15 +5,31 @@ from dataclasses import replace
 import pytest
 
 from raytide.api.capacity import CapacityNode, CapacityPod, NodeTaint
+from raytide.api.pod import PodCondition
 from raytide.api.pod_requirements import PodConstraints
 from raytide.explain.explain import explain, lacks_capacity
-from raytide.explain.holders import pending, shortages
-from raytide.explain.messages import held, short_of
+from raytide.explain.holders import closed_nodes, pending, shortages
+from raytide.explain.messages import closed_by, held, no_node_admits, open_nodes, short_of
 from raytide.explain.model import RAYCLUSTER, Holding, Need, Verdict
 from raytide.simulator.inputs import PlanInputs
-from support.explained import HEAD, NOON, RAYCLUSTERS, TRAININGJOBS, UNSCHEDULABLE, of_cluster, waiting_worker, worker
+from support.explained import (
+    HEAD,
+    NOON,
+    RAYCLUSTERS,
+    TRAININGJOBS,
+    UNSCHEDULABLE,
+    of_cluster,
+    retry,
+    waiting_worker,
+    worker,
+)
 
 GPU = "nvidia.com/gpu"
+SEVERAL = PodCondition(
+    "False",
+    "Unschedulable",
+    "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint {a: b}, 1 node(s) were unschedulable.",
+)
 ON_A = PodConstraints(node_selector=(("pool", "a"),))
 
 pytestmark = pytest.mark.rule("FD:UX3-1")
@@ -139,6 +155,100 @@ def test_pods_without_a_node_that_a_scheduler_may_place_are_what_a_workload_need
     assert [(need.pod.requests["cpu"], need.count) for need in found] == [(1000, 2), (2000, 1)]
 
 
+# --- nodes that are closed to the pods ---------------------------------------------------------------------------------------
+
+
+T4 = PodConstraints(node_selector=(("accelerator", "t4"),))
+ON_T4 = {"accelerator": "t4"}
+DEDICATED = NodeTaint("dedicated", "inference", "NoSchedule")
+OTHERS = [
+    node("a100", gpu=4, taints=(NodeTaint(GPU, "present", "NoSchedule"),)),
+    node("archive", labels={"pool": "archive"}, is_cordoned=True),
+    node("small"),
+]
+
+
+@pytest.mark.rule("FD:UX3-4")
+@pytest.mark.parametrize(
+    ("nodes", "why", "holder", "fix"),
+    [
+        pytest.param(
+            [],
+            "no node has the labels accelerator=t4",
+            "nodeSelector accelerator=t4 of the pod template",
+            "add nodes with the labels accelerator=t4, or change nodeSelector or affinity of the pod template",
+            id="no node has the labels",
+        ),
+        pytest.param(
+            [node("t4-1", labels=ON_T4, taints=(DEDICATED,))],
+            "no node takes the pods: node t4-1 has the taint dedicated=inference:NoSchedule, which the pods "
+            "do not tolerate",
+            "node t4-1 has the taint dedicated=inference:NoSchedule, which the pods do not tolerate",
+            "add a toleration for the taint dedicated=inference:NoSchedule to the pod template",
+            id="the only one has a taint",
+        ),
+        pytest.param(
+            [node("t4-1", labels=ON_T4, is_cordoned=True)],
+            "no node takes the pods: node t4-1 is cordoned",
+            "node t4-1 is cordoned",
+            "kubectl uncordon t4-1",
+            id="the only one is cordoned",
+        ),
+        pytest.param(
+            [node("t4-1", labels=ON_T4, is_ready=False)],
+            "no node takes the pods: node t4-1 is not Ready",
+            "node t4-1 is not Ready",
+            "repair the node: kubectl describe node t4-1",
+            id="the only one is not Ready",
+        ),
+        pytest.param(
+            [node("t4-1", labels=ON_T4, taints=(DEDICATED,)), node("t4-2", labels=ON_T4, is_cordoned=True)],
+            "no node takes the pods: node t4-1 has the taint dedicated=inference:NoSchedule, which the pods "
+            "do not tolerate, node t4-2 is cordoned",
+            "node t4-1 has the taint dedicated=inference:NoSchedule, which the pods do not tolerate, node t4-2 is cordoned",
+            "add a toleration for the taint dedicated=inference:NoSchedule to the pod template, or kubectl uncordon t4-2",
+            id="either would do",
+        ),
+        pytest.param(
+            [
+                node("t4-1", labels=ON_T4, taints=(DEDICATED,), is_cordoned=True),
+                node("t4-2", labels=ON_T4, is_cordoned=True),
+            ],
+            "no node takes the pods: node t4-2 is cordoned",
+            "node t4-2 is cordoned",
+            "kubectl uncordon t4-2",
+            id="the one that takes less",
+        ),
+        pytest.param(
+            [node("t4-1", cpu=0, labels=ON_T4, is_cordoned=True), node("t4-2", labels=ON_T4, taints=(DEDICATED,))],
+            "no node takes the pods: node t4-2 has the taint dedicated=inference:NoSchedule, which the pods "
+            "do not tolerate",
+            "node t4-2 has the taint dedicated=inference:NoSchedule, which the pods do not tolerate",
+            "add a toleration for the taint dedicated=inference:NoSchedule to the pod template",
+            id="the one that has capacity",
+        ),
+    ],
+)
+def test_what_closes_the_nodes_that_match_is_named_and_nothing_that_would_not_help(nodes, why, holder, fix):
+    closed = closed_nodes(cluster([*OTHERS, *nodes], []), [Need(pod("w", constraints=T4), 1)])
+    assert (no_node_admits(closed), closed_by(closed), open_nodes(closed)) == (why, holder, fix)
+
+
+def test_nodes_are_open_to_pods_that_one_admits_whatever_is_free_there():
+    full = [node("t4-1", labels=ON_T4), pod("big", "t4-1", cpu=16)]
+    assert closed_nodes(cluster(full[:1], full[1:]), [Need(pod("w", constraints=T4), 1)]) is None
+    assert closed_nodes(cluster([], []), []) is None
+
+
+def test_taints_of_the_nodes_own_conditions_are_not_named_beside_them():
+    cordoned = NodeTaint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+    closed = closed_nodes(
+        cluster([node("t4-1", labels=ON_T4, is_cordoned=True, taints=(cordoned,))], []),
+        [Need(pod("w", constraints=T4), 1)],
+    )
+    assert closed_by(closed) == "node t4-1 is cordoned"
+
+
 # --- in the explanation ------------------------------------------------------------------------------------------------------
 
 
@@ -154,6 +264,56 @@ def test_the_explanation_names_the_holders():
     assert lacks_capacity(found)
     assert found.first.holder == "ml/rl (RayCluster) 16 cpu"
     assert (found.verdict, [each.resource for each in found.first.shortages]) == (Verdict.WAITS, ["cpu"])
+
+
+@pytest.mark.rule("FD:UX3-4")
+def test_the_explanation_says_what_closes_the_nodes_to_the_group():
+    objects = stuck()
+    waiting = pod("demo-cpu-worker-00001", namespace="default", cluster="demo", constraints=T4)
+    found = explain(replace(objects, cluster=cluster(OTHERS, [waiting])), NOON)
+    assert found.first.holder == "nodeSelector accelerator=t4 of the pod template"
+    assert "no node has the labels accelerator=t4" in found.summary
+    assert found.first.shortages == ()
+
+
+@pytest.mark.rule("FD:UX3-4")
+def test_where_nodes_are_open_and_full_the_fix_is_about_capacity_alone():
+    objects = of_cluster(HEAD, worker(0), waiting_worker(1, scheduled=SEVERAL))
+    found = explain(replace(objects, cluster=stuck().cluster), NOON)
+    assert found.first.fix == "add nodes with free cpu, lower the request, or end pods that use it"
+    assert "group cpu: needs 1 cpu; 0 of 16 are free" in found.summary
+
+
+@pytest.mark.rule("FD:UX3-1")
+@pytest.mark.parametrize(
+    "message",
+    [
+        (
+            'pods "demo-cpu-worker-x" is forbidden: exceeded quota: team, requested: requests.cpu=1, used: requests.cpu=8, '
+            "limited: requests.cpu=8"
+        ),
+        'pods "demo-cpu-worker-x" is forbidden: exceeded quota: team, requested: cpu=1, used: cpu=8, limited: cpu=8',
+    ],
+)
+def test_who_uses_a_quota_of_the_namespace_is_named(message):
+    objects = of_cluster(HEAD, worker(0), retries=(retry("cpu", message),))
+    users = [
+        pod("denoise", "n1", cpu=6, namespace="default", cluster="denoise"),
+        pod("other", "n1", cpu=9, namespace="elsewhere"),
+        pod("ended", "n1", cpu=9, namespace="default", is_finished=True),
+    ]
+    found = explain(replace(objects, cluster=cluster([node("n1")], users)), NOON)
+    assert found.first.reason == "QuotaExceeded"
+    assert found.first.holder == "ResourceQuota team; in its namespace default/denoise (RayCluster) 6 cpu"
+
+
+@pytest.mark.rule("FD:UX3-3")
+def test_who_holds_the_rest_is_not_named_where_no_node_is_large_enough():
+    waiting = pod("demo-cpu-worker-00001", cpu=40, gpu=1, namespace="default", cluster="demo")
+    full = cluster([node("n1", gpu=1)], [waiting, pod("big", "n1", gpu=1, cluster="rl")])
+    found = explain(replace(stuck(), cluster=full), NOON)
+    assert [each.resource for each in found.first.shortages] == ["cpu"]
+    assert found.first.holder == "the size of the nodes"
 
 
 @pytest.mark.rule("FD:UX3-3")
@@ -178,6 +338,6 @@ def test_a_gang_without_pods_needs_those_of_its_minimum():
     assert (short_of_cpu.needed, found.first.holder) == (2000, "ml/rl (RayCluster) 2 cpu")
 
 
-@pytest.mark.parametrize("words", ["an image cannot be pulled", "a quota is used up", "it is suspended"])
+@pytest.mark.parametrize("words", ["an image cannot be pulled", "a webhook rejects the pods", "it is suspended"])
 def test_other_causes_need_no_capacity(words):
     assert not lacks_capacity(RAYCLUSTERS[words]().explained())

@@ -4,6 +4,7 @@ import pytest
 
 from raytide.api import constants
 from raytide.api.actions import Outcome, Result
+from raytide.api.config import DEFAULT_FEATURE_GATES, OTHER_FEATURE_GATES, ClusterConfig
 from raytide.api.pod import ContainerView, pod_from_manifest
 from raytide.kube.event_recorder import build_note
 from raytide.raycluster.endings import how_it_ended
@@ -80,6 +81,7 @@ READY = {"type": constants.HEAD_POD_READY, "status": "True", "reason": "HeadPodR
 KILLED = {"type": constants.HEAD_POD_READY, "status": "False", "reason": "OOMKilled", "message": "ray-head: "}
 REDIS = {"gcsFaultToleranceOptions": {"redisAddress": "redis:6379"}}
 ROCKSDB = {"gcsFaultToleranceOptions": {"backend": "rocksdb"}}
+EVERY_GATE = ClusterConfig(feature_gates=DEFAULT_FEATURE_GATES | OTHER_FEATURE_GATES)
 LOST = "the GCS state is lost"
 KEPT = "the GCS state is kept in Redis"
 
@@ -107,7 +109,7 @@ def cluster(condition, **spec):
     ],
 )  # fmt: skip
 def test_a_head_that_is_lost_is_reported_with_the_reason_and_what_survives(condition, heads, spec, why, state):
-    todo = decide(cluster(condition, **spec), *heads, *ENOUGH, unready_nodes=frozenset({"away"}))
+    todo = decide(cluster(condition, **spec), *heads, *ENOUGH, config=EVERY_GATE, unready_nodes=frozenset({"away"}))
     (event,) = [event for event in todo.events if event.reason == constants.HEAD_POD_LOST]
     assert event.event_type == "Warning"
     assert event.message.startswith(f"Head pod demo-head-aaaaa is lost: {why}")

@@ -75,14 +75,24 @@ class World:
         }
         return self
 
-    def train(self, name: str, low: int, high: int, nodes: list[str], gpu: int = 1, **fields: Any) -> "World":
-        """A TrainingJob with a trainer on each of these nodes."""
+    def train(
+        self,
+        name: str,
+        low: int,
+        high: int,
+        nodes: list[str],
+        gpu: int = 1,
+        *,
+        reason: str = "InsufficientGPU",
+        **fields: Any,
+    ) -> "World":
+        """A TrainingJob with a trainer on each of these nodes; without one it waits for that reason."""
         made = job(name, low, high, len(nodes) or None, gpu=gpu, cpu="1m", **fields)
         made["metadata"] |= {"generation": 1}
         if not nodes:
-            waiting = {"type": "Waiting", "status": "True", "reason": "InsufficientGPU", "message": "needs GPUs"}
+            waiting = {"type": "Waiting", "status": "True", "reason": reason, "message": "needs GPUs"}
             made["status"] = {"observedGeneration": 1, "conditions": [waiting]}
-        self.jobs[Key("default", name)] = made
+        self.jobs[Key(made["metadata"]["namespace"], name)] = made
         for index, on in enumerate(nodes):
             labels = {
                 "raytide.io/training-job": name,
@@ -112,7 +122,15 @@ class World:
             is_live=True,
         )
 
-    def why(self, name: str, *, namespace: str = "ml", kind: str = RAYCLUSTER, has_nodes: bool = False) -> Explanation:
+    def why(
+        self,
+        name: str,
+        *,
+        namespace: str = "ml",
+        kind: str = RAYCLUSTER,
+        has_nodes: bool = False,
+        config: SharingConfig = SharingConfig(),  # noqa: B008 - frozen
+    ) -> Explanation:
         """The explanation of that workload, as it is with all rights; more nodes as a fix only with `has_nodes`."""
         key = Key(namespace, name)
         of_kind, label, decode = (
@@ -128,7 +146,7 @@ class World:
             for at, obj in self.clusters.items()
             if (kind, at) != (RAYCLUSTER, key)
         ]
-        found = with_fixes(explain(objects, NOW), self.inputs, clusters, config=SharingConfig(), now=NOW)
+        found = with_fixes(explain(objects, NOW), self.inputs, clusters, config=config, now=NOW)
         kept = tuple(each for each in found.changes if has_nodes or each.field is not Field.NODES)
         return replace(found, changes=kept)
 
@@ -342,6 +360,30 @@ def test_where_rays_autoscaler_chooses_who_ends_it_must_not_matter(nodes, low, s
         )
 
 
+def reserved() -> World:
+    """Three GPUs are free: the first gang in line, of another namespace, needs four, the second two."""
+    world = World([node("n1", cpu=9, gpu=4)]).train("features", 1, 1, ["n1"])
+    world.train("pose", 4, 4, [], namespace="a-team")
+    return world.train("tokenizer", 2, 2, [], reason="CapacityReserved")
+
+
+def test_the_job_that_capacity_is_reserved_for_is_named_to_the_caller():
+    found = reserved().why("tokenizer", namespace="default", kind=TRAININGJOB)
+    assert found.first.holder == "a-team/pose"
+    assert "reserved for a-team/pose (first in line)" in found.first.message
+    assert found.changes == (), "capacity for it is free"
+
+
+def test_a_job_that_has_the_size_of_now_after_the_change_is_no_effect():
+    """Without a reservation the other gang would start, were it not for the change."""
+    config = SharingConfig(reservation_s=0)
+    found = reserved().why("pose", namespace="a-team", kind=TRAININGJOB, config=config)
+    assert [messages.change(each) for each in found.changes] == [
+        "suspend TrainingJob default/features, which ends 1 pod: then a-team/pose has 4 trainers, default/features 0 instead of 1",
+        "lower min-instance from 4 to 3: then a-team/pose has 3 trainers",
+    ]
+
+
 # --- nodes -----------------------------------------------------------------------------------------------------------
 
 
@@ -366,6 +408,15 @@ def test_nodes_that_would_not_do_are_not_named():
     world = World([node("n1", cpu=9, gpu=1, taints=[{"key": "a", "effect": "NoSchedule"}])])
     world.other("web", "n1").ray("serve", {"gpu": [""]})
     assert world.why("serve", has_nodes=True).changes == ()
+
+
+def test_the_nodes_are_like_one_where_the_pods_may_run():
+    """The largest has a taint; one like the other does."""
+    tainted = [{"key": "a", "effect": "NoSchedule"}]
+    world = World([node("n1", cpu=9, gpu=2), node("n2", cpu=9, gpu=8, taints=tainted)])
+    world.other("web", "n1", 2).ray("serve", {"gpu": [""]})
+    (change,) = world.why("serve", has_nodes=True).changes
+    assert messages.change(change) == "add 1 node like n1: then ml/serve has 1 worker"
 
 
 def test_everybody_whose_size_changes_is_named():

@@ -52,6 +52,17 @@ class ReadError(Exception):
     """The workload cannot be read, or does not exist; the message is one line."""
 
 
+CONDITION_EVENTS: Final = frozenset(
+    {
+        constants.WORKERS_MISSING,
+        constants.SCALING_LIMITED,
+        constants.REPLICAS_CONTENDED,
+        trainingjob_constants.WAITING_FOR_RESOURCES,
+    }
+)
+"""Reasons of events whose message is that of a condition."""
+
+
 class AmbiguousError(ReadError):
     """Both kinds have an object of that name."""
 
@@ -125,7 +136,7 @@ class WorkloadReader:
         pods, events = await asyncio.gather(self._pods(kind, name, notes), self._events(kind, name, "", notes))
         failing = [pod for pod in pods or () if not pod.is_running_and_ready]
         nodes, of_pods = await asyncio.gather(self._nodes(failing, notes), self._events_of_pods(failing))
-        warned = sorted((*events, *of_pods), key=lambda each: each.at, reverse=True)
+        warned = sorted((*_latest(events), *of_pods), key=lambda each: each.at, reverse=True)
         return Objects(kind, obj, pods, nodes, tuple(warned), tuple(notes))
 
     async def _get(self, resource: Resource, name: str) -> Manifest | None:
@@ -209,6 +220,14 @@ class WorkloadReader:
         except (ApiStatusError, ApiUnavailableError, msgspec.MsgspecError) as error:
             notes.append(_unreadable("events", error))
         return []
+
+
+def _latest(events: Iterable[Warned]) -> Iterable[Warned]:
+    """The events; of those that repeat a whole condition the last one only, because an earlier one is about a state of before."""
+    found: dict[object, Warned] = {}
+    for number, each in enumerate(sorted(events, key=lambda each: each.at)):
+        found[each.reason if each.reason in CONDITION_EVENTS else number] = each
+    return found.values()
 
 
 def _unreadable(what: str, error: Exception) -> Unreadable:

@@ -17,11 +17,12 @@ from raytide.api.base_model import faults_of
 from raytide.api.conditions import cut
 from raytide.api.meta import Manifest
 from raytide.diagnosis.catalogue import CANNOT_BE_PARSED, REPLICAS_CLAMPED
+from raytide.diagnosis.kubernetes_messages import quota_requests, unschedulable_for
 from raytide.diagnosis.model import Diagnosis, Workload
 from raytide.diagnosis.render import counted
 from raytide.explain import messages
 from raytide.explain.findings import Findings, blocker
-from raytide.explain.holders import shortages
+from raytide.explain.holders import closed_nodes, requested_in, shortages
 from raytide.explain.model import (
     MAX_BLOCKERS,
     MAX_EVENTS,
@@ -31,10 +32,13 @@ from raytide.explain.model import (
     RAYCLUSTER,
     STAGES,
     Blocker,
+    ClusterPods,
     Explanation,
     GroupLine,
+    Need,
     Objects,
     Phase,
+    Shortage,
     StageLine,
     Verdict,
 )
@@ -50,8 +54,12 @@ _ABOUT_CAPACITY: Final = frozenset(
         "HeldByRankZero",
         "CapacityReserved",
         "CoolingDown",
+        "QuotaExceeded",
     }
 )
+UNSCHEDULABLE: Final = "Unschedulable"
+QUOTA_EXCEEDED: Final = "QuotaExceeded"
+_ABOUT_NODES: Final = frozenset({UNSCHEDULABLE, "Unsatisfiable"})
 _ABOUT_REQUESTS: Final = frozenset({"MaxReached", "NoFittingGroup", "NodeBusy", "TopologyUnmet"})
 """Reasons whose count is one of requests, and not of workers."""
 
@@ -116,17 +124,48 @@ def with_notes(explanation: Explanation, notes: Mapping[tuple[str, str, str], st
 
 
 def _with_holders(found: Findings, objects: Objects) -> tuple[Blocker, ...]:
-    """The blockers; the first one about capacity with what is short and who holds it."""
-    first = next((each for each in found.blockers if each.reason in _ABOUT_CAPACITY), None)
-    metadata = objects.obj.get("metadata") or {}
-    own = (objects.kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
-    short = shortages(objects.cluster, found.needs, own) if first is not None and objects.cluster is not None else ()
-    if first is None or not short:
+    """The blockers; those of pods that no node admits with what closes the nodes, the first other one about capacity with who holds it."""
+    cluster, metadata = objects.cluster, objects.obj.get("metadata") or {}
+    if cluster is None:
         return found.blockers
-    having = replace(first, shortages=short, holder=messages.held(short) or first.holder)
-    if any(each.is_impossible for each in short) and not first.is_permanent:
-        having = replace(having, is_permanent=True, holder=messages.NODE_SIZE, fix=messages.LARGER_NODE)
-    return tuple(having if each is first else each for each in found.blockers)
+    own = (objects.kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+    blockers = [_with_closed_nodes(each, cluster, found.needs) for each in found.blockers]
+    open_ = (i for i, each in enumerate(blockers) if each is found.blockers[i] and each.reason in _ABOUT_CAPACITY)
+    first = next(open_, None)
+    if first is not None and (short := shortages(cluster, found.needs, own)):
+        blockers[first] = _with_shortages(blockers[first], short)
+    return tuple(_with_quota_users(each, cluster, own[1]) for each in blockers)
+
+
+def _with_quota_users(blocker: Blocker, cluster: ClusterPods, namespace: str) -> Blocker:
+    """The blocker; one about a ResourceQuota with who requests in the namespace what it limits."""
+    if blocker.reason != QUOTA_EXCEEDED:
+        return blocker
+    limited = blocker.parameters.get("resource") or next(iter(quota_requests(blocker.message)), "")
+    resource = limited.removeprefix("requests.")
+    users = requested_in(cluster, namespace, resource)
+    return replace(blocker, holder=messages.used_by(blocker.holder, resource, users)) if users else blocker
+
+
+def _with_closed_nodes(blocker: Blocker, cluster: ClusterPods, needs: Sequence[Need]) -> Blocker:
+    """The blocker itself if a node admits the pods of its group."""
+    if blocker.reason not in _ABOUT_NODES:
+        return blocker
+    closed = closed_nodes(cluster, [need for need in needs if need.group == blocker.group] or needs)
+    if closed is None:
+        return blocker
+    message, holder, fix = messages.no_node_admits(closed), messages.closed_by(closed), messages.open_nodes(closed)
+    return replace(blocker, message=message, holder=holder, fix=fix)
+
+
+def _with_shortages(blocker: Blocker, short: tuple[Shortage, ...]) -> Blocker:
+    impossible = tuple(each for each in short if each.is_impossible)
+    if impossible:  # who holds the rest does not matter
+        fix = blocker.fix if blocker.is_permanent else messages.LARGER_NODE
+        return replace(blocker, shortages=impossible, is_permanent=True, holder=messages.NODE_SIZE, fix=fix)
+    lacks = unschedulable_for(blocker.message) if blocker.reason == UNSCHEDULABLE else {}
+    fix = messages.more_capacity(short) if "resource" in lacks and "volume" not in lacks else blocker.fix
+    return replace(blocker, shortages=short, holder=messages.held(short) or blocker.holder, fix=fix)
 
 
 def _findings(objects: Objects, now: datetime) -> Findings:
@@ -215,6 +254,8 @@ def _verdict(blockers: Sequence[Blocker]) -> Verdict:
 
 def _summary(found: Findings, blockers: Sequence[Blocker]) -> str:
     """What can never run, what waits, and how much is there: the permanent cause does not hide behind a transient one."""
+    if found.size.phase in (Phase.SUCCEEDED, Phase.FAILED):
+        return f"{found.summary}."
     permanent = [each for each in blockers if each.is_permanent]
     transient = [each for each in blockers if not each.is_permanent]
     parts = [found.summary]
@@ -240,4 +281,6 @@ def _cause(first: Blocker) -> str:
     if first.reason == "MaxReached" and (maximum := first.parameters.get("maximum")):
         return messages.group_at_maximum(first.group, maximum)
     group = f"group {first.group}: " if first.group else ""
+    if first.shortages:
+        return group + messages.short_in_sum(first.shortages)
     return f"{group}{first.reason}" + (f" ({first.message})" if first.message else "")

@@ -6,12 +6,12 @@ the decision records are passed on unchanged. Pure; called by the modules of thi
 
 from collections.abc import Sequence
 from shlex import quote
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from raytide.diagnosis.render import counted
-from raytide.explain.model import TRAININGJOB, Change, Effect, Field, Holding, Phase, Shortage, Size
+from raytide.explain.model import TRAININGJOB, Change, ClosedNodes, Effect, Field, Holding, Phase, Shortage, Size
 from raytide.fairshare.algorithm.format_quantity import spell, spell_with_name
 
 MAX_NAMED: Final = 5
@@ -202,7 +202,8 @@ def job_size(size: Size, minimum: int) -> str:
 def job_ended(size: Size, message: str) -> str:
     """A TrainingJob that has ended."""
     at = f" at {size.since}" if size.since else ""
-    return f"{size.phase.value}{at}{f': {message}' if message else ''}"
+    wants = " and wants no more pods" if size.phase is Phase.FAILED else ""
+    return f"{size.phase.value}{at}{wants}{f': {message}' if message else ''}"
 
 
 def fit_no_group(shapes: str) -> str:
@@ -228,6 +229,8 @@ def waits(number: str, cause: str) -> str:
 
 # --- capacity ----------------------------------------------------------------------------------------------------------------
 
+MAX_NODES: Final = 3
+"""Nodes or taints that one text names."""
 NODE_SIZE: Final = "the size of the nodes"
 LARGER_NODE: Final = "add a larger node, or lower the requests: ending pods does not help on today's nodes"
 
@@ -242,6 +245,62 @@ def short_of(each: Shortage) -> str:
     return text
 
 
+def short_in_sum(shortages: Sequence[Shortage]) -> str:
+    """The first resource that is short, and the names of the others."""
+    others = "".join(f" and {each.resource}" for each in shortages[1:])
+    return short_of(shortages[0]) + (f";{others.removeprefix(' and')} short, too" if others else "")
+
+
+def more_capacity(shortages: Sequence[Shortage]) -> str:
+    """What to do where nodes admit the pods, and no change of another workload is known."""
+    names = " and ".join(each.resource for each in shortages)
+    return f"add nodes with free {names}, lower the request, or end pods that use it"
+
+
+def no_node_admits(closed: ClosedNodes) -> str:
+    """Why no node admits the pods, whatever is free there."""
+    if not (closed.cordoned or closed.not_ready or closed.tainted):
+        return (
+            f"no node has the labels {closed.selector}" if closed.selector else "no node matches the required affinity"
+        )
+    return f"no node takes the pods: {closed_by(closed)}"
+
+
+def closed_by(closed: ClosedNodes) -> str:
+    """What keeps the pods from the nodes that match; where none matches, the field that asks for others."""
+    found = [
+        *(
+            f"node {node} has the taint {taint}, which the pods do not tolerate"
+            for node, taint in _some(closed.tainted)
+        ),
+        *(f"node {node} is cordoned" for node in _some(closed.cordoned)),
+        *(f"node {node} is not Ready" for node in _some(closed.not_ready)),
+    ]
+    of_template = f"nodeSelector {closed.selector}" if closed.selector else "the required affinity"
+    return ", ".join(found) or f"{of_template} of the pod template"
+
+
+def open_nodes(closed: ClosedNodes) -> str:
+    """What to do so that a node admits the pods."""
+    taints = dict.fromkeys(taint for _, taint in closed.tainted)
+    found = [
+        *(f"add a toleration for the taint {taint} to the pod template" for taint in _some(tuple(taints))),
+        *([f"kubectl uncordon {' '.join(_some(closed.cordoned))}"] if closed.cordoned else []),
+        *(f"repair the node: kubectl describe node {node}" for node in _some(closed.not_ready)),
+    ]
+    if found:
+        return ", or ".join(found)
+    wanted = f"add nodes with the labels {closed.selector}" if closed.selector else "add nodes that match the affinity"
+    return f"{wanted}, or change nodeSelector or affinity of the pod template"
+
+
+_T = TypeVar("_T")
+
+
+def _some(names: Sequence[_T]) -> Sequence[_T]:
+    return names[:MAX_NODES]
+
+
 def held(shortages: Sequence[Shortage]) -> str:
     """Who holds what is short, largest first; empty if no workload does."""
     return "; ".join(
@@ -252,9 +311,18 @@ def held(shortages: Sequence[Shortage]) -> str:
     )
 
 
+def used_by(holder: str, resource: str, users: Sequence[Holding]) -> str:
+    """The ResourceQuota, and who requests what it limits."""
+    return f"{holder}; in its namespace {', '.join(_of_holding(resource, each) for each in users)}"
+
+
 def _holding(each: Shortage, holder: Holding) -> str:
+    return _of_holding(each.resource, holder)
+
+
+def _of_holding(resource: str, holder: Holding) -> str:
     note = f" ({holder.note})" if holder.note else ""
-    return f"{holder.namespace}/{holder.name} ({holder.kind}) {_spelled(each, holder.amount)}{note}"
+    return f"{holder.namespace}/{holder.name} ({holder.kind}) {spell_with_name(resource, holder.amount)}{note}"
 
 
 def _spelled(each: Shortage, amount: int) -> str:

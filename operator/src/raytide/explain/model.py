@@ -121,6 +121,8 @@ class Need:
 
     pod: PodLike
     count: int
+    group: str = ""
+    """Worker group or role; empty: not known."""
 
 
 class ClusterPods(Protocol):
@@ -262,6 +264,22 @@ class Change:
     def ends_no_pods(self) -> bool:
         """Whether nobody else gives anything up for it."""
         return self.field in (Field.MIN_INSTANCE, Field.NODES)
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedNodes:
+    """Why no node admits the pods: what keeps them from the nodes that match their selector and affinity; all empty: none matches.
+
+    Of the matching nodes those with capacity for a pod, if there are any, and of these the ones that the least keeps closed.
+    """
+
+    selector: str = ""
+    """The pods' nodeSelector, as `kubectl get nodes -l` takes it."""
+    cordoned: tuple[str, ...] = ()
+    """Names of nodes."""
+    not_ready: tuple[str, ...] = ()
+    tainted: tuple[tuple[str, str], ...] = ()
+    """Node and taint, as `kubectl taint` writes it."""
 
 
 @dataclass(frozen=True, slots=True)

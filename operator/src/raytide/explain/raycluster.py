@@ -27,7 +27,7 @@ from raytide.diagnosis.render import text_of
 from raytide.explain import messages
 from raytide.explain.findings import Findings, blocker, terminating
 from raytide.explain.holders import pending
-from raytide.explain.model import RAYCLUSTER, Blocker, GroupLine, Objects, Phase, PodLine, Size, StageLine
+from raytide.explain.model import RAYCLUSTER, Blocker, GroupLine, Need, Objects, Phase, PodLine, Size, StageLine
 from raytide.raycluster import causes
 from raytide.raycluster.conditions import most_frequent_failure
 from raytide.raycluster.conditions_scaling import contended_groups, contention
@@ -142,8 +142,15 @@ def explain_raycluster(cluster: RayCluster, objects: Objects, now: datetime) -> 
         notes=tuple(_notes(ctx)),
         summary=messages.workers_ready(size),
         size=size,
-        needs=tuple(pending(objects.cluster, RAYCLUSTER, *cluster.key)) if objects.cluster is not None else (),
+        needs=tuple(_needs(ctx)),
     )
+
+
+def _needs(ctx: _Context) -> Iterator[Need]:
+    """Its pods without a node, where those of all workloads are known."""
+    if ctx.objects.cluster is not None:
+        groups = {pod.name: pod.group for pod in ctx.objects.pods or () if isinstance(pod, PodView)}
+        yield from pending(ctx.objects.cluster, RAYCLUSTER, *ctx.cluster.key, groups)
 
 
 # --- blockers --------------------------------------------------------------------------------------------------------

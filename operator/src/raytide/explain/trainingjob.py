@@ -316,7 +316,7 @@ def _needs(ctx: _Context) -> Iterator[Need]:
     counts = (
         {constants.TRAINER: 1} if ctx.may_have_pods else {**ctx.sizes, constants.TRAINER: job.spec.trainer.min_instance}
     )
-    yield from waiting or [Need(role_shape(job, role), count) for role, count in counts.items() if count]
+    yield from waiting or [Need(role_shape(job, role), count, role) for role, count in counts.items() if count]
 
 
 def _summary(ctx: _Context, size: Size) -> str:

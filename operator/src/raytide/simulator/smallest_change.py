@@ -32,8 +32,10 @@ from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import TRAINER
 from raytide.explain import messages
 from raytide.explain.explain import with_notes
-from raytide.explain.holders import owner_of, pending
-from raytide.explain.model import NODE, RAYCLUSTER, TRAININGJOB, Change, Effect, Explanation, Field, Shortage
+from raytide.explain.holders import owner_of, pending, usable_nodes
+from raytide.explain.model import NODE, RAYCLUSTER, TRAININGJOB, Change, Effect, Explanation, Field, Need, Shortage
+from raytide.fairshare.algorithm.model import CAPACITY_RESERVED, Allocation, ParticipantId
+from raytide.fairshare.algorithm.node_affinity import admits
 from raytide.fairshare.pod_requirements import role_shape
 from raytide.raycluster.desired_replicas import clamp_replicas
 from raytide.raycluster.observed import observe
@@ -70,6 +72,8 @@ class _Lacking:
 
     kind: str
     key: Key
+    needs: tuple[Need, ...] = ()
+    """Pods that it lacks."""
     goal: int = 0
     """Trainers with which a TrainingJob has what it lacks: its minimum, or one more than it has."""
     is_below_minimum: bool = False
@@ -102,7 +106,8 @@ def with_fixes(
     There are no changes if none would do, or if it starts without one. `clusters`: the RayClusters among the holders.
     """
     short = next((each.shortages for each in explanation.blockers if each.shortages), ())
-    if not short or any(each.is_impossible for each in short):
+    is_reserved = any(each.reason == CAPACITY_RESERVED for each in explanation.blockers)
+    if not (short or is_reserved) or any(each.is_impossible for each in short):
         return explanation
     lacking = _lacking(explanation, inputs)
     jobs = tuple(job for job in inputs.jobs if not violations(job))
@@ -111,7 +116,8 @@ def with_fixes(
     if simulation.before is None:
         return replace(explanation, notes=(*explanation.notes, messages.TOO_LARGE_TO_SIMULATE))
     found = with_notes(explanation, donor_notes(simulation.before.snapshot, (lacking.kind, *lacking.key)))
-    if simulation.is_enough:
+    found = _with_names(found, simulation.before.passes[0].allocation)
+    if simulation.is_enough or not short:
         return found
     changes: dict[tuple[str, str, str], Change] = {}
     for option in (*_of_jobs(valid, short, lacking), *_of_clusters(clusters, valid, short, now)):
@@ -128,6 +134,21 @@ def with_fixes(
     return replace(found, changes=tuple(best), notes=(*found.notes, *notes))
 
 
+def _with_names(explanation: Explanation, allocation: Allocation) -> Explanation:
+    """The explanation with the job that capacity is held for: the status names none of another namespace, to the caller it may be named."""
+    id_ = ParticipantId(explanation.kind, explanation.namespace, explanation.name)
+    waiting = next((each for each in allocation.waiting if each.id == id_ and each.full_holder), None)
+    if waiting is None:
+        return explanation
+    blockers = tuple(
+        replace(each, message=waiting.full_message, holder=waiting.full_holder)
+        if each.reason == waiting.reason
+        else each
+        for each in explanation.blockers
+    )
+    return replace(explanation, blockers=blockers)
+
+
 def _size(change: Change) -> tuple[bool, int, bool]:
     """By how many pods of others end; a change of the workload itself, and more nodes, come last."""
     ends = change.after if change.ends_no_pods else change.effects[1].without - change.effects[1].having
@@ -136,11 +157,13 @@ def _size(change: Change) -> tuple[bool, int, bool]:
 
 def _lacking(explanation: Explanation, inputs: PlanInputs) -> _Lacking:
     key = Key(explanation.namespace, explanation.name)
+    needs = tuple(pending(inputs, explanation.kind, *key))
     job = next((job for job in inputs.jobs if job.key == key), None) if explanation.kind == TRAININGJOB else None
     if job is None:
-        return _Lacking(explanation.kind, key)
+        return _Lacking(explanation.kind, key, needs)
     minimum, trainers = job.spec.trainer.min_instance, _trainers(inputs, key)
-    return _Lacking(TRAININGJOB, key, max(minimum, trainers + 1), trainers < minimum)
+    needs = needs or (Need(role_shape(job, TRAINER), 1),)
+    return _Lacking(TRAININGJOB, key, needs, max(minimum, trainers + 1), trainers < minimum)
 
 
 def _served_last(pods: Iterable[CapacityPod], lacking: _Lacking) -> tuple[CapacityPod, ...]:
@@ -190,10 +213,11 @@ class _Simulation:
         )
 
     def more_nodes(self, short: Sequence[Shortage]) -> Change | None:
-        """The fewest nodes like the largest one that there is with which the workload starts."""
-        nodes = [
-            node for node in self._inputs.nodes if node.is_ready and not node.is_cordoned and not node.is_too_large
-        ]
+        """The fewest nodes like the largest one where the pods may run with which the workload starts."""
+        constraints = {need.pod.constraints for need in self._lacking.needs}
+        usable = usable_nodes(self._inputs)
+        admitting = {node.name for node in usable if all(admits(node, each) for each in constraints)}
+        nodes = [node for node in self._inputs.nodes if node.name in admitting and not node.is_too_large]
         names = [each.resource for each in short]
         model = max(
             nodes, key=lambda node: (*(node.allocatable.get(name, 0) for name in names), node.name), default=None
@@ -243,7 +267,7 @@ class _Simulation:
         return tuple(islice(self._all_effects(change, after), MAX_EFFECTS))
 
     def _all_effects(self, change: Change, after: Passes) -> Iterator[Effect]:
-        """The workload, the one that is changed, then those that have another size because of it."""
+        """The workload, the one that is changed, then those that have another size because of it: before are the sizes of now."""
         lacking, changed = self._lacking, Key(change.namespace, change.name)
         of_lacking = [_instances(each, lacking.kind, lacking.key) for each in (self._inputs, after.objects)]
         yield Effect(lacking.kind, *lacking.key, *of_lacking)
@@ -258,13 +282,17 @@ class _Simulation:
         without, having = (sizes_after(each.snapshot, each.allocation) for each in (self.before, after))
         for id_, number in sorted(without.items()):
             key = Key(id_.namespace, id_.name)
-            if having.get(id_, number) != number and key not in (lacking.key, changed):
-                yield Effect(id_.kind, *key, number, having[id_])
-        clusters = [_workers_by_cluster(each.objects) for each in (self.before, after)]
+            now, then = _instances(self._inputs, id_.kind, key), having.get(id_, number)
+            if then not in (number, now) and key not in (lacking.key, changed):
+                yield Effect(id_.kind, *key, now, then)
+        now_by_cluster, *clusters = (
+            _workers_by_cluster(each) for each in (self._inputs, self.before.objects, after.objects)
+        )
         for key in sorted(clusters[0].keys() | clusters[1].keys()):
-            before, now = (each[key] for each in clusters)
-            if before != now and (RAYCLUSTER, key) not in ((lacking.kind, lacking.key), (change.kind, changed)):
-                yield Effect(RAYCLUSTER, *key, before, now)
+            without_it, then = (each[key] for each in clusters)
+            is_other = (RAYCLUSTER, key) not in ((lacking.kind, lacking.key), (change.kind, changed))
+            if is_other and then not in (without_it, now_by_cluster[key]):
+                yield Effect(RAYCLUSTER, *key, now_by_cluster[key], then)
 
 
 def _pods_of(inputs: PlanInputs, kind: str, key: Key) -> list[CapacityPod]:

@@ -263,7 +263,7 @@ def too_many_failed(failures: int, percent: int, maximum: int, last: Sequence[ob
 
 def backoff_limit_exceeded(failures: int, limit: int, last: Sequence[object]) -> str:
     """`BackoffLimitExceeded`."""
-    return _with_last(f"{failures} failures, more than backoffLimit {limit}", last)
+    return _with_last(f"{counted(failures, 'failure')}, more than backoffLimit {limit}", last)
 
 
 def trainer_failed(index: int) -> str:

@@ -363,6 +363,8 @@ class Waiting:
     """Whether what it lacks is kept for pods of other workloads."""
     full_message: str = ""
     """`message` with the names of other namespaces, as in `Resize`."""
+    full_holder: str = ""
+    """Who holds what it lacks, with names of other namespaces; empty where the reason names nobody."""
     reserved_nodes: tuple[str, ...] = ()
     """Nodes with capacity that those behind it in line do not get (`reservations.py`), in the order of names."""
     parameters: Mapping[str, str] = field(default_factory=dict)

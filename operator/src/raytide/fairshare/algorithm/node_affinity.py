@@ -5,7 +5,7 @@ kube-scheduler's filters do. `NodeKinds` groups the nodes that a constraint cann
 nodes take a few checks. Capacity is in `placement.py`. Rules TJ §7 item 3.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,10 +18,22 @@ _NAME_FIELD: Final = "metadata.name"
 
 def admits(node: Node, constraints: PodConstraints) -> bool:
     """Whether the node's labels, name and taints allow the pod."""
+    return matches(node, constraints) and next(untolerated(node, constraints), None) is None
+
+
+def matches(node: Node, constraints: PodConstraints) -> bool:
+    """Whether the node's labels and name are as selector and required affinity of the pod want them."""
+    return all(node.labels.get(key) == value for key, value in constraints.node_selector) and (
+        not constraints.terms or any(_meets(node, term) for term in constraints.terms)
+    )
+
+
+def untolerated(node: Node, constraints: PodConstraints) -> Iterator[Taint]:
+    """The taints of the node that keep the pod away."""
     return (
-        all(node.labels.get(key) == value for key, value in constraints.node_selector)
-        and (not constraints.terms or any(_meets(node, term) for term in constraints.terms))
-        and all(_is_tolerated(taint, constraints.tolerations) for taint in node.taints if taint.effect in _KEEPS_AWAY)
+        taint
+        for taint in node.taints
+        if taint.effect in _KEEPS_AWAY and not _is_tolerated(taint, constraints.tolerations)
     )
 
 

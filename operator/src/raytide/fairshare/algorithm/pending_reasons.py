@@ -102,6 +102,7 @@ class Reasons:
             )
             why = why.having(holder=holder)
         else:
+            full_holder = ""
             what = missing + (_BESIDE if is_capacity_kept else "")
             if is_capacity_kept and "limit" not in why.parameters:
                 why = why.having(limit=PENDING_PODS)
@@ -115,6 +116,7 @@ class Reasons:
             participant.is_waiting,
             is_capacity_kept,
             full_message,
+            full_holder,
             self.reserved_nodes.get(participant.spec.id, ()),
             why.parameters,
         )
@@ -143,7 +145,7 @@ class Reasons:
         if rejection.kind == QUOTA_EXCEEDED and gap is not None:
             left = spell(gap.resource, gap.left)
             text = f"quota {rejection.quota} has {left} left of {spell_with_name(gap.resource, gap.wanted)} needed"
-            return Diagnosis(QUOTA_EXCEEDED, message=text).having(quota=rejection.quota)
+            return Diagnosis(QUOTA_EXCEEDED, message=text).having(quota=rejection.quota, resource=gap.resource)
         if gap is not None:
             reason = INSUFFICIENT_GPU if gap.resource in self.state.capacity.gpus else INSUFFICIENT
             wanted, left = spell_with_name(gap.resource, gap.wanted), spell(gap.resource, max(0, gap.left))
