@@ -293,7 +293,7 @@ RAYCLUSTERS: dict[str, Callable[[], Case]] = {
     ),
     "a ConfigMap does not exist": lambda: Case(
         of_cluster(HEAD, worker(0), waiting_worker(1, containers=(waiting("ray-worker", "CreateContainerConfigError", 'configmap "missing" not found'),))),
-        "pods", "ContainerConfigError", "an object that ray-worker refers to", "create the object", group="cpu", message="missing",
+        "pods", "ContainerConfigError", "ConfigMap missing, which does not exist", "create ConfigMap missing in namespace default", group="cpu", message="missing",
     ),
     "a worker is starting": lambda: Case(
         of_cluster(HEAD, worker(0), waiting_worker(1, node_name="node-1")),

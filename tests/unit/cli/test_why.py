@@ -361,16 +361,15 @@ async def test_pods_nodes_gates_and_events_are_read():
 
 
 @pytest.mark.looptime
-async def test_of_the_events_that_repeat_a_condition_the_last_one_is_shown():
+async def test_events_that_repeat_a_condition_are_not_shown_beside_it():
     api = api_with(
         cluster_object(),
         warning("a", "RayCluster", "demo", "1 of 2 workers not ready", reason="WorkersMissing", minute=1),
-        warning("b", "RayCluster", "demo", "2 of 2 workers not ready", reason="WorkersMissing", minute=2),
         warning("c", "RayCluster", "demo", "of group cpu", minute=3),
         warning("d", "RayCluster", "demo", "of group gpu", minute=4),
     )
     found = await reader(api).read("", "demo")
-    assert [each.message for each in found.events] == ["of group gpu", "of group cpu", "2 of 2 workers not ready"]
+    assert [each.message for each in found.events] == ["of group gpu", "of group cpu"]
 
 
 @pytest.mark.looptime

@@ -60,7 +60,7 @@ CONDITION_EVENTS: Final = frozenset(
         trainingjob_constants.WAITING_FOR_RESOURCES,
     }
 )
-"""Reasons of events whose message is that of a condition."""
+"""Reasons of events whose message is that of a condition: the explanation says the same, of now and with the names of holders."""
 
 
 class AmbiguousError(ReadError):
@@ -136,7 +136,11 @@ class WorkloadReader:
         pods, events = await asyncio.gather(self._pods(kind, name, notes), self._events(kind, name, "", notes))
         failing = [pod for pod in pods or () if not pod.is_running_and_ready]
         nodes, of_pods = await asyncio.gather(self._nodes(failing, notes), self._events_of_pods(failing))
-        warned = sorted((*_latest(events), *of_pods), key=lambda each: each.at, reverse=True)
+        warned = sorted(
+            (*(each for each in events if each.reason not in CONDITION_EVENTS), *of_pods),
+            key=lambda each: each.at,
+            reverse=True,
+        )
         return Objects(kind, obj, pods, nodes, tuple(warned), tuple(notes))
 
     async def _get(self, resource: Resource, name: str) -> Manifest | None:
@@ -220,14 +224,6 @@ class WorkloadReader:
         except (ApiStatusError, ApiUnavailableError, msgspec.MsgspecError) as error:
             notes.append(_unreadable("events", error))
         return []
-
-
-def _latest(events: Iterable[Warned]) -> Iterable[Warned]:
-    """The events; of those that repeat a whole condition the last one only, because an earlier one is about a state of before."""
-    found: dict[object, Warned] = {}
-    for number, each in enumerate(sorted(events, key=lambda each: each.at)):
-        found[each.reason if each.reason in CONDITION_EVENTS else number] = each
-    return found.values()
 
 
 def _unreadable(what: str, error: Exception) -> Unreadable:

@@ -11,7 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from raytide.diagnosis.kubernetes_messages import exceeded_quota, invalid_field, rejected_by, unschedulable_for
+from raytide.diagnosis.kubernetes_messages import (
+    exceeded_quota,
+    invalid_field,
+    missing_object,
+    rejected_by,
+    unschedulable_for,
+)
 from raytide.diagnosis.model import Diagnosis, Stage, Workload
 
 # --- reasons that no condition has ---------------------------------------------------------------------------------------
@@ -109,6 +115,20 @@ def _invalid_fix(found: Diagnosis, _: Workload) -> str:
     )
 
 
+def _config_holder(found: Diagnosis, _: Workload) -> str:
+    missing = missing_object(found.message)
+    return (
+        f"{missing}, which does not exist"
+        if missing
+        else f"an object that {found.parameters.get('container', DEFAULTS['container'])} refers to"
+    )
+
+
+def _config_fix(found: Diagnosis, of: Workload) -> str:
+    missing = missing_object(found.message)
+    return f"create {missing} in namespace {of.namespace}" if missing else "create the object that the message names"
+
+
 # --- nodes -----------------------------------------------------------------------------------------------------------------
 
 _SCHEDULING: Final = {
@@ -143,7 +163,7 @@ def _scheduling_holder(found: Diagnosis, _: Workload) -> str:
 def _scheduling_fix(found: Diagnosis, of: Workload) -> str:
     lacks = unschedulable_for(found.message)
     fixes = [_scheduling(kind, found)[1].format(" and ".join(names)) for kind, names in lacks.items()]
-    return "; ".join(fixes) or f"kubectl describe pod {found.parameters.get('pod', _POD)} -n {of.namespace}"
+    return "; or ".join(fixes) or f"kubectl describe pod {found.parameters.get('pod', _POD)} -n {of.namespace}"
 
 
 def _gates_holder(found: Diagnosis, _: Workload) -> str:
@@ -435,9 +455,7 @@ CATALOGUE: Final[Mapping[str, Entry]] = {
         "{container} of pod {pod}",
         f"{_DESCRIBE}, and kubectl logs {{pod}} -n {{namespace}} --all-containers; a change of the spec ends the delay",
     ),
-    "ContainerConfigError": Entry(
-        Stage.PODS, "an object that {container} refers to", "create the object that the message names"
-    ),
+    "ContainerConfigError": Entry(Stage.PODS, _config_holder, _config_fix),
     HEAD_NOT_READY: Entry(Stage.PODS, "head pod {pod}", f"{_DESCRIBE}; workers start when it is ready"),
     "NoPodCreated": Entry(Stage.PODS, _OPERATOR, _OPERATOR_FIX),
     PODS_MISSING: Entry(Stage.PODS, _OPERATOR, f"wait; if it persists, {_OPERATOR_FIX}"),

@@ -27,6 +27,7 @@ _UNSCHEDULABLE_FOR: Final = {
     "cordon": re.compile(r"node\(s\) (were unschedulable)"),
     "volume": re.compile(r"(unbound immediate PersistentVolumeClaims|persistentvolumeclaim \S+ not found)"),
 }
+_MISSING: Final = re.compile(r'\b(secret|configmap) "([^"]+)" not found')
 _INVALID_FIELD: Final = re.compile(r"([\w.-]+ \"[^\"]*\") is invalid: \[?([^\s:]+): ")
 _INVALID: Final = re.compile(r'[\w.-]+ "[^"]*" is invalid: |[\w.-]+ in version "[^"]*" cannot be handled as a ')
 """How the message of the API server begins for 422 Invalid, and for an object that it cannot decode; not that of a webhook."""
@@ -51,6 +52,12 @@ def rejected_by(message: str) -> tuple[str, str]:
         if found := pattern.search(message):
             return kind, found[1]
     return "", ""
+
+
+def missing_object(message: str) -> str:
+    """The Secret or ConfigMap that a container refers to and that does not exist; empty if the message names none."""
+    found = _MISSING.search(message)
+    return f"{'Secret' if found[1] == 'secret' else 'ConfigMap'} {found[2]}" if found else ""
 
 
 def is_invalid(message: str) -> bool:

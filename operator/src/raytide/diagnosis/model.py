@@ -25,6 +25,8 @@ PARAMETERS: Final = frozenset(
         "pod",
         "queue",
         "quota",
+        "resource",
+        "selector",
         "shapes",
         "tenant",
         "unsupported",
@@ -72,7 +74,9 @@ class Diagnosis:
     """Where it stops the workload, for a reason that stops others elsewhere; None: that of the catalogue."""
 
     def having(self, **parameters: str) -> "Diagnosis":
-        """The same with these parameters too; empty ones are left out."""
+        """The same with these parameters too, which have names of PARAMETERS; empty ones are left out."""
+        if not parameters.keys() <= PARAMETERS:
+            raise ValueError(f"a record would not keep the parameters {sorted(parameters.keys() - PARAMETERS)}")
         return replace(
             self, parameters={**self.parameters, **{name: text for name, text in parameters.items() if text}}
         )

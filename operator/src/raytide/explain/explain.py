@@ -83,7 +83,8 @@ def explain(objects: Objects, now: datetime) -> Explanation:
         at=now,
         size=found.size,
         verdict=verdict,
-        summary=cut(_summary(found, blockers), MAX_MESSAGE),
+        summary=_summary(found.summary, found.size.phase, blockers),
+        there=found.summary,
         stages=_marked(found.stages, blockers),
         blockers=blockers[:MAX_BLOCKERS],
         groups=groups[:MAX_GROUPS],
@@ -96,6 +97,12 @@ def explain(objects: Objects, now: datetime) -> Explanation:
         more_groups=max(0, len(groups) - MAX_GROUPS),
         more_pods=max(0, len(found.pods) - MAX_PODS),
     )
+
+
+def with_blockers(explanation: Explanation, blockers: tuple[Blocker, ...]) -> Explanation:
+    """The explanation with what has become known of its blockers."""
+    summary = _summary(explanation.there, explanation.size.phase, blockers)
+    return replace(explanation, blockers=blockers, summary=summary)
 
 
 def lacks_capacity(explanation: Explanation) -> bool:
@@ -120,7 +127,7 @@ def with_notes(explanation: Explanation, notes: Mapping[tuple[str, str, str], st
         held = cut(messages.held(short), MAX_MESSAGE)
         return replace(each, shortages=short, holder=held or each.holder) if short else each
 
-    return replace(explanation, blockers=tuple(map(noted, explanation.blockers)))
+    return with_blockers(explanation, tuple(map(noted, explanation.blockers)))
 
 
 def _with_holders(found: Findings, objects: Objects) -> tuple[Blocker, ...]:
@@ -252,17 +259,17 @@ def _verdict(blockers: Sequence[Blocker]) -> Verdict:
 # --- summary -----------------------------------------------------------------------------------------------------------------
 
 
-def _summary(found: Findings, blockers: Sequence[Blocker]) -> str:
+def _summary(there: str, phase: Phase, blockers: Sequence[Blocker]) -> str:
     """What can never run, what waits, and how much is there: the permanent cause does not hide behind a transient one."""
-    if found.size.phase in (Phase.SUCCEEDED, Phase.FAILED):
-        return f"{found.summary}."
+    if phase in (Phase.SUCCEEDED, Phase.FAILED):
+        return cut(f"{there}.", MAX_MESSAGE)
     permanent = [each for each in blockers if each.is_permanent]
     transient = [each for each in blockers if not each.is_permanent]
-    parts = [found.summary]
+    parts = [there]
     for these, sentence in ((permanent, messages.never), (transient, messages.waits)):
         if these:
             parts.append(_first_blocker(these, sentence))
-    return ". ".join(filter(None, parts)) + "."
+    return cut(". ".join(filter(None, parts)) + ".", MAX_MESSAGE)
 
 
 def _first_blocker(blockers: Sequence[Blocker], sentence: Callable[[str, str], str]) -> str:

@@ -348,6 +348,9 @@ class Explanation:
     at: datetime
     verdict: Verdict
     summary: str
+    """What is there, and the first blockers."""
+    there: str = ""
+    """How many of the wanted pods are ready: how the summary begins."""
     uid: str = ""
     size: Size = field(default_factory=Size)
     stages: tuple[StageLine, ...] = ()

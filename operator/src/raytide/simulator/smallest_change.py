@@ -31,7 +31,7 @@ from raytide.api.raycluster import RayCluster, WorkerGroupSpec
 from raytide.api.trainingjob import TrainingJob
 from raytide.api.trainingjob_constants import TRAINER
 from raytide.explain import messages
-from raytide.explain.explain import with_notes
+from raytide.explain.explain import with_blockers, with_notes
 from raytide.explain.holders import owner_of, pending, usable_nodes
 from raytide.explain.model import NODE, RAYCLUSTER, TRAININGJOB, Change, Effect, Explanation, Field, Need, Shortage
 from raytide.fairshare.algorithm.model import CAPACITY_RESERVED, Allocation, ParticipantId
@@ -146,7 +146,7 @@ def _with_names(explanation: Explanation, allocation: Allocation) -> Explanation
         else each
         for each in explanation.blockers
     )
-    return replace(explanation, blockers=blockers)
+    return with_blockers(explanation, blockers)
 
 
 def _size(change: Change) -> tuple[bool, int, bool]:

@@ -884,7 +884,7 @@ function holders(each) {
   const named = (one) => (state.lanes.has(keyOf(one)) ? h("button", { class: "link", click: () => explain(keyOf(one)) }, `${one.namespace}/${one.name}`) : `${one.namespace}/${one.name}`);
   return short.flatMap(({ resource, holders: those, moreHolders }, i) => [
     i ? "; " : "",
-    ...those.flatMap((one, j) => [j ? ", " : "", named(one), ` (${one.kind}) ${one.amount} ${resource}`]),
+    ...those.flatMap((one, j) => [j ? ", " : "", named(one), ` (${one.kind}) ${one.amount} ${resource}${one.note ? ` (${one.note})` : ""}`]),
     moreHolders ? ` and ${plural(moreHolders, "more holder")}` : "",
   ]);
 }
