@@ -20,6 +20,7 @@ from pathlib import Path
 
 from kube_tools import ToolMissingError, find_tool
 from raytide.api.config import AutoscalerMode
+from raytide.api.rbac_rules import DEFAULT_FEATURES, Feature
 from raytide_sandbox.controlplane.processes import ControlPlane, ControlPlaneError, PlaneSettings, find_binary
 from support.deadlines import PATIENCE
 from support.golden_differences import Difference, compare
@@ -32,6 +33,8 @@ from support.plane_admin import PlaneAdmin
 NODES = 3
 QUIET_S, LIMIT_S = 4.0, 90.0 * PATIENCE
 OPERATOR_NAMESPACE = "raytide-system"
+FEATURES = {*DEFAULT_FEATURES, Feature.AUTH_SECRETS}
+"""KubeRay creates Secrets without a switch."""
 SHOWN = 200
 
 
@@ -75,8 +78,8 @@ async def capture_on_own_plane(files: Sequence[Path], mode: AutoscalerMode) -> t
             await admin.install_crd()
             await admin.make_fake_nodes(NODES)
             await admin.make_namespaces(OPERATOR_NAMESPACE)
-            account = await admin.operator_account(OPERATOR_NAMESPACE, folder, mode=mode)
-            own = {"POD_NAMESPACE": OPERATOR_NAMESPACE, "RAYTIDE_AUTOSCALER_MODE": mode}
+            account = await admin.operator_account(OPERATOR_NAMESPACE, folder, mode=mode, features=FEATURES)
+            own = {"POD_NAMESPACE": OPERATOR_NAMESPACE, "RAYTIDE_AUTOSCALER_MODE": mode, "RAYTIDE_AUTH_SECRETS": "true"}
             stack.enter_context(OperatorProcess(account, folder / "operator.log", environment=own))
             return await capture(admin, Kubectl(kubectl, plane.kubeconfig, folder / "kubectl"), files)
 

@@ -31,9 +31,6 @@ UNSUPPORTED_FIELDS = {
 }
 """The fields that must stand in `Unsupported`."""
 
-FAILS_CLOSED = {"17-auth-token": "spec.authOptions.mode", "18-auth-secret-autoscaling": "spec.authOptions.mode"}
-"""Files that require a protection that is not built: nothing runs, and condition and event name the field."""
-
 FT = "08-ft-redis"
 HEAD = "Pod head/headgroup/0.spec"
 SIDECAR = {
@@ -76,6 +73,7 @@ LISTED = {
     - {f"{HEAD}.containers.autoscaler.securityContext"},
     "05-autoscaling-v1": {narrow("05-autoscaling-v1"), *TOKEN, NO_TOKEN},
     "06-autoscaling-two-groups": {narrow("06-autoscaling-two-groups"), *SIDECAR, NO_TOKEN, SPEAKS_V2},
+    "18-auth-secret-autoscaling": {narrow("18-auth-secret-autoscaling"), *SIDECAR, NO_TOKEN, SPEAKS_V2},
     "23-group-fields": {narrow("23-group-fields"), *SIDECAR, NO_TOKEN},
     "29-own-service-account": {narrow("29-own-service-account"), *SIDECAR, SPEAKS_V2},
     "02-head-only": {f"status {name}WorkerReplicas" for name in ("desired", "available", "ready")},
@@ -97,8 +95,8 @@ LISTED = {
 03 names a Ray with which our autoscaler is not tested; 04 mounts one volume at two places, has a security context of its own, and envFrom; 05 brings an image and a command of its own.
 """
 
-SAME = [file for file in spec_files() if file not in {*REJECTED, *REPORTED, *UNSUPPORTED_FIELDS, *FAILS_CLOSED}]
-MUST_BE_SAME = {1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 14, 15, 19, 20, 23, 24, 25, 26, 27, 28, 29, 31, 33, 38}
+SAME = [file for file in spec_files() if file not in {*REJECTED, *REPORTED, *UNSUPPORTED_FIELDS}]
+MUST_BE_SAME = {1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 14, 15, 17, 18, 19, 20, 23, 24, 25, 26, 27, 28, 29, 31, 33, 38}
 
 
 @pytest.fixture(scope="module", params=["apply", "create"])
@@ -118,7 +116,7 @@ def unlisted(file, ours):
 def test_accepted_or_rejected_as_recorded(seen, file):
     recorded_as_invalid = any(reason.startswith("Invalid") for _, reason, _ in read_record(file)["events"])
     is_rejected = bool(seen[file].rejected) or bool(seen[file].condition(constants.INVALID))
-    assert is_rejected == (recorded_as_invalid or file == "34-invalid-duplicate-groups" or file in FAILS_CLOSED)
+    assert is_rejected == (recorded_as_invalid or file == "34-invalid-duplicate-groups")
 
 
 @pytest.mark.parametrize("file", spec_files())
@@ -140,16 +138,6 @@ def test_the_operator_names_the_field_it_rejects(seen, file, field):
     assert field in ours.notes
 
 
-@pytest.mark.rule("FD:RC-B3")
-@pytest.mark.parametrize(("file", "field"), FAILS_CLOSED.items(), ids=FAILS_CLOSED)
-def test_no_pod_without_the_requested_protection(seen, file, field):
-    ours = seen[file]
-    assert [name for name in ours.objects if name.startswith("Pod ")] == []
-    assert field in ours.condition(constants.INVALID)["message"]
-    assert INVALID in ours.events
-    assert field in ours.notes
-
-
 @pytest.mark.parametrize("file", SAME)
 def test_the_same_objects_status_and_events_as_kuberay(seen, file):
     assert {difference.place for difference in differences_of(file, seen[file])} == LISTED.get(file, set())
@@ -160,7 +148,7 @@ def test_the_same_objects_status_and_events_as_kuberay(seen, file):
 @pytest.mark.parametrize("file", ROLES)
 def test_where_rays_autoscaler_is_the_rule_only_the_role_is_narrower(file):
     found = differences_of(file, seen_of(tuple(ROLES), "apply", "ray")[file])
-    assert {each.place for each in found if not each.reason.startswith("fails closed")} == {narrow(file)}
+    assert {each.place for each in found} == {narrow(file)}
 
 
 @pytest.mark.rule("RC:RB-4", "SC:S10", "RM:I12")
@@ -256,15 +244,6 @@ def test_fault_tolerance_explains_nothing_but_the_generation_of_kuberays_write(c
     changed = copy.deepcopy(ours.record)
     change(changed, next(iter(changed["status"])))
     assert place in {difference.place for difference in unlisted(FT, replace(ours, record=changed))}
-
-
-@pytest.mark.rule("FD:RC-B3")
-def test_failing_closed_explains_nothing_where_no_protection_is_missing():
-    ours = seen_of_all("apply")["17-auth-token"]
-    quiet = copy.deepcopy(ours.raw_status)
-    quiet["conditions"] = [each for each in quiet["conditions"] if each["type"] != constants.INVALID]
-    places = {difference.place for difference in unlisted("17-auth-token", replace(ours, raw_status=quiet))}
-    assert {"Secret auth-token", "Pod head/headgroup/0", "status state"} <= places
 
 
 def test_a_role_that_allows_more_than_kuberays_is_detected():

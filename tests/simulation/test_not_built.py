@@ -41,8 +41,6 @@ def cluster_with(
 
 CASES = {
     "spec.headGroupSpec.enableIngress": cluster_with(head={"enableIngress": True}),
-    "spec.authOptions": cluster_with({"authOptions": {}}),
-    "spec.authOptions.mode": cluster_with({"authOptions": {"mode": "token"}}, annotations=ACCEPTED),
     "spec.tlsOptions.enabled": cluster_with({"tlsOptions": {"enabled": True}}, annotations=ACCEPTED),
     "spec.historyServerOptions": cluster_with({"historyServerOptions": {"collectorOptions": COLLECTOR}}),
     "spec.upgradeStrategy.type": cluster_with({"upgradeStrategy": {"type": "Recreate"}}),
@@ -53,9 +51,7 @@ CASES = {
 }
 
 
-@pytest.mark.rule(
-    "RC:REC-9", "RC:ING-1..4", "RC:ROU-1", "RC:REC-10", "RC:AU-1..3", "RC:POD-9", "RC:POD-10", "RC:POD-11", "RC:VOL-3"
-)
+@pytest.mark.rule("RC:REC-9", "RC:ING-1..4", "RC:ROU-1", "RC:POD-10", "RC:POD-11", "RC:VOL-3")
 @pytest.mark.rule("RC:REC-13", "RC:SV-1..3", "RC:POD-15")
 @pytest.mark.rule("RC:UP-2", "D21")
 @pytest.mark.parametrize("field", CASES)

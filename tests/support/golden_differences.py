@@ -30,9 +30,7 @@ server-side apply the list: it cannot merge it.
 
 FEATURES: Final = {
     r"metadata\.annotations\[ray\.io/ippr\]": "resizing in place",
-    r"spec\.gcsFaultToleranceOptions": "fault tolerance",
     r"spec\.headGroupSpec\.(enableIngress|ingressOptions)": "ingress",
-    r"spec\.authOptions(\..*)?": "auth",
     r"spec\.upgradeStrategy\.type": "upgrade",
     r"metadata\.annotations\[ray\.io/enable-serve-service\]": "serve service",
     r"spec\.networkPolicy": "network policy",
@@ -48,13 +46,7 @@ SIDECAR: Final = r"Pod head/[^.]*\.spec\.containers\.autoscaler"
 V2_ENV: Final = "RAY_enable_autoscaler_v2"
 LACKING: Final = {
     "resizing in place": (),
-    "fault tolerance": (),
     "ingress": (r"Ingress .*", r"event CreatedIngress"),
-    "auth": (
-        r"Pod .*\.env\.RAY_(AUTH_MODE|AUTH_TOKEN|ENABLE_K8S_TOKEN_AUTH)",
-        r"Pod .*\.(volumes|volumeMounts)\.ray-token",
-        r"Secret .*",
-    ),
     "upgrade": (),
     "serve service": (r"Service .*-serve-svc",),
     "network policy": (r"NetworkPolicy .*",),
@@ -72,8 +64,6 @@ class Fate:
     ours: Json
     unsupported: Sequence[str] = ()
     """The fields that our condition `Unsupported` names."""
-    invalid: str = ""
-    """The message of Raytide's condition `Invalid`."""
     mode: str = "raytide"
     """Whose autoscaler the install runs by default."""
 
@@ -251,23 +241,11 @@ def _has_no_workers(fate: Fate, place: str) -> bool:
     )
 
 
-def _fails_closed(fate: Fate, _place: str) -> bool:
-    """It requires a protection that is not built and does not waive it: Raytide creates no pod and reports it."""
-    return "raytide.io/allow-insecure" in fate.invalid
-
-
 KNOWN: Final = (
     Known(
         "a number of workers that is 0 is written, so that the columns of kubectl are not empty; KubeRay omits it",
         r"status (desiredWorkerReplicas|availableWorkerReplicas|readyWorkerReplicas)",
         _has_no_workers,
-    ),
-    Known(
-        "fails closed: no pod without the authentication, TLS or network policy that is asked for (FD:RC-B3)",
-        r"(Pod|Secret|NetworkPolicy) .*|event (CreatedHeadPod|CreatedWorkerPod|InvalidRayClusterSpec)"
-        r"|status (readyWorkerReplicas|availableWorkerReplicas|state)"
-        r"|status (diagnoses|conditions\.(HeadPodReady|RayClusterProvisioned|WorkersMissing|Invalid)(\..*)?)",
-        _fails_closed,
     ),
     Known(
         "the autoscaler may write to its own RayCluster only (SC:S10), follow it, and list the events that explain why a pod does"
@@ -386,12 +364,6 @@ def fields_without_effect(status: Json) -> tuple[str, ...]:
     conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
     message = conditions.get("Unsupported", {}).get("message", "")
     return tuple(sentence.rpartition(": ")[0] for sentence in message.split("; ") if sentence)
-
-
-def what_is_invalid(status: Json) -> str:
-    """The message of the condition `Invalid` of a status."""
-    found = (each["message"] for each in status.get("conditions", ()) if each["type"] == "Invalid")
-    return next(found, "")
 
 
 def compare(fate: Fate) -> list[Difference]:

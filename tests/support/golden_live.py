@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from support.golden_differences import Fate, fields_without_effect, what_is_invalid
+from support.golden_differences import Fate, fields_without_effect
 from support.golden_recorder import build_record
 from support.plane_admin import PlaneAdmin
 
@@ -47,8 +47,7 @@ class Captured:
         settings_without_effect = [
             field for cluster in self.clusters for field in fields_without_effect(cluster.get("status", {}))
         ]
-        invalid = "; ".join(filter(None, (what_is_invalid(cluster.get("status", {})) for cluster in self.clusters)))
-        return Fate(specs[0] if specs else {}, recorded, self.record, tuple(settings_without_effect), invalid, mode)
+        return Fate(specs[0] if specs else {}, recorded, self.record, tuple(settings_without_effect), mode)
 
 
 @dataclass(frozen=True)

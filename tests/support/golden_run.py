@@ -18,7 +18,7 @@ import yaml
 from raytide.api.config import AutoscalerConfig, AutoscalerMode, ClusterConfig, PodConfig
 from raytide_sandbox.apiserver.routes import Request
 from support import virtual_time
-from support.golden_differences import Fate, fields_without_effect, what_is_invalid
+from support.golden_differences import Fate, fields_without_effect
 from support.golden_recorder import build_record
 from support.golden_records import GOLDEN, NODE_TROUBLE_TOLERATIONS, read_spec, spec_files, with_server_defaults
 
@@ -76,8 +76,8 @@ class Seen:
 
     def fate_beside(self, recorded: Json) -> Fate:
         """Ours and KubeRay's."""
-        settings_without_effect, invalid = fields_without_effect(self.raw_status), what_is_invalid(self.raw_status)
-        return Fate(read_spec(recorded["file"]), recorded, self.record, settings_without_effect, invalid, self.mode)
+        settings_without_effect = fields_without_effect(self.raw_status)
+        return Fate(read_spec(recorded["file"]), recorded, self.record, settings_without_effect, self.mode)
 
 
 class Fleet(SimulatedKube):
@@ -112,7 +112,7 @@ async def _live(files: tuple[str, ...], way: str, mode: AutoscalerMode) -> dict[
     )
     assert answer.status == 201, answer.body
     crashes: list[str] = []
-    config = ClusterConfig(pods=PodConfig(autoscaler=AutoscalerConfig(mode)))
+    config = ClusterConfig(pods=PodConfig(autoscaler=AutoscalerConfig(mode), creates_auth_secrets=True))
     clock = SimulatedClock(world.now)
     operator = OperatorUnderTest(InProcessTransport(world.api), clock, random.Random(0), crashes.append, config=config)
     controllers = asyncio.create_task(world.run_controllers())

@@ -10,7 +10,7 @@ import json
 import ssl
 import time
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,7 @@ import aiohttp
 import yaml
 
 from raytide.api.config import AutoscalerMode
-from raytide.api.rbac_rules import Scope, permissions_for
+from raytide.api.rbac_rules import DEFAULT_FEATURES, Feature, Scope, permissions_for
 from raytide_sandbox.connections import ClosingConnector
 from support.deadlines import PATIENCE
 
@@ -123,10 +123,16 @@ class PlaneAdmin:
         return all(map(_takes_pods, (await self.call("GET", "/api/v1/nodes"))["items"]))
 
     async def operator_account(
-        self, namespace: str, folder: Path, name: str = "raytide-operator", mode: AutoscalerMode = "raytide"
+        self,
+        namespace: str,
+        folder: Path,
+        name: str = "raytide-operator",
+        mode: AutoscalerMode = "raytide",
+        features: Collection[Feature] = DEFAULT_FEATURES,
     ) -> Path:
         """A service account with the operator's rights where that autoscaler is the rule; returns its kubeconfig."""
-        everywhere, at_home = _rules(mode, Scope.WATCHED, Scope.CLUSTER), _rules(mode, Scope.OWN)
+        everywhere = _rules(mode, Scope.WATCHED, Scope.CLUSTER, features=features)
+        at_home = _rules(mode, Scope.OWN)
         for path, kind, rules in (("", "ClusterRole", everywhere), (f"/namespaces/{namespace}", "Role", at_home)):
             role = {"apiVersion": RBAC_VERSION, "kind": kind, "metadata": {"name": name}, "rules": rules}
             await self.apply(f"{RBAC}{path}/{kind.lower()}s", role)
@@ -204,10 +210,10 @@ def _takes_pods(node: Json) -> bool:
     return conditions.get("Ready") == "True" and not node["spec"].get("taints")
 
 
-def _rules(mode: AutoscalerMode, *scopes: Scope) -> list[Json]:
+def _rules(mode: AutoscalerMode, *scopes: Scope, features: Collection[Feature] = DEFAULT_FEATURES) -> list[Json]:
     return [
         {"apiGroups": [permission.group], "resources": [permission.resource], "verbs": list(permission.verbs)}
-        for permission in permissions_for(mode)
+        for permission in permissions_for(mode, features=features)
         if permission.scope in scopes
     ]
 

@@ -20,6 +20,9 @@
 - --metrics-addr={{ if .Values.metrics.enabled }}:{{ int .Values.metrics.port }}{{ else }}0{{ end }}
 - --autoscaler-mode={{ .Values.autoscaler.mode }}
 - --autoscaler-image={{ default (include "raytide.image" .) .Values.autoscaler.image }}
+{{- if .Values.tokenAuth.createSecrets }}
+- --auth-secrets
+{{- end }}
 {{- if not .Values.autoscaler.rbac }}
 - --autoscaler-rbac=false
 {{- end }}

@@ -113,6 +113,12 @@
   resources: [jobs]
   verbs: [get, create]
 {{- end }}
+{{- if and (.Values.rayCluster.enabled) (.Values.tokenAuth.createSecrets) }}
+# optional: to create the Secrets with the tokens of RayClusters with token authentication
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create]
+{{- end }}
 {{- if and (.Values.rayCluster.enabled) (contains "GCSFaultToleranceEmbeddedStorage=true" (include "raytide.featureGates" .)) }}
 # optional: to create the volume claims of GCS fault tolerance with RocksDB, and keep or remove their owner
 - apiGroups: [""]

@@ -171,11 +171,6 @@ def test_an_autoscaled_cluster_may_become_larger(effect):
     )
 
 
-def test_a_cluster_that_asks_for_missing_protection_gets_no_pods(effect):
-    (first, *_) = effect(as_list(node(cpu=20)), raycluster(group(), authOptions={"mode": "token"}))
-    assert first.startswith("RayCluster default/ray gets no pods: spec.authOptions.mode requests token authentication")
-
-
 def test_as_many_pods_as_the_bound_are_predicted(effect):
     new = raycluster(group(replicas=900_000, maxReplicas=1_000_000, cpu="1m"))
     (first, second, *_) = effect(as_list(*(node(f"n{number}", cpu=10) for number in range(9))), new)

@@ -63,12 +63,12 @@ def test_an_unlisted_difference_is_shown_with_both_sides_and_fails(capsys):
 
 def test_a_listed_difference_is_shown_with_its_reason_and_passes(capsys):
     ours = captured(
-        "17-auth-token",
-        without_object("Secret auth-token"),
-        unsupported="spec.authOptions.mode: Ray runs without authentication",
+        "16-ingress",
+        without_object("Ingress with-ingress-head-ingress"),
+        unsupported="spec.headGroupSpec.enableIngress: no Ingress is created",
     )
-    assert golden.report({"17-auth-token": ours}, REFERENCE) == 0
-    assert "1 × not built yet: auth" in capsys.readouterr().out
+    assert golden.report({"16-ingress": ours}, REFERENCE) == 0
+    assert "1 × not built yet: ingress" in capsys.readouterr().out
 
 
 @pytest.mark.rule("FD:RC-B20")

@@ -210,7 +210,7 @@ def settings_of(monkeypatch):
 
 def test_every_option_is_a_field_of_the_settings():
     options = [option for option in command.params if option.expose_value]
-    assert len(options) == 27
+    assert len(options) == 28
     assert {option.name for option in options} <= Settings.model_fields.keys()
 
 
@@ -226,6 +226,7 @@ def test_every_option_is_a_field_of_the_settings():
         ("RAYTIDE_LOG_FORMAT", "json", "log_format", "json"),
         ("RAYTIDE_CONTROLLERS", "trainingjob", "controllers", ("trainingjob",)),
         ("RAYTIDE_AUTOSCALER_RBAC", "false", "creates_autoscaler_rbac", False),
+        ("RAYTIDE_AUTH_SECRETS", "true", "creates_auth_secrets", True),
         ("RAYTIDE_FEATURE_GATES", "RayCronJob=true", "feature_gates", DEFAULT_FEATURE_GATES | {"RayCronJob"}),
         ("RAYTIDE_ENABLE_LEADER_ELECTION", "false", "is_leader_election_enabled", False),
         ("RAYTIDE_LEADER_ELECTION_NAMESPACE", "ns", "leader_election_namespace", "ns"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from raytide.api.config import DEFAULT_FEATURE_GATES, OTHER_FEATURE_GATES, ClusterConfig
+from raytide.api.config import DEFAULT_FEATURE_GATES, OTHER_FEATURE_GATES, ClusterConfig, PodConfig
 from raytide.api.meta import PERSISTENT_VOLUME_CLAIMS
 from raytide.api.raycluster import RayCluster
 from raytide.autoscaler.state.node_types import node_types
@@ -109,6 +109,14 @@ WITH_ROCKSDB = {
 } | {"gcsFaultToleranceOptions.backend": {"gcsFaultToleranceOptions": {"backend": "redis"}}}
 """The same where it has it in RocksDB."""
 
+WITH_TOKEN = {"rayVersion": "2.60.0", "authOptions": {"mode": "token"}}
+OF_AUTH = {
+    "authOptions.enableK8sTokenAuth": {"mode": "token", "enableK8sTokenAuth": True},
+    "authOptions.mode": {"mode": "disabled"},
+    "authOptions.secretName": {"mode": "token", "secretName": "mine"},
+}
+"""The same where Ray uses token authentication."""
+
 READ_BY_AUTOSCALER = {
     "autoscalerOptions.idleTimeoutSeconds": {"autoscalerOptions": {"idleTimeoutSeconds": 7}},
     "autoscalerOptions.upscalingMode": {"autoscalerOptions": {"upscalingMode": "Conservative"}},
@@ -121,8 +129,6 @@ READ_BY_AUTOSCALER = {
 """What no operator reads: the sidecar gets it from the RayCluster itself."""
 
 SAMPLES = {"string": "x", "integer": 2, "boolean": True, "number": 1.5, "object": {"name": "x"}}
-TELLING = {"authOptions.mode": "token"}
-"""Values with an effect, where the schema's first choice has none."""
 
 
 def leaves(schema, path=""):
@@ -143,7 +149,7 @@ def spec_schema():
 
 
 FIELDS = dict(leaves(spec_schema()))
-CLAIMED = {*ACTED_ON, *WITH_AUTOSCALER, *WITH_REDIS, *WITH_ROCKSDB, *READ_BY_AUTOSCALER}
+CLAIMED = {*ACTED_ON, *WITH_AUTOSCALER, *WITH_REDIS, *WITH_ROCKSDB, *OF_AUTH, *READ_BY_AUTOSCALER}
 NAMED = sorted(FIELDS.keys() - CLAIMED)
 
 
@@ -151,7 +157,7 @@ def sample(path, schema):
     if schema.get("type") == "array":
         return [sample(path, schema["items"])]
     if "enum" in schema:
-        return TELLING.get(path, schema["enum"][0])
+        return schema["enum"][0]
     return SAMPLES[schema.get("type", "string")]
 
 
@@ -171,7 +177,11 @@ def with_field(path):
 def effect(cluster):
     """Actions, events and status, except the hash, which every field of the spec changes."""
     worlds = Observed(), Observed(missing=frozenset({(PERSISTENT_VOLUME_CLAIMS, "demo-gcs-pvc")}))
-    config = ClusterConfig(cleans_up_redis=False, feature_gates=DEFAULT_FEATURE_GATES | OTHER_FEATURE_GATES)
+    config = ClusterConfig(
+        pods=PodConfig(creates_auth_secrets=True),
+        cleans_up_redis=False,
+        feature_gates=DEFAULT_FEATURE_GATES | OTHER_FEATURE_GATES,
+    )
     todo = [plan(cluster, observed, config, lambda prefix: prefix) for observed in worlds]
     return repr(todo).replace(recreate_hash(cluster), "HASH")
 
@@ -213,6 +223,12 @@ def test_acted_on_where_the_gcs_has_its_state_in_rocksdb(path):
     assert effect(RayCluster.parse(changed)) != effect(RayCluster.parse(plain))
 
 
+@pytest.mark.parametrize("path", OF_AUTH)
+def test_acted_on_where_ray_uses_token_authentication(path):
+    changed, plain = raycluster(**{**WITH_TOKEN, "authOptions": OF_AUTH[path]}), raycluster(**WITH_TOKEN)
+    assert effect(RayCluster.parse(changed)) != effect(RayCluster.parse(plain))
+
+
 @pytest.mark.parametrize("path", READ_BY_AUTOSCALER)
 def test_read_by_the_autoscaler(path):
     changed, plain = raycluster(**READ_BY_AUTOSCALER[path]), raycluster()
@@ -223,6 +239,6 @@ def test_read_by_the_autoscaler(path):
 def test_named_as_unsupported(path):
     written = path.replace("[]", "[0]")
     cluster = with_field(path)
-    entries = (*unsupported(cluster), *missing_protection(cluster))
+    entries = (*unsupported(cluster), *missing_protection(cluster, PodConfig()))
     fields = [entry.field.removeprefix("spec.") for entry in entries]
     assert any(written == field or written.startswith((f"{field}.", f"{field}[")) for field in fields), fields

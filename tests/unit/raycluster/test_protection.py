@@ -1,5 +1,6 @@
-"""Authentication, TLS and network policies are not built: no pod is created without them, and running pods stay."""
+"""Where authentication, TLS or network policies cannot be had, no pod is created without them, and running pods stay."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from raytide.api import constants
 from raytide.api.actions import Create
 from raytide.api.conditions import find_condition
-from raytide.api.config import DEFAULT_FEATURE_GATES, ClusterConfig
+from raytide.api.config import DEFAULT_FEATURE_GATES, ClusterConfig, PodConfig
 from raytide.api.meta import PODS, SERVICES
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.desired_replicas import scaling_of
@@ -89,7 +90,8 @@ def test_an_annotation_accepts_pods_without_that_protection_and_no_other(name):
     todo, computed = run_pass(cluster(spec, name))
     assert len(new_pods(todo)) == 3
     assert invalid(computed) == ""
-    assert field in find_condition(computed["conditions"], constants.UNSUPPORTED)["message"]
+    unsupported = find_condition(computed["conditions"], constants.UNSUPPORTED) or {"message": ""}
+    assert field in unsupported["message"] + "".join(event.message for event in todo.events)
     others = ",".join(PROTECTED.keys() - {name})
     todo, computed = run_pass(cluster(EVERYTHING, others))
     assert new_pods(todo) == []
@@ -110,6 +112,39 @@ def test_a_spec_without_a_protection_is_not_held_up(spec):
     todo, computed = run_pass(cluster(spec))
     assert len(new_pods(todo)) == 3
     assert invalid(computed) == ""
+
+
+@pytest.mark.rule("FD:RC-B3", "RC:AU-1")
+@pytest.mark.parametrize(
+    ("options", "config"),
+    [
+        pytest.param({"mode": "token"}, replace(GATES, pods=PodConfig(creates_auth_secrets=True)), id="it may"),
+        pytest.param({"mode": "token", "secretName": "mine"}, GATES, id="the user has made it"),
+    ],
+)
+def test_pods_with_token_authentication_are_created_where_the_operator_may_create_the_secret_or_need_not(
+    options, config
+):
+    found = cluster({"authOptions": options})
+    todo = plan(found, Observed(services=(head_service(),)), config, lambda prefix: f"{prefix}aaaaa")
+    assert len(new_pods(todo)) == 3
+    assert (todo.unprotected, todo.events) == ((), ())
+
+
+@pytest.mark.rule("FD:RC-B3")
+def test_a_cluster_without_the_secret_is_told_all_three_ways_out():
+    todo, _ = run_pass(cluster({"authOptions": {"mode": "token"}}))
+    (event,) = todo.events
+    for way in ("secretName", "tokenAuth.createSecrets", f"{ALLOW_INSECURE}: authOptions"):
+        assert way in event.message
+
+
+@pytest.mark.rule("RC:AU-1")
+def test_options_without_a_mode_are_told_to_authenticate_nobody():
+    todo, _ = run_pass(cluster({"authOptions": {"secretName": "mine"}}))
+    (event,) = todo.events
+    assert (event.event_type, event.reason) == ("Warning", constants.INVALID_SPEC)
+    assert "has no mode: Ray runs without authentication" in event.message
 
 
 @pytest.mark.rule("FD:RC-B3")

@@ -8,20 +8,18 @@ from raytide.raycluster.validation import unsupported
 from support.builders import group, raycluster
 
 FIELDS = {
-    "spec.authOptions.mode": {"authOptions": {"mode": "token"}},
     "spec.tlsOptions.enabled": {"tlsOptions": {"enabled": True}},
     "spec.networkPolicy": {"networkPolicy": {}},
     "spec.historyServerOptions": {"historyServerOptions": {}},
     "spec.headGroupSpec.enableIngress": {"headGroupSpec": {"enableIngress": True}},
     "spec.headGroupSpec.ingressOptions": {"headGroupSpec": {"ingressOptions": {"path": "/ray"}}},
-    "spec.authOptions": {"authOptions": {}},
-    "spec.authOptions.secretName": {"authOptions": {"secretName": "tok"}},
     "spec.upgradeStrategy.type": {"upgradeStrategy": {"type": "Recreate"}},
 }
 OFF = {
     "autoscaling off": {"enableInTreeAutoscaling": False},
     "autoscaling, which is built": {"enableInTreeAutoscaling": True, "autoscalerOptions": {"version": "v2"}},
     "what the autoscaler reads": {"workerGroupSpecs": [group("a", idleTimeoutSeconds=0, priority=5)]},
+    "token authentication, which is built": {"authOptions": {"mode": "token", "secretName": "tok"}},
     "authentication disabled": {"authOptions": {"mode": "disabled", "secretName": "tok"}},
     "TLS off": {"tlsOptions": {"enabled": False}},
     "no ingress": {"headGroupSpec": {"enableIngress": False}},
@@ -62,13 +60,6 @@ def test_what_is_switched_off_is_not_named(spec):
 def test_annotations_are_named(annotation, on, off):
     assert named({}, {annotation: on}) == [f"metadata.annotations[{annotation}]"]
     assert named({}, {annotation: off}) == []
-
-
-def test_everything_about_authentication_is_named():
-    options = {"mode": "token", "secretName": "tok", "enableK8sTokenAuth": True}
-    fields = [f"spec.authOptions.{field}" for field in options]
-    assert named({"authOptions": options}, ACCEPTED) == fields
-    assert named({"authOptions": options}) == []
 
 
 @pytest.mark.rule("FD:RC-B13")

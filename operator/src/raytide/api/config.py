@@ -43,6 +43,8 @@ class PodConfig:
     is_head_pod_name_deterministic: bool = False
     is_head_service_cluster_ip: bool = False
     has_multi_host_indexing: bool = True
+    creates_auth_secrets: bool = False
+    """Whether the operator creates the Secrets of RayClusters with token authentication; otherwise users name theirs."""
     head_sidecar_containers: tuple[Manifest, ...] = ()
     worker_sidecar_containers: tuple[Manifest, ...] = ()
     default_container_envs: tuple[Manifest, ...] = ()

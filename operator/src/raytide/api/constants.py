@@ -239,6 +239,11 @@ FAILED_TO_CREATE_REDIS_CLEANUP_JOB: Final = "FailedToCreateRedisCleanupJob"
 
 Act on the message: a quota, an admission webhook or a missing permission.
 """
+FAILED_TO_CREATE_AUTH_SECRET: Final = "FailedToCreateAuthSecret"  # noqa: S105 - an event's reason
+"""The API server rejected the Secret with the token of a cluster with `authOptions.mode: token`; no head is created without it.
+
+Act on the message. A Secret of that name that is somebody else's is not touched: delete it, or use it by `authOptions.secretName`.
+"""
 CREATED_PVC: Final = "CreatedPVC"
 """The PersistentVolumeClaim was created in which the GCS keeps its state, with `gcsFaultToleranceOptions.backend: rocksdb`."""
 FAILED_TO_CREATE_PVC: Final = "FailedToCreatePVC"

@@ -26,6 +26,7 @@ from raytide.api.meta import (
     RESOURCE_QUOTAS,
     ROLE_BINDINGS,
     ROLES,
+    SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
     TRAININGJOBS,
@@ -56,6 +57,8 @@ class Feature(Enum):
     """The operator creates the RBAC objects of autoscalers."""
     REDIS_CLEANUP = "gcsFaultTolerance.redisCleanup"
     """The operator removes the state of the GCS from Redis before a RayCluster is deleted."""
+    AUTH_SECRETS = "tokenAuth.createSecrets"
+    """The operator creates the Secrets of RayClusters with token authentication."""
     EMBEDDED_STORAGE = "featureGates.GCSFaultToleranceEmbeddedStorage"
     """GCS fault tolerance may use RocksDB."""
 
@@ -106,7 +109,7 @@ class Permission:
         return tuple(Triple(self.group, self.resource, verb) for verb in self.verbs)
 
 
-DEFAULT_FEATURES: Final = frozenset(Feature) - {Feature.TENANTS, Feature.EMBEDDED_STORAGE}
+DEFAULT_FEATURES: Final = frozenset(Feature) - {Feature.TENANTS, Feature.AUTH_SECRETS, Feature.EMBEDDED_STORAGE}
 """Those that are on unless they are switched off."""
 
 _FOR_AUTOSCALER_RBAC: Final[dict[str, Any]] = {
@@ -198,6 +201,14 @@ PERMISSIONS: Final = (
         "remove the state of the GCS from Redis before a RayCluster with fault tolerance is deleted",
         is_required=False,
         feature=Feature.REDIS_CLEANUP,
+        kind=RAYCLUSTERS,
+    ),
+    Permission(
+        SECRETS,
+        ("get", "create"),
+        "create the Secrets with the tokens of RayClusters with token authentication",
+        is_required=False,
+        feature=Feature.AUTH_SECRETS,
         kind=RAYCLUSTERS,
     ),
     Permission(

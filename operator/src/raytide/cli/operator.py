@@ -248,6 +248,16 @@ def _setting(field: str, flag: str, *aliases: str, **attributes: Any) -> Callabl
     help="Create the service account, role and role binding of each autoscaler; false: users create them.",
 )
 @_setting(
+    "creates_auth_secrets",
+    "--auth-secrets",
+    is_flag=False,
+    flag_value="true",
+    default=False,
+    show_default=True,
+    type=bool,
+    help="Create the Secret with the token of each RayCluster with token authentication.",
+)
+@_setting(
     "state_tracks_readiness",
     "--state-tracks-readiness",
     is_flag=False,

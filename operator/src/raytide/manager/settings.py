@@ -164,6 +164,7 @@ class Settings(BaseSettings):
     autoscaler_image: str = Field(default="", validation_alias="RAYTIDE_AUTOSCALER_IMAGE")
     """Empty: the published image of this version."""
     creates_autoscaler_rbac: bool = Field(default=True, validation_alias="RAYTIDE_AUTOSCALER_RBAC")
+    creates_auth_secrets: bool = Field(default=False, validation_alias="RAYTIDE_AUTH_SECRETS")
 
     state_tracks_readiness: bool = Field(default=False, validation_alias="RAYTIDE_STATE_TRACKS_READINESS")
 
@@ -220,6 +221,7 @@ class Settings(BaseSettings):
             Feature.TENANTS: bool(self.tenants),
             Feature.AUTOSCALER_RBAC: self.creates_autoscaler_rbac,
             Feature.REDIS_CLEANUP: self.cleans_up_redis,
+            Feature.AUTH_SECRETS: self.creates_auth_secrets,
             Feature.EMBEDDED_STORAGE: "GCSFaultToleranceEmbeddedStorage" in self.feature_gates,
         }
         return frozenset(feature for feature in Feature if is_on[feature])
@@ -257,6 +259,7 @@ class Settings(BaseSettings):
             is_init_container_injected=self.is_init_container_injected,
             is_probe_injected=self.is_probe_injected,
             is_login_shell=self.is_login_shell,
+            creates_auth_secrets=self.creates_auth_secrets,
             is_head_pod_name_deterministic=self.is_head_pod_name_deterministic,
             is_head_service_cluster_ip=self.is_head_service_cluster_ip,
             has_multi_host_indexing="RayMultiHostIndexing" in self.feature_gates,

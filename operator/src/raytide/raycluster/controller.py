@@ -4,6 +4,7 @@ It decides nothing. Informers run all the time; everything that writes runs only
 Started by manager/main.py, and by simulations without kopf, sockets or threads (D3, D4, D11).
 """
 
+import base64
 import secrets
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +30,7 @@ from raytide.runtime.clock import Clock
 
 CONTROLLER_NAME: Final = "raycluster-controller"
 """KubeRay's reportingController (RC §6.1)."""
+TOKEN_BYTES: Final = 32
 SUFFIX_LENGTH: Final = 5
 SUFFIXES: Final = len(constants.REPLICA_ALPHABET) ** SUFFIX_LENGTH
 """The number of suffixes: one random number is drawn per name, not one per letter."""
@@ -41,6 +43,11 @@ def random_name(prefix: str) -> str:
         number, letter = divmod(number, len(constants.REPLICA_ALPHABET))
         letters += constants.REPLICA_ALPHABET[letter]
     return prefix + letters
+
+
+def draw_token() -> str:
+    """A new token of 32 random bytes for a cluster with token authentication (RC:AU-2)."""
+    return base64.b64encode(secrets.token_bytes(TOKEN_BYTES)).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +97,7 @@ class RayClusterController(BaseController):
         deps = self._build_dependencies((sources.services, sources.pods))
         self._measures = WorkerMeasures()
         self.reconciler = RayClusterReconciler(
-            deps, sources, config=config, namer=options.namer, measures=self._measures
+            deps, sources, config=config, namer=options.namer, draw_token=draw_token, measures=self._measures
         )
         self.reconcile_loop.reconcile = self.reconciler.reconcile
 

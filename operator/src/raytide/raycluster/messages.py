@@ -234,6 +234,21 @@ def service_account_not_found(account: str) -> EventSpec:
     return EventSpec(constants.AUTOSCALER_SERVICE_ACCOUNT_NOT_FOUND, note)
 
 
+def no_auth_mode() -> EventSpec:
+    """`authOptions` without a mode, which some read as `token`."""
+    note = "spec.authOptions has no mode: Ray runs without authentication; set mode to token, or remove authOptions"
+    return EventSpec(constants.INVALID_SPEC, note)
+
+
+def auth_waived() -> EventSpec:
+    """Token authentication is not available, and an annotation accepts pods without it."""
+    note = (
+        "spec.authOptions.mode is token, and Ray runs without authentication, as the annotation "
+        f"{constants.ALLOW_INSECURE_ANNOTATION} accepts"
+    )
+    return EventSpec(constants.INVALID_SPEC, note)
+
+
 def claim_not_found(name: str) -> EventSpec:
     """The PersistentVolumeClaim that the spec names does not exist; the head pod waits for it."""
     note = (

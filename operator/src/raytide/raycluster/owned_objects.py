@@ -7,7 +7,7 @@ volume's claim (plan.py). A new object is a new row; if no informer watches its 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from raytide.api import constants
 from raytide.api.actions import Create
@@ -16,6 +16,7 @@ from raytide.api.meta import (
     PERSISTENT_VOLUME_CLAIMS,
     ROLE_BINDINGS,
     ROLES,
+    SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
     Manifest,
@@ -25,6 +26,7 @@ from raytide.api.raycluster import RayCluster
 from raytide.raycluster.manifests.gcs_storage import build_claim, claim_name, users_claim
 from raytide.raycluster.manifests.rbac import EVENT_REASONS, build_rights, named_service_account
 from raytide.raycluster.manifests.services import build_head_service, build_headless_worker_service
+from raytide.raycluster.manifests.token_auth import build_secret, secret_name
 from raytide.raycluster.observed import Observed
 from raytide.raycluster.spec_queries import has_rocksdb_fault_tolerance
 
@@ -34,6 +36,10 @@ HEADLESS_SLOT: Final = "(headless service)"
 RIGHTS_SLOT: Final = "(autoscaler)"
 """The same for the autoscaler's RBAC objects; no worker group can have that name."""
 STORAGE_SLOT: Final = "(storage)"
+AUTH_SLOT: Final = "(authentication)"
+
+DrawToken: TypeAlias = Callable[[], str]
+"""Draws a new secret token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +53,15 @@ class OwnedObject:
     failure_reason: str
     is_missing: Callable[[RayCluster, Observed], bool]
     """Whether it is wanted and does not exist."""
-    build: Callable[[RayCluster, ClusterConfig], Manifest]
+    build: Callable[[RayCluster, ClusterConfig, DrawToken], Manifest]
     waits_for: Resource | None = None
     """A kind whose missing object is created first: the API server rejects references to missing objects."""
     is_before_head: bool = False
     """Whether a first head pod waits for it; if a head exists, later steps do not wait."""
 
-    def create(self, cluster: RayCluster, config: ClusterConfig) -> Create:
+    def create(self, cluster: RayCluster, config: ClusterConfig, draw_token: DrawToken) -> Create:
         """The create of this object."""
-        manifest = self.build(cluster, config)
+        manifest = self.build(cluster, config, draw_token)
         return Create(self.resource, manifest, self.success_reason, self.failure_reason, self.slot)
 
 
@@ -72,6 +78,10 @@ def _lacks_head_service(_cluster: RayCluster, observed: Observed) -> bool:
 def _lacks_headless_service(cluster: RayCluster, observed: Observed) -> bool:
     has_hosts = any(group.num_of_hosts > 1 for group in cluster.spec.worker_group_specs)
     return has_hosts and not observed.has_headless_worker_service
+
+
+def _lacks_auth_secret(cluster: RayCluster, observed: Observed) -> bool:
+    return (SECRETS, secret_name(cluster)) in observed.missing
 
 
 def _lacks_gcs_claim(cluster: RayCluster, observed: Observed) -> bool:
@@ -91,7 +101,7 @@ def _right(resource: Resource, *, waits_for: Resource | None = None) -> OwnedObj
         RIGHTS_SLOT,
         *EVENT_REASONS[resource],
         is_missing=is_missing,
-        build=lambda cluster, config: dict(build_rights(cluster, config.autoscaler))[resource],
+        build=lambda cluster, config, _: dict(build_rights(cluster, config.autoscaler))[resource],
         waits_for=waits_for,
         is_before_head=True,
     )
@@ -104,7 +114,7 @@ OWNED_OBJECTS: Final = (
         constants.CREATED_SERVICE,
         constants.FAILED_TO_CREATE_SERVICE,
         is_missing=_lacks_head_service,
-        build=lambda cluster, config: build_head_service(cluster, config.pods),
+        build=lambda cluster, config, _: build_head_service(cluster, config.pods),
     ),
     OwnedObject(  # one for the hosts of all multi-host groups
         SERVICES,
@@ -112,18 +122,27 @@ OWNED_OBJECTS: Final = (
         constants.CREATED_SERVICE,
         constants.FAILED_TO_CREATE_SERVICE,
         is_missing=_lacks_headless_service,
-        build=lambda cluster, _config: build_headless_worker_service(cluster),
+        build=lambda cluster, _config, _: build_headless_worker_service(cluster),
     ),
     _right(SERVICE_ACCOUNTS),
     _right(ROLES),
     _right(ROLE_BINDINGS, waits_for=ROLES),
+    OwnedObject(
+        SECRETS,
+        AUTH_SLOT,
+        "",  # no event in KubeRay either
+        constants.FAILED_TO_CREATE_AUTH_SECRET,
+        is_missing=_lacks_auth_secret,
+        build=lambda cluster, _config, draw_token: build_secret(cluster, draw_token()),
+        is_before_head=True,
+    ),
     OwnedObject(
         PERSISTENT_VOLUME_CLAIMS,
         STORAGE_SLOT,
         constants.CREATED_PVC,
         constants.FAILED_TO_CREATE_PVC,
         is_missing=_lacks_gcs_claim,
-        build=lambda cluster, _config: build_claim(cluster),
+        build=lambda cluster, _config, _: build_claim(cluster),
         is_before_head=True,
     ),
 )

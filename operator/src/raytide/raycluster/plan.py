@@ -7,7 +7,7 @@ running. Deletion is in deletion.py. Called by the reconciler; rules RC §2.2, R
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, repeat
 from operator import attrgetter
 from typing import Final
@@ -35,8 +35,9 @@ from raytide.raycluster.manifests.gcs_storage import (
 from raytide.raycluster.manifests.lookup import Lookup
 from raytide.raycluster.manifests.names import Namer, replica_name, unused
 from raytide.raycluster.manifests.rbac import lookups
+from raytide.raycluster.manifests.token_auth import secret_lookups
 from raytide.raycluster.observed import Observed
-from raytide.raycluster.owned_objects import OWNED_OBJECTS, OwnedObject, missing_named_account
+from raytide.raycluster.owned_objects import OWNED_OBJECTS, DrawToken, OwnedObject, missing_named_account
 from raytide.raycluster.plan_multihost_group import plan_replicas
 from raytide.raycluster.plan_types import NOTHING, RayClusterPlan
 from raytide.raycluster.plan_worker_group import NEWEST, GroupChanges, GroupInputs, Victim, plan_group, removed_groups
@@ -60,6 +61,10 @@ LOOKUP_RETRY_S: Final = 5.0
 FINALIZER_INTERVAL_S: Final = 30.0
 
 
+def _no_token() -> str:
+    raise ValueError("only the reconciler draws tokens")
+
+
 @dataclass(frozen=True, slots=True)
 class PlanContext:
     """The input of every step."""
@@ -69,12 +74,19 @@ class PlanContext:
     config: ClusterConfig
     namer: Namer
     scaling: ScalingState
+    draw_token: DrawToken = field(default=_no_token)
 
 
-def plan(cluster: RayCluster, observed: Observed, config: ClusterConfig, namer: Namer) -> RayClusterPlan:
+def plan(
+    cluster: RayCluster,
+    observed: Observed,
+    config: ClusterConfig,
+    namer: Namer,
+    draw_token: DrawToken = _no_token,
+) -> RayClusterPlan:
     """Run the steps in order; each may add writes, and may be the last."""
     scaling = scaling_of(cluster, observed, config.autoscaler.mode)
-    ctx = PlanContext(cluster, observed, config, unused(namer, observed.names_in_use), scaling)
+    ctx = PlanContext(cluster, observed, config, unused(namer, observed.names_in_use), scaling, draw_token)
     return run_steps(STEPS, ctx)
 
 
@@ -181,7 +193,7 @@ def hold_unprotected(ctx: PlanContext) -> RayClusterPlan:
 
     It precedes `hold_while_suspended`, so that a suspended cluster reports the missing protection too.
     """
-    found = missing_protection(ctx.cluster)
+    found = missing_protection(ctx.cluster, ctx.config.pods)
     events = tuple(EventSpec(violation.event_reason, str(violation)) for violation in found)
     return RayClusterPlan(unprotected=found, events=events, is_last=bool(found))
 
@@ -282,7 +294,7 @@ def wanted_lookups(cluster: RayCluster, config: ClusterConfig) -> tuple[Lookup, 
     """Objects to look up by name before planning; none for a cluster that gets no writes."""
     if not is_managed_by_us(cluster.spec.managed_by):
         return ()
-    return *lookups(cluster, config.autoscaler), *claim_lookups(cluster)
+    return *lookups(cluster, config.autoscaler), *secret_lookups(cluster, config.pods), *claim_lookups(cluster)
 
 
 def _violations_plan(found: Sequence[Violation]) -> RayClusterPlan:
@@ -374,7 +386,7 @@ def _unless_rejected(ctx: PlanContext, group: str, creates: Callable[[], Iterabl
 
 
 def _create_owned(ctx: PlanContext, slot: str, rows: Iterable[OwnedObject]) -> RayClusterPlan:
-    return _unless_rejected(ctx, slot, lambda: [row.create(ctx.cluster, ctx.config) for row in rows])
+    return _unless_rejected(ctx, slot, lambda: [row.create(ctx.cluster, ctx.config, ctx.draw_token) for row in rows])
 
 
 def _has_head(ctx: PlanContext) -> bool:

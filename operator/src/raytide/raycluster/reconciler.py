@@ -49,6 +49,7 @@ from raytide.raycluster.manifests.services import head_service_name
 from raytide.raycluster.metrics import WorkerMeasures, forget_provisioned, observe_capacity, observe_provisioned
 from raytide.raycluster.object_lookup import ObjectLookupCache
 from raytide.raycluster.observed import Observed, PendingRetry, observe
+from raytide.raycluster.owned_objects import DrawToken
 from raytide.raycluster.plan import plan, plan_unreadable, wanted_lookups
 from raytide.raycluster.plan_types import RayClusterPlan
 from raytide.raycluster.quota_lookup import LOOKUP_INTERVAL_S, QuotaLookup
@@ -117,6 +118,7 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, 
         *,
         config: ClusterConfig,
         namer: Namer,
+        draw_token: DrawToken,
         measures: WorkerMeasures,
     ) -> None:
         super().__init__(deps, RayClusterCreateBackoff())
@@ -124,6 +126,7 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, 
         self._measures = measures
         self._config = config
         self._namer = namer
+        self._draw_token = draw_token
         self._failed_starts = FailedStarts()
         self._cleanups: dict[Key, _CleanupAttempt] = {}
 
@@ -144,7 +147,7 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, 
         await self._sources.lookups.refresh(key, cluster.metadata.uid, wanted_lookups(cluster, self._config))
         await self._look_up_quotas(cluster)
         seen_at = self._clock.now()
-        planned = plan(cluster, self._observe(cluster, seen_at), self._config, self._namer)
+        planned = plan(cluster, self._observe(cluster, seen_at), self._config, self._namer, self._draw_token)
         if not planned.is_reported:
             self._measures.forget(key)
         return await self._carry_out(cluster, seen_at, planned)

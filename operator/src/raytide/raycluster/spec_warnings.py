@@ -13,7 +13,9 @@ from raytide.api.config import ClusterConfig
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster import messages
 from raytide.raycluster.desired_replicas import clamp_replicas
-from raytide.raycluster.protection import PROTECTIONS, waived_fields
+from raytide.raycluster.manifests.token_auth import is_asked_for as is_token_asked_for
+from raytide.raycluster.manifests.token_auth import is_available as is_token_available
+from raytide.raycluster.protection import AUTH, PROTECTIONS, accepted_without, waived_fields
 from raytide.raycluster.spec_queries import is_before_oldest_tested_ray, is_rays_autoscaler_chosen
 from raytide.raycluster.validation import unsupported, warnings
 
@@ -24,6 +26,7 @@ def warning_events(cluster: RayCluster, config: ClusterConfig) -> tuple[EventSpe
         *(EventSpec(violation.event_reason, str(violation)) for violation in warnings(cluster)),
         *(EventSpec(constants.UNSUPPORTED_FIELD, str(field)) for field in unsupported(cluster)),
         *_unknown_waivers(cluster),
+        *_no_authentication(cluster, config),
         *_rays_autoscaler_used(cluster, config),
         *_clamped_replicas(cluster),
     )
@@ -34,6 +37,15 @@ def _unknown_waivers(cluster: RayCluster) -> Iterator[EventSpec]:
     unknown = next((word for word in waived_fields(cluster) if word not in PROTECTIONS), None)
     if unknown is not None:
         yield messages.unknown_waiver(unknown, PROTECTIONS)
+
+
+def _no_authentication(cluster: RayCluster, config: ClusterConfig) -> Iterator[EventSpec]:
+    """Ray runs without authentication although the cluster has options for it: without a mode, or because a waiver allows it."""
+    options, is_asked_for = cluster.spec.auth_options, is_token_asked_for(cluster)
+    if options is not None and not options.get("mode"):
+        yield messages.no_auth_mode()
+    elif is_asked_for and not is_token_available(cluster, config.pods) and AUTH in accepted_without(cluster):
+        yield messages.auth_waived()
 
 
 def _clamped_replicas(cluster: RayCluster) -> Iterator[EventSpec]:

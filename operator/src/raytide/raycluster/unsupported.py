@@ -12,14 +12,13 @@ from typing import Final
 from raytide.api import constants
 from raytide.api.raycluster import RayCluster
 from raytide.api.violations import Unsupported
-from raytide.raycluster.protection import AUTH, NETWORK_POLICY, TLS, accepted_without
+from raytide.raycluster.protection import NETWORK_POLICY, TLS, accepted_without
 
 
 def unsupported(cluster: RayCluster) -> tuple[Unsupported, ...]:
     """Every field that asks for a feature not built yet."""
     return (
         *_of_options(cluster),
-        *_of_auth(cluster),
         *_of_spec(cluster),
         *_of_annotations(cluster),
         *_of_schedulers(cluster),
@@ -34,22 +33,6 @@ def _of_options(cluster: RayCluster) -> Iterator[Unsupported]:
         yield Unsupported("spec.networkPolicy", "no NetworkPolicy is created, all traffic is allowed")
     if spec.history_server_options is not None:
         yield Unsupported("spec.historyServerOptions", "no collector container is added")
-
-
-def _of_auth(cluster: RayCluster) -> Iterator[Unsupported]:
-    options = cluster.spec.auth_options
-    if options is None or options.get("mode") == "disabled":
-        return
-    if options.get("mode") == "token":
-        if AUTH not in accepted_without(cluster):
-            return
-        yield Unsupported("spec.authOptions.mode", "Ray runs without authentication")
-    elif not options.get("secretName"):
-        yield Unsupported("spec.authOptions", "no Secret with a token is created")
-    if options.get("secretName"):
-        yield Unsupported("spec.authOptions.secretName", "the Secret is not read")
-    if options.get("enableK8sTokenAuth"):
-        yield Unsupported("spec.authOptions.enableK8sTokenAuth", "Ray does not verify tokens with the API server")
 
 
 def _of_spec(cluster: RayCluster) -> Iterator[Unsupported]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace as with_fields
 from raytide.api import constants
 from raytide.api.actions import Create
 from raytide.api.capacity import CapacityPod, capacity_pod_from_object
-from raytide.api.config import ClusterConfig
+from raytide.api.config import ClusterConfig, PodConfig
 from raytide.api.meta import PODS, Key, Manifest
 from raytide.api.pod import pod_from_manifest
 from raytide.api.quantity import MAX_INT32
@@ -35,7 +35,7 @@ HEAD: Final = ""
 """The group of the head; worker groups have names."""
 MAX_PLANS: Final = 10
 """Plans of one RayCluster; each has at most `MAX_WRITES` creates."""
-CONFIG: Final = ClusterConfig(cleans_up_redis=False)
+CONFIG: Final = ClusterConfig(pods=PodConfig(creates_auth_secrets=True), cleans_up_redis=False)
 """Nothing waits for a finalizer here."""
 SUSPENDED: Final = "Suspended"
 GROUP_SUSPENDED: Final = "GroupSuspended"
@@ -117,8 +117,6 @@ def new_raycluster(manifest: Manifest, max_pods: int = MAX_PODS) -> NewRayCluste
         no_workers = tuple(replace(group, wanted=0) for group in found.groups)
         why = "spec.suspend is true, so no pod is created until it is false"
         return replace(found, groups=no_workers, reason=SUSPENDED, message=why)
-    if missing := plan(cluster, Observed(), CONFIG, str).unprotected:
-        return replace(found, reason=constants.INVALID_SPEC, message="; ".join(map(str, missing)))
     return replace(found, pods=tuple(_pod_sets(cluster, max_pods)))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
-from raytide.autoscaler.gcs.credentials import SERVICE_ACCOUNT_TOKEN, Certificates, GcsAccess, Token, gcs_access
+from raytide.autoscaler.gcs.credentials import SERVICE_ACCOUNT_TOKENS, Certificates, GcsAccess, Token, gcs_access
 
 USERS = Path("/home/ray/.ray/auth_token")
 
@@ -25,7 +25,7 @@ USERS = Path("/home/ray/.ray/auth_token")
         ),
         pytest.param(
             {"HOME": "/home/ray", "RAY_AUTH_MODE": "token", "RAY_ENABLE_K8S_TOKEN_AUTH": "true"},
-            GcsAccess(is_token_wanted=True, token_files=(SERVICE_ACCOUNT_TOKEN, USERS)),
+            GcsAccess(is_token_wanted=True, token_files=(*SERVICE_ACCOUNT_TOKENS, USERS)),
             id="where Kubernetes checks tokens, the service account's comes first",
         ),
         pytest.param(

@@ -13,7 +13,11 @@ from typing import Final
 
 from raytide.api.errors import ApiStatusError, ApiUnavailableError
 
-SERVICE_ACCOUNT_TOKEN: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+SERVICE_ACCOUNT_TOKENS: Final = (
+    Path("/var/run/secrets/ray.io/serviceaccount/token"),
+    Path("/var/run/secrets/kubernetes.io/serviceaccount/token"),
+)
+"""That of Ray's volume, where the pod has it (RC:AU-3), else the one that Kubernetes mounts."""
 TRUE: Final = frozenset({"1", "true"})
 
 
@@ -55,7 +59,7 @@ def _token_files(environ: Mapping[str, str]) -> tuple[Path, ...]:
         return (Path(named),)
     users = Path(environ.get("HOME") or "/", ".ray", "auth_token")
     is_kubernetes = environ.get("RAY_ENABLE_K8S_TOKEN_AUTH", "").strip().lower() in TRUE
-    return (SERVICE_ACCOUNT_TOKEN, users) if is_kubernetes else (users,)
+    return (*SERVICE_ACCOUNT_TOKENS, users) if is_kubernetes else (users,)
 
 
 class Token:

@@ -16,6 +16,7 @@ from raytide.api.raycluster import AutoscalerOptions, RayCluster
 from raytide.raycluster.manifests.environment import add_env, build_field, build_literal
 from raytide.raycluster.manifests.pod_builder import PodBuilder, PodContext, has_named, listed
 from raytide.raycluster.manifests.rbac import service_account_name
+from raytide.raycluster.manifests.token_auth import with_token
 from raytide.raycluster.spec_queries import AUTOSCALER_V2_ENV, has_env, needs_rays_autoscaler, ray_container
 
 LOGS: Final = "ray-logs"
@@ -136,7 +137,7 @@ def _version_env(context: PodContext, *, is_ours: bool) -> tuple[Manifest, ...]:
 def build_autoscaler(context: PodContext, *, is_ours: bool) -> Manifest:
     """The sidecar container, with `autoscalerOptions` applied over it (RC §3.7, RC:AS-1)."""
     options = context.cluster.spec.autoscaler_options or AutoscalerOptions()
-    container = _ours(context, options) if is_ours else _rays(context)
+    container = with_token(_ours(context, options) if is_ours else _rays(context), context.cluster, context.config)
     container["env"] += [dict(variable) for variable in options.env]
     chosen: Manifest = {
         "image": options.image,
@@ -144,7 +145,7 @@ def build_autoscaler(context: PodContext, *, is_ours: bool) -> Manifest:
         "command": list(options.command),
         "args": list(options.args),
         "envFrom": list(options.env_from),
-        "volumeMounts": list(options.volume_mounts),
+        "volumeMounts": [*listed(container, "volumeMounts"), *options.volume_mounts],
     }
     given: Manifest = {"resources": options.resources, "securityContext": options.security_context}
     return {

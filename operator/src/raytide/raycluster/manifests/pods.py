@@ -12,7 +12,16 @@ from raytide.api import constants
 from raytide.api.config import PodConfig
 from raytide.api.meta import PODS, RAYCLUSTERS, Manifest, controller_reference
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
-from raytide.raycluster.manifests import autoscaler, containers, environment, fault_tolerance, labels, probes, ray_start
+from raytide.raycluster.manifests import (
+    autoscaler,
+    containers,
+    environment,
+    fault_tolerance,
+    labels,
+    probes,
+    ray_start,
+    token_auth,
+)
 from raytide.raycluster.manifests.pod_builder import PodBuilder, PodContext, Step, start_builder
 from raytide.raycluster.plan_multihost_group import NewHost
 
@@ -36,6 +45,7 @@ HEAD_STEPS: Final[tuple[Step, ...]] = (
     autoscaler.set_restart_policy,  # POD-6
     fault_tolerance.add_head_fault_tolerance,  # POD-7, FT-2 to FT-4
     containers.add_metrics_port,  # POD-8
+    token_auth.add_token_auth,  # POD-9, AU-3
     containers.add_configured_sidecars,  # POD-12
     labels.add_configured_metadata,  # POD-12
     *BUILD_STEPS,  # POD-13
@@ -51,6 +61,7 @@ WORKER_STEPS: Final[tuple[Step, ...]] = (
     labels.copy_overwrite_annotation,  # POD-19
     fault_tolerance.add_worker_fault_tolerance,  # POD-19, FT-1
     containers.add_metrics_port,  # POD-19
+    token_auth.add_token_auth,  # POD-19, AU-3
     autoscaler.set_restart_policy,  # POD-19
     containers.add_configured_sidecars,  # POD-20
     labels.add_configured_metadata,  # POD-20
