@@ -30,6 +30,7 @@ EMBEDDED_ONLY: Final = {
     "test_a_missing_kubeconfig": "there is no API server",
     "test_probe_tunnel.py": "is about the emulator's tunnels to the process kubelet",
     "test_sandbox.py": "is about the sandbox with the emulator in it",
+    "test_ray_token_auth.py": "real Ray runs as processes of the sandbox; test_token_auth.py has the Secret on a real control plane",
     "test_ray_fault_tolerance.py": "real Ray and Redis run as processes of the sandbox; tests/acceptance has the Job on a real control plane",
     "test_real_training.py": "is about programs that run as processes of the sandbox",
     "test_trainingjob_peers.py": "is about pods that run as processes",

@@ -69,7 +69,7 @@ def test_a_group_that_was_scaled_manually_uses_all_its_workers(env: RayEnv) -> N
 def test_a_worker_whose_ray_was_killed_is_restarted_in_its_pod(env: RayEnv) -> None:
     workers = wait_for_workers(env, 3)
     uids = {pod["metadata"]["uid"] for pod in env.workers()}
-    env.kill_in(workers[0], KILL_RAY)
+    env.run("python", "-c", KILL_RAY, pod=workers[0], is_success_needed=False)
     env.until(lambda: env.container("ray-worker", workers[0]).get("restartCount"), "its container is restarted")
     assert wait_for_workers(env, 3) == workers
     assert {pod["metadata"]["uid"] for pod in env.workers()} == uids

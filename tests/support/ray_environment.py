@@ -191,13 +191,9 @@ class RayEnv:
         status, answer = self.sandbox.api("PATCH", self.path, operations)
         assert status == 200, answer
 
-    def run(self, *command: str, pod: str = "", deadline_s: float = PATIENCE_S) -> str:
-        """Run a command in the first container of a pod, by default of the head; it must succeed."""
-        return self._start(pod or self.head(), command, deadline_s).result()
-
-    def kill_in(self, pod: str, program: str) -> None:
-        """Run a program that may end the container in which it runs, and so its own connection."""
-        self._start(pod, ("python", "-c", program), PATIENCE_S, is_success_needed=False).result()
+    def run(self, *command: str, pod: str = "", deadline_s: float = PATIENCE_S, is_success_needed: bool = True) -> str:
+        """Run a command in the first container of a pod, by default of the head, and return its output."""
+        return self._start(pod or self.head(), command, deadline_s, is_success_needed=is_success_needed).result()
 
     def drive(self, program: str) -> "Future[str]":
         """A driver in the head, in the background; its output is the result."""
