@@ -1,7 +1,7 @@
 """GCS fault tolerance in RocksDB: the PersistentVolumeClaim of the GCS, and the head pod that mounts it.
 
 One operator with the feature gate and one API serve all tests of this file; every test has a namespace of its own. With real Ray,
-the state outlives the head in test_ray_gcs_storage.py.
+the state outlives the head in test_ray_fault_tolerance.py.
 """
 
 import secrets
@@ -132,6 +132,35 @@ async def test_a_claim_that_the_user_names_is_waited_for_and_never_touched(clust
     after = claim(cluster, namespace, "mine")
     assert (after["metadata"]["uid"], after["metadata"].get("ownerReferences")) == (before["metadata"]["uid"], None)
     assert claim(cluster, namespace) is None
+
+
+@pytest.mark.rule("RC:PVC-1", "RC:PVC-3")
+async def test_a_retained_claim_that_the_user_names_now_is_never_touched_again(cluster, namespace):
+    cluster.apply(with_rocksdb(namespace, deletionPolicy="Retain"))
+    await until("the head exists", lambda: cluster.pods(namespace, constants.HEAD_GROUP))
+    await has_reconciled(cluster, namespace)
+
+    def name_it(obj):
+        obj["spec"]["gcsFaultToleranceOptions"]["storage"] = {"claimName": CLAIM}
+
+    cluster.edit(namespace, "demo", name_it)
+    await has_reconciled(cluster, namespace)
+    assert owners(cluster, namespace) == []
+
+
+@pytest.mark.rule("RC:PVC-2")
+async def test_a_claim_that_was_deleted_is_made_again_with_the_next_head(cluster, namespace):
+    cluster.apply(with_rocksdb(namespace))
+    await until("the head exists", lambda: cluster.pods(namespace, constants.HEAD_GROUP))
+    first = claim(cluster, namespace)["metadata"]["uid"]
+    cluster.edit(namespace, "demo", lambda obj: obj["spec"].update(suspend=True))
+    await until("it is suspended", lambda: cluster.status(namespace, "demo").get("state") == "suspended")
+    cluster.delete(namespace, CLAIM, CLAIMS)
+    await until("the claim is gone", lambda: claim(cluster, namespace) is None, within_s=COLLECTED_S)
+    cluster.edit(namespace, "demo", lambda obj: obj["spec"].update(suspend=False))
+    await until("the head exists", lambda: cluster.pods(namespace, constants.HEAD_GROUP))
+    found = await until("another claim exists", lambda: claim(cluster, namespace))
+    assert found["metadata"]["uid"] != first
 
 
 @pytest.mark.rule("RC:PVC-4")

@@ -80,6 +80,38 @@ async def test_a_secret_of_somebody_else_is_told_and_never_used(cluster, namespa
 
 
 @pytest.mark.rule("RC:AU-1")
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"mode": "token", "secretName": "demo"}, id="by naming that Secret"),
+        pytest.param({"mode": "disabled"}, id="by doing without"),
+        pytest.param({"mode": "token", "enableK8sTokenAuth": True}, id="by tokens of Kubernetes"),
+    ],
+)
+async def test_the_way_out_of_a_name_that_is_taken_is_an_edit(cluster, namespace, options):
+    before = make_secret(cluster, namespace)
+    cluster.apply({**with_token(namespace), "spec": {**with_token(namespace)["spec"], "rayVersion": "2.60.0"}})
+    await until("it is told", lambda: cluster.notes(namespace, "FailedToCreateAuthSecret"))
+    cluster.edit(namespace, "demo", lambda obj: obj["spec"].update(authOptions=options))
+    await until("the head exists", lambda: heads(cluster, namespace))
+    await until("nothing fails any more", lambda: not cluster.condition(namespace, "demo", "ReplicaFailure"))
+    assert secret_of(cluster, namespace)["metadata"]["uid"] == before["metadata"]["uid"]
+
+
+@pytest.mark.rule("RC:AU-1")
+async def test_a_secret_that_was_deleted_is_made_again_with_the_next_head(cluster, namespace):
+    cluster.apply(with_token(namespace))
+    (head,) = await until("the head exists", lambda: heads(cluster, namespace))
+    cluster.make_ready(namespace)
+    before = secret_of(cluster, namespace)
+    cluster.delete(namespace, "demo", SECRETS)
+    cluster.end(namespace, head["metadata"]["name"])
+    await until("another head exists", lambda: heads(cluster, namespace) not in ([], [head]))
+    after = await until("another Secret exists", lambda: secret_of(cluster, namespace))
+    assert after["data"] != before["data"]
+
+
+@pytest.mark.rule("RC:AU-1")
 async def test_a_secret_that_a_backup_restored_without_its_owner_is_used(cluster, namespace):
     make_secret(cluster, namespace, labels={"ray.io/cluster": "demo"})
     cluster.apply(with_token(namespace))

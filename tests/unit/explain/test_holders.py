@@ -240,6 +240,18 @@ def test_nodes_are_open_to_pods_that_one_admits_whatever_is_free_there():
     assert closed_nodes(cluster([], []), []) is None
 
 
+def test_in_a_cluster_without_nodes_none_is_closed():
+    assert closed_nodes(cluster([], []), [Need(pod("w", constraints=T4), 1)]) is None
+
+
+def test_a_node_under_pressure_is_closed_by_its_taint():
+    pressure = NodeTaint("node.kubernetes.io/disk-pressure", "", "NoSchedule")
+    closed = closed_nodes(cluster([node("n1", taints=(pressure,))], []), [Need(pod("w"), 1)])
+    assert closed_by(closed) == (
+        "node n1 has the taint node.kubernetes.io/disk-pressure:NoSchedule, which the pods do not tolerate"
+    )
+
+
 def test_taints_of_the_nodes_own_conditions_are_not_named_beside_them():
     cordoned = NodeTaint("node.kubernetes.io/unschedulable", "", "NoSchedule")
     closed = closed_nodes(

@@ -8,6 +8,7 @@ from raytide.raycluster.validation import unsupported
 from support.builders import group, raycluster
 
 FIELDS = {
+    "spec.authOptions.mode": {"authOptions": {"mode": "token"}},
     "spec.tlsOptions.enabled": {"tlsOptions": {"enabled": True}},
     "spec.networkPolicy": {"networkPolicy": {}},
     "spec.historyServerOptions": {"historyServerOptions": {}},

@@ -61,7 +61,7 @@ DEFAULT_FEATURE_GATES: Final = frozenset(
 """Feature gates that are on by default (RC §6.4)."""
 OTHER_FEATURE_GATES: Final = frozenset(
     {
-        "GCSFaultToleranceEmbeddedStorage",
+        constants.EMBEDDED_STORAGE_GATE,
         "KubernetesWAS",
         "RayClusterHistoryServer",
         "RayClusterMTLS",

@@ -239,6 +239,8 @@ FAILED_TO_CREATE_REDIS_CLEANUP_JOB: Final = "FailedToCreateRedisCleanupJob"
 
 Act on the message: a quota, an admission webhook or a missing permission.
 """
+EMBEDDED_STORAGE_GATE: Final = "GCSFaultToleranceEmbeddedStorage"
+"""KubeRay's feature gate of `backend: rocksdb`."""
 FAILED_TO_CREATE_AUTH_SECRET: Final = "FailedToCreateAuthSecret"  # noqa: S105 - an event's reason
 """The API server rejected the Secret with the token of a cluster with `authOptions.mode: token`; no head is created without it.
 

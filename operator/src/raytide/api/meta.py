@@ -8,6 +8,7 @@ controllers.
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
+from urllib.parse import quote
 
 Manifest: TypeAlias = dict[str, Any]
 """A Kubernetes object as JSON; opaque on purpose (D13)."""
@@ -43,7 +44,8 @@ class Resource:
         parts = ["/apis/" + self.group if self.group else "/api", self.version]
         if namespace and self.is_namespaced:
             parts += ["namespaces", namespace]
-        parts += [self.plural, *(p for p in (name, subresource) if p)]
+        # Names may come from specs, and not all of those are validated: none may lead to another path.
+        parts += [self.plural, *([quote(name, safe="")] if name else []), *([subresource] if subresource else [])]
         return "/".join(parts)
 
 

@@ -17,8 +17,10 @@ from raytide.fairshare.algorithm.model import Node, Taint
 from raytide.fairshare.algorithm.node_affinity import admits, matches, untolerated
 
 OTHER: Final = "Pod"
-_NODE_CONDITION: Final = "node.kubernetes.io/"
-"""Taints that Kubernetes sets for what the node's own fields say."""
+_SAID_BY_THE_NODE: Final = frozenset(
+    f"node.kubernetes.io/{what}" for what in ("not-ready", "unreachable", "unschedulable")
+)
+"""Taints that Kubernetes sets for what is known of the node otherwise."""
 MAX_HOLDERS: Final = 5
 MAX_NEEDS: Final = 5
 """Different pods of a workload that are compared with the nodes: those of which there are most."""
@@ -61,7 +63,7 @@ def shortages(
 
 def closed_nodes(cluster: ClusterPods, needs: Sequence[Need]) -> ClosedNodes | None:
     """Why no node admits those of the pods of which there are most; None if a node does, or nothing is needed."""
-    if not needs:
+    if not needs or not cluster.nodes:
         return None
     pod = max(needs, key=lambda each: each.count).pod
     nodes = _nodes(cluster)
@@ -82,7 +84,7 @@ def _closings(node: Node, view: CapacityNode, constraints: PodConstraints) -> li
     """What keeps the pods from a node that matches: kind, node and taint."""
     found = [("cordoned", node.name, "")] if view.is_cordoned else []
     found += [("not ready", node.name, "")] if not view.is_ready else []
-    taints = (taint for taint in untolerated(node, constraints) if not taint.key.startswith(_NODE_CONDITION))
+    taints = (taint for taint in untolerated(node, constraints) if taint.key not in _SAID_BY_THE_NODE)
     return found + [("taint", node.name, spelled_taint(taint)) for taint in taints]
 
 

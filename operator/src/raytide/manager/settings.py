@@ -222,7 +222,7 @@ class Settings(BaseSettings):
             Feature.AUTOSCALER_RBAC: self.creates_autoscaler_rbac,
             Feature.REDIS_CLEANUP: self.cleans_up_redis,
             Feature.AUTH_SECRETS: self.creates_auth_secrets,
-            Feature.EMBEDDED_STORAGE: "GCSFaultToleranceEmbeddedStorage" in self.feature_gates,
+            Feature.EMBEDDED_STORAGE: constants.EMBEDDED_STORAGE_GATE in self.feature_gates,
         }
         return frozenset(feature for feature in Feature if is_on[feature])
 

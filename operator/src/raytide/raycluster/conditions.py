@@ -22,6 +22,7 @@ from raytide.api.conditions import (
     find_condition,
     is_condition_true,
 )
+from raytide.api.config import PodConfig
 from raytide.api.meta import PODS
 from raytide.api.pod import ContainerView, PodView
 from raytide.api.pod_failure import failure_of, failure_of_rejection, is_namespace_terminating
@@ -63,6 +64,7 @@ def conditions_of(
     *,
     missing: Sequence["MissingWorkers"],
     violations: Sequence[Violation] = (),
+    config: PodConfig = PodConfig(),  # noqa: B008 - frozen
 ) -> list[dict[str, object]]:
     """All conditions of a valid cluster; `missing` are those of `missing_workers`, `violations` are why no pods are created for it nevertheless (FD:RC-B3)."""
     conditions: Conditions = tuple(cluster.status.get("conditions") or ())
@@ -76,7 +78,7 @@ def conditions_of(
     updates |= suspension_conditions(suspension_of(cluster), has_pods=bool(observed.suspendable))
     updates[constants.WORKERS_MISSING] = workers_missing(cluster, observed, missing)
     updates |= scaling_conditions(cluster, observed, scaling)
-    updates[constants.UNSUPPORTED] = unsupported_fields(cluster)
+    updates[constants.UNSUPPORTED] = unsupported_fields(cluster, config)
     updates[constants.INVALID] = invalid(violations) if violations else None
     return apply_updates(conditions, updates, now)
 
@@ -294,9 +296,9 @@ def most_frequent_failure(pods: Sequence[PodView], rejection: Diagnosis | None) 
     return next(failure for failure in failures if failure.reason == reason)
 
 
-def unsupported_fields(cluster: RayCluster) -> ConditionUpdate | None:
+def unsupported_fields(cluster: RayCluster, config: PodConfig) -> ConditionUpdate | None:
     """`Unsupported`: the fields of the spec that Raytide does not act on yet, so that none is ignored silently."""
-    fields = unsupported(cluster)
+    fields = unsupported(cluster, config)
     if not fields:
         return None
     message = "; ".join(str(field) for field in fields)

@@ -240,15 +240,6 @@ def no_auth_mode() -> EventSpec:
     return EventSpec(constants.INVALID_SPEC, note)
 
 
-def auth_waived() -> EventSpec:
-    """Token authentication is not available, and an annotation accepts pods without it."""
-    note = (
-        "spec.authOptions.mode is token, and Ray runs without authentication, as the annotation "
-        f"{constants.ALLOW_INSECURE_ANNOTATION} accepts"
-    )
-    return EventSpec(constants.INVALID_SPEC, note)
-
-
 def claim_not_found(name: str) -> EventSpec:
     """The PersistentVolumeClaim that the spec names does not exist; the head pod waits for it."""
     note = (

@@ -14,7 +14,7 @@ from typing import Final
 from raytide.api import constants
 from raytide.api.actions import Outcome, Result
 from raytide.api.errors import ApiStatusError
-from raytide.api.meta import Key, Manifest, Resource
+from raytide.api.meta import PERSISTENT_VOLUME_CLAIMS, SECRETS, Key, Manifest, Resource
 from raytide.kube.client import Client
 from raytide.raycluster import messages
 from raytide.raycluster.manifests.lookup import Lookup
@@ -28,6 +28,9 @@ deleted Role is created again at the first watch event or resync after that time
 ABSENT_FOR_S: Final = 30.0
 NOT_OURS_FOR_S: Final = 5.0
 """Objects that the user creates are read more often, because no watch reports them."""
+
+_OF_PODS: Final = frozenset({PERSISTENT_VOLUME_CLAIMS, SECRETS})
+"""Kinds without which a pod is accepted, and does not start."""
 
 Name = tuple[Resource, str]
 
@@ -53,7 +56,7 @@ class ObjectLookupCache:
     """Existence of the objects that are read by name.
 
     - `refresh` gets only what has no valid answer; a rejected read counts as "not there", so that the create reports the
-      error.
+      error. A created head drops the answers about what its pod mounts.
     - An object counts as there if the cluster owns it, if it need not be ours, or if it has no owner and `may_use` accepts it.
     - One that the plan reads is kept, and read again after our own write; it counts as there also while it is terminating.
     - Another uid of the cluster, and `clear` at the beginning of a term, drop all answers.
@@ -65,12 +68,18 @@ class ObjectLookupCache:
         self._books: dict[Key, _OwnerLookups] = {}
 
     async def refresh(self, key: Key, uid: str, wanted: Iterable[Lookup]) -> None:
-        """Get what has no valid answer; raises Unavailable when the API server does not answer."""
-        for lookup in wanted:
-            answers = self._opened(key, uid).answers
-            known = answers.get((lookup.resource, lookup.name))
-            if known is None or known.until <= self._clock.monotonic():
-                answers[lookup.resource, lookup.name] = await self._look_up(key, uid, lookup)
+        """Get what has no valid answer, and drop the answers that are not wanted any more.
+
+        Raises Unavailable when the API server does not answer.
+        """
+        names = {(lookup.resource, lookup.name): lookup for lookup in wanted}
+        answers = self._opened(key, uid).answers
+        for name in answers.keys() - names.keys():
+            del answers[name]
+        for name, lookup in names.items():
+            known = answers.get(name)
+            if known is None or known.lookup != lookup or known.until <= self._clock.monotonic():
+                answers[name] = await self._look_up(key, uid, lookup)
 
     async def read(self, resource: Resource, key: Key) -> Manifest | None:
         """The object, not from the cache; None also if it may not be read. Raises `ApiUnavailableError`."""
@@ -113,6 +122,9 @@ class ObjectLookupCache:
             elif outcome.result is Result.REJECTED and outcome.action.group == constants.HEAD_GROUP:
                 book.answers.clear()  # perhaps because its service account is gone
                 return
+            elif outcome.result is Result.DONE and outcome.action.group == constants.HEAD_GROUP:
+                # The API server accepts a pod whose Secret or claim is gone: they are read again by the next pass.
+                book.answers = {name: each for name, each in book.answers.items() if name[0] not in _OF_PODS}
 
     def forget(self, key: Key) -> None:
         """Drop the answers for a deleted cluster."""

@@ -156,8 +156,9 @@ def keep_gcs_claim(ctx: PlanContext) -> RayClusterPlan:
     if not has_rocksdb_fault_tolerance(cluster):
         return NOTHING
     name = PERSISTENT_VOLUME_CLAIMS, claim_name(cluster)
-    if users_claim(cluster) and name in observed.missing:  # kube-scheduler binds the head once it is there
-        return RayClusterPlan(events=(messages.claim_not_found(name[1]),), requeue_after_s=LOOKUP_RETRY_S)
+    if users_claim(cluster):  # kube-scheduler binds the head once it is there
+        is_missing = name in observed.missing
+        return RayClusterPlan(events=(messages.claim_not_found(name[1]),) if is_missing else ())
     live = observed.looked_up.get(name)
     if live is None:
         return NOTHING
@@ -294,7 +295,8 @@ def wanted_lookups(cluster: RayCluster, config: ClusterConfig) -> tuple[Lookup, 
     """Objects to look up by name before planning; none for a cluster that gets no writes."""
     if not is_managed_by_us(cluster.spec.managed_by):
         return ()
-    return *lookups(cluster, config.autoscaler), *secret_lookups(cluster, config.pods), *claim_lookups(cluster)
+    claims = claim_lookups(cluster) if constants.EMBEDDED_STORAGE_GATE in config.feature_gates else ()
+    return *lookups(cluster, config.autoscaler), *secret_lookups(cluster, config.pods), *claims
 
 
 def _violations_plan(found: Sequence[Violation]) -> RayClusterPlan:

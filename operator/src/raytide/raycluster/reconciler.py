@@ -269,7 +269,16 @@ class RayClusterReconciler(BaseReconciler[RayCluster, Observed, RayClusterPlan, 
     ) -> ComputedRayClusterStatus:
         tracks_readiness = self._config.state_tracks_readiness
         scaling = scaling_of(cluster, observed, self._config.autoscaler.mode)
-        computed = status(cluster, observed, planned, outcomes, now, scaling=scaling, tracks_readiness=tracks_readiness)
+        computed = status(
+            cluster,
+            observed,
+            planned,
+            outcomes,
+            now,
+            scaling=scaling,
+            config=self._config.pods,
+            tracks_readiness=tracks_readiness,
+        )
         requeue_s = requeue_after_s(
             cluster, observed, computed, now, scaling=scaling, tracks_readiness=tracks_readiness
         )

@@ -13,9 +13,7 @@ from raytide.api.config import ClusterConfig
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster import messages
 from raytide.raycluster.desired_replicas import clamp_replicas
-from raytide.raycluster.manifests.token_auth import is_asked_for as is_token_asked_for
-from raytide.raycluster.manifests.token_auth import is_available as is_token_available
-from raytide.raycluster.protection import AUTH, PROTECTIONS, accepted_without, waived_fields
+from raytide.raycluster.protection import PROTECTIONS, waived_fields
 from raytide.raycluster.spec_queries import is_before_oldest_tested_ray, is_rays_autoscaler_chosen
 from raytide.raycluster.validation import unsupported, warnings
 
@@ -24,9 +22,9 @@ def warning_events(cluster: RayCluster, config: ClusterConfig) -> tuple[EventSpe
     """All remarks about the spec."""
     return (
         *(EventSpec(violation.event_reason, str(violation)) for violation in warnings(cluster)),
-        *(EventSpec(constants.UNSUPPORTED_FIELD, str(field)) for field in unsupported(cluster)),
+        *(EventSpec(constants.UNSUPPORTED_FIELD, str(field)) for field in unsupported(cluster, config.pods)),
         *_unknown_waivers(cluster),
-        *_no_authentication(cluster, config),
+        *_no_authentication(cluster),
         *_rays_autoscaler_used(cluster, config),
         *_clamped_replicas(cluster),
     )
@@ -39,13 +37,11 @@ def _unknown_waivers(cluster: RayCluster) -> Iterator[EventSpec]:
         yield messages.unknown_waiver(unknown, PROTECTIONS)
 
 
-def _no_authentication(cluster: RayCluster, config: ClusterConfig) -> Iterator[EventSpec]:
-    """Ray runs without authentication although the cluster has options for it: without a mode, or because a waiver allows it."""
-    options, is_asked_for = cluster.spec.auth_options, is_token_asked_for(cluster)
+def _no_authentication(cluster: RayCluster) -> Iterator[EventSpec]:
+    """Ray runs without authentication although the cluster has options for it, because they have no mode."""
+    options = cluster.spec.auth_options
     if options is not None and not options.get("mode"):
         yield messages.no_auth_mode()
-    elif is_asked_for and not is_token_available(cluster, config.pods) and AUTH in accepted_without(cluster):
-        yield messages.auth_waived()
 
 
 def _clamped_replicas(cluster: RayCluster) -> Iterator[EventSpec]:

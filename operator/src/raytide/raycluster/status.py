@@ -14,6 +14,7 @@ from typing import Any, Final
 from raytide.api import constants
 from raytide.api.actions import Outcome, Result
 from raytide.api.conditions import find_condition, parse_timestamp, timestamp, without_unreached
+from raytide.api.config import PodConfig
 from raytide.api.merge_patch import merge_difference
 from raytide.api.plan import earliest
 from raytide.api.raycluster import RayCluster, WorkerGroupSpec
@@ -44,6 +45,7 @@ def status(
     now: datetime,
     *,
     scaling: ScalingState,
+    config: PodConfig = PodConfig(),  # noqa: B008 - frozen
     tracks_readiness: bool = False,
 ) -> Status:
     """The whole status for `now`; equal to the one read when nothing changed. `scaling` is that of `observed`."""
@@ -61,7 +63,7 @@ def status(
         new |= _wanted(cluster, scaling)
         missing = tuple(missing_workers(cluster, observed, scaling, outcomes))
         new["conditions"] = conditions_of(
-            cluster, observed, scaling, outcomes, now, missing=missing, violations=planned.unprotected
+            cluster, observed, scaling, outcomes, now, missing=missing, violations=planned.unprotected, config=config
         )
         new["diagnoses"] = diagnoses_entry(diagnoses(cluster, observed, outcomes, missing))
         has_failures = bool(observed.pending_retries) or any(outcome.result not in _NOT_FAILED for outcome in outcomes)

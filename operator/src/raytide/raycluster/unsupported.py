@@ -10,14 +10,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from raytide.api import constants
+from raytide.api.config import PodConfig
 from raytide.api.raycluster import RayCluster
 from raytide.api.violations import Unsupported
-from raytide.raycluster.protection import NETWORK_POLICY, TLS, accepted_without
+from raytide.raycluster.manifests import token_auth
+from raytide.raycluster.protection import AUTH, NETWORK_POLICY, TLS, accepted_without
 
 
-def unsupported(cluster: RayCluster) -> tuple[Unsupported, ...]:
-    """Every field that asks for a feature not built yet."""
+def unsupported(cluster: RayCluster, config: PodConfig = PodConfig()) -> tuple[Unsupported, ...]:  # noqa: B008 - frozen
+    """Every field that asks for a feature not built yet, or whose protection its owner waived because it cannot be had."""
     return (
+        *_of_auth(cluster, config),
         *_of_options(cluster),
         *_of_spec(cluster),
         *_of_annotations(cluster),
@@ -33,6 +36,12 @@ def _of_options(cluster: RayCluster) -> Iterator[Unsupported]:
         yield Unsupported("spec.networkPolicy", "no NetworkPolicy is created, all traffic is allowed")
     if spec.history_server_options is not None:
         yield Unsupported("spec.historyServerOptions", "no collector container is added")
+
+
+def _of_auth(cluster: RayCluster, config: PodConfig) -> Iterator[Unsupported]:
+    is_missing = token_auth.is_asked_for(cluster) and not token_auth.is_available(cluster, config)
+    if is_missing and AUTH in accepted_without(cluster):
+        yield Unsupported("spec.authOptions.mode", "Ray runs without authentication")
 
 
 def _of_spec(cluster: RayCluster) -> Iterator[Unsupported]:

@@ -108,8 +108,8 @@ def _conflicting_ft_settings(cluster: RayCluster) -> Iterator[Violation]:
 
 
 def _rocksdb(cluster: RayCluster, options: Manifest, config: ClusterConfig) -> Iterator[Violation]:
-    if "GCSFaultToleranceEmbeddedStorage" not in config.feature_gates:
-        yield _gate_off("V-22", f"{_FT}.backend", "GCSFaultToleranceEmbeddedStorage")
+    if constants.EMBEDDED_STORAGE_GATE not in config.feature_gates:
+        yield _gate_off("V-22", f"{_FT}.backend", constants.EMBEDDED_STORAGE_GATE)
     redis_only = ("redisAddress", "redisUsername", "redisPassword", "externalStorageNamespace")
     for number, option in enumerate(redis_only, start=23):
         if options.get(option):

@@ -16,7 +16,7 @@ from msgspec.structs import replace as with_fields
 from raytide.api import constants
 from raytide.api.actions import Create
 from raytide.api.capacity import CapacityPod, capacity_pod_from_object
-from raytide.api.config import ClusterConfig, PodConfig
+from raytide.api.config import DEFAULT_FEATURE_GATES, ClusterConfig, PodConfig
 from raytide.api.meta import PODS, Key, Manifest
 from raytide.api.pod import pod_from_manifest
 from raytide.api.quantity import MAX_INT32
@@ -35,7 +35,12 @@ HEAD: Final = ""
 """The group of the head; worker groups have names."""
 MAX_PLANS: Final = 10
 """Plans of one RayCluster; each has at most `MAX_WRITES` creates."""
-CONFIG: Final = ClusterConfig(pods=PodConfig(creates_auth_secrets=True), cleans_up_redis=False)
+CONFIG: Final = ClusterConfig(
+    pods=PodConfig(creates_auth_secrets=True),
+    feature_gates=DEFAULT_FEATURE_GATES | {constants.EMBEDDED_STORAGE_GATE},
+    cleans_up_redis=False,
+)
+"""What an operator may be allowed, since its settings are not known here: no pod is missing in a prediction for want of a switch."""
 """Nothing waits for a finalizer here."""
 SUSPENDED: Final = "Suspended"
 GROUP_SUSPENDED: Final = "GroupSuspended"

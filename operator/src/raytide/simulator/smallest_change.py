@@ -22,7 +22,7 @@ from msgspec.structs import replace as with_fields
 from raytide.api import constants
 from raytide.api.actions import Delete
 from raytide.api.capacity import CapacityNode, CapacityPod
-from raytide.api.config import ClusterConfig, SharingConfig
+from raytide.api.config import SharingConfig
 from raytide.api.meta import PODS, Key, Manifest
 from raytide.api.pod import PodView
 from raytide.api.pod_requirements import Amounts
@@ -45,6 +45,7 @@ from raytide.raycluster.suspension import Suspension, suspension_of
 from raytide.simulator.donor_notes import donor_notes
 from raytide.simulator.inputs import PlanInputs
 from raytide.simulator.passes import Passes, passes_until_quiet, sizes_after, with_pending_scheduled
+from raytide.simulator.raycluster_pods import CONFIG
 from raytide.trainingjob.validation import violations
 
 MAX_CHANGES: Final = 3
@@ -55,7 +56,6 @@ MAX_SIMULATIONS: Final = 16
 MAX_WORK: Final = 150_000
 """Of all simulations of one answer: five for a pod, one for a TrainingJob and a node. It takes half a second."""
 _WORK_OF_POD: Final = 5
-_CONFIG: Final = ClusterConfig(cleans_up_redis=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,11 +280,11 @@ class _Simulation:
         if self.before is None:
             return
         without, having = (sizes_after(each.snapshot, each.allocation) for each in (self.before, after))
+        now_by_job = _trainers_by_job(self._inputs)
         for id_, number in sorted(without.items()):
-            key = Key(id_.namespace, id_.name)
-            now, then = _instances(self._inputs, id_.kind, key), having.get(id_, number)
-            if then not in (number, now) and key not in (lacking.key, changed):
-                yield Effect(id_.kind, *key, now, then)
+            key, then = Key(id_.namespace, id_.name), having.get(id_, number)
+            if then not in (number, now_by_job[key]) and key not in (lacking.key, changed):
+                yield Effect(id_.kind, *key, now_by_job[key], then)
         now_by_cluster, *clusters = (
             _workers_by_cluster(each) for each in (self._inputs, self.before.objects, after.objects)
         )
@@ -303,6 +303,15 @@ def _pods_of(inputs: PlanInputs, kind: str, key: Key) -> list[CapacityPod]:
 
 def _trainers(inputs: PlanInputs, key: Key) -> int:
     return sum(bool(pod.node) and pod.role == TRAINER for pod in _pods_of(inputs, TRAININGJOB, key))
+
+
+def _trainers_by_job(inputs: PlanInputs) -> Counter[Key]:
+    """Trainers of each TrainingJob that have a node."""
+    return Counter(
+        pod.job_key
+        for pod in inputs.pods
+        if pod.job and pod.node and pod.role == TRAINER and not (pod.is_terminating or pod.is_finished)
+    )
 
 
 def _workers_by_cluster(inputs: PlanInputs) -> Counter[Key]:
@@ -388,7 +397,7 @@ def _group_at(of: RayClusterPods, group: WorkerGroupSpec, now: datetime, inputs:
     groups = [each.model_copy(update={"replicas": size}) if each is group else each for each in spec.worker_group_specs]
     changed = of.cluster.model_copy(update={"spec": spec.model_copy(update={"worker_group_specs": groups})})
     observed = observe(changed.metadata.uid, pods=of.pods, services=(), seen_at=now)
-    actions = plan(changed, observed, _CONFIG, str).actions
+    actions = plan(changed, observed, CONFIG, str).actions
     names = {each.name for each in actions if isinstance(each, Delete) and each.resource is PODS}
     return _ending(inputs, of.cluster.key, names)
 

@@ -156,6 +156,8 @@ class Scheduler:
             else:
                 wants = [spec.get(field) for field in ("nodeSelector", "tolerations")]
                 claims = _claims_of(spec)
+                if claims:
+                    self._waiting_for_claims.add(key)
                 shape = encode(
                     [sorted(requests.items()), wants, required_terms(spec), claims and [key.namespace, claims]]
                 )
@@ -211,7 +213,6 @@ class Scheduler:
     def _claim_fault(self, key: ObjectKey, waiting: _Waiting) -> str:
         """Why the pod waits for one of its claims, in the scheduler's words; empty if it does not."""
         for name in _claims_of(waiting.spec):
-            self._waiting_for_claims.add(key)
             claim = self._store.find(CLAIMS, key.namespace, name)
             if claim is None:
                 return f'persistentvolumeclaim "{name}" not found'
@@ -219,7 +220,6 @@ class Scheduler:
                 return f'persistentvolumeclaim "{name}" is being deleted'
             if (claim.shared().get("status") or {}).get("phase") != "Bound":
                 return "pod has unbound immediate PersistentVolumeClaims"
-        self._waiting_for_claims.discard(key)
         return ""
 
     def _bind(self, key: ObjectKey, waiting: _Waiting, capacity: NodeCapacity, now: datetime) -> None:

@@ -9,6 +9,7 @@ starts and at every refresh.
 import os
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -104,7 +105,7 @@ def _prepare_host_path(volume: HostVolume) -> None:
     if not path.is_absolute():
         raise PodSpecError(f'volume "{volume.name}": hostPath {volume.path!r} is not absolute')
     if volume.type == "DirectoryOrCreate":
-        if not path.exists():
+        with suppress(FileExistsError):  # another pod of the same claim may be faster
             path.mkdir(parents=True)
             path.chmod(volume.mode)
     elif volume.type == "FileOrCreate" and not path.exists():

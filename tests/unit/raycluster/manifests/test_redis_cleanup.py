@@ -110,6 +110,14 @@ def test_nothing_of_the_head_keeps_the_pod_waiting_or_running():
 
 
 @pytest.mark.rule("RC:RJ-2")
+@pytest.mark.parametrize("delegated", [False, True])
+def test_it_needs_no_token_whose_secret_may_be_gone(delegated):
+    options = {"mode": "token", "enableK8sTokenAuth": True} if delegated else {"mode": "token", "secretName": "mine"}
+    pod = pod_of(cluster(authOptions=options, enableInTreeAutoscaling=True))
+    assert not [each for each in pod["containers"][0]["env"] if "AUTH" in each["name"]]
+
+
+@pytest.mark.rule("RC:RJ-2")
 def test_a_service_account_of_the_users_stays():
     """It may be the identity by which Redis or its secret is reached."""
     pod = pod_of(cluster(template={"serviceAccountName": "mine"}, enableInTreeAutoscaling=True))

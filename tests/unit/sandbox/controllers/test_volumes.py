@@ -56,6 +56,13 @@ def test_a_pod_waits_for_its_claim_in_the_words_of_kube_scheduler(provisioned):
     assert provisioned.node_of("p") == "n1"
 
 
+def test_all_pods_that_wait_for_one_claim_start_with_it(provisioned):
+    for name in ("p", "q"):
+        provisioned.pod(name, volumes=MOUNTED)
+    provisioned.create(CLAIMS, "data", spec=ONE_GIB)
+    assert (provisioned.node_of("p"), provisioned.node_of("q")) == ("n1", "n1")
+
+
 def test_without_a_directory_for_volumes_claims_and_their_pods_wait(cluster):
     cluster.node("n1")
     cluster.create(CLAIMS, "data", spec=ONE_GIB)

@@ -2,7 +2,7 @@
 
 Its pod is the head pod with another command (RC:RJ-1..4), so that it finds Redis as the head did: image, environment, volumes and
 placement are the head's. Dropped is what could keep it waiting, or what it has no use for: sidecars, scheduling gates, queues and
-gangs of other schedulers, claims of devices, and the autoscaler's service account. Pure; called by deletion.py.
+gangs of other schedulers, claims of devices, the token of Ray, whose Secret may be gone, and the autoscaler's service account. Pure; called by deletion.py.
 """
 
 import shlex
@@ -16,6 +16,7 @@ from raytide.raycluster.manifests.environment import add_env, build_literal
 from raytide.raycluster.manifests.pod_builder import PodContext, listed
 from raytide.raycluster.manifests.pods import build_head_pod
 from raytide.raycluster.manifests.rbac import named_service_account
+from raytide.raycluster.manifests.token_auth import without_token
 
 ACTIVE_DEADLINE_S: Final = 300
 TTL_S: Final = 30
@@ -113,7 +114,7 @@ def _pod_spec(cluster: RayCluster, config: PodConfig, head: Manifest) -> Manifes
         "args": [f"python -c {shlex.quote(_SCRIPT)}"],
         "resources": {"requests": dict(RESOURCES), "limits": dict(RESOURCES)},
     }
-    spec: Manifest = {**head, "containers": [ray], "restartPolicy": "Never"}
+    spec: Manifest = {**head, "containers": [without_token(ray)], "restartPolicy": "Never"}
     for field in _WAITING:
         spec.pop(field, None)
     init = [one for one in listed(head, "initContainers") if one.get("name") != constants.AUTOSCALER_CONTAINER]

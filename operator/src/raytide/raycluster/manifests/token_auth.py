@@ -20,6 +20,7 @@ from raytide.raycluster.manifests.pod_builder import PodBuilder, PodContext, has
 KEY: Final = "auth_token"
 VOLUME: Final = "ray-token"
 PATH: Final = "/var/run/secrets/ray.io/serviceaccount"
+_VARIABLES: Final = frozenset({"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_ENABLE_K8S_TOKEN_AUTH"})
 
 
 def is_asked_for(cluster: RayCluster) -> bool:
@@ -98,6 +99,12 @@ def with_token(container: Manifest, cluster: RayCluster, config: PodConfig) -> M
     if has_named(mounts, VOLUME):
         return container
     return {**container, "volumeMounts": [*mounts, {"name": VOLUME, "mountPath": PATH, "readOnly": True}]}
+
+
+def without_token(container: Manifest) -> Manifest:
+    """The container without variables of token authentication."""
+    kept = [each for each in listed(container, "env") if each.get("name") not in _VARIABLES]
+    return {**container, "env": kept}
 
 
 def _is_wired(cluster: RayCluster, config: PodConfig) -> bool:
