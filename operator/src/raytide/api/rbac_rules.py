@@ -3,7 +3,7 @@
 One table, from which tools/generators/chart.py generates the chart's roles and which the start-up check verifies, so that missing
 permissions are reported early. A row contains a resource, verbs, scope, purpose, and whether the operator works without
 it. The table lists what the code uses and what the operator must have in order to grant it to autoscalers: no wildcard,
-no Secret, no exec (SE:C6, SE:C7); a test checks that. Used by the chart generator and the start-up check.
+no exec, and no Secret unless it creates those of token authentication (SE:C6, SE:C7); a test checks that. Used by the chart generator and the start-up check.
 """
 
 from collections.abc import Collection

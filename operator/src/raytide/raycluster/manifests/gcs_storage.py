@@ -17,7 +17,7 @@ from raytide.api.meta import PERSISTENT_VOLUME_CLAIMS, RAYCLUSTERS, Manifest, co
 from raytide.api.quantity import Quantity, QuantityError
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.manifests.environment import add_missing_env, build_literal
-from raytide.raycluster.manifests.lookup import Lookup
+from raytide.raycluster.manifests.lookup import Lookup, labelled_with
 from raytide.raycluster.manifests.pod_builder import PodBuilder, listed
 from raytide.raycluster.spec_queries import has_rocksdb_fault_tolerance
 
@@ -58,12 +58,8 @@ def claim_lookups(cluster: RayCluster) -> tuple[Lookup, ...]:
         return ()
     if name := users_claim(cluster):
         return (Lookup(PERSISTENT_VOLUME_CLAIMS, name, has_to_be_ours=False),)
-
-    def is_left_over(live: Manifest) -> bool:
-        labels = live["metadata"].get("labels") or {}
-        return labels.get(constants.CLUSTER_LABEL) == cluster.metadata.name
-
-    return (Lookup(PERSISTENT_VOLUME_CLAIMS, claim_name(cluster), may_use=is_left_over, is_kept=True),)
+    may_use = labelled_with(cluster.metadata.name)
+    return (Lookup(PERSISTENT_VOLUME_CLAIMS, claim_name(cluster), may_use=may_use, is_kept=True),)
 
 
 def build_claim(cluster: RayCluster) -> Manifest:

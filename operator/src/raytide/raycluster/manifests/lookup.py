@@ -6,12 +6,22 @@ Named by the modules that build such objects, read by object_lookup.py, and foun
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from raytide.api import constants
 from raytide.api.meta import Manifest, Resource
 
 
 def not_without_owner(_live: Manifest) -> bool:
     """The default: an object without an owner is somebody else's."""
     return False
+
+
+def labelled_with(cluster: str) -> Callable[[Manifest], bool]:
+    """An object without an owner is of that RayCluster if it has its label: kept, or restored from a backup."""
+
+    def has_label(live: Manifest) -> bool:
+        return (live["metadata"].get("labels") or {}).get(constants.CLUSTER_LABEL) == cluster
+
+    return has_label
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from raytide.api.meta import RAYCLUSTERS, SECRETS, Manifest, controller_referenc
 from raytide.api.raycluster import RayCluster
 from raytide.raycluster.manifests.containers import WAIT_GCS_READY
 from raytide.raycluster.manifests.environment import add_missing_env, build_literal
-from raytide.raycluster.manifests.lookup import Lookup
+from raytide.raycluster.manifests.lookup import Lookup, labelled_with
 from raytide.raycluster.manifests.pod_builder import PodBuilder, PodContext, has_named, listed
 
 KEY: Final = "auth_token"
@@ -38,12 +38,7 @@ def secret_lookups(cluster: RayCluster, config: PodConfig) -> tuple[Lookup, ...]
     is_ours = is_asked_for(cluster) and not _is_kubernetes(cluster) and not _users_secret(cluster)
     if not (is_ours and config.creates_auth_secrets):
         return ()
-
-    def is_left_over(live: Manifest) -> bool:
-        labels = live["metadata"].get("labels") or {}
-        return labels.get(constants.CLUSTER_LABEL) == cluster.metadata.name
-
-    return (Lookup(SECRETS, secret_name(cluster), may_use=is_left_over),)
+    return (Lookup(SECRETS, secret_name(cluster), may_use=labelled_with(cluster.metadata.name)),)
 
 
 def secret_name(cluster: RayCluster) -> str:
